@@ -40,7 +40,7 @@ SETTINGS: Final[dict[str, Any]] = {
 QUIET_S: Final = 90
 
 Broker = JavaBroker | EscrowServer
-CLUSTER_INFO, HA_STATUS, RUNTIME = 106, 907, 28
+HA_STATUS, RUNTIME = 907, 28
 
 
 @dataclasses.dataclass
@@ -75,10 +75,11 @@ class Group:
             self.brokers[role] = JavaBroker(
                 folder, self.nameserver, store=store, release=release, **settings
             )
+        # By its address: a slave of Java's is awaited by the name that its master has registered.
         address = self.brokers[role].address.encode()
         until(
             f"the {role} is registered",
-            lambda: address in wire.ask(self.nameserver, CLUSTER_INFO).body,
+            lambda: address in wire.ask(self.nameserver, wire.CLUSTER_INFO).body,
             within_s=QUIET_S,
         )
         return self.brokers[role]

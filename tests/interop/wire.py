@@ -8,6 +8,7 @@ from typing import Any, Final
 
 VERSION: Final = 479  # V5_3_3
 FRAME = struct.Struct(">II")
+CLUSTER_INFO: Final = 106
 
 
 @dataclass
@@ -58,7 +59,7 @@ def exactly(link: socket.socket, size: int) -> bytes:
 
 def registered_brokers(nameserver: str) -> set[str]:
     """The names of the brokers that a name server knows (request 106)."""
-    body = ask(nameserver, 106).body.decode()
+    body = ask(nameserver, CLUSTER_INFO).body.decode()
     # Integer map keys come without quotes, so this is no JSON; the cluster table names all brokers.
     marker = '"clusterAddrTable":'
     table = body[body.index(marker) + len(marker) :]

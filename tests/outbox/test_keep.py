@@ -63,7 +63,6 @@ class Cluster:
             transactionTimeOut=1_000,
             transactionCheckInterval=1_000,
         )
-        until("the name server knows it", lambda: wire.registered_brokers(self.nameserver))
 
     def kill(self) -> None:
         """kill -9 for the broker."""

@@ -39,7 +39,6 @@ class Cluster:
             self.folder / name, verb="broker", nameserver=self.nameserver, store=self.store(name),
             brokerName=name, **self.settings,
         )  # fmt: skip
-        until(f"{name} is registered", lambda: name in wire.registered_brokers(self.nameserver))
 
     def kill(self, name: str) -> None:
         """kill -9; the name server has noticed when this returns."""
