@@ -3,12 +3,16 @@ more files than before has to say here why."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from escrowmq.lane.native import requests_lane
 from tests.unit.broker.stays import Walk, walk_for
 
-MOST = {
+MOST: Final = {
     ("send", False): (50, 14),
     ("half", False): (83, 32),
     ("END", False): (75, 32),
@@ -21,6 +25,12 @@ MOST = {
     ("pull", True): (18, 2),
 }
 """Stays and returns by request, and whether it takes the fast path."""
+
+PAGE: Final = Path(__file__).parents[3] / "ARCHITECTURE.md"
+NAMES: Final = {"END that commits": "END", "pull that finds messages": "pull"}
+"""Requests that the page calls by another name."""
+
+ROW: Final = re.compile(r"\| ([\w ]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|")
 
 
 @pytest.mark.parametrize(("request_kind", "is_short"), MOST)
@@ -40,3 +50,12 @@ def test_stays_are_runs_of_calls_in_one_file() -> None:
     assert walk.stays == ["a", "b", "a"]
     assert walk.files == {"a", "b"}
     assert walk.returns_count == 1
+
+
+def test_architecture_names_these_figures() -> None:
+    shown: dict[tuple[str, bool], tuple[int, int]] = {}
+    for request, *texts in ROW.findall(PAGE.read_text()):
+        general, returns, fast, fast_returns = map(int, texts)
+        name = NAMES.get(request, request)
+        shown |= {(name, False): (general, returns), (name, True): (fast, fast_returns)}
+    assert shown == MOST
