@@ -38,7 +38,7 @@ KNOWN: dict[str, tuple[set[str], str]] = {
     ),
     "net/link_table.py": ({"has_written", "last_active_ms"}, "marks of the look for idle links"),
     "net/shell.py": ({"last_active_ms"}, "once a piece that was read: no call for it"),
-    "node/broker.py": ({"on_known"}, "what a process wants to be told"),
+    "node/broker.py": ({"on_outcome"}, "what a process wants to be told"),
     "proxy/dialogue.py": ({"client", "credential", "is_stranger"}, "a call is made out here"),
     "proxy/standard_services.py": (
         {"on_end", "on_message"}, "what is to be done with a call's frames",

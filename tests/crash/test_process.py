@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import socket
@@ -116,6 +117,30 @@ def test_ready_line_comes_when_both_doors_are_open_and_the_broker_is_registered(
         link.close()
         assert reply.code == 0
         assert server.broker.encode() in reply.body
+
+
+@pytest.mark.parametrize(
+    ("is_there", "said"), [(True, "has registered"), (False, "is unreachable; retrying")]
+)
+def test_broker_is_ready_when_its_name_server_knows_it_or_is_away(
+    tmp_path: Path, *, is_there: bool, said: str
+) -> None:
+    with Server(tmp_path / "names") as names:
+        address = names.nameserver
+        if not is_there:
+            names.kill()
+        line = command("broker", "--port", "0", "--data", str(tmp_path / "b"), "-n", address)
+        with subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as broker:
+            assert broker.stdout is not None
+            before = list(
+                itertools.takewhile(lambda each: not each.startswith("escrowmq"), broker.stdout)
+            )
+            broker.terminate()
+            broker.stdout.read()
+        assert broker.returncode == 0
+    assert any(said in each for each in before), before
 
 
 def test_http_port_has_probes_and_figures(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Process:
                 stdin=subprocess.PIPE if takes_commands else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, "PYTHONFAULTHANDLER": "1", **(environment or {})},
                 text=True,
                 start_new_session=True,
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 - it only makes one system call

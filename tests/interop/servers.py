@@ -138,10 +138,8 @@ METERED: Final[dict[str, Any]] = {"metricsExporterType": "PROM", "metricsPromExp
 
 
 class EscrowServer:
-    """`escrowmq serve`, `nameserver` or `broker`: what it announced in its ready line.
-
-    Its name server knows it: `broker` is ready as soon as its ports are open.
-    """
+    """`escrowmq serve`, `nameserver` or `broker`: what it announced in its ready line. Its name
+    server knows it by then."""
 
     def __init__(
         self,
@@ -176,20 +174,6 @@ class EscrowServer:
         self.grpc = doors.get("grpc", "")
         self._metrics = doors.get("metrics", "")
         self.name = str(settings.get("brokerName", "broker-a"))
-        if verb == "broker":
-            self._wait_registered()
-
-    def _wait_registered(self) -> None:
-        registered = self.address.translate({ord("["): None, ord("]"): None})  # as RocketMQ does
-        try:
-            until(
-                f"{registered} is registered",
-                lambda: registered in wire.ask(self.nameserver, wire.CLUSTER_INFO).body.decode(),
-                within_s=START_S,
-            )
-        except BaseException:
-            self.process.kill()
-            raise
 
     def metric(self, name: str) -> float:
         """One without labels; the server was started with METERED."""

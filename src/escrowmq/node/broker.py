@@ -9,7 +9,7 @@ import random
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Family
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from escrowmq.proxy.front import GrpcFront
 
 _log = logging.getLogger(__name__)
+
+_REGISTERING_MAX_S: Final = 24.0
+"""For as long as this RocketMQ's broker waits for name servers when it starts."""
 
 _PRESETS = {
     "RocketMQ": {
@@ -245,12 +248,21 @@ class BrokerNode:
         spans = [*shell.alarm.turns.families(), *shell.syncs.families()]
         return [*self.core.measure(self._clock.now_ms()), *spans]
 
-    async def registered(self) -> None:
-        """Wait until a name server knows this broker (or none was configured)."""
-        known = asyncio.Event()
-        self.core.registration.on_known = known.set
-        if not self.core.registration.is_known:
-            await known.wait()
+    async def registered(self, stop: asyncio.Event) -> None:
+        """Wait until each name server has registered this broker or has failed to, for a limited
+        time: clients that start now have a route."""
+        outcome, registration = asyncio.Event(), self.core.registration
+
+        def note_outcome() -> None:
+            if registration.has_outcome:
+                outcome.set()
+
+        registration.on_outcome = note_outcome
+        note_outcome()
+        waits = [asyncio.create_task(event.wait()) for event in (outcome, stop)]
+        await asyncio.wait(waits, timeout=_REGISTERING_MAX_S, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()
 
     async def close(self) -> None:
         """Unregister, save, close."""

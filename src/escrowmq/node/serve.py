@@ -116,7 +116,7 @@ def serve(options: Options) -> int:
         await registry.open(idle_ms=idle_ms, doors=doors)
         try:
             await broker.open(idle_ms=idle_ms, doors=doors, ports=ports, spin_us=node.spin_us)
-            await broker.registered()
+            await broker.registered(stop)
             settle_memory()
             more = http.open(broker, settings, data=data)
             more |= exports.open(broker, node, host=host)
@@ -213,6 +213,7 @@ def _serve_alone(process: BrokerProcess, http: HttpDoor) -> int:
     async def main(stop: asyncio.Event) -> None:
         try:
             await process.open(broker)
+            await broker.registered(stop)
             settle_memory()
             more = http.open(broker, process.settings, data=process.data)
             more |= exports.open(broker, process.node, host=process.host)

@@ -97,8 +97,9 @@ class Registration(Part):
         self._ha_address = ha_address
         self._servers: dict[int, _NameServer] = {}
         self._is_leaving = False
-        self.on_known: Callable[[], None] | None = None
-        """Called each time a name server has accepted the registration."""
+        self.on_outcome: Callable[[], None] | None = None
+        """Called each time a name server has accepted or refused the registration, or has not been
+        reached."""
         self.on_connected: Callable[[int], None] | None = None
         """Called when a name server has connected, before this broker registers."""
         self.on_welcome: Callable[[dict[str, str]], None] | None = None
@@ -139,6 +140,11 @@ class Registration(Part):
         return not self._servers or any(s.is_registered for s in self._servers.values())
 
     @property
+    def has_outcome(self) -> bool:
+        """Whether each name server has accepted the registration, or failed to do so once."""
+        return all(s.is_registered or s.failures_count for s in self._servers.values())
+
+    @property
     def is_under_way(self) -> bool:
         """Whether a name server is being dialled, or has not answered yet."""
         return any(s.is_dialling or s.unanswered_count for s in self._servers.values())
@@ -172,6 +178,7 @@ class Registration(Part):
         server.is_connected = server.is_dialling = server.is_registered = False
         server.due_ms = now_ms + server.retry_ms
         server.retry_ms = min(server.retry_ms * 2, _RETRY_MAX_MS)
+        self._note_outcome()
 
     def wake(self, now_ms: int) -> None:
         """Dial, register again, and report changes."""
@@ -235,8 +242,7 @@ class Registration(Part):
                 self._note_taken(server)
                 if self.on_welcome is not None:
                     self.on_welcome(reply.ext or {})
-                if self.on_known is not None:
-                    self.on_known()
+                self._note_outcome()
             elif self._signs_as and reply and reply.code == Response.ESCROW_SIGNATURE_WANTED:
                 self._ask_for_session(server, now_ms)
             else:
@@ -246,6 +252,7 @@ class Registration(Part):
                     server,
                     "no answer" if reply is None else reply.remark,
                 )
+                self._note_outcome()
 
         server.unanswered_count += 1
         self._peers.call(
@@ -309,6 +316,10 @@ class Registration(Part):
                 after if server.failures_count else "",
             )
         server.is_registered, server.failures_count = True, 0
+
+    def _note_outcome(self) -> None:
+        if self.on_outcome is not None:
+            self.on_outcome()
 
     def _permitted(self, file: TopicFile) -> TopicFile:
         """Topics restricted by the broker's own permission."""

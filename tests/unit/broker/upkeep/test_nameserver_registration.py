@@ -68,6 +68,23 @@ def test_refused_registration_does_not_make_the_broker_known(exchange: Exchange)
     assert not exchange.core.registration.is_known
 
 
+@pytest.mark.parametrize("code", [0, 1], ids=["accepted", "refused"])
+def test_there_is_an_outcome_once_each_name_server_has_answered_or_was_not_reached(
+    exchange: Exchange, code: int
+) -> None:
+    registration, noted = exchange.core.registration, []
+    registration.on_outcome = lambda: noted.append(registration.has_outcome)
+    server = connect(exchange)
+    assert not registration.has_outcome
+    server.answer(server.take()[0], code)
+    exchange.core.lost(-2, exchange.now_ms)
+    assert noted == [False, True]
+
+
+def test_broker_without_name_servers_waits_for_none() -> None:
+    assert Exchange().core.registration.has_outcome
+
+
 def test_new_topic_is_told_at_once_and_alone(exchange: Exchange) -> None:
     server = connect(exchange)
     server.take()
