@@ -6,8 +6,8 @@ import pytest
 
 from escrowmq.base.wire import Wire
 from escrowmq.errors import RemoteProtocolError
+from escrowmq.group.copy_stream import CopyStream, Epoch
 from escrowmq.group.copy_streams import CONNECTIONS_MAX
-from escrowmq.group.leading import CopyStream, Epoch
 from tests.harness.group import GroupWorld, MemberHost
 from tests.harness.pair import log_of
 

@@ -12,7 +12,7 @@ from escrowmq.base.message import SysFlag, Topic
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.group import leading
+from escrowmq.group import copy_stream
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss
 from escrowmq.txn.half_lifecycle import Halves
@@ -392,8 +392,8 @@ def test_a_message_that_is_larger_than_what_may_be_in_flight_is_copied(
 ) -> None:
     """A copy reports whole records alone: of one that was half in flight it could report nothing,
     and would never have got the rest."""
-    monkeypatch.setattr(leading, "BATCH_SIZE", 4 * 1024)
-    monkeypatch.setattr(leading, "AHEAD_MAX", 16 * 1024)
+    monkeypatch.setattr(copy_stream, "BATCH_SIZE", 4 * 1024)
+    monkeypatch.setattr(copy_stream, "AHEAD_MAX", 16 * 1024)
     world, master = formed(names="ab")
     sent(world, master, b"small")
     for size in (15, 16, 17, 40):

@@ -139,7 +139,7 @@ def _settings(place: Place, handler: Callable[[Any], Any]) -> dict[str, Any]:
 
 def _hook(faults: _Faults) -> None:
     """Be told of the two steps that no code of the user's sees."""
-    given_back = handled_once.given_back
+    given_back = handled_once.forget_retried
     exit_block = handled_once.AcksAfterCommit.__exit__
 
     def returned(family: Any, messages: Iterable[Any], how: Any) -> Any:
@@ -154,7 +154,7 @@ def _hook(faults: _Faults) -> None:
         if error is None:
             faults.at("committed", self._messages[0])
 
-    handled_once.given_back = returned
+    handled_once.forget_retried = returned
     handled_once.AcksAfterCommit.__exit__ = committed  # type: ignore[method-assign]
 
 

@@ -10,7 +10,7 @@ from escrowmq.base.core import Core, Prompt
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import DiskFull, StorageError
-from escrowmq.testing.disk import SimCrash, SimDisk, is_shortage
+from escrowmq.testing.disk import SimCrash, SimDisk, is_out_of_descriptors
 from tests.sim.clock import Action, WallClock
 from tests.sim.network import Address, Link, SimNetwork
 from tests.sim.stage import Stage
@@ -134,7 +134,7 @@ class SimHost:
             self._stage.done["inputs, rounds and small files without room"] += 1
             self._stage.note("no room: %s", error)
             return
-        if not is_shortage(error):
+        if not is_out_of_descriptors(error):
             raise error
         self._stage.done["inputs and rounds without a descriptor"] += 1
         self._stage.note("no descriptor: %s", error)

@@ -14,7 +14,7 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import StorageError
 from escrowmq.registry.core import RegistryCore
-from escrowmq.testing.disk import Loss, SimCrash, SimDisk, is_shortage
+from escrowmq.testing.disk import Loss, SimCrash, SimDisk, is_out_of_descriptors
 from tests.sim.admin import SimAdmin
 from tests.sim.checker import Checker, engine_of
 from tests.sim.client import SimClient
@@ -399,7 +399,7 @@ class World:
             self.died(Loss.NOTHING)
             return
         except (StorageError, OSError) as error:
-            if not is_shortage(error):
+            if not is_out_of_descriptors(error):
                 raise
             self.stage.note("the broker does not stop cleanly: %s", error)
             self.died(Loss.NOTHING)
@@ -477,6 +477,6 @@ class _Alarm(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
         if record.exc_info and record.exc_info[1] is not None:
-            if is_shortage(record.exc_info[1]):
+            if is_out_of_descriptors(record.exc_info[1]):
                 return
             raise Violation(record.getMessage()) from record.exc_info[1]

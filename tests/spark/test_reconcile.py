@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from escrowmq.pipeline.reconcile import differences, records, sum_check
 from escrowmq.pipeline.reconcile.fates import Fate, fates
-from escrowmq.pipeline.reconcile.live_messages import BIRTHS
+from escrowmq.pipeline.reconcile.live_messages import BEGIN_TIMES
 
 NOW = START
 
@@ -325,17 +325,17 @@ def test_what_was_committed_before_its_topic_began_was_deleted_with_it(
     for key, topic in (("old", "anew"), ("lost", "kept"), ("empty", "empty"), ("other", "unknown")):
         log.op(log.half(key, topic=topic), outcomes="c")
     began = START - dt.timedelta(seconds=900)
-    births = spark.createDataFrame(
+    begin_times = spark.createDataFrame(
         [
             ("broker-a", "anew", began),
             ("broker-a", "kept", began - dt.timedelta(days=1)),
             ("broker-a", "empty", None),
             ("broker-b", "unknown", began),
         ],
-        BIRTHS,
+        BEGIN_TIMES,
     )
     found = differences.transactions(
-        Tables(spark, _of(log)).fates, now=NOW, overdue_s=120, births=births
+        Tables(spark, _of(log)).fates, now=NOW, overdue_s=120, begin_times=begin_times
     )
     assert classes(found) == {
         "old": "purged",

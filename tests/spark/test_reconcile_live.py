@@ -107,13 +107,13 @@ def test_what_was_purged_is_named_so_and_never_brought_back(
         assert bodies_of(admin) == new
 
 
-@pytest.mark.parametrize(("times", "births"), [(0, 1), (1, 0), (9, 0)])
+@pytest.mark.parametrize(("times", "begin_times"), [(0, 1), (1, 0), (9, 0)])
 def test_a_topic_from_which_retention_removes_messages_now_is_not_taken_for_a_new_one(
-    times: int, births: int
+    times: int, begin_times: int
 ) -> None:
     nobody: Any = None
     source = BrokerMessages(nobody, {"nameServer": "h:1"}, admin=nobody)
-    assert len(source._births_of(Moving(times), [QUEUE])) == births
+    assert len(source._begin_times_of(Moving(times), [QUEUE])) == begin_times
 
 
 def test_a_lost_delayed_message_is_delivered_when_it_is_due(

@@ -78,7 +78,7 @@ class Memory:
         rows = [("broker-a", offset) for offset in self.parked_offsets]
         return self._spark.createDataFrame(rows, PARKED)
 
-    def births(self) -> DataFrame | None:
+    def topic_begin_times(self) -> DataFrame | None:
         return None
 
 

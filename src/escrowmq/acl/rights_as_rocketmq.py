@@ -151,7 +151,7 @@ def _topic(actions: Actions) -> Callable[[Command], Iterable[Access]]:
     return read
 
 
-def _reads(actions: Actions) -> Callable[[Command], Iterable[Access]]:
+def _topic_and_group(actions: Actions) -> Callable[[Command], Iterable[Access]]:
     def read(request: Command) -> Iterable[Access]:
         ext = request.ext or {}
         topic = ext.get("topic", "")
@@ -190,11 +190,11 @@ _READERS: Final[dict[int, Callable[[Command], Iterable[Access]]]] = {
     _R.END_TRANSACTION: _end,
     _R.RECALL_MESSAGE: _topic(PUB),
     _R.QUERY_MESSAGE: _topic(SUB_GET),
-    _R.PULL_MESSAGE: _reads(SUB),
+    _R.PULL_MESSAGE: _topic_and_group(SUB),
     _R.HEART_BEAT: _heartbeat,
     _R.UNREGISTER_CLIENT: _leave,
-    _R.QUERY_CONSUMER_OFFSET: _reads(SUB_GET),
-    _R.UPDATE_CONSUMER_OFFSET: _reads(SUB_UPDATE),
+    _R.QUERY_CONSUMER_OFFSET: _topic_and_group(SUB_GET),
+    _R.UPDATE_CONSUMER_OFFSET: _topic_and_group(SUB_UPDATE),
     _R.LOCK_BATCH_MQ: _lock,
     _R.UNLOCK_BATCH_MQ: _lock,
 }

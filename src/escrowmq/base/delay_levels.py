@@ -8,6 +8,10 @@ from typing import Final
 DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's levels 1 to 18. Clients know no others."""
 
+RETRY_FIRST_LEVEL: Final = 3
+"""The delay level of a failed message's first redelivery, 10 s by default; each further one has the
+next level."""
+
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SPAN: Final = re.compile(r"[0-9]{1,9}[smhd]")
 
@@ -28,4 +32,4 @@ def delay_levels(text: str) -> dict[int, int]:
 DELAY_LEVELS_S: Final = tuple(
     span_ms // 1000 for span_ms in delay_levels(DELAY_LEVELS_DEFAULT).values()
 )
-"""The same in seconds: the first is level 1."""
+"""The delays of RocketMQ's levels in seconds; the first is level 1."""

@@ -206,7 +206,7 @@ POPPERS_MAX: Final = 100_000
 SETTINGS_TEXT_SIZE_MAX: Final = 262_144
 """Characters of a settings file, or of a request that changes settings."""
 
-HEARTBEAT_TIMEOUT_MS: Final = 120_000
+BROKER_SILENT_MS: Final = 120_000
 """After this silence a name server removes a broker that has not set another timeout
 (heartbeatTimeoutMillis). Our own brokers set this one."""
 

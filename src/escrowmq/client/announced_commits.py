@@ -19,7 +19,7 @@ COMMITTED: Final = {"committed"}
 
 
 class Member(NamedTuple):
-    """The message that is meant by an entry of a set."""
+    """A member of a set of announced commits: the message that it stands for."""
 
     message_id: str
     topic: str
@@ -29,7 +29,7 @@ class Member(NamedTuple):
 
 
 def parse_member(text: str) -> Member:
-    """Return the message that a text names; raises UsageError if it names none."""
+    """Parse `<message id>@<topic>`; raises UsageError if it is something else."""
     message_id, mark, topic = text.partition(MARK)
     if not (message_id and mark and topic):
         raise UsageError(f"{text[:128]!r} names no message; <message id>{MARK}<topic> is expected")

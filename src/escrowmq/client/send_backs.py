@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from escrowmq.base.codes import Request
+from escrowmq.base.delay_levels import DELAY_LEVELS_S, RETRY_FIRST_LEVEL
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.redelivery import NEVER
@@ -17,8 +18,6 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_MS: Final = 5_000
-_RETRY_BASE_LEVEL: Final = 3
-_LEVEL_MAX: Final = 18
 
 
 class SendBacks:
@@ -61,7 +60,7 @@ class SendBacks:
         """Send the message to any broker, as RocketMQ's clients do if its own is unreachable."""
         failed_count = message.deliveries_before + 1
         is_over = level == NEVER
-        delay = level or min(_RETRY_BASE_LEVEL + message.deliveries_before, _LEVEL_MAX)
+        delay = level or min(RETRY_FIRST_LEVEL + message.deliveries_before, len(DELAY_LEVELS_S))
         extra = {
             Property.RETRY_TOPIC: self._instance.options.wrap(message.topic),
             Property.ORIGIN_MESSAGE_ID: message.system.get(

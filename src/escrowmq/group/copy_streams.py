@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from escrowmq.group.copy_stream import CopyStream
 from escrowmq.group.frames import Hello
-from escrowmq.group.leading import CopyStream
 
 CONNECTIONS_MAX: Final = 16
 

@@ -35,10 +35,10 @@ def common_end(ours: Sequence[Began], our_end: int, theirs: Sequence[Began], the
     if not same:
         return 0
     last = same[-1]
-    return min(_end_of(last, ours, our_end), _end_of(last, theirs, their_end))
+    return min(_epoch_end(last, ours, our_end), _epoch_end(last, theirs, their_end))
 
 
-def _end_of(began: Began, history: History, end: int) -> int:
+def _epoch_end(began: Began, history: History, end: int) -> int:
     at = history.index(began) + 1
     return history[at].log_offset if at < len(history) else end
 

@@ -63,7 +63,7 @@ class _Checks:
     def _answer(self, family: SqlFamily, message: ReceivedMessage) -> Steps[Answer]:
         # Another account's half cannot be ours, unless our account has changed: it leaves no row.
         owner = message.properties.get(OWNER, "")
-        return verdict.answer(
+        return verdict.answer_check(
             family,
             message.system[MARKER],
             place=self._place,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.base.fixed_limits import BROKER_SILENT_MS
 from escrowmq.codec.routes import TableVersion
 
 Address = tuple[str, str]
@@ -56,7 +56,7 @@ class LiveBrokers:
 
     def enter(self, broker: Newcomer, version: TableVersion, *, peer: int, now_ms: int) -> None:
         """A broker has registered."""
-        timeout_ms = HEARTBEAT_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms
+        timeout_ms = BROKER_SILENT_MS if broker.timeout_ms is None else broker.timeout_ms
         self._by_address[broker.cluster, broker.address] = Live(
             broker.name, peer, now_ms, timeout_ms, version, broker.ha_address
         )

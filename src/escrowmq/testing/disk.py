@@ -38,7 +38,7 @@ class Loss(enum.Enum):
     SUBSET = "any subset of the writes survives"
 
 
-def is_shortage(error: BaseException | None) -> bool:
+def is_out_of_descriptors(error: BaseException | None) -> bool:
     """Whether an error means that there are no descriptors left."""
     return isinstance(error, (OSError, StorageError)) and _EMFILE in str(error)
 

@@ -10,7 +10,7 @@ import pytest
 
 from escrowmq.broker.replication import group_copy, table_frames, table_marks
 from escrowmq.broker.replication.group_master import GroupMaster
-from escrowmq.group import leading, tables
+from escrowmq.group import copy_stream, tables
 from escrowmq.group.history import History
 from escrowmq.group.member import Member
 from escrowmq.group.record import Record
@@ -73,7 +73,7 @@ def tail_not_cut(patch: pytest.MonkeyPatch) -> None:
     def spoilt(_: History, end: int, __: History, their_end: int) -> int:
         return min(end, their_end)
 
-    patch.setattr(leading, "common_end", spoilt)
+    patch.setattr(copy_stream, "common_end", spoilt)
 
 
 def incarnation_kept(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def left_out_serves(patch: pytest.MonkeyPatch) -> None:
 def keys_not_copied(patch: pytest.MonkeyPatch) -> None:
     """The keys that sign transaction ids stay at the master that made them."""
     fewer = tables.COPIED - {"config/escrowKeys.json"}
-    for module in (tables, table_marks, table_frames, group_copy, leading):
+    for module in (tables, table_marks, table_frames, group_copy, copy_stream):
         if hasattr(module, "COPIED"):
             patch.setattr(module, "COPIED", fewer)
 

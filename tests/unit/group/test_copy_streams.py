@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from escrowmq.group.copy_stream import CopyStream, Epoch
 from escrowmq.group.copy_streams import CONNECTIONS_MAX, CopyStreams
 from escrowmq.group.frames import Hello
-from escrowmq.group.leading import CopyStream, Epoch
 from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import opened
 

@@ -33,7 +33,7 @@ class Database(Base):
         yield self.execute
 
 
-class AwaitedDatabase:
+class AsyncDatabase:
     """The same, awaited."""
 
     def __init__(self, base: Base) -> None:
@@ -136,7 +136,7 @@ def test_checks_ask_for_the_databases_name_once() -> None:
 def test_checks_that_are_awaited_ask_for_it_once_too() -> None:
     async def go() -> None:
         base, listener = Base(), AwaitedListener()
-        AsyncOutboxBase(cast("Any", listener), AwaitedDatabase(base))
+        AsyncOutboxBase(cast("Any", listener), AsyncDatabase(base))
         base.put(tables.NAME_ID, "shop")
         base.put(KEY, "commit")
         (check,) = listener.checks
@@ -150,7 +150,7 @@ def test_checks_that_are_awaited_ask_for_it_once_too() -> None:
 def test_one_that_is_awaited_does_the_same() -> None:
     async def go() -> None:
         base, listener = Base(), AwaitedListener()
-        database = AwaitedDatabase(base)
+        database = AsyncDatabase(base)
         keeper = AsyncOutboxBase(cast("Any", listener), database)
         await keeper.create_tables()
         name = await keeper.find_name()

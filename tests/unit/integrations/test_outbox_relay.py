@@ -65,7 +65,7 @@ class Database(Base):
         return cursor.fetchall() if step.is_read else [(cursor.rowcount,)]
 
 
-class AwaitedDatabase:
+class AsyncDatabase:
     """The same for asyncio."""
 
     def __init__(self, database: Database) -> None:
@@ -159,7 +159,7 @@ def go(request: pytest.FixtureRequest, database: Database, broker: Broker) -> Ca
             lambda name: AwaitedSent(broker, name),  # type: ignore[arg-type, return-value]
             new_name=lambda: "another",
         )
-        return asyncio.run(run_pass_awaited(AwaitedDatabase(database), course, None))
+        return asyncio.run(run_pass_awaited(AsyncDatabase(database), course, None))
 
     return awaited
 

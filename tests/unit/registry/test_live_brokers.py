@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.base.fixed_limits import BROKER_SILENT_MS
 from escrowmq.codec.routes import TableVersion
 from escrowmq.registry.live_brokers import LiveBrokers, Newcomer
 
@@ -17,10 +17,10 @@ def test_who_is_silent_for_as_long_as_it_said_is_gone() -> None:
     live.enter(broker("b", 500), VERSION, peer=2, now_ms=0)
     assert live.silent(500) == []
     assert live.silent(501) == [(("c", "b"), 2)]
-    assert live.silent(HEARTBEAT_TIMEOUT_MS) == [(("c", "b"), 2)]
-    live.note_heartbeat("c", "b", HEARTBEAT_TIMEOUT_MS)
-    live.note_heartbeat("c", "unknown", HEARTBEAT_TIMEOUT_MS)
-    assert live.silent(HEARTBEAT_TIMEOUT_MS + 1) == [(("c", "a"), 1)]
+    assert live.silent(BROKER_SILENT_MS) == [(("c", "b"), 2)]
+    live.note_heartbeat("c", "b", BROKER_SILENT_MS)
+    live.note_heartbeat("c", "unknown", BROKER_SILENT_MS)
+    assert live.silent(BROKER_SILENT_MS + 1) == [(("c", "a"), 1)]
 
 
 def test_a_clock_that_is_set_forward_makes_nobody_silent() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.base.fixed_limits import BROKER_SILENT_MS
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.routes import QueueData, RegisteredTopic, RegistrationBody, TableVersion
 from escrowmq.errors import UsageError
@@ -91,7 +91,7 @@ def test_a_live_entry_without_a_broker_is_dropped_too() -> None:
     table.register(broker("one"), body("A", "B"), peer=1, now_ms=0)
     table.register(broker("two"), body("A", "B"), peer=2, now_ms=0)
     assert table.live.version_of("c", "one") is not None
-    assert table.expire(HEARTBEAT_TIMEOUT_MS + 1) == [1, 2]
+    assert table.expire(BROKER_SILENT_MS + 1) == [1, 2]
     assert table.live.version_of("c", "one") is None
     assert table.topics() == []
 

@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
-from escrowmq.testing.disk import Loss, Shortage, SimCrash, SimDisk, is_shortage
+from escrowmq.testing.disk import Loss, Shortage, SimCrash, SimDisk, is_out_of_descriptors
 
 
 def test_synced_writes_survive_every_loss() -> None:
@@ -148,7 +148,7 @@ def test_without_descriptors_only_what_is_mapped_can_be_used() -> None:
     assert mapped.read(0, 1) == b"a"
     with pytest.raises(OSError, match="Too many open files") as raised:
         other.read(0, 1)
-    assert is_shortage(raised.value)
+    assert is_out_of_descriptors(raised.value)
     for ask in (lambda: disk.open("new", size=1), lambda: disk.replace("small", b"2")):
         with pytest.raises(StorageError, match="Too many open files"):
             ask()
@@ -189,7 +189,7 @@ def test_a_judge_needs_no_descriptors_and_leaves_none() -> None:
         assert file.read(0, 1) == b"a"
     with pytest.raises(OSError, match="Too many open files"):
         file.read(0, 1)
-    assert not is_shortage(OSError(5, "Input/output error"))
+    assert not is_out_of_descriptors(OSError(5, "Input/output error"))
 
 
 def test_a_file_that_the_disk_does_not_give_can_be_neither_read_nor_opened() -> None:

@@ -24,10 +24,10 @@ from escrowmq.broker.replication.successor import SWITCH_MS, Successor
 from escrowmq.broker.replication.table_frames import TableFrames
 from escrowmq.broker.replication.table_marks import TableMarks, WatchedDisk
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
+from escrowmq.group.copy_stream import CopyRefused, CopyStream, Epoch
 from escrowmq.group.copy_streams import CopyStreams
 from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
 from escrowmq.group.frames import encode_table
-from escrowmq.group.leading import CopyRefused, CopyStream, Epoch
 from escrowmq.group.membership import GroupMembership
 from escrowmq.group.tables import gone_key
 from escrowmq.store.store import Store

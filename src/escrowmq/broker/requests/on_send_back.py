@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from escrowmq.base.answer import DONE, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.delay_levels import RETRY_FIRST_LEVEL
 from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.ports import Chance
@@ -20,9 +19,6 @@ from escrowmq.delivery.groups import GroupConfig, GroupTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import Perm, TopicTable
 from escrowmq.store.store import Store
-
-_FIRST_LEVEL: Final = 3
-"""Delay level of the first retry: 10 s with the default levels."""
 
 
 class BackHandlers:
@@ -112,7 +108,7 @@ class BackHandlers:
             topic = self._topics.ensure(Topic.DLQ_PREFIX + header.group, now_ms=now_ms)
         else:
             topic = self._topics.ensure(Topic.RETRY_PREFIX + header.group, now_ms=now_ms)
-            level = header.delay_level or _FIRST_LEVEL + source.reconsume_times
+            level = header.delay_level or RETRY_FIRST_LEVEL + source.reconsume_times
             properties[Property.DELAY] = str(level)
         return Message(
             topic=topic.topic_name,

@@ -12,7 +12,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Dial
-from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
+from escrowmq.base.fixed_limits import BROKER_SILENT_MS
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.outgoing_requests import OnAnswer
 from escrowmq.broker.output import Output
@@ -229,7 +229,7 @@ class Registration(Part):
             "clusterName": settings.cluster,
             "haServerAddr": self._ha_address,
             "brokerId": str(settings.broker_id),
-            "heartbeatTimeoutMillis": str(HEARTBEAT_TIMEOUT_MS),
+            "heartbeatTimeoutMillis": str(BROKER_SILENT_MS),
             "enableActingMaster": "false",
             "compressed": "false",
             "bodyCrc32": "0",

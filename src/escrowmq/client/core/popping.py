@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.delay_levels import DELAY_LEVELS_S
+from escrowmq.base.delay_levels import DELAY_LEVELS_S, RETRY_FIRST_LEVEL
 from escrowmq.base.fixed_limits import POP_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.client.core.redelivery import NEVER
@@ -24,7 +24,6 @@ from escrowmq.errors import RemoteProtocolError
 ALL_QUEUES: Final = -1
 _FROM_FIRST: Final = "0"
 _FROM_LAST: Final = "1"
-_BACKOFF_FIRST_LEVEL: Final = 3
 
 
 def pop_fields(
@@ -113,5 +112,5 @@ def hidden_ms(level: int, *, deliveries_before: int) -> int:
     """How long a failed message is hidden: the time of its delay level, or without one longer after
     each failure."""
     assert level != NEVER, "that one must not be redelivered"
-    chosen = level or min(_BACKOFF_FIRST_LEVEL + deliveries_before, len(DELAY_LEVELS_S))
+    chosen = level or min(RETRY_FIRST_LEVEL + deliveries_before, len(DELAY_LEVELS_S))
     return DELAY_LEVELS_S[chosen - 1] * 1000

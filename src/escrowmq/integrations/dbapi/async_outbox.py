@@ -247,7 +247,7 @@ _BLOCKS: Final[dict[str, type[_Block]]] = {
 }  # fmt: skip
 
 
-class AwaitedDatabase:
+class AsyncDatabase:
     """A database with connections made by `connect`."""
 
     def __init__(self, connect: Connect, *, schema: str = "") -> None:
@@ -378,7 +378,7 @@ class AsyncOutbox(AsyncOutboxBase):
                 f"AsyncOutbox({type(producer).__name__}): an escrowmq.aio.Producer is "
                 "expected; Outbox takes a blocking one"
             )
-        self._base = AwaitedDatabase(connect, schema=schema)
+        self._base = AsyncDatabase(connect, schema=schema)
         circuit = circuit_of(when_away, kept_max)
         self._course = AsyncHandOver(
             producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept

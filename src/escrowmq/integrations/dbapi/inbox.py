@@ -86,7 +86,7 @@ async def _work_awaited(
                 await transaction.execute(statement)
         except Exception as error:
             raise handled_once.rolled_back_meanwhile() from error
-    for statement in handled_once.given_back(family, fresh, how):
+    for statement in handled_once.forget_retried(family, fresh, how):
         await transaction.execute(statement)
     await transaction.commit()
 
@@ -114,7 +114,7 @@ def _run_once(
                 drivers.execute_on(connection, driver, statement)
         except Exception as error:
             raise handled_once.rolled_back_meanwhile() from error
-    for statement in handled_once.given_back(driver.family, fresh, how):
+    for statement in handled_once.forget_retried(driver.family, fresh, how):
         drivers.execute_on(connection, driver, statement)
     connection.commit()
 

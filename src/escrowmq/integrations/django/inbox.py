@@ -54,7 +54,7 @@ def consume_once(
                             result = work(fresh if isinstance(given, list) else fresh[0])
                             handled_once.check_result(work, result)
                     family = tables.family_of(connections[using].vendor)
-                    for statement in handled_once.given_back(family, fresh, how):
+                    for statement in handled_once.forget_retried(family, fresh, how):
                         execute_on(connections[using], statement)
                 acks.acknowledge()
             finally:

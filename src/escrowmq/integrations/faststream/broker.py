@@ -119,7 +119,7 @@ class EscrowMQBroker(
             ),
             extra_context={"broker": self},
         )
-        page = _page(specification_url or name_servers, description=description, tags=tags)
+        page = _specification(specification_url or name_servers, description=description, tags=tags)
         super().__init__(config=config, routers=routers, specification=page)
 
     @property
@@ -182,10 +182,10 @@ def _connection_of(settings: ProducerSettings) -> ConnectionSettings:
     return cast("ConnectionSettings", found)
 
 
-def _page(
+def _specification(
     urls: str | Sequence[str] | None, *, description: str | None, tags: Iterable[Any]
 ) -> BrokerSpec:
-    """A broker's AsyncAPI page."""
+    """A broker's part of the AsyncAPI specification."""
     return BrokerSpec(
         url=[urls] if isinstance(urls, str) else list(urls or ["NAMESRV_ADDR"]),
         protocol="rocketmq",

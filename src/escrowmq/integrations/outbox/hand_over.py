@@ -80,7 +80,7 @@ class _HandOverSteps(Generic[S]):
         state = self._circuit.state if self._circuit is not None else State.CLOSED
         if state is not State.DRAINING:
             return state is State.OPEN
-        rows = yield SqlStep(kept.first(), is_read=True)
+        rows = yield SqlStep(kept.select_oldest(), is_read=True)
         return bool(rows)
 
     def _marker_steps(self, family: SqlFamily, *, is_long: bool) -> Steps[tuple[S, Place | None]]:

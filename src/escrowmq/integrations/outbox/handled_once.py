@@ -87,7 +87,7 @@ def rolled_back_meanwhile() -> MarkerNotWritten:
     )
 
 
-def given_back(family: SqlFamily, messages: Iterable[HeldMessage], how: How) -> list[Statement]:
+def forget_retried(family: SqlFamily, messages: Iterable[HeldMessage], how: How) -> list[Statement]:
     """Remove the records of messages that the work itself retried or rejected: otherwise neither
     the next delivery nor a dead letter that is sent again would reach it. A message that the
     consumer abandoned, because its handler took too long, keeps its record: the work is done all

@@ -237,6 +237,6 @@ def status_of(rows: Rows) -> KeptStatus:
     return KeptStatus(count=count, size=size, oldest_ms=max(0, oldest_ms))
 
 
-def first() -> Statement:
-    """Select a row, if there is any."""
+def select_oldest() -> Statement:
+    """Select the position of the oldest kept message, if there is one."""
     return Statement(f"select position from {KEPT} order by position limit 1")

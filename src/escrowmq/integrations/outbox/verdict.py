@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     """The table found, if it was searched; the next check may start with it."""
 
 
-def answer(
+def answer_check(
     family: SqlFamily, marker: str, *, place: Place | None, new_name: str, may_write: bool = True
 ) -> Steps[Answer]:
     """The answer to a check. `place` is the table found last. Without `may_write` nothing is

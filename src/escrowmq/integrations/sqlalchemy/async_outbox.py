@@ -52,7 +52,7 @@ class _Awaited:
         await_only(self._inner.stored())
 
 
-class _AwaitedDatabase:
+class _AsyncDatabase:
     """The database of an asyncio engine."""
 
     def __init__(self, engine: AsyncEngine, hooks: Hooks) -> None:
@@ -117,7 +117,7 @@ class AsyncOutbox(AsyncOutboxBase):
         circuit = circuit_of(when_away, kept_max)
         course = HandOver(self._begin, new_name=new_name, way_out=circuit, on_kept=self._note_kept)
         self._hooks = Hooks(engine.sync_engine, course, schema=schema)
-        super().__init__(producer, _AwaitedDatabase(engine, self._hooks), circuit)
+        super().__init__(producer, _AsyncDatabase(engine, self._hooks), circuit)
 
     @contextlib.asynccontextmanager
     async def transaction(

@@ -93,7 +93,7 @@ def _take_back(session: Session, fresh: Any, how: How) -> None:  # noqa: ANN401
             connection.exec_driver_sql(statement.text)
     except DBAPIError as error:
         raise handled_once.rolled_back_meanwhile() from error
-    for statement in handled_once.given_back(family, messages, how):
+    for statement in handled_once.forget_retried(family, messages, how):
         text = statement.in_style(connection.dialect.paramstyle)
         connection.exec_driver_sql(text, statement.values)
 

@@ -20,7 +20,7 @@ GIVEN_BACK: Final = (
 )
 
 
-def twice(messages: DataFrame) -> DataFrame:
+def duplicate_messages(messages: DataFrame) -> DataFrame:
     """Messages whose unique key is in a topic more than once, with their positions
     (`broker/queue@offset`). The day is that of the first."""
     is_own = ~F.col("topic").startswith(Topic.RETRY_PREFIX) & ~F.col("topic").startswith(
@@ -43,7 +43,7 @@ def twice(messages: DataFrame) -> DataFrame:
     return found.where(F.col("count") > 1).withColumn("day", day_of("firstAt"))
 
 
-def given_back(messages: DataFrame) -> DataFrame:
+def retry_counts(messages: DataFrame) -> DataFrame:
     """How many messages a group's consumers gave back for the n-th time, by day and topic: those in
     its retry topics."""
     return (

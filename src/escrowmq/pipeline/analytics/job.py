@@ -13,7 +13,12 @@ from pyspark.sql import functions as F
 
 from escrowmq.client.lease_base import Lease
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.analytics.duplicates import GIVEN_BACK, TWICE, given_back, twice
+from escrowmq.pipeline.analytics.duplicates import (
+    GIVEN_BACK,
+    TWICE,
+    duplicate_messages,
+    retry_counts,
+)
 from escrowmq.pipeline.analytics.funnel import FUNNEL, TRANSACTIONS, funnel, stuck, transactions
 from escrowmq.pipeline.reconcile import records
 from escrowmq.pipeline.reconcile.fates import Fate, fates
@@ -101,9 +106,9 @@ class FunnelJob:
         """Record duplicate deliveries while the lease is held: `messages` are those of whole days
         (`since_day_ms`) of these topics and of the retry topics, with `DELIVERY`."""
         require_lease(lease)
-        self.twice.replace(twice(messages))
+        self.twice.replace(duplicate_messages(messages))
         require_lease(lease)
-        self.given_back.replace(given_back(messages))
+        self.given_back.replace(retry_counts(messages))
 
     def _run(self, lease: Lease, on_step: Callable[[str], None]) -> RunProgress:
         on_step("reading")

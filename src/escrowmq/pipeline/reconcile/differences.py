@@ -82,10 +82,10 @@ def transactions(
     now: datetime,
     overdue_s: int,
     grace_s: int = 0,
-    births: DataFrame | None = None,
+    begin_times: DataFrame | None = None,
 ) -> DataFrame:
-    """Differences between halves, op records and final messages. `births` has the store time of the
-    first present message of each topic (`broker`, `topic`, `beganAt`; null if there is none):
+    """Differences between halves, op records and final messages. `begin_times` has the store time
+    of the first present message of each topic (`broker`, `topic`, `beganAt`, null without one):
     messages committed before were deleted with an earlier topic of that name."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("storedAt")
     final_age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("finalAt")
@@ -115,7 +115,7 @@ def transactions(
     repair = F.when((kind == Class.NO_FINAL) & is_late, Repair.TIMER).otherwise(repair)
     repair = F.when(is_open & F.col("epoch").isNotNull(), Repair.RUN_QUERY).otherwise(repair)
     return (
-        _with_births(_with_twice(fates.where(F.col("fate") != Fate.STORED_AGAIN)), births)
+        _with_begin_times(_with_twice(fates.where(F.col("fate") != Fate.STORED_AGAIN)), begin_times)
         .select("*", kind.alias("class"))
         .where(F.col("class").isNotNull())
         .select(*_columns(evidence=_evidence_of_half(), repair=repair, at=F.col("storedAt")))
@@ -164,12 +164,12 @@ def _with_twice(fates: DataFrame) -> DataFrame:
     return joined.withColumn("isTwice", own)
 
 
-def _with_births(fates: DataFrame, births: DataFrame | None) -> DataFrame:
+def _with_begin_times(fates: DataFrame, begin_times: DataFrame | None) -> DataFrame:
     """`isPurged`: a final message of it would be older than its topic."""
-    if births is None:
+    if begin_times is None:
         nothing = F.lit(None).cast("timestamp")
         return fates.withColumn("beganAt", nothing).withColumn("isPurged", F.lit(False))
-    marks = births.select("broker", "topic", "beganAt", F.lit(True).alias("isKnown"))
+    marks = begin_times.select("broker", "topic", "beganAt", F.lit(True).alias("isKnown"))
     joined = fates.join(F.broadcast(marks), ["broker", "topic"], "left")
     is_before = F.coalesce(F.col("endedAt") < F.col("beganAt"), F.col("beganAt").isNull())
     is_purged = F.coalesce(F.col("isKnown"), F.lit(False)) & is_before

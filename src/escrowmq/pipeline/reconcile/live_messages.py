@@ -50,7 +50,7 @@ COLUMNS: Final = (
 )
 """The columns needed of each message. Bodies are read of op records alone."""
 
-BIRTHS: Final = "broker string, topic string, beganAt timestamp"
+BEGIN_TIMES: Final = "broker string, topic string, beganAt timestamp"
 OFFSETS: Final = "consumerGroup string, broker string, topic string, queueId int, committed bigint"
 PARKED: Final = "broker string, halfOffset bigint"
 Brokers = Mapping[str, frozenset[str]]
@@ -100,9 +100,9 @@ class Messages(Protocol):
     def parked(self) -> DataFrame | None:
         """Parked halves (`PARKED`); None if unknown."""
 
-    def births(self) -> DataFrame | None:
-        """The beginnings of the topics read (`BIRTHS`), as far as known; null where one is empty.
-        None if deleted messages are read all the same."""
+    def topic_begin_times(self) -> DataFrame | None:
+        """The beginnings of the topics read (`BEGIN_TIMES`), as far as known; null for an empty
+        topic. None if deleted messages are read all the same."""
 
 
 class BrokerMessages:
@@ -131,7 +131,7 @@ class BrokerMessages:
         """Brokers whose halves were read."""
         self._ahead_ms: dict[str, int] = {}
         """How far some brokers' clocks are ahead."""
-        self._births: list[tuple[str, str, dt.datetime | None]] = []
+        self._begin_times: list[tuple[str, str, dt.datetime | None]] = []
 
     def inner(self, window: Window) -> TableBatch:
         """Halves, op records and discarded halves."""
@@ -182,7 +182,9 @@ class BrokerMessages:
                 return None
             starts = self._starts(cluster, queues, window)
             ends = cluster.end(queues)
-            self._births = self._births_of(cluster, [q for q in queues if q.topic not in late])
+            self._begin_times = self._begin_times_of(
+                cluster, [q for q in queues if q.topic not in late]
+            )
         finally:
             cluster.close()
         ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
@@ -231,13 +233,13 @@ class BrokerMessages:
                 rows += [(item.broker, item.half_offset) for item in parked]
         return self._spark.createDataFrame(rows, PARKED)
 
-    def births(self) -> DataFrame | None:
+    def topic_begin_times(self) -> DataFrame | None:
         """The beginnings of the topics read."""
-        return self._spark.createDataFrame(self._births, BIRTHS)
+        return self._spark.createDataFrame(self._begin_times, BEGIN_TIMES)
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _births_of(
+    def _begin_times_of(
         self, cluster: Cluster, queues: Sequence[MessageQueue]
     ) -> list[tuple[str, str, dt.datetime | None]]:
         """The first message of each topic on each broker, if nothing of it was removed yet."""

@@ -180,7 +180,7 @@ class Reconciler:
                 now=now,
                 overdue_s=int(settings.overdue_s),
                 grace_s=int(settings.grace_s),
-                births=self._source.births(),
+                begin_times=self._source.topic_begin_times(),
             ),
             differences.elsewhere(halves, finals),
             *ops,

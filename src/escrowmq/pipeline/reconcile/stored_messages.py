@@ -136,7 +136,7 @@ class FileMessages:
         """None: files do not show who is connected."""
         return None
 
-    def births(self) -> DataFrame | None:
+    def topic_begin_times(self) -> DataFrame | None:
         """None: the log also has the messages of deleted topics."""
         return None
 

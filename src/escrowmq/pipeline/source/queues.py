@@ -191,8 +191,9 @@ class Queues:
         _log.warning("%s; failOnDataLoss=false, so reading continues without it", text)
 
 
-def warn_anew(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: bool) -> None:
-    """Raise DataLost, or log it, about a queue that is another one than before."""
+def report_recreated(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: bool) -> None:
+    """Raise DataLost for a queue that was recreated since it was read, or log that it is read from
+    its beginning."""
     text = (
         f"{_name(queue)} was read up to {reached}, and {why}: the topic was recreated, or its "
         f"store was restored"

@@ -28,7 +28,7 @@ from escrowmq.pipeline.source.batch_limits import limited
 from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size
-from escrowmq.pipeline.source.queues import Queues, warn_anew, was_recreated
+from escrowmq.pipeline.source.queues import Queues, report_recreated, was_recreated
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.stream_place import (
     Births,
@@ -232,7 +232,7 @@ class StreamReader(DataSourceStreamReader):
         """The start in a queue that is another one than before. Its loss is no longer an error if
         `is_told`."""
         fails_on_loss = self._options.pulling.fails_on_loss and not is_told
-        warn_anew(queue, reached=reached, why=why, fails_on_loss=fails_on_loss)
+        report_recreated(queue, reached=reached, why=why, fails_on_loss=fails_on_loss)
         return self._queues().cluster.first([queue])[queue]
 
     def _is_due(self, ranges: list[QueueRange], rows_min: int) -> bool:

@@ -119,10 +119,10 @@ def test_as_many_bundles_go_together_as_fit_and_one_at_the_least(
 def test_the_status_counts_messages_and_bytes(database: sqlite3.Connection) -> None:
     nothing = kept.status_of(rows(database, kept.status(LITE)))
     assert (nothing.count, nothing.size, nothing.oldest_ms) == (0, 0, 0)
-    assert rows(database, kept.first()) == []
+    assert rows(database, kept.select_oldest()) == []
     keep(database, "A", Message("T", b"123"), Message("T", b"4567"))
     database.execute("update escrowmq_kept set made_ms = made_ms - 60000")
     found = kept.status_of(rows(database, kept.status(LITE)))
     assert (found.count, found.size) == (2, 7)
     assert 60_000 <= found.oldest_ms < 90_000
-    assert rows(database, kept.first()) == [(1,)]
+    assert rows(database, kept.select_oldest()) == [(1,)]

@@ -117,7 +117,7 @@ def test_a_name_that_is_not_found_behind_its_insert_says_so() -> None:
 def test_only_a_marker_of_this_database_is_judged(marker: str, outcome: Outcome | None) -> None:
     base = named()
     base.put(KEY, "commit")
-    steps = verdict.answer(LITE, marker, place=None, new_name="never")
+    steps = verdict.answer_check(LITE, marker, place=None, new_name="never")
     assert run(steps, base.execute) == (outcome, ("mine", "mine"))
     assert len(base.all()) == 2, "nothing is written for a marker of another database"
 
@@ -126,7 +126,9 @@ def test_a_check_that_finds_another_table_than_the_last_one_writes_nothing() -> 
     """Its connection may look into another schema: what is not there may have been committed."""
     base = named()
     assert run(verdict.verdict(LITE, KEY, proof="other"), base.execute) is None
-    told = verdict.answer(LITE, f"other:{KEY}", place=Place("other", "other"), new_name="never")
+    told = verdict.answer_check(
+        LITE, f"other:{KEY}", place=Place("other", "other"), new_name="never"
+    )
     assert run(told, base.execute) == (None, ("mine", "mine"))
     assert base.all() == {tables.NAME_ID: "mine"}
 
@@ -134,7 +136,9 @@ def test_a_check_that_finds_another_table_than_the_last_one_writes_nothing() -> 
 def test_a_table_whose_proof_has_changed_is_looked_for_again() -> None:
     """PostgreSQL's changes when the server is started again."""
     base = named()
-    steps = verdict.answer(LITE, f"mine:{KEY}", place=Place("mine", "before"), new_name="never")
+    steps = verdict.answer_check(
+        LITE, f"mine:{KEY}", place=Place("mine", "before"), new_name="never"
+    )
     assert run(steps, base.execute) == (Outcome.ROLLBACK, ("mine", "mine"))
 
 
@@ -145,7 +149,7 @@ def test_a_table_that_is_another_one_each_time_is_not_judged() -> None:
         is_insert = step.statement.text.startswith("insert")
         return [(0,)] if is_insert else base.execute(step)
 
-    steps = verdict.answer(LITE, f"mine:{KEY}", place=None, new_name="never")
+    steps = verdict.answer_check(LITE, f"mine:{KEY}", place=None, new_name="never")
     assert run(steps, execute) == (Outcome.UNKNOWN, None)
 
 
@@ -153,7 +157,7 @@ def test_without_the_right_to_write_only_a_row_is_an_answer() -> None:
     base = named()
     marker = f"mine:{KEY}"
     for expected in (Outcome.UNKNOWN, Outcome.COMMIT):
-        steps = verdict.answer(LITE, marker, place=None, new_name="never", may_write=False)
+        steps = verdict.answer_check(LITE, marker, place=None, new_name="never", may_write=False)
         assert run(steps, base.execute).outcome is expected
         assert len(base.all()) == (1 if expected is Outcome.UNKNOWN else 2)
         base.put(KEY if expected is Outcome.UNKNOWN else "0B" * 16, "commit")

@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost
 from escrowmq.pipeline.source.options import parse_source
-from escrowmq.pipeline.source.queues import Queues, warn_anew, was_recreated
+from escrowmq.pipeline.source.queues import Queues, report_recreated, was_recreated
 from tests.unit.pipeline.brokers.test_cluster import Moving
 
 QUEUE = MessageQueue("t", "b", 0)
@@ -44,6 +44,6 @@ def test_retention_while_births_are_asked_for_makes_no_queue_another_one() -> No
 
 def test_what_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(DataLost, match="queue 0 of t on b was read up to 9, and ends at 3: the"):
-        warn_anew(QUEUE, reached=9, why="ends at 3", fails_on_loss=True)
-    warn_anew(QUEUE, reached=9, why="ends at 3", fails_on_loss=False)
+        report_recreated(QUEUE, reached=9, why="ends at 3", fails_on_loss=True)
+    report_recreated(QUEUE, reached=9, why="ends at 3", fails_on_loss=False)
     assert "so it is read from its beginning" in caplog.text

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.group import leading
+from escrowmq.group import copy_stream
+from escrowmq.group.copy_stream import CopyStream, Epoch
 from escrowmq.group.copying import Copy
 from escrowmq.group.frames import FrameReader, Gone, Hello, Kind, decode_log
-from escrowmq.group.leading import CopyStream, Epoch
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 
@@ -99,7 +99,7 @@ def pair() -> Pair:
 
 
 def test_what_is_stored_while_parts_are_in_flight_follows_in_one(pair: Pair) -> None:
-    for _ in range(leading.IN_FLIGHT_MAX):
+    for _ in range(copy_stream.IN_FLIGHT_MAX):
         pair.put()
         assert len([*sizes(pair.sends())]) == 1
     begin = pair.master.end_offset
@@ -120,8 +120,8 @@ def test_after_each_report_the_next_part_is_sent_at_once(pair: Pair) -> None:
 
 
 def test_a_whole_batch_waits_for_no_report(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leading, "BATCH_SIZE", 2_000)
-    for _ in range(leading.IN_FLIGHT_MAX):
+    monkeypatch.setattr(copy_stream, "BATCH_SIZE", 2_000)
+    for _ in range(copy_stream.IN_FLIGHT_MAX):
         pair.put()
         assert pair.sends()
     pair.put(1_500)
@@ -136,8 +136,8 @@ def test_a_whole_batch_waits_for_no_report(pair: Pair, monkeypatch: pytest.Monke
 def test_every_record_arrives_however_parts_are_cut(puts: list[tuple[int, bool]]) -> None:
     """No part in flight is waited for that the copy cannot report, since it ends in a record."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leading, "BATCH_SIZE", 2_000)
-        patch.setattr(leading, "AHEAD_MAX", 5_000)
+        patch.setattr(copy_stream, "BATCH_SIZE", 2_000)
+        patch.setattr(copy_stream, "AHEAD_MAX", 5_000)
         pair = Pair()
         for size, reports in puts:
             pair.put(size)
@@ -169,15 +169,15 @@ def test_who_does_not_name_itself_is_disconnected_however_much_it_sends() -> Non
     store.open(1_000)
     epoch = Epoch("c", "b", "g", 1, (), "a", b"")
     stream = CopyStream(store.log, epoch, nonce="m", tables=list, now_ms=100)
-    assert stream.wake_at_ms() == 100 + leading.HANDSHAKE_MS
-    for nth, now_ms in enumerate(range(100, 100 + leading.HANDSHAKE_MS, 500)):
+    assert stream.wake_at_ms() == 100 + copy_stream.HANDSHAKE_MS
+    for nth, now_ms in enumerate(range(100, 100 + copy_stream.HANDSHAKE_MS, 500)):
         stream.receive(b"\x00\x00\xff\xff\x02{"[nth : nth + 1], now_ms)
         assert stream.wake(0, now_ms) == b""
     with pytest.raises(RemoteProtocolError, match="no member has named itself for 3 s"):
-        stream.wake(0, 100 + leading.HANDSHAKE_MS)
+        stream.wake(0, 100 + copy_stream.HANDSHAKE_MS)
 
 
 def test_a_member_that_has_named_itself_has_its_time(pair: Pair) -> None:
-    assert pair.stream.wake(0, leading.SILENT_MS - 1)
+    assert pair.stream.wake(0, copy_stream.SILENT_MS - 1)
     with pytest.raises(RemoteProtocolError, match="nothing has come for 10 s"):
-        pair.stream.wake(0, leading.SILENT_MS)
+        pair.stream.wake(0, copy_stream.SILENT_MS)
