@@ -22,6 +22,7 @@ from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.kept_offsets import KeptOffsets
+from escrowmq.client.orderly_batch import generation_of, next_attempt
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.client.queue_locks import LOCK_LIFE_MS, RENEW_MS, Locks
 from escrowmq.client.rebalance import Rebalancer
@@ -79,7 +80,9 @@ class Reading:
         self._found_at_first: dict[str, frozenset[MessageQueue]] = {}
         """Queues found first, by topic, while it is subscribed to."""
         self.locks = Locks(instance, self.wire_group)
-        self.hold: Callable[[Sequence[HeldMessage]], Hold] = lambda _: NoHold()
+        self.hold: Callable[[Sequence[HeldMessage]], Hold] = (
+            _hold_queue if options.is_orderly else lambda _: NoHold()
+        )
         self.is_paused = False
         self._leaving: dict[MessageQueue, QueueFetcher] = {}
         self.sharing = AssignmentCallbacks(
@@ -216,7 +219,7 @@ class Reading:
             reader.drop()
         if self.options.is_orderly:
             for reader in readers:
-                if not reader.idle.is_set():
+                if not reader.batch.idle.is_set():
                     self._leaving[reader.queue] = reader
                     self.instance.spawn(self._leave_when_idle(reader))
             readers = [reader for reader in readers if reader.queue not in self._leaving]
@@ -235,7 +238,7 @@ class Reading:
         """Unlock the queue after its batch: no other member may handle more meanwhile."""
         try:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
-                await reader.idle.wait()
+                await reader.batch.idle.wait()
         except TimeoutError:
             _log.warning("%s moves to another member, with an unsettled message", reader.queue)
         try:
@@ -290,9 +293,7 @@ class Reading:
         if not self.options.is_orderly:
             self.inbox.offer(reader)
             return
-        reader.out_count -= 1
-        if reader.out_count <= 0:
-            self._continue_reader(reader, ticket.generation)
+        reader.batch.note_settled()
 
     def _report_taken(self, found: list[HeldMessage]) -> None:
         self.watch.before_consume(found)
@@ -314,20 +315,27 @@ class Reading:
         if self.options.is_orderly:
             await self._settle_in_order(message, reader, level)
             return
-        if level is not None and self._is_ours(reader, ticket):
-            if self.options.is_broadcasting:
-                _log.warning("%s failed; broadcasts are not redelivered", message.message_id)
-            elif not self.is_known and level != NEVER:
-                # The group's retries may not be read.
-                keep_s = DELAY_LEVELS_S[level - 1] if level else _KEEP_HERE_S
-                self._keep_here(message, reader, keep_s)
-                return
-            elif not await self.return_to_broker(message, level):
+        if level is not None and not self._is_ours(reader, ticket):
+            if reader.has_passed(message, ticket.generation):
+                await self._return_passed(message, level)
+            return  # unsettled it holds the offset: the member that has the queue now gets it
+        if level is not None and self.options.is_broadcasting:
+            _log.warning("%s failed; broadcasts are not redelivered", message.message_id)
+        elif level is not None and not self.is_known and not self._is_dead(message, level):
+            # The group's retries may not be read.
+            keep_s = DELAY_LEVELS_S[level - 1] if level else _KEEP_HERE_S
+            self._keep_here(message, reader, keep_s)
+            return
+        elif level is not None:
+            is_dead = not self.is_known
+            if not await self.return_to_broker(message, NEVER if is_dead else level):
                 self._keep_here(message, reader, _KEEP_HERE_S)
                 return
-        elif level is not None and reader.has_passed(message, ticket.generation):
-            await self._return_passed(message, level)
         reader.finish(message, ticket.generation)
+
+    def _is_dead(self, message: HeldMessage, level: int) -> bool:
+        """Whether a message that failed becomes a dead letter."""
+        return level == NEVER or self.options.is_last(message.deliveries_before)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """Settle those of a handler's messages that it did not settle itself."""
@@ -374,10 +382,9 @@ class Reading:
         """Report a message's outcome to interceptors and the trace."""
         if not self.watch:
             return
-        is_dead = level == NEVER or self.options.is_last(message.deliveries_before)
-        outcome: Consumed = (
-            "acknowledged" if level is None else "rejected" if is_dead else "retried"
-        )
+        outcome: Consumed = "acknowledged"
+        if level is not None:
+            outcome = "rejected" if self._is_dead(message, level) else "retried"
         self.watch.after_consume(message, outcome)
         ticket = message.ticket
         if self.watch.tracer is not None and ticket is not None and ticket.taken is not None:
@@ -417,16 +424,11 @@ class Reading:
         )
 
     def _keep_here(self, message: HeldMessage, reader: QueueFetcher, after_s: float) -> None:
-        assert message.ticket is not None
-        # The old ticket is settled. The new one keeps its generation: after a seek the shelf is not
-        # to take the message back.
-        generation = message.ticket.generation
-        self.stamp(message, reader).ticket.generation = generation  # type: ignore[union-attr]
+        again = next_attempt(message)
 
         async def later() -> None:
             await asyncio.sleep(after_s)
-            message.deliveries_before += 1
-            reader.give_back([message], generation)
+            reader.give_back([again], generation_of(again))
             self.inbox.offer(reader)
 
         self.instance.spawn(later())
@@ -446,23 +448,10 @@ class Reading:
         if level is None:
             reader.finish(message, generation)
         else:
-            reader.repeats.append(message)
-        reader.out_count -= 1
-        if reader.out_count <= 0:
-            self._continue_reader(reader, generation)
-
-    def _continue_reader(self, reader: QueueFetcher, generation: int) -> None:
-        repeats, reader.repeats = sorted(reader.repeats, key=lambda one: one.queue_offset), []
-        reader.idle.set()
-        if not repeats:
-            self.inbox.release(reader)
-            return
-        for message in repeats:
-            message.deliveries_before += 1
-            message.ticket = Ticket(self, reader, generation=generation)
-        reader.give_back(repeats, generation)
-        pause_s = self.options.suspend_ms / 1000
-        asyncio.get_running_loop().call_later(pause_s, self.inbox.release, reader)
+            suspend_s = self.options.suspend_ms / 1000
+            pause_s = DELAY_LEVELS_S[level - 1] if level > 0 else suspend_s
+            reader.batch.add_failed(message, pause_s=pause_s)
+        reader.batch.note_settled()
 
     # -- what users ask ------------------------------------------------------------------------
 
@@ -493,6 +482,14 @@ class Reading:
     def retry_topic(self) -> str:
         """The topic in which the group's failed messages are redelivered."""
         return Topic.RETRY_PREFIX + self.wire_group
+
+
+def _hold_queue(messages: Sequence[HeldMessage]) -> Hold:
+    """Keep the orderly queue of these messages from handing out more."""
+    assert messages[0].ticket is not None
+    reader = messages[0].ticket.source
+    assert isinstance(reader, QueueFetcher)
+    return reader.batch.hold()
 
 
 def _to_wire_queue(queue: MessageQueue, instance: Instance) -> MessageQueue:

@@ -26,6 +26,7 @@ from escrowmq.client.core.subscription import Subscription
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
+from escrowmq.client.orderly_batch import OrderlyBatch
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import (
     EscrowMQError,
@@ -81,13 +82,8 @@ class QueueFetcher:
         self.is_paused = False
         self.is_dropped = False
         self.locked_ms = 0
-        self.out_count = 0
-        """Messages of the batch that is being handled (orderly)."""
-        self.idle = asyncio.Event()
-        """Set while no batch is being handled (orderly)."""
-        self.idle.set()
-        self.repeats: list[HeldMessage] = []
-        """Messages of that batch that failed."""
+        self.batch = OrderlyBatch(self, work.inbox)
+        """The messages being handled, where the queue is orderly."""
         self.pulled_ms = 0
         self.consumed_ms = 0
         self.task: asyncio.Task[None] | None = None
@@ -103,9 +99,7 @@ class QueueFetcher:
     def take(self, count: int) -> list[HeldMessage]:
         """Take up to `count` of the waiting messages."""
         found = self.shelf.take(count)
-        self.out_count = len(found)
-        if found:
-            self.idle.clear()
+        self.batch.begin(len(found))
         return found
 
     def finish(self, message: HeldMessage, generation: int) -> None:
