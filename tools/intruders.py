@@ -28,7 +28,7 @@ KNOWN: dict[str, tuple[set[str], str]] = {
     "client/consumer.py": ({"portal"}, "a message is of the face that handed it out"),
     "client/producer.py": ({"wants_all_brokers"}, "a wish of whoever opens the instance"),
     "client/consumption.py": (
-        {"is_settled", "locked_ms"},
+        {"is_settled"},
         "lanes and tickets are its records; to be cut when reading is a core",
     ),
     "http2/connection.py": ({"last_id"}, "the number of the stream that is opened here"),

@@ -10,6 +10,15 @@ NO_HOST: Final = bytes(8)
 """An IPv4 address and port of zeros, packed as records keep them."""
 
 
+KEYS_SEPARATOR: Final = " "
+"""Separates keys in their property. Other blanks are part of a key."""
+
+
+def split_keys(text: str) -> list[str]:
+    """Split the text of a KEYS property into its keys."""
+    return [key for key in text.split(KEYS_SEPARATOR) if key]
+
+
 class Message(msgspec.Struct, kw_only=True):
     """A message to be stored. Hosts are packed: 4 or 16 address bytes, port as int32."""
 

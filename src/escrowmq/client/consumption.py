@@ -24,7 +24,7 @@ from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.kept_offsets import KeptOffsets
 from escrowmq.client.orderly_batch import generation_of, next_attempt
 from escrowmq.client.queue_fetcher import QueueFetcher
-from escrowmq.client.queue_locks import LOCK_LIFE_MS, RENEW_MS, Locks
+from escrowmq.client.queue_locks import LOCK_LIFE_S, RENEW_MS, Locks
 from escrowmq.client.rebalance import Rebalancer
 from escrowmq.client.send_backs import SendBacks
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
@@ -186,11 +186,10 @@ class Reading:
         if not (self.readers or self._leaving):
             return
         locked = await self.locks.lock([*self.readers, *self._leaving])
-        now_ms = self.instance.clock.now_ms()
         for reader in list(self.readers.values()):
             if reader.queue in locked:
-                reader.locked_ms = now_ms
-            elif now_ms - reader.locked_ms > LOCK_LIFE_MS:
+                reader.note_locked()
+            elif self.instance.now() - reader.lock_s > LOCK_LIFE_S:
                 # Another member may have it by now: stop, and let the next round see whose it is.
                 await self._drop_queues([reader.queue])
                 self.balance.soon()
@@ -266,7 +265,8 @@ class Reading:
             return True
         reader = QueueFetcher(self, queue, next_offset=begin)
         reader.is_paused = self.is_paused
-        reader.locked_ms = self.instance.clock.now_ms() if self.options.is_orderly else 0
+        if self.options.is_orderly:
+            reader.note_locked()
         self.readers[queue] = reader
         reader.start()
         return True

@@ -82,6 +82,9 @@ class QueueFetcher:
         self.is_paused = False
         self.is_dropped = False
         self.locked_ms = 0
+        """When its broker last confirmed the lock, as operators see it."""
+        self.lock_s = 0.0
+        """The same by this client's steady clock, which tells how long ago that was."""
         self.batch = OrderlyBatch(self, work.inbox)
         """The messages being handled, where the queue is orderly."""
         self.pulled_ms = 0
@@ -116,6 +119,11 @@ class QueueFetcher:
     def give_back(self, messages: list[HeldMessage], generation: int) -> None:
         """Put taken messages back."""
         self.shelf.give_back(messages, generation=generation)
+
+    def note_locked(self) -> None:
+        """Remember that the queue's lock was confirmed now."""
+        instance = self._work.instance
+        self.locked_ms, self.lock_s = instance.clock.now_ms(), instance.now()
 
     def seek(self, queue_offset: int) -> None:
         """Continue at another offset; forget fetched messages."""

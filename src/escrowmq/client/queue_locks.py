@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 RENEW_MS: Final = 20_000
 """How often locks are renewed; a broker drops one after 60 s."""
 
-LOCK_LIFE_MS: Final = 30_000
+LOCK_LIFE_S: Final = 30
 """Without a renewal for this long, a lock counts as lost."""
 
 

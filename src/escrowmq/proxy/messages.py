@@ -20,7 +20,7 @@ import zlib
 from typing import Final
 
 from escrowmq.base.fixed_limits import GRPC_UNPACKED_SIZE_MAX, INT_MAX
-from escrowmq.base.message import Property, StoredMessage, SysFlag
+from escrowmq.base.message import Property, StoredMessage, SysFlag, split_keys
 from escrowmq.base.reserved import RESERVED
 from escrowmq.codec.compression import decompress, readable_size
 from escrowmq.codec.ids import format_host, offset_id
@@ -182,7 +182,7 @@ def message_of(
     system.message_id = found.get(Property.UNIQ_KEY, stored_id)
     if found.get(Property.TAGS):
         system.tag = found[Property.TAGS]
-    system.keys.extend(found.get(Property.KEYS, "").split())
+    system.keys.extend(split_keys(found.get(Property.KEYS, "")))
     system.body_digest.type = v2.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = encoding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.message import Property, StoredMessage
+from escrowmq.base.message import Property, StoredMessage, split_keys
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.layout import HEAD_V6, PLACED, RECORD_SIZE_MIN, SIZE, TIME
 from escrowmq.codec.log_stretches import check_record, stored_ms_in
@@ -151,6 +151,6 @@ class Searcher:
             and begin_ms <= message.stored_ms <= end_ms
             and (
                 properties.get(Property.UNIQ_KEY) == key
-                or key in properties.get(Property.KEYS, "").split(" ")
+                or key in split_keys(properties.get(Property.KEYS, ""))
             )
         )

@@ -113,3 +113,36 @@ def test_a_failed_message_of_a_place_that_was_left_waits_for_a_broker(
                 await script.broker.until(lambda: len(tries) == 2)
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(("passed_s", "is_kept"), [(29, True), (31, False)])
+def test_a_lock_is_lost_after_thirty_seconds_of_the_steady_clock(
+    passed_s: float, *, is_kept: bool
+) -> None:
+    """The wall clock told how long ago the last renewal was: set back, it kept the queue from being
+    given up, while another member had the lock already."""
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
+                command,
+                body=json.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]}).encode(),
+            )
+            script.records = {0: record(0)}
+            settings: dict[str, Any] = {**QUICK, "is_orderly": True}
+            async with Consumer(names, group="g", topic="T", **settings) as consumer:
+                (message,) = await consumer.receive(1)
+                await message.ack()
+                reading = consumer._reading
+                now = reading.instance.now
+
+                async def lock_none(_: object) -> set[Any]:
+                    return set()
+
+                reading.locks.lock = lock_none  # type: ignore[method-assign,assignment]
+                reading.balance.soon = lambda: None  # type: ignore[method-assign]
+                reading.instance.now = lambda: now() + passed_s  # type: ignore[method-assign]
+                await reading._renew()
+                assert (QUEUE in reading.readers) is is_kept
+
+    asyncio.run(go())

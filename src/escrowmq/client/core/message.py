@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Final, TypeVar, overload
+from typing import TypeVar, overload
 
 import msgspec
 
-from escrowmq.base.message import Property, StoredMessage, SysFlag
+from escrowmq.base.message import Property, StoredMessage, SysFlag, split_keys
 from escrowmq.base.reserved import RESERVED
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.ids import format_host, offset_id
-
-KEYS_SEPARATOR: Final = " "
 
 Delay = dt.timedelta | float
 Moment = dt.datetime | float
@@ -140,7 +138,7 @@ def received(
         topic=topic or stored.topic,
         body=decompress(stored.body, stored.sys_flag),
         tag=found.get(Property.TAGS, ""),
-        keys=found.get(Property.KEYS, "").split(),
+        keys=split_keys(found.get(Property.KEYS, "")),
         properties=own,
         order_key=found.get(Property.SHARDING_KEY, ""),
         flag=stored.flag,

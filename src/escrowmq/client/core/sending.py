@@ -11,7 +11,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.message import Property, Topic
+from escrowmq.base.message import KEYS_SEPARATOR, Property, Topic
 from escrowmq.base.own_properties import (
     COPIES,
     DELAYED,
@@ -20,7 +20,7 @@ from escrowmq.base.own_properties import (
     WANTS_ID,
     WANTS_SAFETY,
 )
-from escrowmq.client.core.message import KEYS_SEPARATOR, Message
+from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_encoded
 from escrowmq.codec.batch import encode_batch

@@ -20,7 +20,8 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.client.core.message import KEYS_SEPARATOR, Message
+from escrowmq.base.message import KEYS_SEPARATOR, split_keys
+from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome, SendResult, SendStatus, delay_properties
 
 REGION_DEFAULT: Final = "DefaultRegion"
@@ -154,7 +155,7 @@ def pack(records: Iterable[Record]) -> Iterator[Packed]:
 def _record(*fields: object, found_by: tuple[str, str]) -> Record:
     text = _FIELD_END.join([_text(field) for field in fields]) + _RECORD_END
     message_id, keys = found_by
-    return Record(text, tuple(dict.fromkeys([message_id, *keys.split()])))
+    return Record(text, tuple(dict.fromkeys([message_id, *split_keys(keys)])))
 
 
 def _text(field: object) -> str:

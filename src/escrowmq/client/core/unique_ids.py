@@ -15,6 +15,10 @@ _COUNTER_MASK: Final = 0xFFFF
 _PROCESS_MASK: Final = 0xFFFF
 _MONTHS: Final = 12
 _MARK_MASK: Final = 0xFFFF_FFFF
+_SET_BACK_MS: Final = 100
+"""Threads that make ids together may be this far apart; beyond it the clock was set back."""
+
+_MARKS_AFTER: Final = 0x7F4A_7C15
 _MARKS_APART: Final = 0x9E37_79B1
 """Odd, so that no two months within four billion have the same mark."""
 
@@ -36,12 +40,17 @@ class UniqueIds:
         self._mark = mark
         self._counts = itertools.count(1)
         self._month = _Month(start_ms=0, end_ms=0, front="")
+        self._last_ms = 0
 
     def make(self, now_ms: int) -> str:
         """Return an id that this maker never repeats; callable from any thread."""
         month = self._month
-        if not month.start_ms <= now_ms < month.end_ms:
+        is_set_back = now_ms < self._last_ms - _SET_BACK_MS
+        if is_set_back:  # the same times begin again, perhaps with the same counts
+            self._mark += _MARKS_AFTER
+        if is_set_back or not month.start_ms <= now_ms < month.end_ms:
             month = self._month = self._month_of(now_ms)
+        self._last_ms = now_ms
         counter = next(self._counts) & _COUNTER_MASK
         return f"{month.front}{now_ms - month.start_ms:08X}{counter:04X}"
 

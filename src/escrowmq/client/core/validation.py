@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
-from escrowmq.base.message import is_sendable
+from escrowmq.base.message import KEYS_SEPARATOR, is_sendable
 from escrowmq.base.names import has_name_letters
 from escrowmq.base.reserved import RESERVED
-from escrowmq.client.core.message import KEYS_SEPARATOR, Message
+from escrowmq.client.core.message import Message
 from escrowmq.errors import InvalidMessage
 
 _ALLOWED: Final = "letters, digits and the characters % | _ - are allowed"

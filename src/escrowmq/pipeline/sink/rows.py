@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.base.message import split_keys
 from escrowmq.base.reserved import RESERVED
 from escrowmq.client.core.message import Message
 from escrowmq.errors import InvalidMessage, UsageError
@@ -97,7 +98,7 @@ def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addre
 def _keys(found: Any) -> list[str]:  # noqa: ANN401 - Arrow's
     if found is None:
         return []
-    return found.split() if isinstance(found, str) else [key for key in found if key]
+    return split_keys(found) if isinstance(found, str) else [key for key in found if key]
 
 
 def _properties(found: Any) -> dict[str, str]:  # noqa: ANN401 - Arrow's

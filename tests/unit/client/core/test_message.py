@@ -72,6 +72,17 @@ def test_a_message_comes_back_as_it_was_sent(
     assert (found.message_id, found.queue_offset, found.broker_name) == ("K", 7, "b")
 
 
+def test_a_key_may_contain_any_blank_except_the_separator() -> None:
+    """Received keys were split at any blank of Unicode, while a sender may use them in a key."""
+    message = Message("T", b"1", keys=["Nord\u00a0GmbH", "a\tb"])
+    check_message(message, body_size_max=9)
+    stored = StoredMessage(
+        topic="T", body=b"", properties={"KEYS": "Nord\u00a0GmbH a\tb "}, queue_offset=0,
+        log_offset=0, stored_ms=0, record_size=0,
+    )  # fmt: skip
+    assert received(stored).keys == message.keys
+
+
 def test_a_message_without_unique_key_is_named_by_its_place() -> None:
     packed, flag = compress(b"x" * 99, form="zlib", level=5)
     stored = StoredMessage(

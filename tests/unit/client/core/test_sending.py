@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.base.message import KEYS_SEPARATOR
 from escrowmq.client.core.end_request import (
     half_of,
 )
-from escrowmq.client.core.message import KEYS_SEPARATOR, Message
+from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import (
     Compression,

@@ -26,6 +26,13 @@ def test_ids_have_the_peers_form_and_never_come_twice(now_ms: int) -> None:
     assert all(re.fullmatch(r"0A0102032345[0-9A-F]{20}", each) for each in made)
 
 
+def test_ids_after_the_clock_was_set_back_are_other_ids_at_the_same_counts() -> None:
+    ids = UniqueIds(host="10.1.2.3", process=1, mark=1)
+    begun = int(dt.datetime(2026, 3, 5).astimezone().timestamp() * 1000)
+    made = [ids.make(begun + at_ms) for _ in range(2) for at_ms in range(0x1_0000)]
+    assert len(set(made)) == len(made)
+
+
 def test_an_id_tells_the_time_since_its_month_began() -> None:
     ids = UniqueIds(host="::ffff:1.2.3.4", process=1, mark=2)
     begun = dt.datetime(2024, 12, 1).astimezone()
