@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from escrowmq.base.answer import Answer, Pulled, Refusal, Sent
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.codec.command import encode_reply
+from escrowmq.codec.large_answers import COMPRESSED, accepts_zlib, compressed_body
 from escrowmq.codec.pulled_reply import encode_pulled
 from escrowmq.codec.reply_template import ReplyTemplates, escaped, sent_template
+from escrowmq.errors import LocalProtocolError
 
 
 class Frames:
@@ -80,12 +85,34 @@ class Frames:
     def _answer(
         self, command: Command, answer: Answer, ext: dict[str, str] | None
     ) -> tuple[bytes, ...]:
-        front = encode_reply(
-            command,
-            answer.code,
-            remark=answer.remark,
-            ext=ext,
-            body=answer.body,
-            later_size=sum(map(len, answer.chunks)) if answer.chunks else 0,
-        )
+        try:
+            front = encode_reply(
+                command,
+                answer.code,
+                remark=answer.remark,
+                ext=ext,
+                body=answer.body,
+                later_size=sum(map(len, answer.chunks)) if answer.chunks else 0,
+            )
+        except LocalProtocolError as error:
+            return (self._too_large(command, answer, ext, error),)
         return (front, *answer.chunks)
+
+    def _too_large(
+        self,
+        command: Command,
+        answer: Answer,
+        ext: dict[str, str] | None,
+        error: LocalProtocolError,
+    ) -> bytes:
+        """Compress an answer that does not fit into a frame, or refuse the request."""
+        if accepts_zlib(command):
+            body = compressed_body(b"".join((answer.body, *answer.chunks)))
+            with contextlib.suppress(LocalProtocolError):
+                return encode_reply(
+                    command, answer.code, remark=answer.remark, ext=(ext or {}) | COMPRESSED,
+                    body=body,
+                )  # fmt: skip
+        return encode_reply(
+            command, Response.SYSTEM_ERROR, remark=f"the answer is too large: {error}"
+        )

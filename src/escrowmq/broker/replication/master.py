@@ -23,6 +23,7 @@ from escrowmq.broker.peers import Peers
 from escrowmq.broker.replication.master_tables import Ask, MasterTables
 from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.broker.upkeep.nameserver_registration import Registration
+from escrowmq.codec.large_answers import ACCEPTS_ZLIB
 from escrowmq.errors import RemoteProtocolError, StorageError, UsageError
 from escrowmq.replica.following import Follower, FollowingTerms, ForeignLog, Overlap
 from escrowmq.store.copied_log import CopiedLog
@@ -359,7 +360,7 @@ class Master(Part):
     # -- questions ---------------------------------------------------------------------------
 
     def _ask(self, code: int, on_reply: OnAnswer) -> None:
-        self._call(code, {}, on_reply)
+        self._call(code, dict(ACCEPTS_ZLIB), on_reply)
 
     def _call(self, code: int, ext: dict[str, str], on_reply: OnAnswer) -> None:
         until_ms = self._moment.now_ms + _ANSWER_MS

@@ -24,6 +24,7 @@ from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.entries import is_path_safe
+from escrowmq.codec.large_answers import whole_body
 from escrowmq.delivery import assignment, delay_queues, timer
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
@@ -183,7 +184,9 @@ class MasterTables:
                 self._known = None  # asked for again
                 return
             if reply.code == Response.SUCCESS:
-                self._guarded(f"the answer to request {code}", lambda: self._take(code, reply.body))
+                self._guarded(
+                    f"the answer to request {code}", lambda: self._take(code, whole_body(reply))
+                )
             elif code != Request.GET_TIMER_CHECK_POINT:  # it may have no timer
                 self._known = None
                 self._log_fault(f"request {code} is not served: {reply.remark}")

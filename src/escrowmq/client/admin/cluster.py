@@ -12,6 +12,7 @@ from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MASTER
 from escrowmq.client.instance import Instance
 from escrowmq.codec.client_bodies import decode_body
+from escrowmq.codec.large_answers import whole_body
 from escrowmq.codec.routes import GoneBroker, decode_gone_brokers
 from escrowmq.errors import RouteMissing
 
@@ -138,7 +139,7 @@ class Cluster:
         """Return the typed body of a reply."""
         reply = await self.ask(address, code, fields, body)
         with reading_from(address, code):
-            return decode_body(kind, reply.body)
+            return decode_body(kind, whole_body(reply))
 
     async def each(
         self, masters: Mapping[str, str], work: Callable[[str, str], Awaitable[T]]

@@ -16,6 +16,7 @@ from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_group
 from escrowmq.codec.client_bodies import SubscriptionBody, decode_queue_table
+from escrowmq.codec.large_answers import ACCEPTS_ZLIB
 from escrowmq.errors import ConsumerOffline, GroupNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -296,7 +297,8 @@ class Groups:
 
     async def _table(self, address: str) -> dict[str, dict[str, Any]]:
         code = Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        return (await self._cluster.ask_for(address, code, _Table)).subscription_group_table
+        found = await self._cluster.ask_for(address, code, _Table, fields=ACCEPTS_ZLIB)
+        return found.subscription_group_table
 
     async def _put(self, address: str, config: dict[str, Any]) -> None:
         body = msgspec.json.encode(config)
