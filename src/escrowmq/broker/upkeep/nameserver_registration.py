@@ -32,6 +32,9 @@ _RETRY_MAX_MS: Final = 30_000
 _SILENT_MS: Final = 10_000
 _NEVER_MS: Final = (1 << 62) - 1
 
+_TOPICS_AT_ONCE: Final = 10_000
+"""Topics in one registration; 75,000 would exceed the largest frame."""
+
 
 def _credentials(settings: BrokerSettings) -> tuple[str, str] | None:
     """The name and secret with which a broker signs its requests to other servers."""
@@ -219,7 +222,12 @@ class Registration(Part):
             server.due_ms = now_ms + _RETRY_MS
             return
         server.due_ms = now_ms + settings.register_interval_ms
-        wrapper = msgspec.to_builtins(self._permitted(file))
+        for part in _parts_of(self._permitted(file)):
+            self._register_part(server, part, now_ms)
+
+    def _register_part(self, server: _NameServer, part: TopicFile, now_ms: int) -> None:
+        settings = self._settings
+        wrapper = msgspec.to_builtins(part)
         wrapper["mappingDataVersion"] = wrapper["dataVersion"]
         wrapper["topicQueueMappingDetailMap"] = {}
         wrapper["topicQueueMappingInfoMap"] = {}
@@ -346,3 +354,18 @@ class Registration(Part):
                 }
                 code = Request.UNREGISTER_BROKER
                 self._peers.tell(server.peer, code, ext=self._signed(server, code, ext))
+
+
+def _parts_of(file: TopicFile) -> list[TopicFile]:
+    """Split topics into parts that each fit into a frame. Each part has a version of its own, the
+    last one that of the table: name servers ignore topics of a version that they already have."""
+    topics, size = list(file.topic_config_table.items()), _TOPICS_AT_ONCE
+    parts = [dict(topics[at : at + size]) for at in range(0, len(topics), size)] or [{}]
+    version = file.data_version
+    return [
+        TopicFile(
+            data_version=msgspec.structs.replace(version, timestamp=version.timestamp - left_count),
+            topic_config_table=part,
+        )
+        for left_count, part in zip(reversed(range(len(parts))), parts, strict=True)
+    ]

@@ -4,11 +4,13 @@ import itertools
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.broker.upkeep import nameserver_registration
 from tests.harness.exchange import Caller, Exchange
 
 
@@ -83,6 +85,22 @@ def test_there_is_an_outcome_once_each_name_server_has_answered_or_was_not_reach
 
 def test_broker_without_name_servers_waits_for_none() -> None:
     assert Exchange().core.registration.has_outcome
+
+
+def test_many_topics_are_registered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above 75,000 topics the frame was too large: the broker vanished from its name servers."""
+    monkeypatch.setattr(nameserver_registration, "_TOPICS_AT_ONCE", 3)
+    exchange = Exchange(BrokerSettings(name_servers="10.0.0.7:9876"))
+    requests = connect(exchange).take()
+    topics = exchange.core.broker.topics
+    assert [name for each in requests for name in topics_of(each)] == list(topics.names())
+    assert {len(topics_of(each)) for each in requests[:-1]} == {3}
+    versions = [
+        json.loads(each.body)["topicConfigSerializeWrapper"]["dataVersion"] for each in requests
+    ]
+    # A name server that has the version of a registration does not read its topics.
+    assert len({json.dumps(each) for each in versions}) == len(requests)
+    assert versions[-1] == msgspec.to_builtins(topics.version)
 
 
 def test_new_topic_is_told_at_once_and_alone(exchange: Exchange) -> None:
