@@ -151,8 +151,11 @@ def test_a_token_is_as_good_as_its_owner_or_less(port: int, api: Browser) -> Non
     assert less["mayChange"] is False
     weak = Browser(port, {"Authorization": f"Bearer {less['token']}"})
     assert weak.call("POST", "/tokens", {"may_change": True}).json["mayChange"] is False
+    for odd in ({"may_change": "false"}, {"may_change": None}, {"mayChange": False}):
+        assert api.call("POST", "/tokens", odd).status == 400
     assert robot.call("DELETE", "/tokens").status == 204
-    assert robot.call("GET", "/overview").json["code"] == "bad_token"
+    for each in (robot, weak):
+        assert each.call("GET", "/overview").json["code"] == "bad_token"
 
 
 @pytest.mark.parametrize("given", ["Basic ???", "Basic YWRtaW4=", "Bearer none", "Digest x"])

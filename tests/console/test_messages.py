@@ -58,6 +58,15 @@ def test_the_box_says_what_it_took_the_text_for(
     assert "Interpreted as a key , searched in 1 of 1 topics" in page.words()
 
 
+def test_a_position_with_too_many_digits_is_no_position(api: Browser) -> None:
+    """Python refuses to read 5,000 digits, so that the console failed."""
+    for path in ("/messages/b:0@" + "9" * 5000, "/messages/b:" + "9" * 5000 + "@0"):
+        assert api.call("GET", f"{path}?topic=paid").status == 404
+    assert (
+        api.call("POST", "/messages/b:0@" + "9" * 5000 + "/resend", {"topic": "paid"}).status < 500
+    )
+
+
 def test_what_is_not_found_is_said_and_where_it_was_looked_for(
     browser: Browser, api: Browser, sent: escrowmq.SendResult
 ) -> None:

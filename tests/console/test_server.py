@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
+import pytest
+
+from escrowmq.console import server
 from escrowmq.console.calls import OPERATIONS
-from escrowmq.console.server import CONNECTIONS_MAX
-from tests.harness.console import HOST, Browser
+from escrowmq.console.options import ConsoleOptions
+from escrowmq.console.server import CONNECTIONS_MAX, WaitingConnections
+from tests.harness.console import ADMIN, HOST, Browser, console, until
 
 
 def test_connections_that_ask_nothing_give_way(port: int) -> None:
@@ -19,6 +24,78 @@ def test_connections_that_ask_nothing_give_way(port: int) -> None:
     finally:
         for half in halves:
             half.close()
+
+
+class Connection:
+    """A connection as the server cuts it."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+    def is_closing(self) -> bool:
+        return self.is_cut
+
+
+def test_a_connection_that_does_not_read_its_answers_gives_way() -> None:
+    """128 of them, without a login, kept probes, metrics and the console from being reached."""
+    waiting = WaitingConnections(count_max=3)
+    idle, served, stalled, new = (Connection() for _ in range(4))
+    for each in (idle, served, stalled):
+        waiting.connection_opened(each)
+    for each in (served, stalled):
+        waiting.request_received(each)
+    waiting.stalled(served)
+    waiting.resumed(served)
+    waiting.stalled(stalled)
+    waiting.connection_opened(new)
+    assert idle.is_cut, "it has not read for a moment only"
+    waiting.connection_closed(idle)
+    waiting.request_received(new)
+    newer = Connection()
+    waiting.connection_opened(newer)
+    assert stalled.is_cut, "nobody else but the newest waits"
+    assert [served.is_cut, new.is_cut, newer.is_cut] == [False] * 3
+
+
+def test_a_connection_that_does_not_read_its_answers_is_cut_in_time() -> None:
+    async def go() -> None:
+        waiting = WaitingConnections(patience_s=-1.0)
+        reading, stalled = Connection(), Connection()
+        for each in (reading, stalled):
+            waiting.connection_opened(each)
+            waiting.request_received(each)
+        waiting.stalled(stalled)
+        cutting = asyncio.ensure_future(waiting.cut_late())
+        while not stalled.is_cut:
+            await asyncio.sleep(0.01)
+        cutting.cancel()
+        assert not reading.is_cut
+
+    asyncio.run(go())
+
+
+def test_the_server_notices_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(server, "_CHECK_S", 0.05)
+    request = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    options = ConsoleOptions(name_servers="127.0.0.1:1", login="local", users=(ADMIN,))
+    with console(options) as port, socket.socket() as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        lazy.settimeout(20)
+        lazy.connect((HOST, port))
+
+        def is_cut() -> bool:
+            try:
+                lazy.sendall(request)
+            except (BrokenPipeError, ConnectionResetError):
+                return True
+            return False
+
+        lazy.sendall(request * 150)
+        until(is_cut)
 
 
 def test_a_request_that_is_none_is_refused(port: int) -> None:

@@ -7,7 +7,6 @@ from typing import Final
 
 from escrowmq.base.command import Command
 from escrowmq.base.message import SysFlag
-from escrowmq.codec.compression import compress, decompress
 
 ACCEPTS_ZLIB: Final = {"escrowAcceptsZlib": "true"}
 """The field of a request whose sender can read a compressed answer."""
@@ -28,6 +27,8 @@ def accepts_zlib(request: Command) -> bool:
 
 def compressed_body(body: bytes) -> bytes:
     """Compress the body of an answer."""
+    from escrowmq.codec.compression import compress
+
     return compress(body, form="zlib", level=_LEVEL)[0]
 
 
@@ -36,4 +37,6 @@ def whole_body(answer: Command) -> bytes:
     RemoteProtocolError if it is broken or too large."""
     if not COMPRESSED.items() <= (answer.ext or {}).items():
         return answer.body
+    from escrowmq.codec.compression import decompress
+
     return decompress(answer.body, SysFlag.COMPRESSED, size_max=SIZE_MAX)

@@ -24,7 +24,7 @@ from escrowmq.console.openapi import document
 from escrowmq.console.operations import PREFIX, Caller, Operation
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem
-from escrowmq.console.request_checks import address_of, caller_of, json_of
+from escrowmq.console.request_checks import address_of, bearer_of, caller_of, json_of
 from escrowmq.console.routes import PAGES
 from escrowmq.console.sessions import Sessions
 from escrowmq.console.site import Site
@@ -176,16 +176,19 @@ class Api:
     async def _token(self, request: Request) -> Response:
         """Issue a token to a client that proves its identity, or revoke one."""
         who = await caller_of(request, self._sessions, self._accounts)
+        issuer = bearer_of(request)
         if request.method == "DELETE":
-            scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            if scheme.lower() == "bearer":
-                self._sessions.revoke(given.strip())
+            self._sessions.revoke(issuer)
             return Response(status_code=204)
-        wanted = await json_of(request)
-        if wanted.get("may_change") is False:
+        try:
+            wish = msgspec.convert(await json_of(request), _TokenWish)
+        except msgspec.ValidationError as error:
+            raise Problem(400, "bad_request", f"the body is not a request for a token: {error}",
+                          '{"may_change": false} or nothing is expected') from error  # fmt: skip
+        if not wish.may_change:
             who = msgspec.structs.replace(who, may_change=False)
-        token = self._sessions.issue(who, TOKEN_S)
-        return _json(msgspec.json.encode({"token": token, "seconds": TOKEN_S, "who": who.name,
+        token, valid_s = self._sessions.issue(who, TOKEN_S, issuer=issuer)
+        return _json(msgspec.json.encode({"token": token, "seconds": int(valid_s), "who": who.name,
                                           "mayChange": who.may_change}))  # fmt: skip
 
     def _guarded(self, serve: Handler) -> Handler:
@@ -199,6 +202,12 @@ class Api:
                 return _refused(Problem(500, "failed", "this console has failed; its log says how"))
 
         return guarded
+
+
+class _TokenWish(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request for a token."""
+
+    may_change: bool = True
 
 
 async def _no_call(request: Request) -> Response:

@@ -115,7 +115,7 @@ async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) ->
     """The caller of the API, by a token, a name and password, or a page's cookie."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == _BEARER:
-        who = sessions.bearer(given.strip())
+        who = sessions.bearer(bearer_of(request))
         if who is None:
             raise Problem(401, "bad_token", "this token is invalid, or has expired",
                           "POST /api/v1/tokens issues one")  # fmt: skip
@@ -131,6 +131,12 @@ async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) ->
         check_origin(request)
         check_csrf(session, request.headers.get(CSRF_HEADER, ""))
     return session.who
+
+
+def bearer_of(request: Request) -> str:
+    """The token that a request has; empty if it has none."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == _BEARER else ""
 
 
 def _basic(given: str) -> tuple[str, str]:

@@ -21,10 +21,14 @@ from escrowmq.net.clock import steady_s
 require("console", "starlette", "uvicorn", "jinja2")
 
 CONNECTIONS_MAX: Final = 128
-"""Connections at a time; of more, the one that has asked nothing for longest is cut."""
+"""Connections at a time; of more, one is cut that does not read its answers, or else the one that
+has asked nothing for longest."""
 
 PATIENCE_S: Final = 20.0
-"""A connection that has not asked anything whole for so long is cut."""
+"""A connection that has not sent a whole request for so long, or not read its answers, is cut."""
+
+_STALLED_S: Final = 1.0
+"""A connection that has not read for so long gives way before one that asks nothing."""
 
 _KEEP_ALIVE_S: Final = 15
 _DRAIN_S: Final = 3
@@ -36,14 +40,14 @@ class ConsoleServer:
 
     def __init__(self, door: socket.socket, options: ConsoleOptions, vitals: Vitals | None) -> None:
         self._door = door
-        self._idle = IdleConnections()
+        self._waiting = WaitingConnections(patience_s=PATIENCE_S)
         port = int(door.getsockname()[1])
         app = build_app(
             options, vitals, now_s=steady_s, port=port, is_ending=lambda: self._server.should_exit
         )
         config = uvicorn.Config(
             app,
-            http=self._idle.protocol(),
+            http=self._waiting.protocol(),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -62,7 +66,7 @@ class ConsoleServer:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        cutting = asyncio.ensure_future(self._idle.cut_late())
+        cutting = asyncio.ensure_future(self._waiting.cut_late())
         try:
             await self._server.serve(sockets=[self._door])
         finally:
@@ -75,11 +79,15 @@ class ConsoleServer:
         self._server.should_exit = True
 
 
-class IdleConnections:
-    """Connections without a complete request, before the first one or after an answer."""
+class WaitingConnections:
+    """Connections for which the server waits: idle ones, without a complete request, before the
+    first one or after an answer; and stalled ones, which do not read their answers."""
 
     def __init__(self, *, count_max: int = CONNECTIONS_MAX, patience_s: float = PATIENCE_S) -> None:
-        self._since_s: OrderedDict[asyncio.Transport, float] = OrderedDict()
+        self._idle_s: OrderedDict[asyncio.Transport, float] = OrderedDict()
+        """Since when each idle connection is idle, the oldest first."""
+        self._stalled_s: OrderedDict[asyncio.Transport, float] = OrderedDict()
+        """Since when each stalled connection is stalled, the oldest first."""
         self._open_count = 0
         self._count_max = count_max
         self._patience_s = patience_s
@@ -100,8 +108,18 @@ class IdleConnections:
                     waiting.request_received(self.transport)
 
             def on_response_complete(self) -> None:
-                super().on_response_complete()
-                waiting.response_sent(self.transport)
+                super().on_response_complete()  # begins to serve the next request, if it is here
+                cycle: RequestResponseCycle | None = self.cycle
+                if cycle is None or cycle.response_complete:
+                    waiting.response_sent(self.transport)
+
+            def pause_writing(self) -> None:
+                super().pause_writing()
+                waiting.stalled(self.transport)
+
+            def resume_writing(self) -> None:
+                super().resume_writing()
+                waiting.resumed(self.transport)
 
             def connection_lost(self, exc: Exception | None) -> None:
                 waiting.connection_closed(self.transport)
@@ -112,30 +130,54 @@ class IdleConnections:
     def connection_opened(self, transport: Any) -> None:  # noqa: ANN401 - uvloop's are no asyncio.Transport
         """A connection was opened."""
         self._open_count += 1
-        self._since_s[transport] = steady_s()
+        self._idle_s[transport] = steady_s()
         if self._open_count > self._count_max:
-            oldest, _ = self._since_s.popitem(last=False)
-            oldest.abort()
+            self._cut(self._least_useful())
+
+    def _least_useful(self) -> asyncio.Transport:
+        """The connection to cut when there are too many."""
+        stalled = next(iter(self._stalled_s), None)
+        if stalled is not None:
+            for_s = steady_s() - self._stalled_s[stalled]
+            if for_s > _STALLED_S or len(self._idle_s) == 1:
+                return stalled
+        return next(iter(self._idle_s))
+
+    def stalled(self, transport: Any) -> None:  # noqa: ANN401
+        """Its answers wait until the client reads."""
+        self._stalled_s[transport] = steady_s()
+
+    def resumed(self, transport: Any) -> None:  # noqa: ANN401
+        """The client reads again."""
+        self._stalled_s.pop(transport, None)
 
     def request_received(self, transport: Any) -> None:  # noqa: ANN401
         """Its request is complete and being served."""
-        self._since_s.pop(transport, None)
+        self._idle_s.pop(transport, None)
 
     def response_sent(self, transport: Any) -> None:  # noqa: ANN401
         """Its answer was sent."""
         if not transport.is_closing():
-            self._since_s[transport] = steady_s()
+            self._idle_s[transport] = steady_s()
 
     def connection_closed(self, transport: Any) -> None:  # noqa: ANN401
         """It was closed."""
-        self._since_s.pop(transport, None)
+        self._idle_s.pop(transport, None)
+        self._stalled_s.pop(transport, None)
         self._open_count = max(0, self._open_count - 1)
 
     async def cut_late(self) -> None:
-        """Close connections that take too long to send a request; runs until the server ends."""
+        """Close connections that take too long to send a request or to read their answers; runs
+        until the server ends."""
         while True:
             await asyncio.sleep(_CHECK_S)
             late_s = steady_s() - self._patience_s
-            for transport in [one for one, since_s in self._since_s.items() if since_s < late_s]:
-                self._since_s.pop(transport, None)
-                transport.abort()
+            waiting = [*self._idle_s.items(), *self._stalled_s.items()]
+            for transport, since_s in waiting:
+                if since_s < late_s:
+                    self._cut(transport)
+
+    def _cut(self, transport: asyncio.Transport) -> None:
+        self._idle_s.pop(transport, None)
+        self._stalled_s.pop(transport, None)
+        transport.abort()

@@ -25,8 +25,11 @@ IDLE_S: Final = 30 * 60
 AGE_MAX_S: Final = 12 * 3_600
 """So is one that began so long ago."""
 
-SESSIONS_MAX: Final = 1_000
-TOKENS_MAX: Final = 1_000
+SESSIONS_MAX: Final = 10_000
+TOKENS_MAX: Final = 10_000
+OF_USER_MAX: Final = 1_000
+"""Sessions of one user, and as many tokens: a user who opens more ends the oldest of their own."""
+
 FAILURES_MAX: Final = 10
 """Failed attempts of one address within `FAILURE_SPAN_S`."""
 
@@ -36,8 +39,6 @@ FAILURES_ALL_MAX: Final = 200
 FAILURE_SPAN_S: Final = 300.0
 ADDRESSES_MAX: Final = 10_000
 _TOKEN_SIZE: Final = 32
-
-T = TypeVar("T")
 
 
 class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,32 +62,53 @@ class Session(msgspec.Struct, kw_only=True):
     """Said once, on the next page."""
 
 
-class _Kept(Generic[T]):
-    """Values by secrets, of which only digests are kept; beyond a limit the oldest is dropped."""
-
-    def __init__(self, count_max: int) -> None:
-        self._found: OrderedDict[bytes, T] = OrderedDict()
-        self._count_max = count_max
-
-    def add(self, value: T) -> str:
-        secret = secrets.token_urlsafe(_TOKEN_SIZE)
-        while len(self._found) >= self._count_max:
-            self._found.popitem(last=False)
-        self._found[_digest(secret)] = value
-        return secret
-
-    def get(self, secret: str) -> T | None:
-        return self._found.get(_digest(secret))
-
-    def drop(self, secret: str) -> None:
-        self._found.pop(_digest(secret), None)
-
-
 class Token(msgspec.Struct, frozen=True, kw_only=True):
     """A secret that a program sends instead of a password."""
 
     who: SessionUser
     until_s: float
+    issuer: str = ""
+    """The token with which this one was issued; it ends with that one."""
+
+
+V = TypeVar("V", Session, Token)
+
+
+class _Kept(Generic[V]):
+    """Values by secrets, of which only digests are kept. Beyond the limit of one user the oldest
+    of that user is dropped, beyond that of all the oldest of all."""
+
+    def __init__(self, count_max: int) -> None:
+        self._found: OrderedDict[bytes, V] = OrderedDict()
+        self._of_user: dict[str, OrderedDict[bytes, None]] = {}
+        self._count_max = count_max
+
+    def add(self, value: V) -> str:
+        secret = secrets.token_urlsafe(_TOKEN_SIZE)
+        mine = self._of_user.get(value.who.name, ())
+        if len(mine) >= OF_USER_MAX:
+            self._drop(next(iter(mine)))
+        elif len(self._found) >= self._count_max:
+            self._drop(next(iter(self._found)))
+        digest = _digest(secret)
+        self._found[digest] = value
+        self._of_user.setdefault(value.who.name, OrderedDict())[digest] = None
+        return secret
+
+    def get(self, secret: str) -> V | None:
+        return self._found.get(_digest(secret))
+
+    def drop(self, secret: str) -> None:
+        self._drop(_digest(secret))
+
+    def _drop(self, digest: bytes) -> None:
+        value = self._found.pop(digest, None)
+        if value is None:
+            return
+        name = value.who.name
+        del self._of_user[name][digest]
+        if not self._of_user[name]:
+            del self._of_user[name]
 
 
 class Sessions:
@@ -122,16 +144,23 @@ class Sessions:
         """Log out."""
         self._sessions.drop(cookie)
 
-    def issue(self, who: SessionUser, span_s: float) -> str:
-        """Issue a token that is valid for a time."""
-        return self._tokens.add(Token(who=who, until_s=self._now_s() + span_s))
+    def issue(self, who: SessionUser, span_s: float, *, issuer: str = "") -> tuple[str, float]:
+        """Issue a token; return it, and for how long it is valid. One that was issued with another
+        token ends with that one."""
+        now_s = self._now_s()
+        until_s = now_s + span_s
+        if issuer and (found := self._tokens.get(issuer)) is not None:
+            until_s = min(until_s, found.until_s)
+        token = Token(who=who, until_s=until_s, issuer=issuer)
+        return self._tokens.add(token), until_s - now_s
 
     def bearer(self, token: str) -> SessionUser | None:
-        """The account of a token; None when it is invalid or has expired."""
+        """The account of a token; None when it, or the one with which it was issued, is invalid or
+        has expired."""
         found = self._tokens.get(token)
         if found is None:
             return None
-        if self._now_s() > found.until_s:
+        if self._now_s() > found.until_s or (found.issuer and self.bearer(found.issuer) is None):
             self._tokens.drop(token)
             return None
         return found.who

@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -25,12 +27,25 @@ _log = logging.getLogger(__name__)
 ANSWER_S: Final = 5.0
 """A loop that has not answered for so long is not alive."""
 
+_QUICK_S: Final = 0.02
+"""Metrics that take no longer are computed for each request."""
+
+_REST: Final = 9
+"""Others are computed anew after nine times as long as it took."""
+
 T = TypeVar("T")
 Read = Callable[[], list[Family]]
 _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
     "gauge": GaugeMetricFamily,
     "counter": CounterMetricFamily,
 }
+
+
+class _Computed(NamedTuple):
+    """The text of all metrics, and until when it is given to clients."""
+
+    text: bytes
+    until_s: float
 
 
 class Vitals:
@@ -54,14 +69,27 @@ class Vitals:
             (Sample((version,), 1),),
         )  # fmt: skip
         self._loop = loop
+        self._computing = threading.Lock()
+        self._computed: dict[str, _Computed] = {}
         self.registry = CollectorRegistry()
         self.registry.register(_Collector(self._families))
         ProcessCollector(registry=self.registry)
 
     def figures(self, accept: str) -> tuple[bytes, str]:
-        """All metrics in a format that the client accepts, and the name of that format."""
+        """All metrics in a format that the client accepts, and the name of that format. Where they
+        take long to compute, clients that ask soon after one another get the same ones: anyone may
+        ask, and all of it is computed on the broker's event loop."""
         encode, kind = choose_encoder(accept)
-        return encode(self.registry), kind
+        with self._computing:
+            known = self._computed.get(kind)
+            began_s = time.monotonic()
+            if known is not None and began_s < known.until_s:
+                return known.text, kind
+            text = encode(self.registry)
+            now_s = time.monotonic()
+            fresh_s = (now_s - began_s) * _REST if now_s - began_s > _QUICK_S else 0.0
+            self._computed = {kind: _Computed(text, now_s + fresh_s)}
+            return text, kind
 
     def refusal(self) -> str:
         """Why the server is not ready; empty if it is."""

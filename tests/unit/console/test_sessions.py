@@ -55,10 +55,42 @@ def test_of_too_many_sessions_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -
     assert [found.find(cookie) is not None for cookie in cookies] == [False, True, True]
 
 
+def test_of_too_many_sessions_of_a_user_the_oldest_of_that_user_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A viewer who logged in again and again ended the sessions and tokens of everybody."""
+    monkeypatch.setattr(sessions, "OF_USER_MAX", 2)
+    found = Sessions(Clock())
+    cookie, (token, _) = found.begin(WHO), found.issue(WHO, 60)
+    viewer = SessionUser(name="viewer", may_change=False)
+    cookies = [found.begin(viewer) for _ in range(5)]
+    tokens = [found.issue(viewer, 60)[0] for _ in range(5)]
+    assert found.find(cookie) is not None
+    assert found.bearer(token) is WHO
+    assert [found.find(each) is not None for each in cookies] == [False] * 3 + [True] * 2
+    assert [found.bearer(each) is not None for each in tokens] == [False] * 3 + [True] * 2
+
+
+def test_a_token_issued_with_a_token_ends_with_it() -> None:
+    """It was valid for another eight hours, so that a token renewed itself for ever."""
+    clock = Clock()
+    found = Sessions(clock)
+    first, valid_s = found.issue(WHO, 60)
+    assert valid_s == 60
+    clock.now_s += 50
+    second, left_s = found.issue(WHO, 60, issuer=first)
+    assert left_s == 10
+    third, _ = found.issue(WHO, 60, issuer=second)
+    assert found.bearer(third) is WHO
+    found.revoke(first)
+    assert found.bearer(third) is None
+    assert found.bearer(second) is None
+
+
 def test_a_token_holds_for_its_time_and_until_it_is_revoked() -> None:
     clock = Clock()
     found = Sessions(clock)
-    token, other = found.issue(WHO, 60), found.issue(WHO, 60)
+    (token, _), (other, _) = found.issue(WHO, 60), found.issue(WHO, 60)
     assert found.bearer(token) == WHO
     assert found.bearer("none") is None
     found.revoke(other)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Final
@@ -14,7 +13,7 @@ from escrowmq.base.message import Topic
 from escrowmq.client.admin.dead_letters import DeadLetter
 from escrowmq.client.admin.previews.preview import ROWS_MAX, Row
 from escrowmq.console.answers import Answer
-from escrowmq.console.api.messages import MessageShown, shown, stretch
+from escrowmq.console.api.messages import PLACE, MessageShown, shown, stretch
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.console.paging import SIZE_MAX, Listed
 from escrowmq.console.problems import Problem
@@ -28,7 +27,6 @@ COUNTED_MAX: Final = 2_000
 """Letters that a preview goes through to count them."""
 
 LOOKED_THROUGH_MAX: Final = 20_000
-_PLACE: Final = re.compile(r"(.+)[/:](\d{1,9})@(\d{1,18})")
 
 
 class LettersWanted(msgspec.Struct, kw_only=True):
@@ -133,7 +131,7 @@ def _describe_letter(letter: DeadLetter) -> str:
 def _places(letters: list[str]) -> list[tuple[str, int, int]]:
     found = []
     for text in letters:
-        match = _PLACE.fullmatch(text)
+        match = PLACE.fullmatch(text)
         if match is None:
             raise UsageError(f"letters: {text!r}: BROKER:QUEUE@OFFSET is expected")
         found.append((match[1], int(match[2]), int(match[3])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -15,6 +16,9 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.console.answers import Answer
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.errors import NotFound, UsageError
+
+PLACE: Final = re.compile(r"(.+)[/:]([0-9]{1,9})@([0-9]{1,18})")
+"""Broker, queue and offset of a message: BROKER:QUEUE@OFFSET, or with a slash, as pages show it."""
 
 SHOWN_MAX: Final = 64 * 1024
 """Bytes of a body that are told unless all of it is asked for."""
@@ -140,14 +144,13 @@ async def find_one(caller: Caller, name: str, topic: str) -> ReceivedMessage:
 
 
 def _place(name: str, topic: str) -> tuple[MessageQueue, int] | None:
-    """Parse BROKER:QUEUE@OFFSET, or the same with a slash, as pages show it; None if it is no
-    place."""
-    rest, _, offset = name.rpartition("@")
-    broker, _, queue = rest.replace("/", ":").rpartition(":")
-    if not (broker and queue.isdecimal() and offset.isdecimal()):
+    """Parse the position of a message; None if the text is something else."""
+    found = PLACE.fullmatch(name)
+    if found is None:
         return None
     if not topic:
         raise UsageError(f"{name} is a place; give its topic")
+    broker, queue, offset = found.groups()
     return MessageQueue(topic, broker, int(queue)), int(offset)
 
 
