@@ -1,2 +1,1 @@
-"""Who sends a request, what the sender may do, and how much of it: accounts, rights, quotas, the
-audit log."""
+"""Access control: accounts, rights, quotas per account, and the audit log."""

@@ -24,7 +24,7 @@ _DENIED_MAX: Final = 10_000
 counted separately."""
 
 _DENIALS_MAX_ALL: Final = 600
-"""The most lines a minute in total: names are easy to invent."""
+"""The most lines a minute in total: clients can invent any number of account names."""
 
 _R: Final = Request
 
@@ -34,7 +34,7 @@ _TARGETS: Final = (
     "accessKey", "admin", "topicPerms", "groupPerms", "globalWhiteAddrs", "aclFileFullPath",
     "msgId", "clientId", "member", "drill", "fault", "ms", "isDryRun",
 )  # fmt: skip
-"""Fields that name what was changed. None of them is secret."""
+"""The request fields that name the changed object, as the audit log shows them. None is secret."""
 
 _NAMES: Final = {code: name for name, code in vars(Request).items() if name.isupper()}
 
@@ -47,7 +47,7 @@ def who(asked: Question) -> str:
 
 
 def write(event: str, asked: Question, **more: object) -> None:
-    """Write one line about a request."""
+    """Write one audit line about a request, with further fields (`more`)."""
     code = asked.command.code
     fields = {
         "peer": asked.peer.address,
@@ -79,8 +79,8 @@ def note_operation(asked: Question, reply: Reply) -> None:
 
 
 def _settings(request: Command) -> str:
-    """The names of the settings to be changed, without values: a mistyped name may be followed by a
-    secret."""
+    """Return the names of the settings that a request changes, without values: a mistyped name may
+    be followed by a secret."""
     try:
         return ",".join(sorted(parse_conf(request.body.decode("utf-8", "replace"))))
     except ConfError:
@@ -88,8 +88,8 @@ def _settings(request: Command) -> str:
 
 
 class Denials:
-    """Logs refused requests: at most some a minute for one account at one address, then the number
-    of the others."""
+    """Logs refused requests: a limited number a minute for each account at each address, then the
+    number of the suppressed ones."""
 
     def __init__(self) -> None:
         self._seldom = LogThrottle(
@@ -101,7 +101,8 @@ class Denials:
         self.count = 0
 
     def note(self, asked: Question, reason: str, now_ms: int) -> None:
-        """A request was refused."""
+        """Count a refused request, and log it unless there were too many for its account and
+        address."""
         self.count += 1
         account = asked.ext.get(ACCESS_KEY, "")[:VALUE_SIZE_MAX]
         host = asked.peer.address.rpartition(":")[0]
@@ -109,7 +110,7 @@ class Denials:
             write("denial", asked, reason=reason)
 
     def wake(self, now_ms: int) -> None:
-        """Log how many were left out."""
+        """Log how many refusals were suppressed."""
         for who, count in self._seldom.take_left_out(now_ms):
             account, _, host = who.rpartition("@")
             _write("denials", {"peer": host, "account": account, "count": count})
@@ -117,6 +118,6 @@ class Denials:
             _write("denials", {"peer": "everybody", "account": "", "count": count})
 
     def wake_at_ms(self) -> int | None:
-        """When there may be something to log."""
+        """The time at which there may be suppressed refusals to log."""
         found = [at for at in (self._seldom.wake_at_ms(), self._everybody.wake_at_ms()) if at]
         return min(found, default=None)

@@ -1,5 +1,5 @@
-"""The broker's door checks every request, in this order: whether its sender asks for too much, and
-whether ACL 1.0 and ACL 2.0 admit it. Waiting requests are checked again when the rules change."""
+"""Checks every request before its handler: first rate limits and quotas, then ACL 1.0 and ACL 2.0.
+Long polls that wait are checked again when the rules change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from escrowmq.txn.transactions import Transactions
 _log = logging.getLogger(__name__)
 
 _ASKED_AGAIN_MAX: Final = 500
-"""Long polls that are judged again at once: some 10 ms."""
+"""The most long polls that are judged again in one wake-up, which takes about 10 ms."""
 
 _NEVER_MS: Final = (1 << 62) - 1
 _UNPROVED: Final = Proof()
@@ -59,14 +59,15 @@ _PUBLISH: Final = frozenset({Action.PUB})
 
 
 Table = Holds[Any] | Polls[Any]
-"""Long polls; each has its peer and its request."""
+"""A table of waiting long polls; each entry has its peer and its request."""
 
 Polled = Callable[[], Iterable[Table]]
-"""All long polls of this moment."""
+"""Returns the tables of all long polls that wait now."""
 
 
 class Door(Part):
-    """Judges requests; has the handlers of the requests that change the rules."""
+    """The access check before the handlers. Also serves the requests that change accounts, users
+    and policies."""
 
     name = "access control"
 
@@ -111,7 +112,7 @@ class Door(Part):
         if self.judges and not settings.acl_as_rocketmq:
             present.has_owners = True
         self.version = 0
-        """The version of the rules: it changes each time they do."""
+        """The version of the rules: it increases whenever they change."""
 
     @property
     def judges(self) -> bool:
@@ -125,7 +126,7 @@ class Door(Part):
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything is required of any peer."""
+        """Whether any request can be refused: by accounts, or by rate limits."""
         return self.judges or self.rates.is_on
 
     @property
@@ -135,8 +136,8 @@ class Door(Part):
         return own if self.accounts is None else (*own, self.accounts)
 
     def read_rules(self, now_ms: int) -> None:
-        """Read accounts and users. UsageError when they cannot be read; all requests are refused
-        then."""
+        """Read the account files and the file of users. Raises UsageError if they cannot be read;
+        all requests are refused then."""
         settings = self._settings
         if self.judges:
             self.quotas.load(self._disk.read(auto_created.PATH))
@@ -156,15 +157,15 @@ class Door(Part):
                 _log.warning("%d accounts of plain_acl.yml were migrated to users", count)
 
     def users_replaced(self) -> None:
-        """The file of users is another one now: a copy got its master's."""
+        """Load the file of users again, after a copy has received its master's."""
         self.users.book.load()
         self._changed()
 
     # -- at the door -------------------------------------------------------------------------
 
     def judge(self, asked: Question) -> Refusal | None:
-        """Why a request is refused; None when it is admitted. An EscrowMQError says that it cannot
-        be read, and so not be judged."""
+        """Return why a request is refused; None when it is admitted. Raises EscrowMQError if the
+        request cannot be decoded, and so not be judged."""
         if asked.peer.identity:
             account_proofs.name(asked.command, asked.peer.identity)
         if not (self.judges and self._names_somebody(asked)):
@@ -191,8 +192,8 @@ class Door(Part):
         return self.judges and is_known and is_plain
 
     def standing(self, asked: Question) -> list[Secrets] | None:
-        """How a request must be signed, if every request signed that way is admitted until
-        `version` changes; None if each request must be judged."""
+        """Return the keys with which a request must be signed, if every request signed that way is
+        admitted until `version` changes; None if each request must be judged."""
         key = asked.ext.get(ACCESS_KEY, "")
         found = self._secrets_of(key)
         if not found or self.proofs.wants(key) or self._account_of(asked) != key:
@@ -201,8 +202,8 @@ class Door(Part):
         return found if refused is None else None
 
     def session(self, asked: Asked[None]) -> Reply:
-        """The session that our own clients sign with their requests. Any client may ask for it,
-        because it grants nothing."""
+        """Answer with the connection's session, which our own clients sign with their requests. Any
+        client may request it, because it grants nothing."""
         if not self.judges:
             return Refusal(
                 Response.REQUEST_CODE_NOT_SUPPORTED, "this broker requires no signatures"
@@ -216,7 +217,8 @@ class Door(Part):
         )
 
     def _counted(self, asked: Question) -> Refusal | None:
-        """Why an admitted request is one too many; each account has rates of its own."""
+        """Count an admitted request for its account. Return the refusal if it exceeds a rate or a
+        quota."""
         self._present.account = asked.account
         if not asked.account:
             return None
@@ -226,7 +228,8 @@ class Door(Part):
         return refusal or self.quotas.judge(asked)
 
     def _passed(self, asked: Question) -> Refusal | None:
-        """Why a request is refused; None, and it is counted, when it is admitted."""
+        """Judge a request by the rules and count it. Return the refusal; None when it is
+        admitted."""
         refused = self._judge(asked, asked.now_ms)
         if refused is None:
             asked.account = self._account_of(asked)
@@ -257,8 +260,8 @@ class Door(Part):
         return asked.ext.get(ACCESS_KEY, "") if is_proved else ""
 
     def _secrets_of(self, key: str) -> list[Secrets]:
-        """The secrets of an account in each kind of access control in use; nothing when one of them
-        does not know it."""
+        """Return the secrets of an account, one for each ACL version in use; an empty list when one
+        of them does not know the account."""
         found = []
         if self.accounts is not None:
             account = self.accounts.rules.accounts.get(key)
@@ -275,7 +278,8 @@ class Door(Part):
     def _judge(
         self, asked: Question, now_ms: int, *, is_held: bool = False
     ) -> tuple[Refusal, str] | None:
-        """The refusal of a request by the rules, and the reason alone."""
+        """Return the refusal of a request by the rules, and the bare reason; None when it is
+        admitted."""
         proof = _UNPROVED
         if self.accounts is None or not self.accounts.trusts(asked.peer):
             window_s = 0 if is_held else self._settings.signature_window_s
@@ -289,8 +293,8 @@ class Door(Part):
     def _judge_rights(
         self, asked: Question, now_ms: int, *, is_proved: bool
     ) -> tuple[Refusal, str] | None:
-        """The refusal of a request whose sender may already be proved (`is_proved`), and the reason
-        alone."""
+        """Return the refusal of a request, and the bare reason, from the rights of its sender;
+        `is_proved`: the sender's identity was already verified."""
         self._places.now_ms = now_ms
         rights = Rights(asked, self._places, self._settings)
         if self.accounts is not None:
@@ -304,7 +308,7 @@ class Door(Part):
         return None
 
     def explain(self, asked: Asked[None]) -> Reply:
-        """Name the rule that lets an account do something, or refuses it."""
+        """Name the rule that allows or refuses a given request of an account."""
         question = decode_body(Explained, asked.body)
         settings = self._settings
         answers = []
@@ -320,10 +324,11 @@ class Door(Part):
             answers.append(verdict)
         return Answer(body=msgspec.json.encode(Judgements(answers=answers)))
 
-    # -- what is inside already --------------------------------------------------------------
+    # -- after the rules have changed --------------------------------------------------------------
 
     def _changed(self) -> None:
-        """The rules have changed."""
+        """Apply changed rules: judge the waiting long polls again, and resume checks of parked
+        halves."""
         self.version += 1
         self._again = deque((table, held) for table in self._polls() for held in table.all())
         checker = self._transactions.checker
@@ -336,7 +341,7 @@ class Door(Part):
             if held.is_done:
                 continue
             asked: Question = held.question.asked
-            asked.command = with_text_fields(asked.command)  # no proof was required when it arrived
+            asked.command = with_text_fields(asked.command)  # no proof was required earlier
             refused = self._judge(asked, now_ms, is_held=True)
             if refused is None:
                 continue
@@ -346,9 +351,9 @@ class Door(Part):
             self._answers.give(asked, refusal)
 
     def _may_see(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
-        """Whether a member of a producer group may be shown a half of a topic that bears the mark
-        of an account: only if it may end the half. A heartbeat alone makes any client a member of
-        any group."""
+        """Whether a producer may be sent a check of a half: only if it may end the half. `owner` is
+        the mark of the account that stored it. A heartbeat alone makes any client a member of any
+        group."""
         peer = self._peers.by_id.get(peer_id)
         if peer is None:
             return False
@@ -359,8 +364,8 @@ class Door(Part):
         return all(self._may_publish(peer, name) for name in needed)
 
     def _may_publish(self, peer: Peer, name: str) -> bool:
-        """Whether an account may publish to a topic, or, with the prefix of its retry topic, for a
-        group."""
+        """Whether an account may publish to a topic. With a group's retry topic as name: whether it
+        may publish as that group."""
         if self.accounts is not None and not self.accounts.may(
             peer.account, Need(name, PUB), peer.host
         ):
@@ -372,15 +377,15 @@ class Door(Part):
     # -- as a part of the broker -------------------------------------------------------------
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection has ended and no longer counts for its account."""
+        """Uncount a lost connection for its account."""
         self.quotas.left(peer)
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:
-        """The table of who created which names."""
+        """Return the file that records which account created which topics and groups."""
         return tuple(self.quotas.final_files())
 
     def wake(self, now_ms: int) -> None:
-        """Check whether files have changed, and continue unfinished work."""
+        """Check whether the account files have changed, and continue unfinished work."""
         if self.accounts is not None:
             self.accounts.wake(now_ms)
         self._ask_again(now_ms)
@@ -388,7 +393,7 @@ class Door(Part):
         self.denials.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When there is more to do."""
+        """The time at which `wake` has more to do."""
         if self._again:
             return 0
         at_ms = min(self.denials.wake_at_ms() or _NEVER_MS, self.quotas.wake_at_ms())

@@ -1,4 +1,4 @@
-"""The guard at the broker's door, and the requests that change accounts (ACL 1.0)."""
+"""ACL 1.0: judges requests by accounts, and serves the requests that change accounts."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ LOOK_MS: Final = 300
 
 
 class AclHandlers:
-    """Codes 50 to 53; judges every request."""
+    """Judges every request by ACL 1.0, and serves codes 50 to 53."""
 
     REMARK: Final = "org.apache.rocketmq.acl.common.AclException: "
-    """The text before each reason."""
+    """RocketMQ's text before each reason for a refusal."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class AclHandlers:
         return self._files.rules.trusts(parts_of(peer.host))
 
     def may(self, access_key: str, need: Need, host: str) -> bool:
-        """Whether an account that was admitted before may do something now."""
+        """Whether an account that was admitted earlier still has a right."""
         return may(self._files.rules, access_key, need, parts_of(host))
 
     def _replace(self, path: str, document: object) -> None:
@@ -148,7 +148,7 @@ class AclHandlers:
         return DONE
 
     def trust(self, asked: Asked[None]) -> Reply:
-        """Replace the trusted addresses."""
+        """Replace the addresses that are trusted without a signature."""
         ext = asked.command.ext or {}
         text = ext.get("globalWhiteAddrs", "")
         path = ext.get("aclFileFullPath") or DEFAULT_FILE
@@ -169,7 +169,7 @@ class AclHandlers:
         return DONE
 
     def version(self, asked: Asked[None]) -> Reply:
-        """How often the default file was changed, and when."""
+        """Answer with the version of the default file: how often it was changed, and when."""
         rules, settings = self._files.rules, self._settings
         version = DataVersion(counter=rules.counter, timestamp=rules.timestamp)
         ext = {
@@ -182,7 +182,7 @@ class AclHandlers:
 
 
 def _listed(text: str | None) -> list[str] | None:
-    """Items between commas; None when the field is absent. An address list in braces is one
+    """Split a text at commas; None when the field is absent. An address list in braces is one
     item."""
     if not text:
         return None
@@ -197,7 +197,8 @@ def _listed(text: str | None) -> list[str] | None:
 
 
 class StoredPlaces:
-    """What the store and the transactions know, for the guard (acl.request_needs.Places)."""
+    """Answers the questions of the access check about the store and the transactions
+    (acl.request_needs.Places)."""
 
     def __init__(
         self,
@@ -223,12 +224,12 @@ class StoredPlaces:
         return self._settings.cluster + Topic.REPLY_SUFFIX
 
     def asked_in(self, properties: Mapping[str, str]) -> str | None:
-        """The topic of the request that a reply with these properties answers."""
+        """Return the topic of the request that a reply with these properties answers."""
         asked = self._requesters.find(properties, self.now_ms)
         return None if asked is None else asked.topic
 
     def topic_at(self, log_offset: int) -> str | None:
-        """The topic of the record at an offset of the log."""
+        """Return the topic of the record at an offset of the log."""
         message = self._store.read(log_offset)
         return None if message is None else message.topic
 
@@ -237,13 +238,13 @@ class StoredPlaces:
         return self._topics.get(topic) is not None
 
     def has_offsets(self, group: str, topic: str) -> bool:
-        """Whether a group has read, or is about to read, a topic."""
+        """Whether a group has an offset in a topic: it has read it, or will."""
         return bool(self._offsets.of(group, topic))
 
     def ended_topics(self, request: Command) -> Iterator[str]:
-        """The topics of all messages that an END commits or rolls back; and if another account
-        began the transaction, the retry topic of the producer group, which stands for the group's
-        right."""
+        """Yield the topics of all messages that an END commits or rolls back. If another account
+        began the transaction, also yield the producer group's retry topic, which stands for rights
+        on the group."""
         header = read_end(request, self._transactions, self.now_ms)
         if isinstance(header, Refusal):
             return

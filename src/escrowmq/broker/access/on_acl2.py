@@ -1,4 +1,4 @@
-"""The guard of ACL 2.0 at the broker's door, and the requests about users and policies."""
+"""ACL 2.0: judges requests by users and policies, and serves the requests that change them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def _codes(text: str, name: str) -> frozenset[int]:
 def _served(
     handler: Callable[[AuthHandlers, Asked[None]], Reply],
 ) -> Callable[[AuthHandlers, Asked[None]], Reply]:
-    """Wraps a handler for permitted senders only, with refusals in RocketMQ's form."""
+    """Wrap a handler so that it serves permitted senders only, and refuses others in RocketMQ's
+    form."""
 
     def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
         if not (self.is_on or is_loopback(asked.peer.host)):
@@ -76,7 +77,7 @@ def _served(
 def _changing(
     handler: Callable[[AuthHandlers, Asked[None]], Reply],
 ) -> Callable[[AuthHandlers, Asked[None]], Reply]:
-    """Wraps a handler after which the rules have changed."""
+    """Wrap a handler that changes the rules, so that the changed rules are applied after it."""
 
     @_served
     def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
@@ -88,7 +89,7 @@ def _changing(
 
 
 class AuthHandlers:
-    """Codes 3001 to 3010; judges every request."""
+    """Judges every request by ACL 2.0, and serves codes 3001 to 3010."""
 
     def __init__(self, settings: BrokerSettings, disk: Disk, on_change: Callable[[], None]) -> None:
         self._settings = settings
@@ -97,8 +98,8 @@ class AuthHandlers:
         self.on_change = on_change
 
     def load(self) -> None:
-        """Read users and policies, and create those that the settings name; UsageError when that
-        fails."""
+        """Read users and policies, and create the users that the settings name. Raises UsageError
+        if that fails."""
         self.book.load()
         settings = self._settings
         for name, text, read in (
@@ -134,15 +135,14 @@ class AuthHandlers:
         return refusal(self.book, asked.command, host, rights, self.terms, is_proved=is_proved)
 
     def may(self, name: str, access: Access, host: str) -> bool:
-        """Whether a user that was admitted before may do something now."""
+        """Whether a user that was admitted earlier still has a right."""
         user = self.book.users.get(name)
         if user is None or user.status is UserStatus.DISABLE:
             return False
         return not self.terms.is_authorized or not missing(self.book, user, access, host)
 
     def _is_super(self, asked: Asked[None]) -> bool:
-        """Whether the request is a super user's, or comes from a peer that needs no
-        authentication."""
+        """Whether a super user sent the request, or a peer that needs no authentication."""
         name = asked.ext.get(ACCESS_KEY)
         if not name:
             return True
@@ -192,7 +192,7 @@ class AuthHandlers:
 
     @_served
     def show_user(self, asked: Asked[None]) -> Reply:
-        """One user; no body when there is none."""
+        """Answer with one user; without a body when it does not exist."""
         name = asked.ext.get("username", "")
         if not name.strip():
             return Refusal(Response.INVALID_PARAMETER, _BLANK)
@@ -203,7 +203,7 @@ class AuthHandlers:
 
     @_served
     def list_users(self, asked: Asked[None]) -> Reply:
-        """The users whose names contain a text; no body when there are none."""
+        """Answer with the users whose names contain a text; without a body when there are none."""
         part = asked.ext.get("filter", "").strip()
         shows = self.terms.as_rocketmq
         found = [user.to_fields(with_password=shows) for user in self.book.found_users(part)]
@@ -220,7 +220,7 @@ class AuthHandlers:
 
     @_changing
     def delete_acl(self, asked: Asked[None]) -> Reply:
-        """Remove one entry, or all."""
+        """Remove one entry of a user's policies, or all entries."""
         ext = asked.ext
         resource = read_resource(ext.get("resource"))
         if resource is None and ext.get("resource", "").strip():
@@ -237,12 +237,13 @@ class AuthHandlers:
 
     @_served
     def show_acl(self, asked: Asked[None]) -> Reply:
-        """The policies of one user; no body when there are none."""
+        """Answer with the policies of one user; without a body when it has none."""
         return _done(self.book.list_policies(asked.ext.get("subject", "")))
 
     @_served
     def list_acls(self, asked: Asked[None]) -> Reply:
-        """Policies by user and resource; no body when there are none."""
+        """Answer with policies filtered by user and resource; without a body when there are
+        none."""
         ext = asked.ext
         subject, resource = ext.get("subjectFilter", ""), ext.get("resourceFilter", "")
         found = list(self.book.found_policies(subject.strip(), resource.strip()))

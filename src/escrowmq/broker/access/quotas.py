@@ -1,5 +1,5 @@
-"""What one account may take of a shared broker: rates, and shares of bounded resources. Counted
-once the account of a request is proved."""
+"""Quotas of one account on a shared broker: rates, and shares of bounded resources. A request
+counts once its account is proved."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ _SENDS: Final = {
     Request.SEND_MESSAGE: ("topic", "properties"),
     Request.SEND_MESSAGE_V2: ("b", "i"),
 }
-"""The names of the fields with topic and properties."""
+"""By request code: the names of the fields that hold the topic and the properties."""
 
 _HALF: Final = f"{Property.TRAN_MSG}\x01"
 
 
 class Quotas:
-    """Counts by account; an account at its limit does not affect the others."""
+    """Counts the use of each account, so that an account at its limit does not affect the
+    others."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Quotas:
         self._save_at_ms = 0
 
     def judge(self, asked: Question) -> Refusal | None:
-        """Count a request of an account. Returns why it is one too many, or None."""
+        """Count a request for its account. Return the refusal if it exceeds a quota."""
         account = asked.account
         reason = self._excess(asked)
         if not reason:
@@ -90,14 +91,14 @@ class Quotas:
         )
 
     def take_plain(self, peer: Peer, account: str, topic: str, size: int, now_ms: int) -> bool:
-        """Count a plain message of an account, or a batch of them; False, with nothing counted,
-        when `judge` must decide."""
+        """Count one or several plain messages for an account. Return False, counting nothing, if
+        `judge` must decide."""
         if peer.counted_for != account or topic == self._settings.trace_topic:
             return False
         return not self._buckets.take_size(account, size, self._rate(), now_ms)
 
     def give_back(self, account: str, size: int) -> None:
-        """Uncount a message that was not stored after all; its request is judged again."""
+        """Uncount a message that was admitted but not stored: its request will be judged again."""
         self._buckets.give_back(account, size)
 
     def _excess_of_kind(self, asked: Question) -> str:
@@ -121,8 +122,8 @@ class Quotas:
         return ""
 
     def _excess_of_free(self, asked: Question) -> str:
-        """Why a request that needs no right is one too many: a trace, which every account may send,
-        or a reply, which is pushed to the client that asked."""
+        """Return the quota that a request without a required right exceeds: a trace, which every
+        account may send, or a reply, which is pushed to the requesting client."""
         most = self._settings.account_free_bytes_per_s
         rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
         return self._free_buckets.take(asked.account, asked, rate)
@@ -144,7 +145,8 @@ class Quotas:
     # -- names -------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Read who created which names; the names of an unreadable table belong to no account."""
+        """Read which account created which topics and groups. If the file is unreadable, existing
+        names belong to no account."""
         try:
             file = msgspec.json.decode(data or b"{}", type=AutoCreatedFile)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -156,18 +158,18 @@ class Quotas:
         self._groups.made.load(file.groups)
 
     def wake(self, now_ms: int) -> None:
-        """Save who created which names, when it is time."""
+        """Save which account created which names, if a save is due."""
         if now_ms >= self.wake_at_ms():
             self._save_at_ms = now_ms + self._settings.offsets_flush_ms
             for path, data in self.final_files():
                 self._output.add(Replace(path, data))
 
     def wake_at_ms(self) -> int:
-        """When there is something to save."""
+        """The time of the next save; never if nothing has changed."""
         return _NEVER_MS if self._changes == self._saved_changes else self._save_at_ms
 
     def final_files(self) -> list[tuple[str, bytes]]:
-        """What to write when the broker ends."""
+        """Return the file to write when the broker stops; nothing if it is unchanged."""
         if self._changes == self._saved_changes:
             return []
         self._saved_changes = self._changes
@@ -181,7 +183,8 @@ class Quotas:
     # -- connections -------------------------------------------------------------------------
 
     def _join(self, peer: Peer, account: str) -> str:
-        """Count a connection for the account that it proved last."""
+        """Count a connection for the account that it proved last. Return the exceeded limit, else
+        an empty text."""
         if peer.counted_for == account:
             return ""
         most = self._settings.account_connections_max
@@ -193,7 +196,7 @@ class Quotas:
         return ""
 
     def left(self, peer: Peer) -> None:
-        """A connection has ended: it no longer counts for its account."""
+        """Uncount an ended connection for its account."""
         account, peer.counted_for = peer.counted_for, ""
         if account:
             self._connections[account] -= 1

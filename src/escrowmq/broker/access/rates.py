@@ -1,4 +1,4 @@
-"""How many requests one address, and one account, may send: token buckets that fill with time."""
+"""Rate limits for each address and each account, as token buckets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from escrowmq.broker.asked import Question
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Requests and bytes a second, 0 for no limit, and the names of the settings."""
+    """A rate limit: requests and bytes a second (0: no limit), and the names of the two
+    settings."""
 
     requests: int
     size: int
@@ -27,22 +28,22 @@ class _Bucket(msgspec.Struct):
 
 
 class Buckets:
-    """One bucket for each sender, which holds one second's worth."""
+    """Token buckets, one for each sender; each holds the tokens of one second."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}
-        """Least recently used first."""
+        """By sender, the least recently used first."""
 
     def take(self, who: str, asked: Question, rate: Rate) -> str:
-        """Count a request. Returns the setting that it exceeds, or nothing."""
+        """Count a request of a sender. Return the setting that it exceeds, else an empty text."""
         size, is_free = len(asked.body), asked.row.is_free
         return self.take_size(who, size, rate, asked.now_ms, is_free=is_free)
 
     def take_size(
         self, who: str, size: int, rate: Rate, now_ms: int, *, is_free: bool = False
     ) -> str:
-        """Count a request with a body of this size. Returns the setting that it exceeds, or
-        nothing."""
+        """Count a request with a body of this size. Return the setting that it exceeds, else an
+        empty text."""
         bucket = self._filled(who, rate, now_ms)
         if not is_free:
             if rate.requests and bucket.requests < 1:
@@ -50,8 +51,8 @@ class Buckets:
             # A body may be larger than a second's worth: it is let in, and then paid for.
             if rate.size and bucket.size <= 0:
                 return f"{rate.size_name}={rate.size}"
-        # Free requests count and are never refused. Unbounded, their debt would shut out the others
-        # of the same client long after they have ended.
+        # Free requests count and are never refused. Their debt is bounded: otherwise the client's
+        # other requests would be refused long after the free ones have ended.
         bucket.requests = max(bucket.requests - 1, -rate.requests)
         if is_free and bucket.size - size < -rate.size:
             bucket.size = min(bucket.size, -rate.size)
@@ -60,7 +61,7 @@ class Buckets:
         return ""
 
     def give_back(self, who: str, size: int) -> None:
-        """Uncount a request that was not served: it is counted again later."""
+        """Uncount a request that was not served; it will be counted when it is judged again."""
         bucket = self._buckets.get(who)
         if bucket is not None:
             bucket.requests += 1
@@ -83,7 +84,7 @@ class Buckets:
 
 
 class Rates:
-    """Requests and bytes a second of each address."""
+    """Rate limits on requests and bytes a second of each address."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
@@ -96,8 +97,9 @@ class Rates:
         return bool(self._settings.requests_per_s or self._settings.bytes_per_s)
 
     def judge(self, asked: Question, *, account: str = "") -> Refusal | None:
-        """Count a request of an address. Returns why it is one too many, or None. Those of a proved
-        account count separately, so that other clients at the address use up nothing of it."""
+        """Count a request of an address. Return the refusal if it exceeds the rate. Requests of a
+        proved account count separately, so that other clients at the address use up none of its
+        rate."""
         host = asked.peer.host
         settings = self._settings
         rate = Rate(
@@ -114,8 +116,8 @@ class Rates:
 
 
 def too_many(asked: Question, reason: str) -> Refusal:
-    """The refusal of a request in the words of RocketMQ's flow control. Readers understand
-    FLOW_CONTROL: they pause briefly and ask again. All other clients understand SYSTEM_BUSY."""
+    """Return RocketMQ's flow-control refusal: FLOW_CONTROL for requests that read, whose clients
+    pause briefly and retry; SYSTEM_BUSY for all others."""
     return Refusal(
         Response.FLOW_CONTROL if asked.row.is_read else Response.SYSTEM_BUSY,
         f"[OVERLOAD]system busy, start flow control for a while: {reason}; send less, in batches, "

@@ -1,4 +1,4 @@
-"""The rights that one request requires of its sender, worked out on demand."""
+"""Computes on demand which rights a request requires of its sender."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from escrowmq.broker.asked import Question
 
 
 class Rights:
-    """The rights that a request requires, by its row and by what is stored, or as RocketMQ requires
-    them."""
+    """The rights that one request requires: by its row and the stored data, or by RocketMQ's rules
+    if a setting says so."""
 
     def __init__(self, asked: Question, places: Places, settings: BrokerSettings) -> None:
         self._asked = asked
