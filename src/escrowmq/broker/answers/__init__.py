@@ -1,1 +1,2 @@
-"""Answers on their way out: as frames of a protocol, at once or when disk and replicas allow it."""
+"""Sends answers: encodes them in the client's protocol, and delays them until disk and replicas
+allow them."""

@@ -1,4 +1,4 @@
-"""Sends answers through the dialogue of the peer that asked, once `LogEnds` allows it."""
+"""Sends answers to their requesters, each once its record may be acknowledged (`LogEnds`)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from escrowmq.store.results import Put, PutStatus
 
 
 class Marks(Protocol):
-    """Appends records to the log that belong to no queue; answers can wait for them."""
+    """Appends marker records that belong to no queue, so that answers can wait for them to be
+    confirmed."""
 
     @property
     def changes_end(self) -> int:
-        """The log's end after the newest mark for changed tables."""
+        """The end of the newest mark that was appended for changed tables."""
         ...
 
     def of_denials(self) -> Put:
-        """The mark for what this input is denied."""
+        """Append a mark, once per input, for answers that say something does not exist."""
         ...
 
     def of_changes(self) -> Put | None:
-        """The mark after the tables that this input has changed; None if it changed none."""
+        """Append a mark after the tables that this input has changed; None if it changed none."""
         ...
 
 
 class Answers:
-    """Delivers answers, and measures how long they took."""
+    """Sends answers, and measures how long they took."""
 
     def __init__(self, ends: LogEnds, moment: InputTime, latency: Latency) -> None:
         self._ends = ends
@@ -44,15 +45,15 @@ class Answers:
         self._marks: Marks | None = None
 
     def wait_for(self, marks: Marks) -> None:
-        """At a group's master: keep answers until the copies have the tables that their input has
-        changed."""
+        """Delay answers until the copies have the tables that their input changed. Used at a
+        group's master only."""
         self._marks = marks
 
     def once_confirmed(self, denial: Answer | Refusal) -> Answer | Refusal:
-        """Say that something does not exist, which is final for the client. In a group it waits
-        until the copies have confirmed a later record: a master that was replaced, and does not
-        know it yet, would deny what its successor has. While the log takes no record, the client is
-        to ask again."""
+        """Prepare an answer that something does not exist, which is final for the client. In a
+        group, it waits until the copies confirm a later record: otherwise a replaced master that
+        does not know it yet could deny what its successor has. If the log accepts no record, the
+        client gets a retryable refusal."""
         if self._marks is None:
             return denial
         if isinstance(denial, Refusal):
@@ -62,8 +63,8 @@ class Answers:
     def give(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
-        """Send an answer, or keep it until its record may be acknowledged. The timeout runs from
-        the request, or from a later time."""
+        """Send an answer, or hold it until its record may be acknowledged. The timeout runs from
+        the request's arrival, or from `since_ms`."""
         if self._marks is not None and isinstance(reply, Answer):
             reply = _behind(self._marks.of_changes(), reply)
             if asked.row.is_audited and isinstance(reply, Answer):
@@ -81,7 +82,7 @@ class Answers:
             self.write(asked, reply)
 
     def write(self, asked: Question, reply: Answer | Refusal) -> None:
-        """Send an answer now."""
+        """Send an answer now, and measure its latency."""
         if isinstance(reply, Answer) and reply.tells_safety:
             reply = msgspec.structs.replace(reply, ext={**(reply.ext or {}), **self._ends.safety})
         asked.peer.dialogue.answer(asked.command, reply)
@@ -94,7 +95,7 @@ class Answers:
 
 
 def _behind(mark: Put | None, answer: Answer) -> Answer | Refusal:
-    """An answer that waits for a mark as well, if there is one."""
+    """Make an answer wait for a mark too, if there is one."""
     if mark is None:
         return answer
     if mark.status is not PutStatus.OK:

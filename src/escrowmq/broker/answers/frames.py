@@ -1,4 +1,4 @@
-"""Encodes answers as frames of RocketMQ's remoting protocol; this happens nowhere else."""
+"""Encodes answers as frames of RocketMQ's remoting protocol. No other module does this."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from escrowmq.errors import LocalProtocolError
 
 
 class Frames:
-    """Encodes the broker's answers."""
+    """Encodes the broker's answers as remoting frames."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
@@ -27,8 +27,8 @@ class Frames:
         self.send_reply_fields()
 
     def send_reply_fields(self) -> dict[str, str]:
-        """The fields of every answer to a send, which every message gets too; replaced by another
-        dictionary when an operator changes them."""
+        """Return the fields that every answer to a send has. They are also stored as properties of
+        every message. A new dictionary replaces them when an operator changes the settings."""
         settings = self._settings
         if settings.is_traced is not self._is_traced:
             self._is_traced = settings.is_traced
@@ -41,7 +41,8 @@ class Frames:
 
     @property
     def reply_fields(self) -> dict[str, str]:
-        """The fields of answers to sends without further fields (`send_reply_fields`)."""
+        """The current fields that every answer to a send has, without looking at the settings
+        again."""
         return self._reply_fields
 
     def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
@@ -66,12 +67,12 @@ class Frames:
             return (encode_reply(command, reply.code, remark=reply.remark, ext=reply.ext),)
         ext = reply.ext
         if not (reply.body or reply.chunks) and (ext is None or reply.code):
-            # All is well, or there is nothing to be read: said again and again.
+            # A plain success, or a pull without messages: frequent, so encoded from a template.
             return (self._templates.encode(command, reply.code, remark=reply.remark, ext=ext),)
         return self._answer(command, reply, ext)
 
     def _sent_with_fields(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
-        """The fields for a message that has more than the usual ones."""
+        """Encode the answer to a send that has more than the usual fields."""
         ext = {
             **self._reply_fields,
             "msgId": sent.message_id,

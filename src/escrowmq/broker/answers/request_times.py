@@ -20,11 +20,12 @@ BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 _BOUNDS: Final = (*map(float, BOUNDS_MS), math.inf)
 
 _Kind = tuple[int, int, int, bool]
-"""Codes of request and answer, whether it was one-way (0: no), whether it was held."""
+"""Identifies a histogram: codes of request and answer, whether the request was one-way (0: no), and
+whether it was held."""
 
 
 def _names(codes: type) -> dict[int, str]:
-    """The names as in RocketMQ: the constants in small letters
+    """Return RocketMQ's names of codes: the constants in lower case
     (RemotingHelper.getRequestCodeDesc)."""
     return {code: name.lower() for name, code in vars(codes).items() if name.isupper()}
 
@@ -34,22 +35,23 @@ _RESPONSES: Final = _names(Response)
 
 
 class Latency:
-    """The answered requests of one broker. The number of kinds is bounded by kinds of requests
-    times their answers: all unknown requests are one kind."""
+    """Latency histograms of one broker's requests. All unknown requests share one kind, so that the
+    number of kinds is bounded."""
 
     def __init__(self) -> None:
         self.at_once: defaultdict[tuple[int, int, int], int] = defaultdict(int)
-        """The number of requests that took no time, by codes of request and answer; the code is not
-        0 if they were one-way."""
+        """The number of requests answered within the millisecond of their arrival, by request code,
+        answer code and one-way flag (0: not one-way)."""
         self._counts: dict[_Kind, list[int]] = {}
         self._sums_ms: defaultdict[_Kind, int] = defaultdict(int)
 
     def note(self, row: RequestRow, answered: int, took_ms: int, *, is_one_way: int) -> None:
-        """Count a request that took some time. A read that took time had to wait for messages."""
+        """Record a request that took at least a millisecond. A read that took so long was held for
+        messages."""
         self._add((row.code, answered, is_one_way, row.is_read), took_ms, 1)
 
     def note_alike(self, code: int, answered: int, took_ms: int, count: int) -> None:
-        """Count requests that took the same time; none was one-way, and none was a read."""
+        """Record requests that took the same time. None was one-way, and none was a read."""
         if took_ms <= 0:
             self.at_once[code, answered, 0] += count
             return
@@ -63,7 +65,7 @@ class Latency:
         self._sums_ms[kind] += took_ms * count
 
     def family(self) -> Family:
-        """The current figures."""
+        """Return the histograms as a metric family."""
         found = {kind: list(counts) for kind, counts in self._counts.items()}
         for of, count in self.at_once.items():
             found.setdefault((*of, False), [0] * len(_BOUNDS))[0] += count

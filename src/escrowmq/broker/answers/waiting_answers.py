@@ -1,5 +1,5 @@
-"""Answers that wait until the sender of a record may be answered (store/log_ends): for the disk,
-for replicas, or for both."""
+"""Holds answers until their records may be acknowledged (store/log_ends): until the disk, the
+replicas, or both have them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Waiting(Protocol):
         ...
 
     def send_late(self, code: int) -> None:
-        """Send the answers after the timeout; the code says what they waited for."""
+        """Send the answers after the timeout. The code says whether the disk or the replicas were
+        awaited."""
         ...
 
     def refuse(self, refusal: Refusal) -> None:
@@ -46,11 +47,11 @@ class WaitingAnswer(msgspec.Struct):
     tell: Callable[[Question, Answer | Refusal], object]
 
     def send(self) -> None:
-        """Send the reply as it is."""
+        """Send the reply unchanged."""
         self.tell(self.asked, self.answer)
 
     def send_late(self, code: int) -> None:
-        """Send the reply with that code, or with its own code for this case."""
+        """Send the reply with the code of the timeout, or with its own code for this case."""
         if self.answer.late_code is not None:
             code = self.answer.late_code
         late = msgspec.structs.replace(
@@ -59,13 +60,12 @@ class WaitingAnswer(msgspec.Struct):
         self.tell(self.asked, late)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Send this reply instead."""
+        """Send this refusal in place of the reply."""
         self.tell(self.asked, refusal)
 
 
 class WaitingAnswers(Part):
-    """Held replies in the order of their records, which is also that of their times: the first is
-    answered first, and late first."""
+    """Held replies in the order of their records. That is also the order of their deadlines."""
 
     name = "waiting answers"
 
@@ -74,16 +74,16 @@ class WaitingAnswers(Part):
         self._waiting: deque[Waiting] = deque()
 
     def keep(self, waiting: Waiting) -> None:
-        """Hold a reply until its records may be acknowledged, or the time limit is reached."""
+        """Hold a reply until its records may be acknowledged, or its timeout has passed."""
         self._waiting.append(waiting)
 
     def release(self) -> None:
-        """An end of the log has moved: send the answers that waited for it."""
+        """Send the answers whose records may be acknowledged now."""
         while self._waiting and self._waiting[0].log_end <= self._ends.answerable_end:
             self._waiting.popleft().send()
 
     def failed(self, reason: str) -> None:
-        """The log will not become durable: refuse all held replies."""
+        """Refuse all held replies, because the log cannot be made durable."""
         while self._waiting:
             refusal = Refusal(Response.SERVICE_NOT_AVAILABLE, f"not stored durably: {reason}")
             self._waiting.popleft().refuse(refusal)
@@ -98,12 +98,12 @@ class WaitingAnswers(Part):
             self._waiting.popleft().send_late(code)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: none has waited for longer."""
+        """Shift all deadlines by the clock's jump, so that no reply times out early."""
         for waiting in self._waiting:
             waiting.since_ms += by_ms
 
     def wake_at_ms(self) -> int:
-        """When the first timeout passes."""
+        """The time at which the first timeout passes."""
         if not self._waiting:
             return NEVER_MS
         first = self._waiting[0]
