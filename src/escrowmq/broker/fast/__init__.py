@@ -1,4 +1,4 @@
-"""The fast path: requests of shapes that a connection has shown before, served many at a time.
+"""The fast path: serves requests of shapes that a connection has shown before, many in one call.
 
-Everything special, odd or forbidden takes the general path, which defines what the requests
-mean."""
+All other requests take the general path, which defines what requests mean.
+"""

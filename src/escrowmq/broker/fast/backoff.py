@@ -1,4 +1,4 @@
-"""How often to skip an optimisation that did not pay lately."""
+"""Decides how often to skip an optimisation that did not pay recently."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ _COUNT_MAX: Final = 64
 
 
 class Backoff:
-    """Skips one optimisation: after each failure twice as many chances as before, up to a limit;
+    """Skips attempts at an optimisation: after each failure twice as many as before, up to a limit;
     after a success none."""
 
     __slots__ = ("_next", "left")
 
     def __init__(self) -> None:
         self.left = 0
-        """The number of chances still to skip."""
+        """The number of attempts still to skip."""
         self._next = 1
 
     def take(self) -> bool:
-        """Whether to skip this chance."""
+        """Whether to skip this attempt; counts down if so."""
         if not self.left:
             return False
         self.left -= 1
         return True
 
     def note(self, *, has_paid: bool) -> None:
-        """Note whether an attempt paid."""
+        """Record whether an attempt paid, which sets the number of attempts to skip."""
         if has_paid:
             self._next = 1
         else:

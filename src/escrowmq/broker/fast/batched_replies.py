@@ -1,7 +1,9 @@
-"""Answers to requests that were served together (broker/fast/fast_path) and wait together.
+"""Answers to requests that were served together (broker/fast/fast_path) and wait together for the
+disk or replicas.
 
-They are kept as the encoded frames of a success. Any other outcome is rare: only then are they
-decoded and changed, one by one."""
+They are kept as encoded frames that report success. Any other outcome is rare: only then are the
+frames decoded, changed and encoded again, one by one.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from escrowmq.store.log_ends import LogEnds
 
 
 class BatchedReplies:
-    """Keeps replies until their records may be acknowledged, or the time limit is reached."""
+    """Holds encoded replies until their records may be acknowledged, or their timeout has
+    passed."""
 
     def __init__(
         self,
@@ -52,14 +55,14 @@ class BatchedReplies:
         now_ms: int,
         log_end: int,
     ) -> None:
-        """Keep frames for a peer, with the time of its requests, and their number by request
-        code."""
+        """Hold the encoded replies to one peer. `counts`: how many requests of each code; `now_ms`:
+        when they arrived."""
         fields = self._frames.reply_fields, self._ends.safety
         run = _Run(self, peer.id, now_ms, log_end, replies, counts, fields)
         self._waiting.keep(run)
 
     def send(self, run: _Run, code: int) -> None:
-        """Answer all requests with success and their places."""
+        """Send all replies of a run with this code: as encoded if it is success."""
         fields, known = run.fields
         is_so = fields is self._frames.reply_fields and known is self._ends.safety
         if code == Response.SUCCESS and is_so:
@@ -72,7 +75,7 @@ class BatchedReplies:
         self._note(run, code)
 
     def refuse(self, run: _Run, refusal: Refusal) -> None:
-        """Refuse each request."""
+        """Send this refusal to each request of a run."""
         for reply in _read(run):
             self._output.send(run.peer, *self._frames.of(reply, refusal))
         self._note(run, refusal.code)
@@ -84,7 +87,8 @@ class BatchedReplies:
 
 
 class _Run(msgspec.Struct):
-    """The answers to one connection for one input (broker/answers/waiting_answers.Waiting)."""
+    """Held replies to one connection's requests of one input
+    (broker/answers/waiting_answers.Waiting)."""
 
     answers: BatchedReplies
     peer: int
@@ -93,24 +97,25 @@ class _Run(msgspec.Struct):
     replies: list[bytes]
     counts: Mapping[int, int]
     fields: tuple[dict[str, str], dict[str, str]]
-    """The common fields of answers, and the safety of records, when the replies were encoded: they
-    may have changed since."""
+    """The common reply fields, and the safety fields, with which the replies were encoded. If
+    either has changed since, the replies must be encoded again."""
 
     def send(self) -> None:
-        """Send the replies: their records may be acknowledged."""
+        """Send the replies as encoded: their records may be acknowledged."""
         self.answers.send(self, Response.SUCCESS)
 
     def send_late(self, code: int) -> None:
-        """Send the replies after the timeout; the code says what they waited for."""
+        """Send the replies after the timeout. The code says whether the disk or the replicas were
+        awaited."""
         self.answers.send(self, code)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Refuse the requests: their records may be lost."""
+        """Refuse the requests, because their records may be lost."""
         self.answers.refuse(self, refusal)
 
 
 def _read(run: _Run) -> Iterator[Command]:
-    """The decoded replies, each in the encoding of its request and with its number."""
+    """Decode the held replies, each with its request's number and encoding."""
     return iter(FrameReader().feed(b"".join(run.replies)))
 
 

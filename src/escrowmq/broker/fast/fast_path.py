@@ -66,7 +66,7 @@ _ALL: Final = 1 << 31
 
 
 class FastPath:
-    """Serves what it can of a connection's bytes."""
+    """Serves requests of known shapes from the bytes of a connection."""
 
     def __init__(
         self,
@@ -98,20 +98,20 @@ class FastPath:
         self._run_answers = run_answers
         self._ends = ends
         self.is_cut = False
-        """Whether the last run stopped before an END. A producer with one thread sends that
+        """Whether the last run stopped before an END. A producer with one thread sends the END
         together with its next half, whose answer need not wait for it. Measured: 1.1 to 1.2 times
         as many transactions of one thread."""
-        self._may_not_wait = False  # a sender of this run, for disk or replicas
+        self._may_not_wait = False  # whether a sender may not want to wait
         self._is_judged = False
         """Whether the peer of this run must sign its requests."""
         self.lane: RequestsLane | None = requests_lane
-        """The native lane; None: everything takes the general path."""
+        """The native lane; without it, everything takes the general path."""
         self._shut_ms = -1
         self._replies: list[bytes] = []
         self._sends_count = self._one_way_count = 0
-        """The second of those whose senders want no answer."""
+        """The numbers of sends, and of those that are one-way."""
         self._batches_counts: Counter[tuple[int, int]] = Counter()
-        """The number of batches, by request code."""
+        """The number of batches, by request code and one-way flag."""
         self._ends_count = 0
         self.served_count = 0
         """Requests that were served here."""
@@ -125,8 +125,8 @@ class FastPath:
         at: int,
         now_ms: int,
     ) -> int:
-        """Serve frames from a position on, up to one that is not served here, or must be served by
-        itself (`is_cut`). Returns its position."""
+        """Serve frames from a position on. Stop before the first that the fast path does not serve,
+        or that must be served separately (`is_cut`); return its position."""
         self.is_cut = False
         self._is_judged = self._serving.is_judging
         if not self._is_ready(peer, now_ms) or not self._puts.begin(now_ms):
@@ -158,8 +158,8 @@ class FastPath:
         return end
 
     def _reply(self, peer: Peer, now_ms: int, *, is_all: bool) -> None:
-        """Everything is in the log: answer it. A sender who gets no other answer need not wait for
-        the work that follows. Measured: 0.85 of a half's round trip."""
+        """Answer the requests of the run, whose records are in the log now. With `is_all`, write
+        the replies before further work is done. Measured: 0.85 of a half's round trip."""
         if self._ends.holds_answers:
             self._keep(peer, now_ms)
             return
@@ -170,7 +170,7 @@ class FastPath:
             self._output.send(peer.id, *replies)
 
     def _count_served(self, reader: FrameReader) -> None:
-        """The work that follows is done: answer the rest."""
+        """Count the served requests, and answer the ENDs."""
         at_once, waits = self._latency.at_once, self._ends.holds_answers
         count = self._ends_count + self._sends_count + self._one_way_count
         if self._sends_count and not waits:
@@ -184,10 +184,10 @@ class FastPath:
         reader.count += count
         self.served_count += count
         if self._ends_count and not self._puts.answer_ends():
-            self._serving.ask_to_settle()  # they still have to be sealed
+            self._serving.ask_to_settle()  # the op record is not appended yet
 
     def _keep(self, peer: Peer, now_ms: int) -> None:
-        """Keep the replies until all of them may be sent."""
+        """Hold the replies until their records may be acknowledged."""
         replies, self._replies = self._replies, []
         counts = Counter(
             {code: count for (code, one_way), count in self._batches_counts.items() if not one_way}
@@ -213,8 +213,8 @@ class FastPath:
         )
 
     def _cuts(self, begin: int, data: bytes, at: int) -> bool:
-        """Whether a run stops before the last request of an input: that is an END, only a message
-        precedes it, and its sender waits, but not for the disk."""
+        """Whether to stop the run before the last request of an input: before an END that follows a
+        single message, if no answer waits for the disk."""
         is_answer_ready = self._sends_count == 1 and not (self._ends_count or self._batches_counts)
         if begin == 0 and is_answer_ready and not self._ends.holds_answers:
             self.is_cut = data.startswith(ENDS, at + 8)
@@ -223,8 +223,8 @@ class FastPath:
     def _put_frames(
         self, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int
     ) -> int:
-        """Put whole frames from a position on. Returns the position of the first that cannot be
-        put."""
+        """Put the requests of whole frames from a position on. Return the position of the first
+        that cannot be put."""
         begin, left = at, len(data) - at
         while left >= _FRONT_SIZE:
             size, word = _FRONT(data, at)
@@ -235,8 +235,8 @@ class FastPath:
                 break
             kind = kind_in_binary(data[at + 8 : at + 10]) or kind_in_json(data, at)
             if kind is None or (kind is END and self._is_judged):
-                # A half from before accounts were introduced has no mark of one, but still belongs
-                # to its topic and group.
+                # The account must be judged: a half that was stored before accounts were introduced
+                # has no account's mark, but still belongs to its topic and group.
                 break
             put = self._end if kind is END else self._send
             reached = put(peer, known, data, at, size_max)
@@ -253,7 +253,7 @@ class FastPath:
     def _learn(
         self, known: KnownRequests, kind: Kind, data: bytes, at: int, header_end: int, end: int
     ) -> bool:
-        """Learn from a request that was not served. Returns whether to try it once more."""
+        """Learn from a request that could not be served. Return whether to try it once more."""
         one = known.learn(data, at, header_end, kind)
         if one is None:
             return False
@@ -268,7 +268,7 @@ class FastPath:
     # -- sends -------------------------------------------------------------------------------------
 
     def _send(self, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int) -> int:
-        """Put sends from a position on. Returns where it stopped."""
+        """Put sends from a position on. Return the position of the first that was not put."""
         shapes, count_max = known.sends.for_lane, _ALL
         assert self.lane is not None, "the fast path is ready"
         if not shapes or self._may_not_wait or (known.wants_ids and not self._puts.may_sign):
@@ -305,7 +305,7 @@ class FastPath:
         at: int,
         size_max: int,
     ) -> int:
-        """How many of the sends from a position on, that peers must have signed, may be put."""
+        """Return how many of the signed sends from a position on may be put."""
         signed = lane.find_signed(data, at, size_max, shapes, _ADMITTED_MAX)
         for nth, parts in enumerate(signed):
             if not self._grants.lets_in(known[parts[0]], parts):
@@ -313,7 +313,7 @@ class FastPath:
         return len(signed)
 
     def _answer_half(self, opaque: bytes, is_json: bool) -> None:
-        """Answer the half that was put last with its signed id."""
+        """Answer the last half with its signed id."""
         half, signed_id = self._puts.sign_last()
         command = Command(
             code=Request.SEND_MESSAGE_V2,
@@ -332,8 +332,8 @@ class FastPath:
     # -- ends --------------------------------------------------------------------------------------
 
     def _end(self, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int) -> int:
-        """End transactions for a producer's own commits and rollbacks from a position on. Returns
-        where it stopped."""
+        """End transactions for a producer's own commits and rollbacks from a position on. Return
+        the position of the first request that was not served."""
         shapes = known.ends.for_lane
         assert self.lane is not None, "the fast path is ready"
         put = self._puts.end(self.lane, peer, shapes, data, at, size_max) if shapes else None

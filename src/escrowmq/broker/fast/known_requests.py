@@ -1,5 +1,5 @@
-"""The requests that one connection repeats: which may take the fast path (broker/fast/fast_path),
-and what they have in common."""
+"""The shapes of requests that one connection repeats, so that the fast path can serve them
+(broker/fast/fast_path)."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ _IN_JSON: Final = b'{"'
 _JSON_SENDS: Final = tuple(b'{"code":%d,' % code for code in _SENDS)
 _JSON_END: Final = b'{"code":%d,' % Request.END_TRANSACTION
 ENDS: Final = (_BINARY_END, _JSON_END)
-"""The first bytes of the header of an END."""
+"""The first bytes of an END's header, in both encodings."""
 
 _SHAPES_MAX: Final = 8
 _LEARN_COST: Final = 4
 CREDIT_MAX: Final = 128
-"""A connection may teach some shapes and queues at first, then one for each number of requests: it
-does not pay for learning each time where its requests are never alike."""
+"""The most credit of a connection. Learning costs credit; each served request earns some. A
+connection whose requests are never alike soon learns rarely, because learning would not pay."""
 
 _KINDS: Final = {**dict.fromkeys(_BINARY_SENDS, SEND), _BINARY_END: END}
 kind_in_binary: Final = _KINDS.get
-"""The kind of a request that may take the fast path, by the first two bytes of a binary header."""
+"""Returns the kind of a request by the first two bytes of its binary header; None if the fast path
+cannot serve it."""
 
 
 def kind_in_json(data: bytes, at: int) -> Kind | None:
-    """The kind of a request whose header may be in JSON."""
+    """Return the kind of a request with a header in JSON; None if the fast path cannot serve it."""
     if data.startswith(_JSON_SENDS, at + 8):
         return SEND
     return END if data.startswith(_JSON_END, at + 8) else None
 
 
 class Shapes:
-    """Shapes of one kind, the newest first."""
+    """The known shapes of one kind of request, the newest first."""
 
     __slots__ = ("alike", "for_lane")
 
     def __init__(self) -> None:
         self.alike: list[Alike] = []
         self.for_lane: list[Shape] = []
-        """The same in the native lane's form."""
+        """The same shapes in the native lane's form."""
 
     def add(self, one: Alike, shape: Shape) -> None:
-        """Add a shape, unless it is there already."""
+        """Add a shape, unless it is known already."""
         if any(one.pieces == other.pieces for other in self.alike):
             return
         self.alike.insert(0, one)
@@ -59,36 +60,36 @@ class Shapes:
 
 
 class KnownRequests:
-    """The shapes of the requests that one connection repeats."""
+    """The shapes that one connection has shown, and what they cost it to learn."""
 
     __slots__ = ("backoff", "credit", "ends", "grants", "sends", "wants_ids")
 
     def __init__(self) -> None:
         self.backoff = Backoff()
-        """How many ENDs take the general path untried, because earlier ones could not take the fast
-        one, as with transactions of several messages."""
+        """Counts how many ENDs to leave to the general path, because earlier ones could not be
+        served here. Transactions of several messages are an example."""
         self.sends, self.ends = Shapes(), Shapes()
         self.wants_ids = False
-        """Whether its halves may request signed ids."""
+        """Whether halves of this connection may request signed ids."""
         self.credit = CREDIT_MAX
-        """Grows with each request that is served."""
+        """Pays for learning shapes; grows with each served request."""
         self.grants = GrantCache()
 
     def is_short(self, data: bytes, at: int) -> bool:
-        """Whether a request that may take the fast path starts at a position; checked before
-        anything else."""
+        """Whether the request at a position may take the fast path. Checked first, by its leading
+        bytes alone."""
         first = data[at + 8 : at + 10]
         kind = kind_in_json(data, at) if first == _IN_JSON else kind_in_binary(first)
         backoff = self.backoff
         return kind is SEND or (kind is END and not (backoff.left and backoff.take()))
 
     def note_known(self, count: int) -> None:
-        """Count requests that were served."""
+        """Add credit for served requests."""
         self.credit = min(self.credit + count, CREDIT_MAX)
 
     def may_learn(self) -> bool:
-        """Whether to learn from a request that was not served: not if there were too many such
-        requests lately."""
+        """Whether to learn from a request that was not served, which costs credit: no, if there
+        were too many such requests recently."""
         if self.credit < _LEARN_COST:
             self.credit += 1
             return False
@@ -96,8 +97,8 @@ class KnownRequests:
         return True
 
     def learn(self, data: bytes, at: int, header_end: int, kind: Kind) -> Alike | None:
-        """Learn the shape of a request that was not served; None if there is none, or it may not
-        be learnt."""
+        """Learn the shape of a request that was not served. Return None if it has none, or if
+        learning is not allowed now."""
         one = learn(data, at, header_end, kind) if self.may_learn() else None
         if one is None:
             return None

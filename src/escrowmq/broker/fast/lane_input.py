@@ -1,4 +1,4 @@
-"""What the native lane needs to lay out requests: their shapes, and the queues that they name."""
+"""Prepares the native lane's input: shapes of requests, and the queues that they name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _PLACES_MAX: Final = 10_000
 
 
 def shape_of(alike: Alike) -> Shape | None:
-    """A shape of sends or ENDs in the native lane's form; None when it does not serve them."""
+    """Return a shape of sends or ENDs in the native lane's form; None if the lane does not serve
+    such requests."""
     header, flag = alike.header, alike.command.flag
     if flag & Flag.REPLY:
         return None
@@ -65,47 +66,45 @@ def _named(topic: str) -> bytes:
 
 
 def tail_given(tail: Tail | None) -> TailGiven | None:
-    """The end of a queue in the native lane's form; None while it is not known."""
+    """Return the end of a queue in the native lane's form; None if there is none."""
     if tail is None:
         return None
     return tail, tail.topic_part, tail.magic, tail.queue_id, tail.key_prefix
 
 
 class Target:
-    """Where the plain messages for a queue go, and how they are answered."""
+    """A queue to which plain messages are sent, and the template of their replies."""
 
     __slots__ = ("place", "queue_id", "replies", "sizes", "tail", "topic")
 
     def __init__(self, topic: str, queue_id: int, replies: ReplyTemplate) -> None:
         self.topic, self.queue_id = topic, queue_id
         self.tail: Tail | None = None
-        """The end of the queue, once it is known and exists."""
+        """The end of the queue; None until the queue exists and was looked up."""
         self.replies = replies
         self.sizes: list[int] = []
-        """Sizes of the records of this run for the queue, including halves."""
+        """Sizes of the records that this run adds to the queue, including its halves."""
         place = {Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
         self.place = encode_properties(place)
-        """The properties on a half that name the target of its message."""
+        """The encoded properties by which a half names this queue as its target."""
 
     def find_tail(self, run: Run) -> None:
-        """Look for the end of the queue, which the general path creates."""
+        """Look up the end of the queue. It does not exist until the general path has created it."""
         self.tail = run.tail(self.topic, self.queue_id)
 
 
 class Places:
-    """The queues that the native lane knows."""
+    """The queues that the native lane knows, with their ends and reply templates."""
 
     def __init__(self) -> None:
         self.by_name: dict[bytes, Place] = {}
-        """By topic and queue as requests write them."""
+        """By topic and queue id, as requests write them."""
         self.by_half: dict[bytes, Place] = {}
-        """Queues for halves that are read from the log, by the properties that name their
-        target."""
+        """By the target's properties, as halves in the log write them."""
         self.of_halves: TailGiven | None = None
 
     def note(self, target: Target, *, is_read: bool) -> None:
-        """Add a queue, and its end if it is known; and whether messages of committed halves are put
-        there at all."""
+        """Add a queue. `is_read`: whether messages of committed halves may be put there too."""
         if len(self.by_name) >= _PLACES_MAX:
             self.by_name.clear()
             self.by_half.clear()
@@ -119,11 +118,11 @@ class Places:
             self.by_half[target.place] = place
 
     def note_halves(self, tail: Tail | None) -> None:
-        """Add the queue of halves."""
+        """Set the end of the half queue."""
         self.of_halves = tail_given(tail)
 
     def clear(self) -> None:
-        """Topics or settings have changed."""
+        """Forget all queues, after topics or settings have changed."""
         self.by_name.clear()
         self.by_half.clear()
         self.of_halves = None

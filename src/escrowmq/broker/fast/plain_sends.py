@@ -35,7 +35,7 @@ _SHAPES_MAX: Final = 1_024
 
 
 class PlainSends:
-    """The messages of one front's turn."""
+    """Puts plain messages and halves of one front's turn, to be written together."""
 
     def __init__(
         self,
@@ -47,22 +47,22 @@ class PlainSends:
         self._fast_path = fast_path
         self._puts = puts
         self._peer: Peer | None = None
-        """The sender of the last message, while there is something to be written."""
+        """The sender of the last message; None when nothing waits to be written."""
         self._told: list[tuple[OnPut, int, str]] = []
-        """For each message: where its answer goes, its place, and the id of its transaction."""
+        """For each put message: its callback, its queue offset, and its transaction's signed id."""
         self._known = KnownRequests()
         self._shapes: dict[tuple[str, bool], tuple[Alike, Shape]] = {}
-        """By topic, and whether they are of halves."""
+        """By topic, and whether the messages are halves."""
         self._size = 0
         self._has_halves = False
         self._shut_ms = -1
         self.count = 0
-        """Messages that were stored this way."""
+        """The number of messages stored this way."""
 
     def put(self, peer: Peer, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
         """Put a message; False when it must be sent as a request."""
         if peer is not self._peer:
-            # Halves are entered as one client's, which is then asked about them first.
+            # Halves of a run are entered as one client's; checks go to that client first.
             if self._has_halves:
                 self.finish(now_ms)
             if not self._may_begin(peer, now_ms):
@@ -84,7 +84,7 @@ class PlainSends:
         return True
 
     def _may_begin(self, peer: Peer, now_ms: int) -> bool:
-        """Whether messages of a peer may be stored without further checks."""
+        """Whether messages of a peer may be stored without further checks. Begins a run if so."""
         if now_ms == self._shut_ms or not self._fast_path.is_open(peer, now_ms):
             return False
         if self._peer is None:
@@ -93,8 +93,8 @@ class PlainSends:
         return True
 
     def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str] | None:
-        """Put the message. Returns its place in its queue, and the id of its transaction; None if
-        it cannot be put."""
+        """Put a message into the run. Return its queue offset and its transaction's signed id; None
+        if it cannot be put."""
         lane, is_half = self._fast_path.lane, message.is_half
         assert lane is not None, "the fast path is open"
         if is_half and not self._puts.may_sign:
@@ -118,8 +118,8 @@ class PlainSends:
         return None
 
     def _shape(self, topic: str, *, is_half: bool) -> tuple[Alike, Shape]:
-        """What messages, or halves, for a topic have in common as requests: they are laid out as
-        such, which want no answer."""
+        """Return the shape of messages, or halves, for a topic: they are put as if they were
+        one-way requests of that shape."""
         found = self._shapes.get((topic, is_half))
         if found is not None:
             return found
@@ -139,7 +139,7 @@ class PlainSends:
         return alike, shape
 
     def finish(self, now_ms: int) -> None:
-        """Write the messages and answer their senders."""
+        """Write the messages of the run, and answer their senders."""
         peer = self._peer
         if peer is None:
             return
@@ -159,7 +159,7 @@ class PlainSends:
             self._give_back(now_ms)
 
     def _give_back(self, now_ms: int) -> None:
-        """Nothing was written: each message must be sent as a request."""
+        """Tell each sender to send its message as a request, because nothing was written."""
         self._shut_ms = now_ms
         for on_put, _, _ in self._forget():
             on_put(_NOT_PUT, "")

@@ -1,8 +1,9 @@
-"""What accounts may publish to, cached for the fast path where peers have to prove their identity.
+"""Caches what accounts may publish to, for the fast path where peers must prove their identity.
 
-The door decides (broker/access/door). Its decisions for one connection are remembered here as long
-as its rules do not change. Each request must still be signed, and counts for its account; all
-doubtful ones go to the door again."""
+The access check (broker/access/door) decides. Its decisions for one connection are remembered until
+its rules change. Each request must still be signed, and counts for its account. Requests in any
+doubt are judged by the access check again.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +19,31 @@ from escrowmq.codec.signature import ACCESS_KEY, SigningKey, key_of
 from escrowmq.lane.native import SignedParts
 
 _KNOWN_MAX: Final = 64
-"""The most decisions for one connection."""
+"""The most decisions that are cached for one connection."""
 
 PublishRequest = tuple[int, str, str]
-"""The code of a request, its account, and its topic."""
+"""The key of a decision: request code, account and topic."""
 
 Keys = tuple[tuple[SigningKey, ...], ...]
-"""The keys of an account, for each kind of access control: one of each must match."""
+"""The signing keys of an account, one tuple per ACL version; the signature must match one key of
+each."""
 
 
 class GrantCache:
-    """The decisions for one connection: the accepted keys; None when the door must decide each
-    time."""
+    """The cached decisions for one connection: the keys to verify signatures with; None if the
+    access check must judge each request."""
 
     __slots__ = ("by_wish", "version")
 
     def __init__(self) -> None:
         self.by_wish: dict[PublishRequest, Keys | None] = {}
         self.version = -1
-        """The version of the door's rules."""
+        """The version of the access rules for which the decisions are valid."""
 
 
 class PublishGrants:
-    """Asks the door on behalf of the fast path, for one run of requests of one connection."""
+    """Judges the signed sends of one run on the fast path, by cached decisions of the access
+    check."""
 
     def __init__(self, door: Door, serving: Serving) -> None:
         self._door = door
@@ -49,10 +52,11 @@ class PublishGrants:
         self._known: GrantCache
         self._now_ms = 0
         self._counted: list[tuple[str, int]] = []
-        """Admitted requests, by account and size."""
+        """Account and size of each request that was admitted in this run."""
 
     def begin(self, peer: Peer, known: GrantCache, now_ms: int) -> bool:
-        """Begin a run; False when all of it must go to the door."""
+        """Begin a run of one connection. Return False if the access check must judge all its
+        requests."""
         if not self._door.may_remember(peer):
             return False
         if known.version != self._door.version:
@@ -62,7 +66,7 @@ class PublishGrants:
         return True
 
     def lets_in(self, one: Alike, parts: SignedParts) -> bool:
-        """Whether a signed send of a known shape may be stored; if so, it is counted."""
+        """Whether a signed send of a known shape may be stored; if so, count it for its account."""
         signed, topic = one.signed, one.header.topic
         _, queue, born, properties, signature, body = parts
         if signed is None or topic is None or _is_for_the_door(properties):
@@ -97,16 +101,18 @@ class PublishGrants:
         return tuple(tuple(key_of(each) for each in one.secrets if each) for one in found)
 
     def take_back(self) -> None:
-        """The last admitted request was not put after all: it will be judged again by the door."""
+        """Uncount the last admitted request, which was not put: the access check will judge it
+        again."""
         self._door.quotas.give_back(*self._counted.pop())
 
     def end(self, *, is_stored: bool) -> None:
-        """End the run."""
+        """End the run; if it was not stored, uncount all its requests."""
         while not is_stored and self._counted:
             self.take_back()
         self._counted.clear()
 
 
 def _is_for_the_door(properties: bytes) -> bool:
-    """Whether a topic may belong to an account, or need more than rights to a topic."""
+    """Whether the access check must judge a send with these properties: it may be a half, or have a
+    property of EscrowMQ itself."""
     return b"TRAN_MSG" in properties or b"escrow" in properties

@@ -1,5 +1,5 @@
 """ENDs on the fast path: puts the messages of committed halves as records of the current run, and
-does what follows once they are in the log."""
+updates the transactions once the run is in the log."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from escrowmq.txn.state import State
 
 _AT_ONCE_MAX: Final = 64
 _POOR_SHARE: Final = 4
-"""The native lane is worth its cost when it puts at least one in this many ENDs."""
+"""The native lane pays if it puts at least one in this many ENDs that it was given."""
 
 
 class PutEnds(msgspec.Struct):
-    """The position of the first request that was not put, how many ENDs were put, and whether this
-    was worth its cost."""
+    """The result of putting ENDs: the position of the first that was not put, their number, and
+    whether using the native lane has paid."""
 
     end: int
     ends_count: int
@@ -38,7 +38,7 @@ class PutEnds(msgspec.Struct):
 
 
 class ShortEnds:
-    """The ends of one run. Nothing changes before `commit`."""
+    """The ENDs of one run. No state changes before `commit`."""
 
     def __init__(
         self, *, run: Run, log: CommitLog, engine: Engine, replies: EndReplies, log_ends: LogEnds
@@ -51,11 +51,11 @@ class ShortEnds:
         self._safety: dict[str, str] = {}
         self._know_safety()
         self.ended: dict[int, State] = {}
-        """The halves that were ended, by queue offset."""
+        """The outcomes of the ended halves, by queue offset."""
         self._op_offset: int | None = None
-        """The queue offset of the op record in the run."""
+        """The queue offset of the run's op record; None if it has none."""
         self._to_answer: EndsToAnswer | None = None
-        """Those of them whose senders want an answer."""
+        """The ENDs of the run that need an answer."""
 
     def _know_safety(self) -> None:
         self._safety = safety = self._log_ends.safety
@@ -78,8 +78,8 @@ class ShortEnds:
         peer: Peer,
         now_ms: int,
     ) -> PutEnds | None:
-        """End transactions for as many ENDs, from a position on, as the native lane serves, up to a
-        limit; None when it does not serve the first."""
+        """End transactions for as many of the ENDs from a position on as the native lane serves, up
+        to a limit. Return None if it does not serve the first."""
         if self._safety is not self._log_ends.safety:
             self._know_safety()
         found = lane.find_ends(data, at, frame_size_max, shapes, _AT_ONCE_MAX)
@@ -111,7 +111,7 @@ class ShortEnds:
         return PutEnds(end, put_count, put_count * _POOR_SHARE >= count)
 
     def _count_fresh(self, queue_offsets: list[int]) -> int:
-        """How many of these, from the first on, were not ended in this run already."""
+        """Return how many of these halves, from the first on, were not yet ended in this run."""
         ended, seen = self.ended, set[int]()
         for nth, queue_offset in enumerate(queue_offsets):
             if queue_offset in ended or queue_offset in seen:
@@ -120,9 +120,9 @@ class ShortEnds:
         return len(queue_offsets)
 
     def seal(self, now_ms: int) -> None:
-        """Put the op record of all of them after them, unless it has to name others too, or they
-        were answered already. Measured: a single END takes a quarter less this way than at the end
-        of its input."""
+        """Put the op record of the run's ENDs, unless earlier ENDs of the input wait for an op
+        record too, or there are too many for one record. Measured: a single END takes a quarter
+        less time than with an op record at the end of its input."""
         ended = self.ended
         if self._engine.unsealed.has_any or len(ended) > OPS_OF_RECORD_MAX:
             return
@@ -138,14 +138,13 @@ class ShortEnds:
             self._op_offset = tail.next_offset - 1
 
     def commit(self, now_ms: int) -> None:
-        """The run is in the log: the halves have ended."""
+        """Mark the halves as ended, now that the run is in the log."""
         self._engine.mark_plain(self.ended, now_ms, self._op_offset)
         if self._to_answer is not None and self._op_offset is None:
             self._engine.unsealed.answers.append(self._to_answer)
 
     def answer_sealed(self) -> bool:
-        """The replies to the other requests of the run are written: answer the ends, unless they
-        are not sealed yet."""
+        """Answer the ENDs if the run has their op record; return whether it has."""
         if self._op_offset is None:
             return False
         if self._to_answer is not None:
@@ -153,7 +152,7 @@ class ShortEnds:
         return True
 
     def forget(self) -> None:
-        """Clear the run."""
+        """Clear the run's data."""
         self.ended.clear()
         self._op_offset = None
         self._to_answer = None

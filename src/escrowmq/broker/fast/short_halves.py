@@ -1,5 +1,4 @@
-"""Pending halves as raw bytes of the log, for the native lane, which puts the messages of plain
-ones."""
+"""Reads pending halves as raw bytes of the log, for the native lane."""
 
 from __future__ import annotations
 
@@ -9,15 +8,15 @@ from typing import Final
 from escrowmq.store.commit_log import CommitLog
 
 _PIECE_SIZE: Final = 2_048
-"""Bytes that are read of each half where several are read together."""
+"""Bytes to read of each half when several are read."""
 
 _ALONE_SIZE: Final = 8_192
-"""Bytes that are read of a half alone."""
+"""Bytes to read of a half when it is the only one."""
 
 
 def bytes_of_halves(log: CommitLog, log_offsets: list[int]) -> tuple[bytes, list[int]]:
-    """Bytes of the log with the halves at these offsets, long ones possibly incomplete, and where
-    each begins in them."""
+    """Read the halves at these log offsets; long halves may be incomplete. Return the bytes, and
+    the position of each half in them."""
     if len(log_offsets) == 1:
         return log.read(log_offsets[0], _ALONE_SIZE), [0]
     first = min(log_offsets)

@@ -35,11 +35,11 @@ _VARYING: Final = ("queue_id", "queue_offset", "commit_offset")
 
 
 _Found = tuple[bytes, int, int, int]
-"""A frame, the number of its messages and their bytes, and the next offset."""
+"""A reply frame, the number and size of its messages, and the next offset."""
 
 
 class _Plan:
-    """How to serve pulls that are alike."""
+    """How to serve further pulls of one shape."""
 
     __slots__ = (
         "code", "codes", "commits", "count_max", "group", "header", "numbers_at", "pieces",
@@ -49,13 +49,14 @@ class _Plan:
     def __init__(self, known: RequestTemplate, header: PullHeader, remembered: Remembered) -> None:
         self.code = known.command.code
         self.header = header
-        """The header of the first of them: everything except its numbers counts."""
+        """The header of the first such pull. Only its numbers (queue, offsets) differ in the
+        others."""
         self.group, self.topic = header.consumer_group, header.topic
         self.commits = bool(header.sys_flag & PullFlag.COMMIT_OFFSET)
         self.count_max = min(header.max_msg_nums, PULL_MESSAGES_MAX)
         self.size_max = min(header.max_msg_bytes or PULL_SIZE_MAX, PULL_SIZE_MAX)
         self.numbers_at = tuple(map(known.names.index, _VARYING))
-        """The positions of these values among the numbers of a request."""
+        """The positions of the varying values among the numbers of a request."""
         self.remembered = remembered
         judged = remembered.judged
         self.codes = judged.selector.codes
@@ -64,7 +65,7 @@ class _Plan:
 
 
 class ShortPulls:
-    """Serves what it can of a connection's pulls."""
+    """Serves repeated pulls of a connection that find messages."""
 
     def __init__(
         self,
@@ -83,11 +84,11 @@ class ShortPulls:
         self._output = output
         self._latency = latency
         self.served_count = 0
-        """Requests that were served here."""
+        """The number of requests that were served here."""
 
     def serve(self, peer: Peer, match: Match, others_size: int, now_ms: int) -> bool:
-        """Answer a request if it can be served here; at once, when the input has no bytes of
-        others."""
+        """Answer a pull if it can be served here; return whether it was. The reply is written
+        immediately if the input holds nothing else (`others_size` is 0)."""
         known, opaque, numbers, _ = match
         plan = known.plan or self._plan_of(known)
         if type(plan) is not _Plan:
@@ -102,7 +103,7 @@ class ShortPulls:
         if found is None or self._offsets.has_reset(group, topic, queue_id):
             return False
         if not self._judge.holds(plan.remembered, plan.header, queue_id):
-            known.attach_plan(None)  # what is found next is another judgement
+            known.attach_plan(None)  # the judgement is no longer valid
             return False
         frame, count, size, following = found
         self._offsets.pulled(group, topic, queue_id, following)
@@ -118,14 +119,16 @@ class ShortPulls:
         return True
 
     def _find(self, plan: _Plan, queue_id: int, queue_offset: int, opaque: int) -> _Found | None:
-        """The reply to a pull, if there are messages that were written or verified here."""
+        """Return the reply to a pull, if there are messages that this process has written or
+        verified."""
         wish = (
             plan.topic, queue_id, queue_offset, plan.count_max, plan.size_max, plan.codes,
         )  # fmt: skip
         return self._store.reply(wish, plan.pieces, opaque)
 
     def _plan_of(self, known: RequestTemplate) -> _Plan | None:
-        """The plan for further requests like this one, once one was judged."""
+        """Create the plan for further requests like this one; None if the general path has not
+        judged one yet."""
         command, header = known.command, known.command.header
         if command.flag or not isinstance(header, PullHeader):
             return None

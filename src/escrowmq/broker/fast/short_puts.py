@@ -1,5 +1,5 @@
-"""What the fast path puts: plain messages, plain halves, and the messages of committed halves, as
-records of one run; and what follows once they are in the log."""
+"""Puts messages, halves and messages of committed halves as records of one run on the fast path,
+and applies their effects once the run is in the log."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ requests a signed id; where the last one went. (A plain tuple: a struct takes lo
 
 
 class ShortPuts:
-    """The records of one run. Nothing else changes before `write`."""
+    """The records of one run. Nothing else changes before the run is written."""
 
     def __init__(
         self,
@@ -76,17 +76,17 @@ class ShortPuts:
         self._properties = Properties(SPECIAL, SPECIAL_OF_HALF)
         self._body_size_max = store.settings.body_size_max
         self._unnamed: dict[bytes, bool] = {}
-        """Whether properties of batches without a key are plain, by their text."""
+        """By the properties of a batch that has no unique key: whether they are plain."""
         self._stored: list[tuple[str, int, int]] = []
-        """Batches: topic, messages, and bytes of their records."""
+        """For each batch: its topic, its number of messages, and the size of their records."""
         self.seal_ends, self.answer_ends = ends.seal, ends.answer_sealed
         self.write = self._run.write
         self._now_ms = 0
         self._reply_fields: dict[str, str] = {}
-        self._halves_max = 0  # that may be pending
+        self._halves_max = 0  # the most halves that may be pending
         self._suffix = b""
         self._depends_on: tuple[int, ...] = ()
-        """What targets and replies depend on: the topics' version, and settings."""
+        """The versions and settings for which the cached targets and replies are valid."""
         self._targets: dict[tuple[str, int], Target] = {}
         self._half_tail: Tail | None = None
         self._places = Places()
@@ -96,17 +96,17 @@ class ShortPuts:
 
     @property
     def are_allowed(self) -> bool:
-        """Whether records may be put this way just now."""
+        """Whether the store takes records of this path now."""
         return self._run.is_allowed
 
     @property
     def log_end(self) -> int:
-        """The end of the last record of the last run."""
+        """The end of the last run's last record."""
         return self._run.end
 
     def begin(self, now_ms: int) -> bool:
-        """Begin a run, unless records may not be put this way just now. What depends on topics and
-        settings is looked up again when one of them has changed."""
+        """Begin a run; return False if records may not be put this way now. Clear cached targets if
+        topics or settings have changed."""
         settings = self._settings
         depends_on = (
             self._topics.version.counter, settings.is_traced,
@@ -125,7 +125,7 @@ class ShortPuts:
         return self._run.begin(now_ms)
 
     def target(self, topic: str, queue_id: int) -> Target | None:
-        """Where plain messages for a queue go; None when the general path must decide."""
+        """Return the target of plain messages to a queue; None if the general path must decide."""
         return self._targets.get((topic, queue_id)) or self._new_target(topic, queue_id)
 
     def _new_target(self, topic: str, queue_id: int) -> Target | None:
@@ -141,8 +141,8 @@ class ShortPuts:
         return target
 
     def _tail(self, target: Target) -> Tail | None:
-        """The end of a target's queue; None when it does not exist yet: the general path creates
-        it."""
+        """Return the end of a target's queue; None if the general path has not created the queue
+        yet."""
         if target.tail is None:
             target.find_tail(self._run)
             self._note(target)
@@ -164,8 +164,8 @@ class ShortPuts:
         frame_size_max: int,
         count_max: int = _ALL,
     ) -> PutSends | None:
-        """Put consecutive messages, halves and batches of known shapes, at most so many; None when
-        not even the first can be put this way."""
+        """Put consecutive messages, halves and batches of known shapes, at most `count_max`. Return
+        None if not even the first can be put this way."""
         pending_count = self._engine.halves.pending.pages.count + len(self._begun)
         laid_out = lay_out(
             data, at, frame_size_max, shapes, self._properties.plans, self._places.by_name,
@@ -188,14 +188,14 @@ class ShortPuts:
         return at, replies, count, one_way_count, batches, asked, units[-1][0]
 
     def sign_last(self) -> tuple[PlainHalf, str]:
-        """The half that was put last, and its signed id."""
+        """Return the half that was put last, and its signed id."""
         half = self._begun[-1]
         return half, self._transactions.sign(half, half.key.decode(), self._now_ms)
 
     @property
     def may_sign(self) -> bool:
-        """Whether ids can be signed. A new key must be saved first, which may fail: the general
-        path makes it."""
+        """Whether ids can be signed now. When a new key is due, the general path must create and
+        save it first, which may fail."""
         return not self._transactions.keyring.is_due(self._now_ms)
 
     def _moment(self, peer: Peer, halves_max: int) -> Moment:
@@ -209,9 +209,9 @@ class ShortPuts:
     def teach(
         self, topic: str, queue_id: int, properties: bytes, *, entries: bytes | None = None
     ) -> bool:
-        """Find what the native lane needs for a send that it has not served: its queue, which of
-        its properties count (and which of a batch's entries), and whether its group may send
-        halves. False when the general path must decide."""
+        """Prepare the native lane for a send that it could not serve: find its queue, learn which
+        properties matter (also of a batch's entries), and check that its group may send halves.
+        Return False if the general path must decide."""
         target = self.target(topic, queue_id)
         if target is None:
             return False
@@ -241,8 +241,7 @@ class ShortPuts:
         return all(self._properties.read(ended(said)) is not None for _, _, said in entries)
 
     def _are_plain(self, properties: bytes) -> bool:
-        """Whether the properties of a batch are plain. They are not stored; invalid text makes the
-        header unreadable."""
+        """Whether the properties of a batch are plain. They are not stored."""
         try:
             names = parse_properties(properties.decode()).keys()
         except UnicodeDecodeError:
@@ -275,8 +274,8 @@ class ShortPuts:
         at: int,
         frame_size_max: int,
     ) -> PutEnds | None:
-        """End transactions for consecutive ENDs of known shapes; None when none can be ended this
-        way."""
+        """End transactions for consecutive ENDs of known shapes; return None if the first cannot be
+        ended this way."""
         if self._half_tail is None:
             self._find_half_tail()
         return self._ends.put(
@@ -286,8 +285,8 @@ class ShortPuts:
         )  # fmt: skip
 
     def teach_end(self, queue_offset: int, log_offset: int) -> bool:
-        """Find what the native lane needs for an END that it has not served: which properties of
-        its half count, and the queue of its message. False when the general path must decide."""
+        """Prepare the native lane for an END that it could not serve: learn which properties of its
+        half matter, and find its message's queue. Return False if the general path must decide."""
         halves = self._engine.halves
         if halves.pending.log_offset(queue_offset) != log_offset:
             return False
@@ -305,17 +304,17 @@ class ShortPuts:
             and self._tail(target) is not None
         )
 
-    # -- all of them -------------------------------------------------------------------------------
+    # -- the whole run -----------------------------------------------------------------------------
 
     def apply_effects(self, peer: Peer, now_ms: int) -> None:
-        """Do what follows from the written run. Its records are visible in their queues only from
-        here on."""
+        """Make the written run's records visible in their queues, count them, and update the
+        transactions."""
         self._run.publish()
         for target in self._sent:
             self._stats.put_each(target.topic, target.sizes)
         for topic, count, size in self._stored:
             self._stats.put(topic, count, size)
-        if len(self._begun) == 1:  # most reads have one, if any
+        if len(self._begun) == 1:  # most runs have at most one half
             (half,) = self._begun
             origin = self._clients.note_published(half.group, peer.id, half.topic)
             self._engine.halves.enter_plain(half, origin=origin, account=peer.counted_for)
@@ -325,14 +324,15 @@ class ShortPuts:
             self._ends.commit(now_ms)
 
     def _enter_halves(self, peer: Peer) -> None:
-        """Add the new halves to the pending ones, those that are alike at once."""
+        """Add the run's halves to the pending ones, halves of the same group and topic in one
+        call."""
         halves, account = self._engine.halves, peer.counted_for
         for (group, topic), alike in groupby(self._begun, _SOURCE_OF):
             origin = self._clients.note_published(group, peer.id, topic)
             halves.enter_alike(list(alike), origin=origin, account=account)
 
     def forget(self) -> None:
-        """Clear the run."""
+        """Clear the run's data."""
         for target in self._sent:
             target.sizes.clear()
         self._sent.clear()
