@@ -1,4 +1,5 @@
-"""The front of RocketMQ's remoting protocol: frames in, requests served, frames out."""
+"""The front of RocketMQ's remoting protocol: reads frames, serves their requests and writes the
+replies."""
 
 from __future__ import annotations
 
@@ -32,14 +33,15 @@ from escrowmq.codec.repeated_requests import RepeatedRequests, command_of
 from escrowmq.store.store import Store
 
 _LOOK_EVERY: Final = 16
-"""The time is checked after this many requests of one input, and after each that reads."""
+"""The turn's limits are checked after this many requests of an input, and after each request that
+reads."""
 
 _SCAN_MS: Final = 10_000
-"""The time between checks for incomplete frames."""
+"""The time between checks for connections that do not complete a frame."""
 
 
 class RemotingFront:
-    """All connections that use it, and the memory for their incomplete frames."""
+    """The remoting connections, and the memory for their incomplete frames."""
 
     def __init__(
         self,
@@ -58,11 +60,11 @@ class RemotingFront:
         self.output = output
         self.serving = serving
         self.fast_path: FastPath | None = fast_path
-        """The fast path; None: everything takes the general path."""
+        """The fast path for sends and ENDs; without it, everything takes the general path."""
         self.pulls: ShortPulls | None = pulls
-        """The fast path for pulls."""
+        """The fast path for pulls; None if there is none."""
         self.served_at_once_max = SERVED_AT_ONCE_MAX
-        """Requests of one connection that the general path serves in a turn."""
+        """The most requests of one connection that the general path serves in a turn."""
         self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._watch = FrameWatch()
@@ -70,7 +72,8 @@ class RemotingFront:
         self._scan_at_ms = 0
 
     def begin(self, peer: Peer) -> RemotingDialogue:
-        """A peer has connected; as long as it is a stranger its frames must be small."""
+        """Create the dialogue with a new connection. While the peer is a stranger, its frames must
+        be small."""
         largest, room = FRAME_SIZE_MAX, self.half_frames
         if peer.is_stranger:
             size_max = self._store_settings.body_size_max
@@ -80,11 +83,11 @@ class RemotingFront:
         return RemotingDialogue(self, peer, reader)
 
     def lost(self, peer: int) -> None:
-        """A peer has disconnected."""
+        """Forget a disconnected peer's reader and its incomplete frame."""
         self._readers.pop(peer).leave()
 
     def wake(self, now_ms: int) -> None:
-        """Close the connections that do not complete a frame in time."""
+        """Close the connections that did not complete a frame in time."""
         if now_ms < self._scan_at_ms:
             return
         self._scan_at_ms = now_ms + _SCAN_MS
@@ -92,12 +95,12 @@ class RemotingFront:
             self.output.add(Close(peer, "a frame was begun and not ended"))
 
     def wake_at_ms(self) -> int:
-        """When the next check is due."""
+        """The time of the next check for incomplete frames."""
         return self._scan_at_ms
 
 
 class RemotingDialogue:
-    """One connection (broker.dialogue.Dialogue)."""
+    """The dialogue with one remoting connection (broker.dialogue.Dialogue)."""
 
     __slots__ = ("_front", "_known", "_output", "_peer", "_repeated", "_serving", "reader")
 
@@ -111,7 +114,7 @@ class RemotingDialogue:
         self.reader = reader
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Serve the complete frames; what is too much for one turn is kept."""
+        """Serve the complete frames in these bytes. What exceeds one turn is kept for the next."""
         reader, peer = self.reader, self._peer
         data, at = reader.take(data), 0
         fast_path = self._front.fast_path
@@ -132,7 +135,8 @@ class RemotingDialogue:
             self._output.add(Close(peer.id, str(reader.broken)))
 
     def _serve_some(self, data: bytes, at: int, now_ms: int) -> int:
-        """Serve the commands of one input until it is the others' turn. Returns how far it came."""
+        """Serve requests of one input until the turn's limits are reached. Return the position of
+        the first that was not served."""
         peer, serving = self._peer, self._serving
         # Requests are judged by their fields as they were received.
         repeated, pulls = None if serving.is_judging else self._repeated, self._front.pulls
@@ -175,29 +179,28 @@ class RemotingDialogue:
                 at = self._serve_plain(data, at, now_ms)
 
     def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:
-        """Serve plain messages from a position on by the fast path. Returns the position after
-        them."""
+        """Serve requests from a position on by the fast path. Return the position after them."""
         fast_path = self._front.fast_path
         if fast_path is None:
             return at
         return fast_path.serve(self._peer, self._known, self.reader, data, at, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Write an answer."""
+        """Write an answer, unless the request is one-way."""
         if not question.flag & Flag.ONE_WAY:
             self._output.send(self._peer.id, *self._front.frames.of(question, reply))
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """Write a request of the broker."""
+        """Write a request of the broker to the peer."""
         frame = encode_request(code, opaque, ext=ext, body=body, is_one_way=is_one_way)
         self._output.send(self._peer.id, frame)
 
     def let_in(self) -> None:
-        """The peer is no longer a stranger: its frames may have the usual size."""
+        """Allow frames of the usual size: the peer is no longer a stranger."""
         self.reader.let_in(self._front.half_frames)
 
     def lost(self, now_ms: int) -> None:
-        """The peer has disconnected."""
+        """Release the memory of the disconnected peer's incomplete frame."""
         self._front.lost(self._peer.id)

@@ -1,1 +1,1 @@
-"""What a broker reports about itself: metrics, and the counters behind them."""
+"""The broker's metrics and the counters for them."""

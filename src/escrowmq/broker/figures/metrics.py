@@ -1,4 +1,4 @@
-"""The broker's metrics: RocketMQ's figures under RocketMQ's names, and ours."""
+"""The broker's metrics: RocketMQ's under RocketMQ's names, and our own."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _SIZES = (
 
 
 class CountsDropped(Protocol):
-    """A part that delivers later, and skips invalid records."""
+    """A part that delivers messages later, and counts the invalid records that it skips."""
 
     @property
     def dropped_count(self) -> int:
-        """How many were skipped."""
+        """The number of skipped records."""
 
 
 class Measuring:
-    """All figures of one broker, collected on demand."""
+    """All metrics of one broker, collected on demand."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Measuring:
         self._door = door
 
     def families(self, now_ms: int) -> list[Family]:
-        """Every figure of this moment."""
+        """Return all metrics as of now."""
         return [
             *families_of(self._txn, now_ms),
             *self._messages(),
@@ -86,11 +86,11 @@ class Measuring:
         ]
 
     def refusal(self) -> str:
-        """Why no messages are accepted; empty when they are."""
+        """Return why no messages are accepted; empty when they are."""
         return self._gauges.refusal()
 
     def set_aside_count(self) -> int:
-        """Records that were skipped because they could not be processed."""
+        """Return the number of records that were skipped because they could not be processed."""
         return sum(dropper.dropped_count for dropper in self._droppers)
 
     def _refusals(self) -> list[Family]:
@@ -196,7 +196,7 @@ class Measuring:
 
 
 def _by_group(name: str, text: str, values: Mapping[str, float]) -> Family:
-    """Figures whose keys are `topic@group`."""
+    """Return a metric family from values whose keys are `topic@group`."""
     pairs = [(key.partition("@"), value) for key, value in values.items()]
     samples = tuple(Sample((topic, group), value) for (topic, _, group), value in pairs)
     return Family(name, "counter", text, ("topic", "consumer_group"), samples)

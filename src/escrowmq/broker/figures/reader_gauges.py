@@ -17,11 +17,12 @@ from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.store.store import Store
 
 QUEUES_MAX: Final = 500
-"""The most queues with a lag of their own, and the most topics of groups with a lag in time: those
-with the most messages. Measured: 9 us for each."""
+"""The most queues that get a lag metric of their own, and the most pairs of topic and group that
+get a lag in time: those with the most messages. Measured: 9 us for each."""
 
 POINTS_MAX: Final = 50_000
-"""With more open pops than this, the messages in flight of pop groups are not counted: 10 ms."""
+"""With more open pops than this, the messages in flight of pop groups are not counted: it would
+take over 10 ms."""
 
 _LABELS: Final = ("topic", "consumer_group", "is_retry")
 
@@ -32,11 +33,12 @@ class _Queue(NamedTuple):
     offset: int
     """The offset of the next message to be consumed."""
     asked: int
-    """The offset of the next message to be fetched: those in between are in flight."""
+    """The offset of the next message to be fetched. The messages between `offset` and this one are
+    in flight."""
 
 
 class _Reading(NamedTuple):
-    """One group in one topic."""
+    """A group's progress in the queues of one topic."""
 
     topic: str
     group: str
@@ -50,12 +52,12 @@ class _Reading(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Messages not consumed yet."""
+        """The number of messages not consumed yet."""
         return sum(queue.lag for queue in self.queues)
 
 
 class ReaderGauges:
-    """The gauges of one broker."""
+    """The consumer-lag gauges of one broker."""
 
     def __init__(self, *, store: Store, offsets: OffsetTable, ledger: PopLedger) -> None:
         self._store = store
@@ -141,8 +143,8 @@ class ReaderGauges:
             )
 
     def _age_ms(self, topic: str, places: list[tuple[int, int]], now_ms: int) -> int:
-        """The age of the oldest of these messages. With many queues, only the first ones are
-        considered."""
+        """Return the age of the oldest message at these positions. With many queues, only the first
+        ones are considered."""
         stored_ms = self._store.stored_ms_at
         times = [stored_ms(topic, *place) for place in places[:QUEUES_MAX]]
         known = [each for each in times if each > 0]

@@ -17,7 +17,7 @@ _STORAGE = ("storage_type", "storage_medium")
 
 
 class Gauges:
-    """The gauges of one broker."""
+    """The store gauges of one broker."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class Gauges:
         self._timer = timer
 
     def families(self, now_ms: int) -> list[Family]:
-        """All gauges, under RocketMQ's names where it has one."""
+        """Return all gauges, under RocketMQ's names where it has one."""
         return [*self._storage(now_ms), *self._numbers(), *self._escrowmq_families()]
 
     def refusal(self) -> str:
-        """Why no messages are accepted; empty when they are."""
+        """Return why no messages are accepted; empty when they are."""
         return self._store.refusal or ""
 
     def _storage(self, now_ms: int) -> Iterator[Family]:

@@ -1,4 +1,4 @@
-"""Figures about transactions: what is pending, how the others ended, and the checks."""
+"""Metrics of transactions: pending ones, outcomes of ended ones, and checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUCKETS: Final = (*map(float, LATENCY_BOUNDS_S), math.inf)
 
 
 def families_of(transactions: Transactions, now_ms: int) -> list[Family]:
-    """All figures."""
+    """Return all transaction metrics."""
     return [*_ended(transactions), *_checked(transactions, now_ms)]
 
 

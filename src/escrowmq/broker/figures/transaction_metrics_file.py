@@ -31,7 +31,7 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 class HalfCounts(Part):
-    """Saves the counts from time to time, if one has changed."""
+    """Saves the numbers of pending halves periodically, if one has changed."""
 
     name = "counts of halves"
 
@@ -44,7 +44,7 @@ class HalfCounts(Part):
         self._at_ms = 0
 
     def load(self, start: Start) -> None:
-        """Continue with the version of the existing file."""
+        """Continue the version number of the existing file."""
         data = start.disk.read(PATH)
         try:
             self._file.data_version = msgspec.json.decode(data or b"{}", type=_File).data_version
@@ -52,22 +52,22 @@ class HalfCounts(Part):
             return
 
     def wake(self, now_ms: int) -> None:
-        """Save when it is time."""
+        """Save the counts if it is time."""
         if now_ms >= self.wake_at_ms():
             self._at_ms = now_ms + self._settings.transaction_metrics_flush_ms
             self._output.add(Replace(PATH, self.save(now_ms)))
 
     def wake_at_ms(self) -> int:
-        """When there is something to save."""
+        """The time of the next save; never if nothing has changed."""
         return _NEVER_MS if self._meter.changes == self._saved_changes else self._at_ms
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:
-        """What to write when the broker ends."""
+        """Return the file to write when the broker stops; nothing if it is unchanged."""
         is_changed = self._meter.changes != self._saved_changes
         return ((PATH, self.save(now_ms)),) if is_changed else NOTHING
 
     def save(self, now_ms: int) -> bytes:
-        """The file's content."""
+        """Return the file's new content."""
         counts = self._file.transaction_count
         for topic, count in self._meter.pending.items():
             known = counts.get(topic)

@@ -1,8 +1,9 @@
-"""Gauges of what waits for its time: the timer's messages, and popped ones.
+"""Gauges of messages that wait for a time: delayed ones, and popped ones.
 
 Names and labels are those of RocketMQ's exporter (5.3: DefaultStoreMetricsManager,
-PopMetricsManager). What it has and we do not has no figure: there is no queue of requests
-(`processor_watermark`), no buffer of offsets, and the revive topic is not read at run time."""
+PopMetricsManager). There is no gauge for what this broker does not have: a queue of requests
+(`processor_watermark`), a buffer of offsets, and a revive topic that is read at run time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _LOCAL = ("local", "disk")
 
 
 class LaterGauges:
-    """The gauges of one broker."""
+    """The gauges of delayed and popped messages of one broker."""
 
     def __init__(
         self, settings: BrokerSettings, store: Store, timer: TimerQueue, ledger: PopLedger
@@ -35,7 +36,7 @@ class LaterGauges:
         return [*self._timed(now_ms), *self._popped(now_ms)]
 
     def _timed(self, now_ms: int) -> Iterator[Family]:
-        """Gauges of messages that are delivered at a chosen time."""
+        """Yield gauges of messages that are delivered at a chosen time."""
         if not self._settings.has_timer:
             return
         timer, store = self._timer, self._store
@@ -85,7 +86,7 @@ class LaterGauges:
         )
 
     def _popped(self, now_ms: int) -> Iterator[Family]:
-        """Gauges of messages that were popped and not acknowledged."""
+        """Yield gauges of messages that were popped and not acknowledged."""
         store, ledger = self._store, self._ledger
         popped = ledger.popped
         yield Family(

@@ -1,1 +1,2 @@
-"""Which messages a consumer gets: filters, the rules of a pull, reading for a pop."""
+"""Decides which messages a consumer gets: filters, the rules of a pull, and the reading of a
+pop."""

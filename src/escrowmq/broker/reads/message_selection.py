@@ -1,4 +1,4 @@
-"""Which messages a subscription selects."""
+"""Compiles the subscriptions of consumers into selectors of messages."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ TAG: Final = "TAG"
 
 
 _TESTS_US: Final = 20_000
-"""Microseconds that one read may spend on tests of records; after that it is answered, or continues
-after the other connections' turns."""
+"""The time, in microseconds, that one read may spend on testing records against a filter. After
+that it is answered, or continues after the other connections' turns."""
 
 _TEST_US: Final = 25
-"""The time to decode a record for a test."""
+"""The time to decode a record for a test, in microseconds."""
 
 _LETTER_US: Final = 0.015
-"""The time to evaluate an expression, per character: 200 µs for one of 14 000 (measured)."""
+"""The time to evaluate an expression, in microseconds per character: 200 µs for one of 14 000
+(measured)."""
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """What a pull selects: codes of the consume queue, or a test of the record."""
+    """Selects the messages of a subscription: by tag codes of the consume queue, by a test of the
+    record, or all."""
 
     codes: frozenset[int] | None = None
     accept: Callable[[bytes], bool] | None = None
     tested_max: int = 0
-    """The most records that one read tests; 0 when nothing is tested."""
+    """The most records that one read tests; 0 when none is tested."""
 
     def wants(self, tags_code: int, read: Callable[[], bytes]) -> bool:
-        """Whether a message that just arrived is selected."""
+        """Whether a message that just arrived is selected. `read` returns its record."""
         if self.codes is not None:
             return tags_code in self.codes
         return self.accept is None or self.accept(read())
@@ -49,19 +51,19 @@ EVERYTHING: Final = Selector()
 
 
 def is_tag(expression_type: str | None) -> bool:
-    """Whether an expression consists of tags: the default, also for old clients that give no
-    type."""
+    """Whether an expression is a list of tags. Old clients give no type and mean tags."""
     return not expression_type or expression_type == TAG
 
 
 def select_tags(expression: str | None) -> Selector:
-    """The selector of an expression of tags; FilterError when it is invalid."""
+    """Return the selector of an expression of tags. Raises FilterError when it is invalid."""
     found = parse_tags(expression, code_of=tags_code)
     return EVERYTHING if found.is_all else Selector(codes=found.codes)
 
 
 def select_sql(predicate: Truth, *, size: int) -> Selector:
-    """The selector of a compiled SQL92 expression, with its length, over a message's properties."""
+    """Return the selector of a compiled SQL92 expression over a message's properties. `size` is the
+    expression's length."""
 
     def accept(record: bytes) -> bool:
         return predicate(decode_record(record).properties) is True
@@ -73,8 +75,8 @@ def select_sql(predicate: Truth, *, size: int) -> Selector:
 def subscription_of(
     topic: str, expression_type: str | None, expression: str, version: int
 ) -> SubscriptionBody:
-    """The subscription that a heartbeat would contain for a client that reads a topic by a valid
-    expression."""
+    """Return the subscription that a heartbeat would contain for a client that reads a topic by a
+    valid expression."""
     found = SubscriptionBody(
         topic=topic,
         expression_type=expression_type or TAG,
@@ -89,7 +91,7 @@ def subscription_of(
 
 
 class Selectors:
-    """The selectors of the subscriptions in use, each compiled once."""
+    """Cache of the selectors of subscriptions, each compiled once."""
 
     def __init__(self, kept_max: int = 4096) -> None:
         self._kept: dict[tuple[str | None, str | None], Selector] = {}
@@ -97,7 +99,8 @@ class Selectors:
         self._kept_size = 0
 
     def of(self, expression_type: str | None, expression: str | None) -> Selector:
-        """The selector of an expression; FilterError when it is invalid or too long."""
+        """Return the selector of an expression. Raises FilterError when it is invalid or too
+        long."""
         key = (expression_type, expression)
         selector = self._kept.get(key)
         return self._compile(key) if selector is None else selector
@@ -124,7 +127,7 @@ class Selectors:
         return selector
 
     def of_subscription(self, subscription: SubscriptionBody) -> Selector:
-        """The selector of a subscription from a heartbeat."""
+        """Return the selector of a subscription from a heartbeat."""
         if subscription.class_filter_mode:
             return EVERYTHING
         return self.of(subscription.expression_type, subscription.sub_string or ALL)

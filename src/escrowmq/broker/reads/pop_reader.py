@@ -1,4 +1,4 @@
-"""The messages for a pop: from which queues, from which offset, and what is recorded about them."""
+"""Reads the messages for a pop, and records that the group has them in flight."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ _log = logging.getLogger(__name__)
 
 INIT_MIN: Final = 0
 FILTER_ROUNDS_MAX: Final = 4
-"""Reads of a pop whose filter matches nothing among many messages; after that other connections
-have their turn."""
+"""The most reads that a pop makes in one turn while its filter matches nothing."""
 
 _MISPLACED: Final = frozenset(
     {GotStatus.OFFSET_TOO_SMALL, GotStatus.OFFSET_OVERFLOW_BADLY, GotStatus.OFFSET_FOUND_NULL}
@@ -54,7 +53,7 @@ _PERCENT: Final = 100
 
 
 class Pop(msgspec.Struct):
-    """One judged pop, while it waits."""
+    """A pop that was accepted, with its selector. It may wait for messages."""
 
     asked: Asked[PopHeader]
     selector: Selector = EVERYTHING
@@ -67,7 +66,8 @@ class Pop(msgspec.Struct):
 
     @property
     def holder(self) -> int:
-        """The client whose messages get more time for as long as it is connected."""
+        """The client whose messages stay invisible for as long as it is connected; NOBODY if it did
+        not ask for that."""
         return self.asked.peer.id if self.asked.ext.get(RENEW) == "true" else NOBODY
 
 
@@ -83,16 +83,16 @@ class PopResult(msgspec.Struct):
     offsets: list[tuple[int, int, Sequence[int]]] = []
     counts: list[str] = []
     tested_count: int = 0
-    """Records that a filter tested."""
+    """The number of records that a filter tested."""
 
     has_skipped: bool = False
-    """Messages were skipped, and there are more after them."""
+    """Whether messages were skipped and others after them are still unread."""
 
     revive_queue: int = 0
 
 
 class Popper:
-    """Takes messages out of queues for groups."""
+    """Takes messages out of queues for the pops of groups."""
 
     def __init__(
         self,
@@ -118,12 +118,13 @@ class Popper:
         self._orders = orders
         self._retries = RetryTopics(topics, groups, offsets)
         self._failing: set[tuple[str, int]] = set()
-        """Queues whose last read failed; each is logged once."""
+        """Queues whose last read failed. A failure is logged only for a queue that is not in this
+        set."""
 
     # -- who may read here -----------------------------------------------------------------------
 
     def broker_refusal(self, what: str) -> Refusal | None:
-        """Why this broker may not be read."""
+        """Return why no messages of this broker may be read; None if they may."""
         if not self._settings.permission & Perm.READ:
             host = self._settings.advertised_host
             return Refusal(
@@ -132,7 +133,7 @@ class Popper:
         return None
 
     def place_refusal(self, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
-        """Why a group may not pop from a topic."""
+        """Return why a group may not pop from a topic; None if it may."""
         header = asked.header
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -160,14 +161,15 @@ class Popper:
     # -- what there is ---------------------------------------------------------------------------
 
     def retry_topics(self, header: PopHeader) -> list[str]:
-        """The retry topics of a group for a topic."""
+        """Return the retry topics of the request's group for its topic."""
         is_v2 = self._settings.has_retry_topic_v2
         return self._retries.read(header.topic, header.consumer_group, is_v2=is_v2)
 
     def offset(
         self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
     ) -> int:
-        """The offset where a group continues."""
+        """Return the offset from which a group continues in a queue. With `commits`, a group that
+        had none gets it as its committed offset."""
         offset = self._offsets.get(group, topic, queue_id)
         if offset >= 0:
             return offset
@@ -181,7 +183,8 @@ class Popper:
         return offset
 
     def _begins_in_memory(self, topic: str, queue_id: int, low: int) -> bool:
-        """Whether a new group gets all messages although it asked for the newest: a young topic."""
+        """Whether a new group starts at a queue's oldest message although it asked for the newest:
+        if the queue is so young that its messages are still in memory."""
         if low > 0 or not self._settings.pop_init_in_memory:
             return False
         entries = self._store.entries(topic, queue_id, 0, 1)
@@ -190,7 +193,7 @@ class Popper:
         return not entries or self._store.end_offset - entries[0][0] <= recent_size
 
     def has_message(self, header: PopHeader, now_ms: int) -> bool:
-        """Whether a pop would find anything, apart from its filter."""
+        """Whether a pop would find messages, regardless of its filter."""
         group = header.consumer_group
         for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
             for queue_id in queue_ids:
@@ -207,9 +210,9 @@ class Popper:
         return False
 
     def find(self, pop: Pop, now_ms: int) -> PopResult:
-        """Take available messages; a pop that skipped everything continues for a while. A queue
-        that the disk cannot read counts as empty if another has messages: some may have been handed
-        out to this pop already."""
+        """Take available messages for a pop. If its filter skips everything, read a few more times.
+        A queue that cannot be read counts as empty if another can: some messages may have been
+        handed out to this pop already."""
         header = pop.header
         revive_queue = self._ledger.revive_queue(header.invisible_time)
         finds = PopResult(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
@@ -238,7 +241,7 @@ class Popper:
             _log.error("nothing can be popped from %s/%d: %s", topic, queue_id, error)
 
     def peek(self, header: PopHeader, now_ms: int) -> PopResult:
-        """What a pop would find, without taking it."""
+        """Return the messages that a pop would get, without taking them."""
         store = self._store
         finds = PopResult(now_ms)
         group = header.consumer_group
@@ -263,8 +266,8 @@ class Popper:
         return self._store_settings.read_size_max
 
     def _plan(self, header: PopHeader, chance: int) -> list[tuple[str, list[int]]]:
-        """Topics and queues in the order in which they are read. From time to time retries come
-        first, so that a busy topic does not starve them."""
+        """Return topics and queues in the order in which to read them. With the set probability
+        retry topics come first, so that a busy topic does not starve them."""
         topics = self._topics
         again: list[tuple[str, list[int]]] = []
         if not header.order:
@@ -336,9 +339,11 @@ class Popper:
     def _hand_out(
         self, finds: PopResult, pop: Pop, topic: str, queue_id: int, offset: int, got: Got
     ) -> bool:
-        """Record which group has the messages; False when they cannot be handed out.
+        """Record that the group has these messages in flight, and add them to the result. Return
+        False if too many are in flight.
 
-        Its arguments are positional: what `_take` knows."""
+        The arguments are positional, for speed: they are the local variables of `_take`.
+        """
         header, now_ms = pop.header, finds.pop_ms
         group, kind = header.consumer_group, kind_of(topic)
         if header.order:
@@ -393,7 +398,7 @@ def _rotated_indexes(count: int, start: int) -> list[int]:
 
 
 def _renamed(chunks: list[bytes], topic: str, receipt: Receipt) -> list[bytes]:
-    """Records of a retry topic under the name of the original topic, each with its receipt."""
+    """Return records of a retry topic under the original topic's name, each with its receipt."""
     found = []
     for chunk in chunks:
         for message in decode_records(chunk):

@@ -1,7 +1,8 @@
-"""Whether a pull may be answered, and which messages it selects.
+"""Decides whether a pull may be answered, and which messages it selects.
 
-A consumer repeats the same pull again and again. A positive decision is remembered until something
-that it depends on changes: measured, 0.7 us instead of 2.0."""
+Consumers repeat the same pulls, so a positive decision is cached until something that it depends on
+changes. Measured: 0.7 us instead of 2.0.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ _settings_of: Final = attrgetter(*READS)
 
 
 class Judged(NamedTuple):
-    """The decision that a pull may be answered."""
+    """The decision that a pull may be answered: what to select, for which group, from which
+    topic."""
 
     selector: Selector
     group: GroupConfig
@@ -47,19 +49,19 @@ class Judged(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """A decision, and what it depends on."""
+    """A cached decision, and the data on which it depends."""
 
     judged: Judged
     queues: range
     versions: tuple[int, ...]
     subscription: SubscriptionBody | None
-    """That of the group when it was judged; another group of the name has others."""
+    """The group's subscription when the pull was judged; None if the pull did not use it."""
 
     message_model: str
 
 
 class PullJudge:
-    """Judges pulls."""
+    """Decides whether pulls may be answered, and caches the decisions."""
 
     def __init__(
         self, settings: BrokerSettings, topics: TopicTable, groups: GroupTable, clients: Clients
@@ -72,7 +74,7 @@ class PullJudge:
         self._remembered: dict[tuple[object, ...], Remembered] = {}
 
     def judge(self, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
-        """The selector of a pull, or why it gets no messages."""
+        """Return the decision about a pull, or the refusal."""
         header = asked.header
         key = _key(asked.command.code, header)
         known = self._remembered.get(key)
@@ -84,11 +86,11 @@ class PullJudge:
         return judged
 
     def recall(self, code: int, header: PullHeader) -> Remembered | None:
-        """The remembered decision for pulls with this header."""
+        """Return the cached decision for pulls with this header; None if there is none."""
         return self._remembered.get(_key(code, header))
 
     def holds(self, known: Remembered, header: PullHeader, queue_id: int) -> bool:
-        """Whether a remembered decision is still valid, for a pull of a queue."""
+        """Whether a cached decision is still valid for a pull of this queue."""
         if known.versions != self._versions():
             return False
         if queue_id not in known.queues:
@@ -172,7 +174,8 @@ def _key(code: int, header: PullHeader) -> tuple[object, ...]:
 
 
 def _is_small(selector: Selector, subscription: str | None) -> bool:
-    """Whether a selector may be kept: `Selectors` bounds the others."""
+    """Whether a selector is small enough to be cached here too. `Selectors` bounds the memory of
+    the others."""
     return (
         selector.accept is None
         and len(selector.codes or ()) <= _CODES_MAX

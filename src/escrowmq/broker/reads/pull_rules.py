@@ -1,10 +1,11 @@
-"""The rules about pulls, each once: why a pull gets no messages.
+"""The rules about pulls: why a pull gets no messages.
 
-PULL_RULES are asked in their order, and the first that concerns a pull refuses it. A consumer pulls
-again and again by the same words, so that a judgement is remembered (broker/reads/pull_judgements)
-while nothing changes that the rules read: tables by their versions, and the settings in `READS`. A
-rule is added here, with the settings that it reads, and its example to
-tests/unit/broker/rule_examples.py; a test sees that no rule reads another setting."""
+PULL_RULES are checked in their order, and the first that concerns a pull refuses it. A consumer
+repeats the same pull, so its judgement is cached (broker/reads/pull_judgements) until something
+changes that the rules read: tables by their versions, and the settings in `READS`. Add a new rule
+here, its settings to `READS`, and its example to tests/unit/broker/rule_examples.py. A test checks
+that no rule reads another setting.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +35,11 @@ class PullFlag:
 
 
 READS: Final = ("permission", "allows_lite_pull", "has_property_filter", "rejects_unknown_pulls")
-"""The settings that rules read, apart from `advertised_host`, which never changes."""
+"""The settings that the rules read, apart from `advertised_host`, which never changes."""
 
 
 class PullAsked(NamedTuple):
-    """A pull, and everything known about the names in it."""
+    """The input of the pull rules: a pull, and all that is known of its group and topic."""
 
     settings: BrokerSettings
     header: PullHeader
@@ -47,32 +48,32 @@ class PullAsked(NamedTuple):
     group: GroupConfig | None
     topic: TopicConfig | None
     online: ConsumerGroup | None
-    """The members of the group that have a connection."""
+    """The connected members of the group; None if it has none."""
 
     is_group_forbidden: bool
     """Whether the group may not read this topic."""
 
     @property
     def known_group(self) -> GroupConfig:
-        """The group, for the rules after the one that it must exist."""
+        """The group. Only for rules that come after the one that requires it to exist."""
         assert self.group is not None
         return self.group
 
     @property
     def known_topic(self) -> TopicConfig:
-        """The topic, for the rules after the one that it must exist."""
+        """The topic. Only for rules that come after the one that requires it to exist."""
         assert self.topic is not None
         return self.topic
 
     @property
     def members(self) -> ConsumerGroup:
-        """The connected members, for the rules after the one that there must be some."""
+        """The connected members. Only for rules that come after the one that requires some."""
         assert self.online is not None
         return self.online
 
     @property
     def says_itself(self) -> bool:
-        """Whether the pull has an expression of its own; otherwise its group's subscription
+        """Whether the pull brings its own expression; otherwise its group's subscription
         applies."""
         return bool(self.header.sys_flag & PullFlag.SUBSCRIPTION)
 
@@ -83,7 +84,8 @@ class PullAsked(NamedTuple):
 
 
 def refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
-    """The answer to a refused pull; clients distinguish some reasons by a number."""
+    """Return the refusal of a pull. `forbidden` is RocketMQ's number for the reason, which clients
+    distinguish."""
     ext = pull_fields(0, 0, 0)
     if forbidden:
         ext["forbiddenType"] = str(forbidden)
@@ -105,7 +107,7 @@ def _is_unreadable(pull: PullAsked) -> bool:
 
 
 def readable_queues(topic: TopicConfig) -> range:
-    """The number of queues of a topic that can be read."""
+    """Return the ids of a topic's queues that can be read."""
     return range(topic.read_queue_nums)
 
 
@@ -150,7 +152,7 @@ BROKER_RULES: Final = (
         1,
     ),
 )
-"""Rules that are checked before the group is looked up."""
+"""Rules that are checked before the group is looked up: about the broker itself."""
 
 PULL_RULES: Final = (
     _rule(
@@ -204,7 +206,8 @@ UNKNOWN: Final = _rule(
         f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}"
     ),
 )
-"""The rule for pulls with an expression of their own, checked after it is read."""
+"""The rule for pulls that bring their own expression. It is checked after the expression is
+parsed."""
 
 SUBSCRIPTION_RULES: Final = (
     _rule(
@@ -248,4 +251,4 @@ SUBSCRIPTION_RULES: Final = (
         lambda _: "the consumer's subscription not latest",
     ),
 )
-"""Rules about the group's subscription, for pulls that use it."""
+"""Rules for pulls that use their group's subscription."""
