@@ -1,1 +1,1 @@
-"""Copies of the log: a master's slaves, and a slave's master."""
+"""Replication: a master's slaves, a slave's master, and the members of a group that fails over."""

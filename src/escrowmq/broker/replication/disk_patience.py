@@ -8,24 +8,25 @@ from typing import Final
 _log = logging.getLogger(__name__)
 
 PATIENCE_MS: Final = 2_000
-"""A disk may have room again, or repair itself, within this time."""
+"""How long a full or faulty disk may recover before another member is asked to take over."""
 
 RETRY_MS: Final = 30_000
-"""The pause once every member that can take over was asked, and none has taken over."""
+"""The pause after which members are asked again, when all have been asked and none has taken
+over."""
 
 _NEVER_MS: Final = (1 << 62) - 1
 
 
 class DiskPatience:
-    """Asked each time that the master is woken."""
+    """Decides when a master with a faulty disk asks another member to take over."""
 
     def __init__(self) -> None:
         self._due_ms = _NEVER_MS
         self._said = ""
 
     def is_over(self, fault: str, now_ms: int) -> bool:
-        """Whether another member should be asked to take over. `fault`: why the disk takes no
-        messages; empty if it does."""
+        """Whether to ask another member to take over now. `fault`: why the disk takes no messages;
+        empty if it does."""
         if not fault:
             self._due_ms, self._said = _NEVER_MS, ""
         elif self._due_ms == _NEVER_MS:
@@ -36,11 +37,11 @@ class DiskPatience:
         return False
 
     def ask_next(self, now_ms: int) -> None:
-        """A member has not taken over, and another one can be asked."""
+        """Allow to ask another member immediately, because the asked one has not taken over."""
         self._due_ms = min(self._due_ms, now_ms)
 
     def log(self, text: str) -> None:
-        """Log what was tried, unless it was the same the last time."""
+        """Log what was tried, unless the last line was the same."""
         if text != self._said:
             self._said = text
             _log.warning("%s", text)

@@ -1,4 +1,4 @@
-"""A member of a group that is not the master: it copies the master's log and tables."""
+"""A member of a group that is not the master (a copy): it copies the master's log and tables."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ COPY_PEER: Final = -1_000_003
 _RETRY_MS: Final = 200
 _QUIET_MS: Final = 5_000
 _DISTRUST_MS: Final = 1_000
-"""A failed handshake of TLS is repeated this much later: it costs the master more than bytes."""
+"""The pause before a repeated dial after a failed TLS handshake, which costs the master more than
+other failures."""
 
 _WARM_MS: Final = 100
 _NEVER_MS: Final = (1 << 62) - 1
 
 
 class GroupCopy(Part):
-    """The front for the connection to the master, and a part of the broker."""
+    """Copies from the group's master: the front for the connection to it, and a part of the
+    broker."""
 
     name = "copying the group's master"
 
@@ -84,18 +86,18 @@ class GroupCopy(Part):
         self._copy: Copy | None = None
         self._is_dialling = self._is_connected = False
         self._is_distrusted = False
-        """Whether TLS has failed on the connection that is being lost."""
+        """Whether TLS has failed on the connection that `unreached` will report as lost."""
         self._was_welcome = False
-        """Whether this master has accepted us before. A new one may not have opened its port
-        yet."""
+        """Whether this master has accepted this member before. A new master may not have opened its
+        port yet."""
         self._due_ms = 0
         self._now_ms = 0
         self._said = ""
         self.fault = "no master is known yet"
 
     def load(self, start: Start) -> None:
-        """Read the pending transactions, because a copy that takes over has no time for it; a copy
-        whose log is damaged must not take over."""
+        """Read the pending transactions, because a copy that takes over has no time for it. Report
+        a damaged log, so that this member does not take over."""
         if start.lost_from is not None:
             self._membership.member.lost(start.lost_from)
             self._membership.perform()
@@ -109,7 +111,8 @@ class GroupCopy(Part):
     # -- whom it follows ---------------------------------------------------------------------
 
     def follow_record(self, record: Record | None, why: str, now_ms: int) -> None:
-        """Copy from this master from now on; from none if it is None."""
+        """Copy from the master that this record names from now on; from none if it is None. `why`
+        is the reason to report."""
         self._record = record
         self._was_welcome = False
         self.fault = why or "the master has not let this member in yet"
@@ -122,11 +125,11 @@ class GroupCopy(Part):
             self._output.add(Close(COPY_PEER, reason))
 
     def calls(self, peer: int) -> bool:
-        """Whether this is our connection to the master."""
+        """Whether this is the connection to the master."""
         return peer == COPY_PEER
 
     def begin(self, peer: Peer) -> PortDialogue:
-        """Begin a connection that the master has accepted."""
+        """Start copying over the connection that the master has accepted."""
         if peer.id != COPY_PEER:
             self._output.add(Close(peer.id, "a copy has no copies"))
             return PortDialogue(peer, self.receive)
@@ -164,17 +167,17 @@ class GroupCopy(Part):
         )
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """Do nothing: `begin` has begun already."""
+        """Do nothing more: `begin` has started the copying already."""
         self._now_ms = now_ms
 
     def refused(self, peer: int, now_ms: int) -> None:
-        """The connection was refused: the master's process has ended."""
+        """Report that the master's process has ended: its host refused the connection."""
         if self._record is not None and self._was_welcome:
             self._membership.member.master_gone(self._membership.now_ms())
             self._membership.act()
 
     def tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
-        """The master exists, but TLS with it has failed."""
+        """Log that TLS with the master has failed, and dial again later."""
         self._is_distrusted = True
         self._due_ms = now_ms + _DISTRUST_MS
         if self._record is not None:
@@ -184,7 +187,7 @@ class GroupCopy(Part):
             )
 
     def unreached(self, peer: int, now_ms: int) -> None:
-        """The connection was lost, or could not be opened."""
+        """Note that the connection is lost, or could not be opened, and dial again later."""
         was_connected = self._is_connected
         was_distrusted, self._is_distrusted = self._is_distrusted, False
         self._is_dialling = self._is_connected = False
@@ -218,7 +221,7 @@ class GroupCopy(Part):
         self._output.add(Dial(COPY_PEER, *address, wire=Wire.GROUP))
 
     def wake_at_ms(self) -> int:
-        """When something is due."""
+        """The time at which `wake` has something to do."""
         if self._record is None:
             return _NEVER_MS
         if self._is_dialling or self._is_connected:
@@ -274,12 +277,13 @@ class GroupCopy(Part):
     # -- beside the log (group.copying.CopyEffects) -----------------------------------------------
 
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
-        """Note that the log is now a prefix of the log of this epoch's master."""
+        """Record that this log is now a prefix of the log of this epoch's master."""
         self._membership.member.adopt(epoch, history)
         self._membership.perform()
 
     def take_table(self, path: str, data: bytes) -> None:
-        """Write a table that the master sent; an empty one is a table that it does not have."""
+        """Save and apply a table that the master sent. Empty data means that the master has no such
+        table."""
         if data:
             self._disk.replace(path, data, is_private=path in _PRIVATE)
         else:
@@ -304,12 +308,13 @@ class GroupCopy(Part):
             )
 
     def has_deleted_alone(self, log_offset: int) -> bool:
-        """Whether this member has deleted topics as a master that had been replaced."""
+        """Whether this member, as a master that had already been replaced, deleted topics after
+        this log offset."""
         return self._store.deleted.has_own(log_offset)
 
     def take_over(self) -> None:
-        """Become master: the present one hands over. With a disk that takes no messages, it is
-        left to wait, and asks another member."""
+        """Become master, because the present one hands over. Refuse if this member's disk takes no
+        messages: the master's request then times out, and it asks another member."""
         if fault := self._store.disk_fault:
             _log.warning("this member does not take over from the master: %s", fault)
             return
@@ -317,7 +322,8 @@ class GroupCopy(Part):
         self._membership.act()
 
     def settle(self, now_ms: int) -> None:
-        """Report what is stored by now. No consumer waits at a copy for arrivals."""
+        """Report to the master what is stored by now. Drop arrivals: no consumer waits at a
+        copy."""
         self._store.take_arrivals()
         self._log.take_topics()
         if now_ms >= self._warmed_ms + _WARM_MS:
@@ -327,18 +333,19 @@ class GroupCopy(Part):
             self._output.send(COPY_PEER, report)
 
     def take(self) -> list[Effect]:
-        """The effects at the end of an input."""
+        """Return the effects at the end of an input."""
         return self._output.take()
 
     def keeps_from(self, until: int, now_ms: int) -> int:
-        """Keep segments that the master still has."""
+        """Return the log offset from which on segments must be kept, because the master still has
+        them."""
         begin = 0 if self._copy is None else self._copy.log_begin
         return min(until, begin)
 
     # -- questions ---------------------------------------------------------------------------
 
     def families(self) -> list[Family]:
-        """Whether the master's log is copied."""
+        """Return the metrics of copying: whether it works, and the lag."""
         behind = 0 if self._copy is None else self._copy.master_end - self._log.end_offset
         return [
             unlabelled(
@@ -359,7 +366,7 @@ class GroupCopy(Part):
         )
 
     def advice(self) -> str:
-        """The address of the master, for clients, and the name of this member."""
+        """Return the master's address, as advice to clients."""
         member = self._membership.member
         record, authority = member.record, self._membership.authority or "the authority"
         if record is None or record.master == member.state.member:
@@ -381,7 +388,7 @@ class GroupCopy(Part):
         raise UsageError(f"this member is not the master{where}")
 
     def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
-        """Inject a fault into this member."""
+        """Inject a fault into this member, for a failover drill."""
         order = read_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH:
             self.switch("")

@@ -1,5 +1,5 @@
-"""The master of a group: it sends log and tables to the other members, and confirms what the
-members in sync have."""
+"""The master of a group: it sends log and tables to the other members, and confirms the log up to
+what all members in sync have."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _log = logging.getLogger(__name__)
 
 
 class GroupMaster(Part):
-    """The front for copies, and a part of the broker (broker.front.CopyFront)."""
+    """Replicates to the group's copies: a front (broker.front.CopyFront) and a part of the
+    broker."""
 
     name = "copies of the group"
     fault = ""
@@ -54,9 +55,9 @@ class GroupMaster(Part):
         stamp: Callable[[int], None],
         save: Callable[[], None],
     ) -> None:
-        """`release` sends the answers that waited. `refuse` sets the reason to refuse messages;
-        empty to accept them again. `stamp` puts the epoch into the registration. `save` writes what
-        is otherwise saved from time to time: offsets of consumers, and of delayed messages."""
+        """`release` sends the answers that waited for confirmation. `refuse` sets the reason to
+        refuse messages; an empty text ends that. `stamp` adds the epoch to the registration. `save`
+        saves the offsets of consumers and of delayed messages now."""
         assert membership.leads is not None
         self._membership = membership
         self._store = store
@@ -84,7 +85,7 @@ class GroupMaster(Part):
         self._needed: dict[str, str] | None = None
         self._heir: Successor | None = None
         self._declined: set[str] = set()
-        """Members that have not taken over when they were asked to."""
+        """Members that were asked to take over and have not done so."""
         self._patience = DiskPatience()
         self._is_ready = False
         store.ends.lead_group(timeout_ms=membership.timeout_ms)
@@ -92,7 +93,8 @@ class GroupMaster(Part):
         membership.member.copies.ask(self._has_all)
 
     def watch(self, disk: Disk, marks: TableMarks) -> None:
-        """Send the tables that are written to this disk to copies."""
+        """Send each table that is written to this disk to the copies, and mark the change in the
+        log."""
         self._marks = marks
         if isinstance(disk, WatchedDisk):
             disk.watch(self._written)
@@ -103,14 +105,14 @@ class GroupMaster(Part):
             self._marks.changed()
 
     def load(self, start: Start) -> None:
-        """Register with the epoch: name servers prefer the master of the newest one (RocketMQ's
-        stateVersion)."""
+        """Add the epoch to the registration: name servers prefer the master of the newest one
+        (RocketMQ's stateVersion)."""
         self._stamp(self._epoch.epoch)
 
     # -- connections -------------------------------------------------------------------------
 
     def begin(self, peer: Peer) -> PortDialogue:
-        """A copy has connected, or any client that found the port."""
+        """Accept a connection to the replication port, of a copy or of any other client."""
         if self._membership.is_cut:
             self._output.add(Close(peer.id, CUT_OFF))
         else:
@@ -161,7 +163,7 @@ class GroupMaster(Part):
                 self._output.add(Close(other, "this copy has connected again"))
 
     def gone(self, peer: Peer, now_ms: int) -> None:
-        """A connection was lost."""
+        """Forget a lost connection, and report the copy as gone."""
         stream = self._streams.remove(peer.id)
         if stream is not None and stream.hello is not None:
             self._membership.member.copy_gone(stream.hello.member, self._membership.now_ms())
@@ -179,7 +181,7 @@ class GroupMaster(Part):
     # -- the log -----------------------------------------------------------------------------
 
     def take(self) -> list[Effect]:
-        """The effects at the end of an input, among them what copies are sent."""
+        """Return the effects at the end of an input, including log and tables for the copies."""
         if self._marks is not None:
             self._marks.input_ended()
         effects = self._output.take()
@@ -200,7 +202,7 @@ class GroupMaster(Part):
     def _send(self) -> None:
         self._growth.note(self._store.end_offset, self._membership.now_ms())
         if self._heir is not None and self._heir.was_asked:
-            return  # what it will not have, another member would have to cut off
+            return  # records that the successor lacks would be cut off at other members
         for peer in list(self._streams.by_peer):
             self._flush(peer)
 
@@ -216,8 +218,9 @@ class GroupMaster(Part):
             self._output.send(peer, *found)
 
     def _rate_of(self, stream: CopyStream) -> int:
-        """Bytes per second that a copy may be sent; 0: no limit, since senders wait for it. Others
-        get at least twice the rate at which the log grows; else they would never catch up."""
+        """Return the most bytes per second to send to a copy; 0: no limit, for copies in sync,
+        which senders wait for. Other copies get at least twice the rate at which the log grows, so
+        that they catch up."""
         rate, hello = self._membership.catch_up_rate, stream.hello
         if not rate or hello is None or hello.member in (self._needed or ()):
             return 0
@@ -234,18 +237,18 @@ class GroupMaster(Part):
         )
 
     def _has_all(self, member: str, incarnation: str) -> bool:
-        """Whether a copy has everything that was acknowledged or visible, including tables."""
+        """Whether a copy has all records that were acknowledged or visible, and the tables."""
         ends = self._store.ends
         promised = min(self._store.end_offset, max(ends.answerable_end, ends.visible_end))
         stream = self._streams.of(member, incarnation)
         return stream is not None and stream.acknowledged >= promised and stream.has_tables
 
     def confirm(self) -> None:
-        """Compute how far the log is confirmed, and release the answers that waited for it."""
+        """Compute up to where the log is confirmed, and send the answers that waited for that."""
         store, ends = self._store, self._store.ends
         member = self._membership.member
         if not member.is_leader:
-            return  # deposed: nothing more is confirmed
+            return  # no longer the master: it must confirm nothing more
         needed = member.needed
         if needed != self._needed:
             self._needed = needed
@@ -284,7 +287,7 @@ class GroupMaster(Part):
     # -- tables ------------------------------------------------------------------------------
 
     def table(self, path: str, data: bytes) -> None:
-        """Send a table that has changed, in its turn."""
+        """Queue a changed table to be sent to the copies, in order with the log."""
         if self._frames.changed(path, data) and self._streams.by_peer:
             self._add(path, encode_table(path, data))
 
@@ -303,7 +306,8 @@ class GroupMaster(Part):
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
-        """Send keep-alives, and close connections without any."""
+        """Send keep-alives, close connections from which none came, and check whether to hand
+        over."""
         for peer, stream in list(self._streams.by_peer.items()):
             try:
                 sign = stream.wake(self._store.ends.confirmed, now_ms)
@@ -318,7 +322,7 @@ class GroupMaster(Part):
         self._hand_over()
 
     def _watch_disk(self) -> None:
-        """Let another member take over if this one's disk takes no messages for some time."""
+        """Start handing over if this member's disk has taken no messages for some time."""
         fault = self._store.disk_fault
         if self._heir is not None or not self._patience.is_over(fault, self._membership.now_ms()):
             return
@@ -330,7 +334,7 @@ class GroupMaster(Part):
             self._patience.log(f"{heir} is asked to take over: {fault}")
 
     def wake_at_ms(self) -> int:
-        """When `wake` must be called next."""
+        """The time at which `wake` must be called next."""
         due_ms = min(
             (s.wake_at_ms() for s in self._streams.by_peer.values()), default=(1 << 62) - 1
         )
@@ -344,7 +348,7 @@ class GroupMaster(Part):
     # -- questions ---------------------------------------------------------------------------
 
     def report(self) -> GroupReport:
-        """The group as its master knows it."""
+        """Return the state of the group as its master knows it."""
         membership, store = self._membership, self._store
         ends = store.ends
         return msgspec.structs.replace(
@@ -367,8 +371,8 @@ class GroupMaster(Part):
         )
 
     def switch(self, member: str) -> str:
-        """Hand over to this member: accept no more messages, and let it take over once it has
-        everything."""
+        """Start handing over to this member: accept no more messages, and let it take over once it
+        has the whole log."""
         known = self._membership.member
         if not known.is_leader:
             raise UsageError("this member is no longer the master")
@@ -386,11 +390,11 @@ class GroupMaster(Part):
         heir = member or max(sorted(able), key=lambda m: (m not in self._declined, able[m]))
         self._heir = Successor(heir, until_ms=self._membership.now_ms() + SWITCH_MS)
         self._judge()
-        self._save()  # else the heir's consumers begin where they were some seconds ago
+        self._save()  # otherwise the new master would have older offsets of consumers
         return heir
 
     def _able(self) -> dict[str, int]:
-        """The members that can take over, and what each has of the log."""
+        """Return the members that can take over, with the end of the log that each has stored."""
         needed = self._membership.member.needed
         return {
             hello.member: stream.acknowledged
@@ -403,7 +407,7 @@ class GroupMaster(Part):
         raise UsageError("this member is the master, and is running: there is nothing to rebuild")
 
     def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
-        """Inject a fault into this member."""
+        """Inject a fault into this member, for a failover drill."""
         order = read_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH and not order.is_dry_run:
             self._membership.drill(msgspec.structs.replace(order, is_dry_run=True))
@@ -415,7 +419,8 @@ class GroupMaster(Part):
         return answer
 
     def _hand_over(self) -> None:
-        """Ask the heir to take over once it has everything; cancel after a timeout."""
+        """Ask the successor to take over once it has the whole log. Cancel the change after a
+        timeout."""
         heir = self._heir
         if heir is None:
             return
@@ -436,7 +441,7 @@ class GroupMaster(Part):
                 self.confirm()  # a member that is about to join the set counts from now on
 
     def families(self) -> list[Family]:
-        """Metrics: the lag of the copies."""
+        """Return the metrics of replication: the lag of each copy, members in sync, the epoch."""
         end = self._store.end_offset
         samples = tuple(
             Sample((hello.member,), end - stream.acknowledged)

@@ -1,4 +1,4 @@
-"""A slave's side: it finds its master, copies its log, and requests its tables."""
+"""A slave's side of replication: it finds its master, copies its log, and requests its tables."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ _log = logging.getLogger(__name__)
 
 LOG_PEER: Final = -1_000_001
 TABLES_PEER: Final = -1_000_002
-"""The connections of a slave to its master. Those to name servers count from -1 down."""
+"""The peer numbers of a slave's two connections to its master. Those to name servers count down
+from -1."""
 
 RETRY_MS: Final = 5_000
 _QUIET_MS: Final = 30_000
-"""Between attempts when the master's log is another one: somebody has to do something."""
+"""The pause after the master's log was found to differ: an operator must act first."""
 
 _ANSWER_MS: Final = 3_000
 _NEVER_MS: Final = (1 << 62) - 1
@@ -56,7 +57,7 @@ def address_of(text: str) -> Address | None:
 
 
 class Link:
-    """One of the two connections to the master."""
+    """One of the two connections to the master, for the log and for requests."""
 
     def __init__(self, peer: int, wire: Wire) -> None:
         self.peer = peer
@@ -66,12 +67,12 @@ class Link:
 
     @property
     def is_down(self) -> bool:
-        """Whether there is neither a connection nor an attempt at one."""
+        """Whether it is neither connected nor being dialled."""
         return not self.is_dialling and not self.is_connected
 
 
 class Master(Part):
-    """The connection to the master: a front (broker.front.Front) and a part at once."""
+    """Copies from the master: a front (broker.front.Front) and a part of the broker."""
 
     name = "following the master"
 
@@ -109,13 +110,13 @@ class Master(Part):
         self._overlap = Overlap()
         self.follower: Follower | None = None
         self._next: Follower | None = None
-        """For the connection that is being made."""
+        """The follower for the connection that is being dialled."""
         self._said = ""
         self.fault = "no name server has told yet who the master is"
-        """Why nothing is copied; empty while it is."""
+        """Why nothing is copied; empty while copying works."""
         self._is_told_of_beginning = False
         self._is_copying = False
-        """Whether the present connection is known to be to this log's master."""
+        """Whether the present connection was found to lead to the master of this log."""
         self.heard_ms = self.said_ms = 0
         self._drain = drain
         registration.on_welcome = self._welcomed
@@ -123,7 +124,8 @@ class Master(Part):
     # -- who the master is -------------------------------------------------------------------
 
     def _welcomed(self, ext: dict[str, str]) -> None:
-        """Process a name server's answer, which names the master if there is one."""
+        """Process a name server's answer to the registration. It names the master if there is
+        one."""
         ha_address = address_of(ext.get("haServerAddr", ""))
         address = address_of(ext.get("masterAddr", ""))
         if address is None:
@@ -139,14 +141,14 @@ class Master(Part):
                     self._output.add(Close(link.peer, "the master is another one now"))
 
     def calls(self, peer: int) -> bool:
-        """Whether a connection is one of ours to the master."""
+        """Whether a connection is one of those to the master."""
         return peer in (LOG_PEER, TABLES_PEER)
 
     # -- connections -------------------------------------------------------------------------
 
     def begin(self, peer: Peer) -> PortDialogue:
-        """The master has accepted the connection to its replication port. (A slave has no such
-        port.)"""
+        """Start copying over the connection that the master has accepted. Close any other
+        connection: a slave has no slaves."""
         if peer.id == LOG_PEER:
             self._log_link.is_connected, self._log_link.is_dialling = True, False
             self.follower, self._next = self._next, None
@@ -157,7 +159,7 @@ class Master(Part):
         return PortDialogue(peer, self.receive)
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """The connection for requests to the master is open."""
+        """Note that the connection for requests is open, and request the tables."""
         if peer == TABLES_PEER:
             self._tables_link.is_connected, self._tables_link.is_dialling = True, False
             self.tables.connected()
@@ -166,7 +168,7 @@ class Master(Part):
                 self._log_link.due_ms = now_ms
 
     def unreached(self, peer: int, now_ms: int) -> None:
-        """A connection was lost, or could not be opened."""
+        """Note that a connection is lost, or could not be opened, and dial again later."""
         link = self._log_link if peer == LOG_PEER else self._tables_link
         was_dialling = link.is_dialling
         link.is_dialling = link.is_connected = False
@@ -197,7 +199,7 @@ class Master(Part):
         self._report()
 
     def wake_at_ms(self) -> int:
-        """When something is due."""
+        """The time at which `wake` has something to do."""
         tables, log = self._tables_link, self._log_link
         due_ms = [_NEVER_MS]
         if self._address is None or log.is_down:
@@ -220,8 +222,8 @@ class Master(Part):
     # -- the log -----------------------------------------------------------------------------
 
     def _begin_copying(self, now_ms: int) -> None:
-        """Request a ticket, and then the log. A RocketMQ master has no tickets, nor does a master
-        of which only the replication port is known."""
+        """Request a ticket for the replication port, and dial the port. Dial without a ticket at a
+        RocketMQ master, which has none, or if only the port's address is known."""
         log = self._log
         self._log_link.due_ms = now_ms + RETRY_MS
         if self._ha_address is None:
@@ -285,7 +287,7 @@ class Master(Part):
         self.tables.take_behind_log()
 
     def _why_nothing_comes(self) -> str:
-        """Tell why the master sends keep-alives but no log."""
+        """Return the reason why the master sends keep-alives but no log."""
         begin, end = self.tables.log_begin, self._log.end_offset
         if begin > end:
             return (
@@ -329,7 +331,8 @@ class Master(Part):
             _log.error("%s", fault)
 
     def settle(self, now_ms: int) -> None:
-        """Report what is stored by now. No consumer waits at a slave for arrivals."""
+        """Report to the master what is stored by now. Drop arrivals: no consumer waits at a
+        slave."""
         self._drain()
         self._report()
 
@@ -353,7 +356,8 @@ class Master(Part):
         return self._output.take()
 
     def keeps_from(self, until: int, now_ms: int) -> int:
-        """Keep segments that the master still has: it keeps them for a reason."""
+        """Return the log offset from which on segments must be kept, because the master still has
+        them."""
         begin = self.tables.log_begin
         return 0 if begin < 0 else min(until, begin)
 
@@ -368,7 +372,7 @@ class Master(Part):
         self._peers.call(TABLES_PEER, code, ext=ext, on_answer=on_reply, until_ms=until_ms)
 
     def families(self) -> list[Family]:
-        """Metrics: whether the master's log is copied, and the last known lag."""
+        """Return the metrics of copying: whether it works, and the last known lag."""
         behind = max(self.tables.log_end - self._log.end_offset, 0)
         text = "Bytes of the master's log that are missing here, as of its last message."
         return [

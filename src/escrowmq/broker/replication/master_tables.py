@@ -1,9 +1,9 @@
 """Copies a master's tables to its slave: topics, groups, offsets and progress, requested in rounds.
-RocketMQ's slaves do so as well (SlaveSynchronize), once a minute.
+RocketMQ's slaves do so once a minute (SlaveSynchronize).
 
-Offsets and progress refer to positions in the log. They take effect only once the slave has the log
-up to where the master had it: a slave that is made master must not count messages as consumed that
-it does not have.
+Offsets and progress refer to positions in the log. They take effect only once the slave's log
+reaches the end that the master's log had then. Otherwise a slave that is promoted would count
+messages as consumed that it does not have.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from escrowmq.store.store import Store
 _log = logging.getLogger(__name__)
 
 ROUND_MS: Final = 2_000
-"""Between rounds: what changes at the master is here within 5 s."""
+"""The pause between rounds. Changes at the master arrive within 5 s."""
 
 _AT_ONCE: Final = (Request.GET_ALL_TOPIC_CONFIG, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 _BEHIND_THE_LOG: Final = (
@@ -48,7 +48,8 @@ _BEHIND_THE_LOG: Final = (
 
 
 class TablesState(msgspec.Struct, frozen=True):
-    """Version numbers of a master's tables: each changes with its table."""
+    """Version numbers of a master's tables, each of which changes with its table, and the ends of
+    its log."""
 
     topics: int
     groups: int
@@ -56,7 +57,7 @@ class TablesState(msgspec.Struct, frozen=True):
     log_begin: int
     log_end: int
     deleted: dict[str, tuple[int, int]] = {}
-    """Topics that were deleted; where the log ended then, and when its last record was stored."""
+    """By deleted topic: the end of the log at the deletion, and the time of its last record."""
 
 
 _STATE_FIELDS: Final = {
@@ -66,14 +67,15 @@ _STATE_FIELDS: Final = {
 }
 
 _TIMER_STATE_SIZE: Final = 32
-"""Of its answer, what says how far the timer is; behind it stands when that was asked."""
+"""The size of the part of the answer that holds the timer's progress. The rest is the time of the
+answer, which always differs."""
 
 Ask = Callable[[int, Callable[[Command | None, int], None]], None]
-"""Puts a question to the master, and has the answer heard."""
+"""Sends a request to the master, and calls the function with the answer."""
 
 
 class MasterTables:
-    """Requests the tables in rounds, over one connection."""
+    """Requests a master's tables in rounds, over one connection, and applies them to the slave."""
 
     def __init__(
         self,
@@ -93,27 +95,27 @@ class MasterTables:
         self._ask = ask
         self._todo: deque[int] = deque()
         self._fetched: dict[int, bytes] = {}
-        """What waits until the log is here."""
+        """Answers that are applied once the log has reached the master's end."""
         self._known: TablesState | None = None
         self._bodies: dict[int, bytes] = {}
         self._asked_end = 0
-        """Where the master's log ended before it was asked for its tables."""
+        """The end of the master's log before the tables of this round were requested."""
         self._offsets_end = 0
-        """The same for the offsets that were fetched last."""
+        """The end of the master's log before the newest offsets were requested."""
         self._lives: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, int] = {}
-        """Topics that it does not have, and where its log ended before it said so."""
+        """Topics that the master no longer has, with the end of its log before it said so."""
         self._is_ours = True
         self._needed_end = -1
         self._faults: set[str] = set()
         self.due_ms = 0
         self.log_begin = self.log_end = -1
-        """The master's, when it was asked last; -1 before."""
+        """The beginning and end of the master's log, as of its last answer; -1 before the first."""
         self.is_complete = False
-        """Whether everything has been taken over once."""
+        """Whether all tables were applied at least once."""
 
     def connected(self) -> None:
-        """The master is connected; it may be another one than before."""
+        """Start over on a new connection, which may lead to another master."""
         self._todo.clear()
         self._fetched.clear()
         self._known = None
@@ -126,7 +128,7 @@ class MasterTables:
         """Begin a round when it is due."""
         if now_ms < self.due_ms:
             return
-        # A round that has no answer is over with its connection, or a little later.
+        # A round without an answer ends with its connection, or when the next one begins.
         self.due_ms = now_ms + ROUND_MS
         self._ask_state(self._compare)
 
@@ -181,7 +183,7 @@ class MasterTables:
 
         def on_reply(reply: Command | None, now_ms: int) -> None:
             if reply is None:
-                self._known = None  # asked for again
+                self._known = None  # so the next round requests all tables
                 return
             if reply.code == Response.SUCCESS:
                 self._guarded(
@@ -195,14 +197,15 @@ class MasterTables:
         self._ask(code, on_reply)
 
     def _note_end(self, state: TablesState, now_ms: int) -> None:
-        """Note the end of the master's log, once all tables were requested."""
+        """Note the end of the master's log after all tables were requested. They are applied once
+        this log has reached it."""
         self._needed_end = state.log_end
         self._lives = dict(state.deleted)
         self.take_behind_log()
 
     def learn(self, topics: dict[str, int], now_ms: int) -> None:
-        """Create topics and queues that occur in the log and are unknown, so that a slave that is
-        made master now has them; and request their settings at once, which may show that they were
+        """Create topics and queues that occur in the copied log but are unknown, so that a slave
+        promoted now has them. Request all topics in the next round, which may show that they were
         deleted."""
         for topic, queue_id in topics.items():
             if self._is_new(topic, queue_id) and is_path_safe(topic):
@@ -226,8 +229,8 @@ class MasterTables:
         return self._has_behind(topic, self._asked_end)
 
     def _has_behind(self, topic: str, log_end: int) -> bool:
-        """Whether a topic has messages after a log offset: it was created, or created again, after
-        the master was asked for its topics."""
+        """Whether a topic has messages after a log offset: then it was created after the master's
+        answer."""
         store = self._store
         for queue_id in store.queues_of(topic):
             last = store.bounds(topic, queue_id)[1] - 1
@@ -253,7 +256,7 @@ class MasterTables:
         self._bodies[code] = told
 
     def take_behind_log(self) -> None:
-        """Apply tables that refer to the log, as soon as the log is there."""
+        """Apply the fetched tables and deletions, if the log has reached the end they refer to."""
         if self._needed_end < 0 or self._store.end_offset < self._needed_end:
             return
         self._needed_end = -1
@@ -284,7 +287,7 @@ class MasterTables:
             self._output.add(Replace(assignment.PATH, body))
 
     def _guarded(self, what: str, take: Callable[[], object]) -> None:
-        """Process an answer of the master, which may be invalid."""
+        """Process an answer of the master; log a fault if it is invalid."""
         try:
             take()
         except (EscrowMQError, msgspec.MsgspecError, AttributeError, KeyError, TypeError,

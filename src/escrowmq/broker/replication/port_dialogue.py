@@ -1,4 +1,4 @@
-"""One connection of a replication port, at either end."""
+"""The dialogue of a replication port, at both ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from escrowmq.broker.peer import Peer
 
 
 class PortDialogue:
-    """Passes on what arrives, and that the connection was lost (broker.dialogue.Dialogue)."""
+    """Passes the received bytes, and the loss of the connection, to two functions
+    (broker.dialogue.Dialogue)."""
 
     __slots__ = ("_gone", "_peer", "_receive")
 
@@ -20,7 +21,7 @@ class PortDialogue:
         receive: Callable[[Peer, bytes, int], None],
         gone: Callable[[Peer, int], None] | None = None,
     ) -> None:
-        """`gone` is left out by the side that has dialled: its `unreached` is called as well."""
+        """The side that has dialled passes no `gone`: its `unreached` is called in any case."""
         self._peer = peer
         self._receive = receive
         self._gone = gone
@@ -30,17 +31,17 @@ class PortDialogue:
         self._receive(self._peer, data, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Not used: the protocols have no requests."""
+        """Do nothing: the protocols have no requests to answer."""
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """Not used: the protocols have no requests of ours."""
+        """Do nothing: the broker sends no requests over these protocols."""
 
     def let_in(self) -> None:
-        """Not used: peers of these ports have no accounts."""
+        """Do nothing: peers of these ports have no accounts."""
 
     def lost(self, now_ms: int) -> None:
-        """The connection was lost."""
+        """Report the lost connection."""
         if self._gone is not None:
             self._gone(self._peer, now_ms)

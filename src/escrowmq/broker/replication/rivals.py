@@ -1,6 +1,5 @@
-"""Detects two masters with one name: both would accept messages, and clients are routed to the one
-that registered last. Neither is preferred here: both log the conflict repeatedly, until one is
-stopped."""
+"""Detects two masters with the same name: both would accept messages, and clients would be routed
+to the one that registered last. Both log the conflict repeatedly until one is stopped."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 LOOK_MS: Final = 7_000
-"""Between looks at who is registered. A registration is made anew each 30 s: in between, one of two
-masters sees the other's."""
+"""The pause between requests for the registered master. Each master registers every 30 s, so
+between these times one of the two sees the other's address."""
 
 
 class _Group(msgspec.Struct, rename="camel"):
@@ -35,7 +34,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 class Rivals(Part):
-    """Asks a name server which broker is registered as master of this broker's name."""
+    """Detects another master with this broker's name, by asking a name server who is registered."""
 
     name = "other masters"
 
@@ -48,17 +47,17 @@ class Rivals(Part):
         self._said = RepeatedErrors()
         self._look_ms = 0
         self.rival = ""
-        """Its address; empty when there is none."""
+        """The address of the other master; empty when there is none."""
         registration.on_connected = self._request_master
 
     def wake(self, now_ms: int) -> None:
-        """Ask for the registered master, if it is time."""
+        """Request the registered master from a name server, if it is time."""
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
             self._request_master(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next request is due."""
+        """The time of the next request."""
         return self._look_ms
 
     def _request_master(self, now_ms: int) -> None:

@@ -1,5 +1,5 @@
-"""Requests that a slave refuses. It stores nothing of its own, and its tables are its master's:
-requests that change something are redirected to the master."""
+"""The requests that a slave refuses. It stores nothing of its own, and copies its tables from the
+master: requests that change something are redirected to the master."""
 
 from __future__ import annotations
 
@@ -38,23 +38,24 @@ OF_THE_MASTER: Final = frozenset(
         _R.INVOKE_BROKER_TO_RESET_OFFSET, _R.CLONE_GROUP_OFFSET, _R.QUERY_CORRECTION_OFFSET,
     }
 )  # fmt: skip
-"""What stores something, or changes what a slave copies, or is about what a slave does not keep:
-what is pending, what was popped."""
+"""The requests that only a master serves: those that store messages, change copied tables, or need
+data that a slave does not keep (pending halves, popped messages)."""
 
 OF_A_GROUPS_MASTER: Final = OF_THE_MASTER | {
     _R.UPDATE_BROKER_CONFIG,
     _R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER, _R.AUTH_DELETE_USER,
     _R.AUTH_CREATE_ACL, _R.AUTH_UPDATE_ACL, _R.AUTH_DELETE_ACL,
 }  # fmt: skip
-"""In a group that fails over, settings and users are copied as well."""
+"""The requests that only the master of a group that fails over serves. Its settings and users are
+copied too."""
 
 _PULLS: Final = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
-"""In RocketMQ's words (NettyRemotingAbstract), by which its consumers go on at the master."""
+"""RocketMQ's remark (NettyRemotingAbstract) that makes its consumers continue at the master."""
 
 
 def of_a_slave() -> str:
-    """The address of the master, for clients."""
+    """Return the advice to clients which broker to ask."""
     return "ask the master of its name, brokerId 0"
 
 
@@ -65,8 +66,8 @@ def rows_of_slave(
     of_the_master: frozenset[int] = OF_THE_MASTER,
     advice: Callable[[], str] = of_a_slave,
 ) -> dict[int, RequestRow]:
-    """The request table of a slave. `of_the_master`: requests that it refuses; `advice`: the
-    address to which clients should go."""
+    """Return the request table of a slave. It refuses `of_the_master`, and names the broker to ask,
+    as returned by `advice`."""
 
     def refused(_: Question) -> Reply:
         # RocketMQ's producers try SERVICE_NOT_AVAILABLE at another broker

@@ -1,5 +1,5 @@
 """A master's side of RocketMQ's replication port: it sends the log, and learns how much of it each
-slave has."""
+slave has stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Slaves(Part):
-    """The connections of the slaves: a front (broker.front.Front) and a part at once."""
+    """Replicates to the slaves: a front (broker.front.Front) and a part of the broker."""
 
     name = "slaves"
     fault = ""
@@ -46,7 +46,7 @@ class Slaves(Part):
         self._output = output
         self._moment = moment
         self._release = release
-        """Releases the answers that waited for copies."""
+        """Sends the answers that waited for copies."""
         terms = SendingTerms(
             batch_size=replica.batch_size,
             heartbeat_ms=replica.heartbeat_ms,
@@ -63,7 +63,7 @@ class Slaves(Part):
     # -- connections -------------------------------------------------------------------------
 
     def begin(self, peer: Peer) -> PortDialogue:
-        """A slave has connected, or any other client that found the port."""
+        """Accept a connection to the replication port, of a slave or of any other client."""
         now_ms = self._moment.now_ms
         host, _, port = peer.address.rpartition(":")
         doomed = self.replicas.add(peer.id, host, int(port), self._redeem, now_ms)
@@ -75,7 +75,7 @@ class Slaves(Part):
         return self._tickets.take(number, self._moment.now_ms)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
-        """Process bytes of a connection."""
+        """Process what a slave reports as stored, and send the answers that waited for it."""
         try:
             self.replicas.receive(peer.id, data, now_ms)
         except RemoteProtocolError as error:
@@ -84,7 +84,7 @@ class Slaves(Part):
             self._release()
 
     def gone(self, peer: Peer, now_ms: int) -> None:
-        """A slave has disconnected and no longer counts."""
+        """Remove a disconnected slave, which no longer counts as a copy."""
         if peer.id in self.replicas.peers:
             self.replicas.remove(peer.id)
 
@@ -99,7 +99,7 @@ class Slaves(Part):
     # -- the log -----------------------------------------------------------------------------
 
     def take(self) -> list[Effect]:
-        """The effects at the end of an input, including what is sent to slaves."""
+        """Return the effects at the end of an input, including log for the slaves."""
         if len(self.replicas):
             self._send()
         return self._output.take()
@@ -118,7 +118,8 @@ class Slaves(Part):
                     self._output.send(peer, *found)
 
     def _confirm(self) -> bool:
-        """Confirm the log as far as enough slaves have it. Returns whether that has changed."""
+        """Confirm the log up to what enough slaves have. Return whether this moved the confirmed
+        end."""
         ends, copies = self._store.ends, self._settings.copies
         if copies <= 1:
             return False
@@ -129,7 +130,7 @@ class Slaves(Part):
         return True
 
     def wake(self, now_ms: int) -> None:
-        """Send keep-alives, and close connections without any."""
+        """Send keep-alives, and close connections from which none came."""
         for peer in self.replicas.peers:
             try:
                 sign = self.replicas.wake(peer, now_ms)
@@ -140,14 +141,14 @@ class Slaves(Part):
                 self._output.send(peer, sign)
 
     def wake_at_ms(self) -> int:
-        """When `wake` must be called next."""
+        """The time at which `wake` must be called next."""
         return self.replicas.wake_at_ms()
 
     # -- requests ----------------------------------------------------------------------------
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
-        """The answer to one of our slaves that wants to copy the log from an offset, or all of it
-        (-1). Raises UsageError with the reason if it cannot."""
+        """Return a ticket for a slave that wants to copy the log from an offset, or all of it (-1).
+        Raises UsageError with the reason if it cannot."""
         low, end = self._store.min_log_offset, self._store.end_offset
         begins = low if start < 0 else start
         if begins > end:
@@ -164,7 +165,7 @@ class Slaves(Part):
         return {"ticket": str(ticket), "start": str(begins), "end": str(end)}
 
     def families(self) -> list[Family]:
-        """Metrics: the lag of the slaves."""
+        """Return the metrics of replication: the lag of each slave."""
         slaves = self.replicas.figures()
         text = "Bytes of the log that a slave has not reported as stored."
         samples = tuple(Sample((slave.address,), slave.behind_size) for slave in slaves)

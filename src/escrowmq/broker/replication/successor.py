@@ -1,15 +1,15 @@
-"""The member that a group's master hands over to."""
+"""The member to which a group's master hands over."""
 
 from __future__ import annotations
 
 from typing import Final
 
 SWITCH_MS: Final = 3_000
-"""A planned change of the master that takes longer is cancelled."""
+"""The time after which an unfinished change of the master is cancelled."""
 
 
 class Successor:
-    """The member that shall be the next master."""
+    """The member to which the master hands over, and until when it must have taken over."""
 
     def __init__(self, member: str, *, until_ms: int) -> None:
         self.member = member
@@ -17,5 +17,5 @@ class Successor:
         self.was_asked = False
 
     def note_asked(self) -> None:
-        """It has been asked to take over."""
+        """Note that the member has been asked to take over."""
         self.was_asked = True

@@ -1,4 +1,5 @@
-"""The files beside the log, and the deletions of topics, as frames for the copies of a group."""
+"""Encodes a master's table files, and its deletions of topics, as frames for the copies of a
+group."""
 
 from __future__ import annotations
 
@@ -9,30 +10,31 @@ from escrowmq.store.deletions import Deleted
 
 
 class TableFrames:
-    """Encodes the tables of a master."""
+    """Encodes the tables and deletions of a master as frames."""
 
     def __init__(self, disk: Disk, deleted: Deleted) -> None:
         self._disk = disk
         self._deleted = deleted
         self._latest: dict[str, bytes] = {}
-        """A file may be written later than it is sent."""
+        """The newest content of each table, by path: the file may not be written yet when the frame
+        is sent."""
 
     def changed(self, path: str, data: bytes) -> bool:
-        """Note that a file has changed. Returns whether copies get it."""
+        """Note the new content of a file. Return whether the file is one that copies get."""
         if path not in COPIED:
             return False
         self._latest[path] = data
         return True
 
     def deletion(self, topic: str) -> bytes:
-        """The frame that says when a topic was deleted."""
+        """Return the frame that reports the deletion of a topic."""
         found = self._deleted.of_topic[topic]
         return encode_struct(Kind.GONE, Gone(topic, found.log_end, found.stored_ms))
 
     def all(self, log_end: int) -> list[tuple[str, bytes, int]]:
-        """Every table as a frame, by its path, empty if there is none: a copy may have one from the
-        time when it was the master. And the log offset behind which it is sent: that of a deletion
-        is before what the log has of a new topic of that name."""
+        """Return each table and deletion: its key, its frame, and the log offset after which to
+        send it. A table that does not exist is sent empty, because a copy may have one from its
+        time as master. A deletion is sent before the records of a new topic of that name."""
         found = []
         for path in sorted(COPIED):
             data = self._latest.get(path) or self._disk.read(path) or b""

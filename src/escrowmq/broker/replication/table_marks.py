@@ -1,4 +1,5 @@
-"""Notices which tables a master writes, and marks in the log that copies must have them."""
+"""Notices which tables a master writes, and appends marks to the log: copies must have the tables
+before the marks."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ from escrowmq.store.store import Put, Store
 
 MARK_TOPIC: Final = "ESCROW_GROUP_MARK"
 _NO_QUEUE: Final = 4
-"""Records with this flag belong to no queue: consumers never see them."""
+"""The flag of records that belong to no queue, so that consumers never see them."""
 
 
 class WatchedDisk:
-    """A disk that reports which tables are written. (base.ports.Disk)"""
+    """A disk that reports written tables (base.ports.Disk)."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._on_table: Callable[[str, bytes], None] | None = None
 
     def watch(self, on_table: Callable[[str, bytes], None]) -> None:
-        """Report each table that copies get, with what is written."""
+        """Set the function that is called with each written table that copies get."""
         self._on_table = on_table
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
@@ -58,7 +59,7 @@ class WatchedDisk:
         self._disk.remove(path)
 
     def usage(self, path: str) -> Usage:
-        """The usage of the disk."""
+        """Return the usage of the disk."""
         return self._disk.usage(path)
 
     def lock(self, path: str) -> None:
@@ -67,8 +68,8 @@ class WatchedDisk:
 
 
 class TableMarks:
-    """Marks in the log for changed tables: the answer to a request that changed tables waits for
-    the mark, as the answer to a message waits for its record. Copies get the tables before it."""
+    """Appends marks to the log after changed tables. The answer to a request that changed tables
+    waits until the mark is confirmed. Copies get the tables before the mark."""
 
     def __init__(self, store: Store, moment: InputTime) -> None:
         self._store = store
@@ -79,27 +80,28 @@ class TableMarks:
         self._denials_mark: Put | None = None
 
     def of_denials(self) -> Put:
-        """The mark for what this input is denied. It takes no space that is kept for ENDs: anybody
-        may ask for what does not exist, as often as they like."""
+        """Append the mark, once per input, that answers about missing things wait for. It does not
+        use the space that is reserved for ENDs, because any client may ask for missing things as
+        often as it likes."""
         if self._denials_mark is None:
             is_short = self._store.write_gate.is_short_of_disk
             self._denials_mark = self._put(is_settling=not is_short)
         return self._denials_mark
 
     def changed(self) -> None:
-        """Note that this input has changed a table."""
+        """Note that this input has changed a table, so that its answer needs a mark."""
         self.is_due, self._mark = True, None
 
     def of_changes(self) -> Put | None:
-        """The mark for this input's changes; None if it changed no table. A table is changed while
-        messages are refused as well, so its mark is put like an END."""
+        """Append a mark for this input's changes; None if it changed no table. The mark may use the
+        space that is reserved for ENDs, because tables may change while messages are refused."""
         if self.is_due and self._mark is None:
             self._mark = self._put(is_settling=True)
             self.changes_end = max(self.changes_end, self._mark.log_end)
         return self._mark
 
     def input_ended(self) -> None:
-        """The input is over: later answers belong to other requests."""
+        """Forget the marks of the input that has ended."""
         self.is_due, self._mark, self._denials_mark = False, None, None
 
     def _put(self, *, is_settling: bool) -> Put:
