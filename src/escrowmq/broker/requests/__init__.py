@@ -1,1 +1,2 @@
-"""One file for each family of requests, the tables of all requests, and how one is served."""
+"""The handlers of all requests, one file for each family; the request tables; and how a request is
+served."""

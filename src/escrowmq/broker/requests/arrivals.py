@@ -1,5 +1,5 @@
-"""Messages that became visible: waiting consumers are served at the end of the input, or before
-another request takes what arrived in it."""
+"""Serves waiting consumers when messages become visible: at the end of the input, or before another
+request of the input takes the messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from escrowmq.store.store import Store
 
 
 class Arrivals(Part):
-    """Reports arrivals to delayed delivery, pulls and pops."""
+    """Passes arrived messages on to delayed delivery, pulls and pops."""
 
     name = "arrivals"
 
@@ -55,15 +55,14 @@ class Arrivals(Part):
         )
 
     def _settle_early(self, now_ms: int) -> None:
-        """Serve waiting requests in the middle of an input; their cost does not count for the
-        request being served."""
+        """Serve waiting requests in the middle of an input. The cost does not count for the account
+        whose request is being served."""
         account, self._present.account = self._present.account, ""
         self.settle(now_ms)
         self._present.account = account
 
     def settle(self, now_ms: int) -> None:
-        """Serve the requests that wait for what arrived. Most queues have none, and none is added
-        meanwhile: checked once for all messages of a batch."""
+        """Serve the requests that wait for the messages of this input."""
         unawaited: tuple[str, int] | None = None
         for arrival in self._store.take_arrivals():
             topic = arrival.topic
@@ -79,5 +78,5 @@ class Arrivals(Part):
                     self._pops.arrived(arrival, now_ms)
                 else:
                     unawaited = (topic, arrival.queue_id)
-            except Exception as error:  # noqa: BLE001 - one message; those behind it are told of
+            except Exception as error:  # noqa: BLE001 - one message; the next ones are still served
                 self._rounds.failed("the arrival of a message", error, now_ms)

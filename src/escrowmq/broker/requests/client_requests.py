@@ -1,4 +1,4 @@
-"""The requests of clients: everything that producers and consumers send, one row each."""
+"""The table of requests that clients send, producers and consumers: one row each."""
 
 from __future__ import annotations
 

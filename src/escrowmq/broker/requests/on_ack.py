@@ -1,4 +1,4 @@
-"""Acknowledgements of popped messages, and consumers that need more time."""
+"""Acknowledges popped messages, and changes how long they stay invisible."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from escrowmq.errors import RemoteProtocolError
 from escrowmq.store.store import Store
 
 BATCH_ACKS_MAX: Final = 4_096
-"""The most batches in one request."""
+"""The most batches of acknowledgements in one request."""
 
 BITS_MAX: Final = 4_096
-"""The most offsets of one batch that are processed; a check point has 32."""
+"""The most offsets of one batch that are processed. RocketMQ's check points have 32."""
 
 _NO_KIND: Final = -1
 
 OnFreed = Callable[[str, str, int], None]
-"""Called with the group and the topic of a queue that may be read again, and the time."""
+"""Called with the group and the topic of an orderly queue that may be popped again, and the
+time."""
 
 _NOTHING: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
 
 
 class AckHandlers:
-    """ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053)."""
+    """Serves ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME
+    (200053)."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class AckHandlers:
         return self._when_stored(asked)
 
     def _bounds(self, peer: Peer, header: AckHeader) -> tuple[int, int] | Refusal:
-        """The ends of the queue that a receipt names."""
+        """Return the first and end offsets of the queue that a receipt names, or the refusal."""
         topic = self._topics.get(header.topic)
         if topic is None:
             remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
@@ -106,7 +108,8 @@ class AckHandlers:
     def _ack_orderly(
         self, peer: Peer, handle: CheckPointKey, queue_offset: int, now_ms: int
     ) -> Refusal | None:
-        """Acknowledge a message of an orderly group's batch."""
+        """Acknowledge a message that an orderly group has popped. If the batch is finished, move
+        the group's offset and free the queue."""
         group, topic, queue_id = line = handle[:3]
         old = self._offsets.get(group, topic, queue_id)
         if queue_offset < old:
@@ -153,21 +156,21 @@ class AckHandlers:
         return refusal or self._when_stored(asked)
 
     def _when_stored(self, asked: Question) -> Reply:
-        """Send the answer to an acknowledgement after its record, which is written at the end of
-        this input."""
+        """Hold the answer to an acknowledgement until its record is stored, at the end of this
+        input."""
         if not self._store.ends.holds_answers:
             return DONE
         self._done.append(asked)
         return HELD
 
     def settle(self, now_ms: int) -> None:
-        """Store the acknowledgements of this input."""
+        """Store the acknowledgements of this input, and answer those that waited for it."""
         self._ledger.flush(now_ms)
         done = self._done.copy()
         self._done.clear()
         store = self._store
         is_stored = self._ledger.log_end <= store.ends.answerable_end
-        # Not before: waiting answers are kept in the order of the log.
+        # The log's end now, not the record's: waiting answers must stay in the order of the log.
         told = DONE if is_stored else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
         for asked in done:
             self._answers.give(asked, told)
@@ -175,7 +178,7 @@ class AckHandlers:
     # -- more time -------------------------------------------------------------------------------
 
     def change(self, asked: Asked[AckHeader]) -> Reply:
-        """Hide a message for another span from now on."""
+        """Set a message's invisible time anew, counted from now."""
         header = asked.header
         bounds = self._bounds(asked.peer, header)
         if isinstance(bounds, Refusal):
@@ -228,7 +231,8 @@ def _handle(header: AckHeader, receipt: Receipt) -> CheckPointKey:
 
 
 def _offsets(batch: AckBatch) -> list[int]:
-    """The offsets whose bits are set; the lowest bit of the first byte is the start."""
+    """Return the offsets of a batch whose bits are set. The lowest bit of the first byte is the
+    batch's first offset."""
     try:
         data = base64.b64decode(batch.b)
     except (binascii.Error, ValueError) as error:

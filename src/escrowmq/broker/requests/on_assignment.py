@@ -1,4 +1,4 @@
-"""Which client reads which queues, and whether it pulls or pops them."""
+"""Assigns queues to consumers, and says whether a group pulls or pops a topic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROUTE_MS: Final = 30_000
 
 ROUTE_ANSWER_MS: Final = 3_000
 ROUTES_MAX: Final = 10_000
-"""The most topics whose routes are cached."""
+"""The most topics with a cached route."""
 
 QUEUES_MAX: Final = 100_000
 """The most queues of one topic on one broker that are accepted."""
@@ -41,7 +41,7 @@ OnRoute = Callable[[list[Queue]], None]
 
 
 class _Query(msgspec.Struct, rename="camel", kw_only=True):
-    """QUERY_ASSIGNMENT's body."""
+    """The body of QUERY_ASSIGNMENT."""
 
     size_max: ClassVar[int] = QUESTION_SIZE_MAX
     topic: str
@@ -52,9 +52,12 @@ class _Query(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class AssignmentHandlers:
-    """QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401), GET_ALL_MESSAGE_REQUEST_MODE (402).
+    """Serves QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and
+    GET_ALL_MESSAGE_REQUEST_MODE (402).
 
-    `name_server` gives the peer that knows the queues of other brokers, if there is one."""
+    `name_server` returns the connection to a name server, which knows the queues of other brokers;
+    None without one.
+    """
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class AssignmentHandlers:
     # -- modes -----------------------------------------------------------------------------------
 
     def set_mode(self, asked: Asked[None]) -> Reply:
-        """Make a group pop a topic, or pull it."""
+        """Set whether a group pops or pulls a topic."""
         mode = decode_body(RequestMode, asked.body)
         if mode.topic.startswith(Topic.RETRY_PREFIX):
             remark = "retry topic is not allowed to set mode"
@@ -99,13 +102,13 @@ class AssignmentHandlers:
         return DONE
 
     def list_modes(self, asked: Asked[None]) -> Reply:
-        """The modes that operators have set."""
+        """Answer with the modes that operators have set."""
         return Answer(body=self.modes.encode())
 
     # -- assignments -----------------------------------------------------------------------------
 
     def query(self, asked: Asked[None]) -> Reply:
-        """Answer a client with its queues of a topic."""
+        """Answer a client with the queues of a topic that are assigned to it."""
         query = decode_body(_Query, asked.body)
 
         def known(queues: list[Queue]) -> None:
@@ -142,7 +145,8 @@ class AssignmentHandlers:
         return [Queue(self._settings.name, index, name) for index in range(topic.read_queue_nums)]
 
     def _find_route(self, topic: str, on_route: OnRoute, now_ms: int) -> None:
-        """All readable queues: ours from our own tables, the others' from the name server."""
+        """Find all readable queues of a topic: our own in the tables, those of other brokers at the
+        name server."""
         at_ms, others = self._routes.get(topic, (-ROUTE_MS, []))
         server = self._name_server()
         if server is None or now_ms - at_ms < ROUTE_MS:
@@ -174,7 +178,7 @@ class AssignmentHandlers:
 
 
 def _queues_elsewhere(reply: Command, topic: str, own_name: str) -> list[Queue]:
-    """The readable queues of the other brokers."""
+    """Return the readable queues of other brokers, from a name server's reply."""
     if reply.code != Response.SUCCESS or not reply.body:
         return []
     try:

@@ -1,4 +1,5 @@
-"""Requests of other members of a broker group, their name server and their controller."""
+"""Serves requests of other brokers of the same name, of name servers, and of RocketMQ's
+controllers."""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ from escrowmq.store.store import Store
 _NUMBER: Final = re.compile(r"-1|[0-9]{1,19}")
 _IDENTITY_SIZE_MAX: Final = 256
 _DELETED_TOLD_MAX: Final = 1_000
-"""Of the topics that were deleted, those that a slave is told of each time: the newest."""
+"""The most deleted topics that one answer lists: the newest ones."""
 
 
 class Copies(Protocol):
-    """A master's slaves, or a slave's master."""
+    """The replication part of this broker, as master or slave."""
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
-        """The answer to a slave that wants to copy the log. Raises UsageError with the reason if it
-        may not."""
+        """Return a ticket for a slave that wants to copy the log. Raises UsageError with the reason
+        if it may not."""
         ...
 
     def ha_status(self) -> dict[str, object]:
@@ -38,9 +39,9 @@ class Copies(Protocol):
 
 
 class MemberHandlers:
-    """ESCROW_REPLICA_STATE (7724), ESCROW_FOLLOW (7725), GET_BROKER_HA_STATUS (907),
+    """Serves ESCROW_REPLICA_STATE (7724), ESCROW_FOLLOW (7725), GET_BROKER_HA_STATUS (907),
     GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61), NOTIFY_MIN_BROKER_ID_CHANGE (905),
-    RESET_MASTER_FLUSH_OFFSET (908), NOTIFY_BROKER_ROLE_CHANGED (1008)."""
+    RESET_MASTER_FLUSH_OFFSET (908) and NOTIFY_BROKER_ROLE_CHANGED (1008)."""
 
     def __init__(
         self,
@@ -56,16 +57,16 @@ class MemberHandlers:
         self._topics, self._groups, self._offsets = topics, groups, offsets
         self._timer = timer
         self._copies: Copies | None = None
-        """None at a broker alone."""
+        """The replication part; None for a broker without copies."""
 
     def set_copies(self, copies: Copies) -> None:
-        """Set the part that replicates the log, of a broker that has copies."""
+        """Set the part that replicates the log."""
         self._copies = copies
 
     # -- copies of the log -------------------------------------------------------------------
 
     def state(self, asked: Asked[None]) -> Reply:
-        """How far the log is, and whether tables have changed: a slave asks again and again."""
+        """Answer a slave's periodic query: the ends of the log, and versions of the tables."""
         deleted = [*self._store.deleted.of_topic.items()][-_DELETED_TOLD_MAX:]
         return Answer(
             body=msgspec.json.encode(
@@ -81,7 +82,7 @@ class MemberHandlers:
         )
 
     def follow(self, asked: Asked[None]) -> Reply:
-        """Give a slave of ours a ticket to copy the log from an offset."""
+        """Answer a slave of ours with a ticket to copy the log from an offset."""
         if self._copies is None:
             remark = (
                 "this broker opens no port for slaves: set brokerRole to ASYNC_MASTER or "
@@ -95,7 +96,8 @@ class MemberHandlers:
         return Answer(ext=self._copies.follow(int(start), identity, asked.now_ms))
 
     def ha_status(self, asked: Asked[None]) -> Reply:
-        """The brokers that copy from this one, or the one that it copies from."""
+        """Answer with the state of replication: the brokers that copy from this one, or this
+        broker's own copying."""
         if self._copies is not None:
             return Answer(body=fastjson.encode(self._copies.ha_status()))
         body = {
@@ -109,14 +111,14 @@ class MemberHandlers:
     # -- Java's own --------------------------------------------------------------------------
 
     def timer_check_point(self, asked: Asked[None]) -> Reply:
-        """The progress of the timer."""
+        """Answer with the timer's progress."""
         if not self._settings.has_timer:
             return Refusal(Response.SYSTEM_ERROR, "The checkpoint is null")
         body = self._timer.check_point(asked.now_ms)
         return Answer(body=body)
 
     def timer_counts(self, asked: Asked[None]) -> Reply:
-        """How many messages wait for their time, by topic."""
+        """Answer with the number of messages that wait for their time, by topic."""
         if not self._settings.has_timer:
             remark = "The timer message store is null"
             return Refusal(Response.SYSTEM_ERROR, remark)
@@ -124,6 +126,6 @@ class MemberHandlers:
         return Answer(body=body)
 
     def hear(self, asked: Asked[None]) -> Reply:
-        """Notifications for slaves and for brokers under a controller: a single master ignores
-        them, and answers like RocketMQ's (AdminBrokerProcessor)."""
+        """Accept and ignore notifications for slaves and for brokers under a controller, and answer
+        like RocketMQ's brokers (AdminBrokerProcessor)."""
         return DONE

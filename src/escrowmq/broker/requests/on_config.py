@@ -1,4 +1,4 @@
-"""The broker's settings, runtime figures, and clean-up by hand."""
+"""Serves requests about the broker's settings and runtime metrics, and manual clean-up."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _SETTINGS: Final = [
     *settings_of(ReplicaSettings),
 ]
 _OURS: Final = ("is_sync_flush", "memory_size")
-"""Values that the settings file does not set under these names."""
+"""Settings that are not set by these names in the settings file."""
 
 FIXED_NAMES: Final = frozenset(s.name for s in _SETTINGS if s.holds == "fixed") | {*_OURS}
-"""Settings that no request may change. None of the others is a path, address or command. (RocketMQ
-accepts nearly any key, which led to remote code execution, CVE-2023-33246.)"""
+"""Settings that no request may change. No other setting is a path, address or command. RocketMQ
+accepts nearly any key, which led to remote code execution (CVE-2023-33246)."""
 
 _FROM_NEXT_START: Final = frozenset(s.name for s in _SETTINGS if s.holds == "restart")
 _HIDDEN: Final = "(secret)"
@@ -56,7 +56,7 @@ _OF_THE_PROCESS: Final = frozenset(
      "metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort",
      "serverChannelMaxIdleTimeSeconds", "escrowAclFolder"}
 )  # fmt: skip
-"""Settings of the process around the broker, which stay in force from start to end."""
+"""Names of settings that the process around the broker reads once, at its start."""
 
 _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 """Keys that RocketMQ refuses by name, with code 16."""
@@ -75,7 +75,8 @@ def restore(
 
 
 class ConfigHandlers:
-    """Codes 25, 26, 28, 306, 316, 329, 354, 355, 2001 to 2004."""
+    """Serves requests about settings, runtime metrics and clean-up (codes 25, 26, 28, 306, 316,
+    329, 354, 355, 2001 to 2004)."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class ConfigHandlers:
         return found
 
     def show(self, asked: Asked[None]) -> Reply:
-        """All settings, one line each."""
+        """Answer with all settings, one line each."""
         body = "".join(f"{name}={value}\n" for name, value in sorted(self._properties().items()))
         version = fastjson.encode(self._version).decode()
         changed = {
@@ -127,8 +128,8 @@ class ConfigHandlers:
         )
 
     def update(self, asked: Asked[None]) -> Reply:
-        """Change settings that may be changed, all of them or none, permanently: they are saved
-        before they take effect."""
+        """Change settings permanently, all of them or none. They are saved before they take
+        effect."""
         try:
             texts = parse_conf(asked.body.decode("utf-8", "replace"))
         except ConfError as error:
@@ -172,7 +173,8 @@ class ConfigHandlers:
     def _answer_changes(
         self, asked: Asked[None], before: dict[str, str], names: Iterable[str]
     ) -> None:
-        """Log what was changed, with the old and new values, in both logs."""
+        """Write each changed setting, with its old and new value, to the broker's log and the audit
+        log."""
         after = self._changes.texts()
         for name in sorted(names):
             old, new = (_HIDDEN if name in _SECRET else texts[name] for texts in (before, after))
@@ -182,7 +184,7 @@ class ConfigHandlers:
     # -- figures -----------------------------------------------------------------------------
 
     def runtime(self, asked: Asked[None]) -> Reply:
-        """What mqadmin's clusterList and brokerStatus read."""
+        """Answer with the metrics that mqadmin's clusterList and brokerStatus show."""
         body = fastjson.encode({"table": dict(sorted(self._figures(asked.now_ms).items()))})
         return Answer(body=body)
 
@@ -240,7 +242,7 @@ class ConfigHandlers:
         return figures
 
     def cold_info(self, asked: Asked[None]) -> Reply:
-        """The throttling of reads of old data: there is none."""
+        """Answer that reads of old data are not throttled."""
         body = {
             "runtimeTable": {},
             "configTable": {},
@@ -251,21 +253,22 @@ class ConfigHandlers:
         return Answer(body=fastjson.encode(body))
 
     def accept(self, asked: Asked[None]) -> Reply:
-        """Accept hints on reading old data without effect: the system's page cache decides."""
+        """Accept hints about reading old data and ignore them: the operating system's page cache
+        decides."""
         return DONE
 
     def rocksdb(self, asked: Asked[None]) -> Reply:
-        """Refuse: the store does not use RocksDB."""
+        """Answer that the store does not use RocksDB."""
         return Answer(body=b'{"checkStatus":2}')
 
     def export(self, asked: Asked[None]) -> Reply:
-        """Nothing to do: tables are in JSON already."""
+        """Answer that the export is done: the tables are in JSON already."""
         return Answer(remark="export done.")
 
     # -- clean-up ----------------------------------------------------------------------------
 
     def clean_queues(self, asked: Asked[None]) -> Reply:
-        """Remove queues of deleted topics."""
+        """Remove the queues of deleted topics."""
         cleaned = self._store.clean_queues(self._topics.names())
         _log.info(
             "queues of %d deleted topics were removed, as requested by %s",
@@ -275,7 +278,7 @@ class ConfigHandlers:
         return DONE
 
     def delete_old(self, asked: Asked[None]) -> Reply:
-        """Remove log files past their time now, whatever the hour."""
+        """Start deleting expired log files now, at any hour."""
         self._store.retention.ask()
         return DONE
 
@@ -295,7 +298,8 @@ _NOT_HERE: Final = {
     "EndTransactionQueueSize": "0",
     "EndTransactionThreadPoolQueueCapacity": "100000",
 }
-"""Figures of locks, pools and wheels that this broker does not have; clients expect the names."""
+"""Metrics of locks, pools and timer wheels that this broker does not have. Clients expect the
+names."""
 
 _POOLS: Final = {
     "send": 10_000,
@@ -307,7 +311,7 @@ _POOLS: Final = {
 
 
 def _readable(size: int) -> str:
-    """A size as RocketMQ (MixAll.humanReadableByteCount) writes it."""
+    """Format a size as RocketMQ does (MixAll.humanReadableByteCount)."""
     if size < _UNIT_SIZE:
         return f"{size:.0f} B"
     power = 1
@@ -317,5 +321,6 @@ def _readable(size: int) -> str:
 
 
 def _three(meter: StatMeter) -> str:
-    """Rates over ten seconds and a minute, separated by spaces, as clusterList parses them."""
+    """Format three rates, separated by spaces, as clusterList parses them: over ten seconds, a
+    minute, and an hour."""
     return f"{meter.tps(1)} {meter.tps(6)} {meter.hour().tps}"

@@ -15,15 +15,16 @@ from escrowmq.delivery.group_readers import Readers
 
 
 class ConnectionHandlers:
-    """Codes 203, 204, 328, 345."""
+    """Serves operators' queries about connected clients (codes 203, 204, 328, 345)."""
 
     def __init__(self, *, clients: Clients, readers: Readers) -> None:
         self._clients = clients
         self._readers = readers
 
     def consumer_connections(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
-        """The live members of a group and what they subscribe to. Members that only pop are
-        shown too; RocketMQ (AdminBrokerProcessor) does not, and calls such a group not online."""
+        """Answer with the live members of a group and their subscriptions. Members that only pop
+        are included; RocketMQ (AdminBrokerProcessor) calls a group of only such members not
+        online."""
         name = asked.header.consumer_group
         group = self._readers.online(name)
         if group is None:
@@ -40,7 +41,7 @@ class ConnectionHandlers:
         return Answer(body=body)
 
     def producer_connections(self, asked: Asked[ProducerGroupHeader]) -> Reply:
-        """The live members of a producer group."""
+        """Answer with the live members of a producer group."""
         name = asked.header.producer_group
         channels = self._clients.producers.get(name)
         if channels is None:
@@ -49,7 +50,7 @@ class ConnectionHandlers:
         return Answer(body=fastjson.encode({"connectionSet": found}))
 
     def all_producers(self, asked: Asked[None]) -> Reply:
-        """Every live producer."""
+        """Answer with every live producer."""
         data = {
             name: [
                 {
@@ -66,7 +67,7 @@ class ConnectionHandlers:
         return Answer(body=fastjson.encode({"data": data}))
 
     def subscription(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """What a live group subscribes to in a topic."""
+        """Answer with the subscription of a live group to a topic."""
         header = asked.header
         body: dict[str, Any] = {"group": header.group, "topic": header.topic}
         subscription = self._readers.subscription(header.group, header.topic)

@@ -30,14 +30,14 @@ from escrowmq.store.store import Put, Store
 from escrowmq.store.walk import walk_queue, with_unique_key
 
 _LOOKED_AT_MAX: Final = 1_000
-"""Letters that one request examines; `next` says where to continue."""
+"""The most letters that one request examines; `next` in the answer says where to continue."""
 
 _COPIED_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Bytes that one request copies, apart from the last letter."""
+"""The most bytes that one request copies, not counting the last letter."""
 
 _FRESH_MAX: Final = 10_000
-"""The letters that were redelivered last: until they are durable, their copies may not be found by
-key."""
+"""The number of recently redelivered letters to remember: until their copies are indexed, they may
+not be found by key."""
 
 _OF_COPY: Final = frozenset(
     {
@@ -45,11 +45,11 @@ _OF_COPY: Final = frozenset(
         Property.DLQ_ORIGIN_TOPIC, Property.DLQ_ORIGIN_MESSAGE_ID,
     }
 )  # fmt: skip
-"""Properties of a letter that its copy must not have."""
+"""Properties of a letter that are not copied."""
 
 
 class DeadLetterHandlers:
-    """ESCROW_REDELIVER_DEAD (7723)."""
+    """Serves ESCROW_REDELIVER_DEAD (7723)."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class DeadLetterHandlers:
         self._fresh: deque[tuple[str, str]] = deque(maxlen=_FRESH_MAX)
 
     def redeliver(self, asked: Asked[None]) -> Reply:
-        """Redeliver letters of one queue, the oldest first."""
+        """Redeliver dead letters of one queue to their group, the oldest first."""
         wanted = read_own_body(asked.command, WhichLetters)
         queue = Topic.DLQ_PREFIX + wanted.group
         low, end = self._store.bounds(queue, wanted.queue_id)
@@ -109,16 +109,16 @@ class DeadLetterHandlers:
         return Answer(body=msgspec.json.encode(page), log_end=log_end)
 
     def _topic_of(self, letter: StoredMessage, group: str) -> str:
-        """The topic where the message failed; empty when it is not recorded."""
+        """Return the topic where the message failed; empty when it was not recorded."""
         topic = letter.properties.get(Property.RETRY_TOPIC, "")
-        for kind in (RETRY_V1, RETRY_V2):  # popped from there when it failed for the last time
+        for kind in (RETRY_V1, RETRY_V2):  # its last pop was from a retry topic
             prefix = retry_topic("", group, kind)
             if topic.startswith(prefix):
                 return topic.removeprefix(prefix)
         return topic
 
     def _destination(self, letter: StoredMessage, group: str, topic: str) -> str:
-        """The topic that only this group reads."""
+        """Return the topic for a letter's copy, which only this group reads."""
         is_popped = is_retry(letter.properties.get(Property.RETRY_TOPIC, "")) or (
             Property.FIRST_POP_TIME in letter.properties
         )
@@ -153,7 +153,7 @@ class DeadLetterHandlers:
         properties |= {DEAD_LETTER: _mark(letter), Property.UNIQ_KEY: _key(letter)}
         properties.pop(Property.RETRY_TOPIC, None)
         if topic and place.topic_name == Topic.RETRY_PREFIX + group:
-            properties[Property.RETRY_TOPIC] = topic  # a pop's retry topic says it by its name
+            properties[Property.RETRY_TOPIC] = topic  # the name of a pop's retry topic includes it
         put = self._putter.put(
             Message(
                 topic=place.topic_name,
@@ -186,11 +186,13 @@ def _item(letter: StoredMessage, topic: str) -> DeadLetter:
 
 
 def _mark(letter: StoredMessage) -> str:
-    """The identity of a letter, distinct from that of one in an earlier queue of the same name."""
+    """Return a letter's identity. It differs from that of any letter in a deleted queue of the same
+    name."""
     return f"{letter.queue_id}:{letter.queue_offset}:{letter.stored_ms}"
 
 
 def _key(letter: StoredMessage) -> str:
-    """The key of the message; messages of very old clients have none."""
+    """Return the message's unique key, or its offset id, for messages of very old clients that have
+    no key."""
     stored_id = offset_id(letter.store_host, letter.log_offset)
     return letter.properties.get(Property.UNIQ_KEY) or stored_id

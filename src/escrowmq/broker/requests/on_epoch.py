@@ -1,4 +1,5 @@
-"""The batches of streaming queries: decided, abandoned, queried (docs/extensions.md)."""
+"""Serves requests about the batches of streaming queries: to decide, abandon and query them
+(docs/extensions.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from escrowmq.txn.epoch_decision import Decider
 
 
 class _Waiting(msgspec.Struct):
-    """A request whose answer waits until the decision is carried out."""
+    """A request to be answered once the decision is carried out."""
 
     asked: Question
     query: Query
@@ -34,7 +35,7 @@ class _Waiting(msgspec.Struct):
 
 
 class EpochHandlers(Part):
-    """Codes 7709 to 7711."""
+    """Serves requests about epochs of streaming queries (codes 7709 to 7711)."""
 
     name = "epochs"
 
@@ -63,12 +64,12 @@ class EpochHandlers(Part):
     # -- life --------------------------------------------------------------------------------
 
     def load(self, start: Start) -> None:
-        """Read the decisions, once the pending halves are known."""
+        """Load the decisions. The pending halves are loaded already."""
         self._decider.load(start.disk.read(epoch_decision.PATH), start.now_ms)
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """Save the decisions in a file, once the part of the log that holds them is durable: old
-        records are deleted, while a query may pause for longer."""
+        """Return the file of decisions, once the log that holds them is durable. The file keeps
+        decisions whose records are deleted, because a query may pause for longer."""
         store = self._store
         saved = self._decider.save()
         if saved is not None:
@@ -79,7 +80,8 @@ class EpochHandlers(Part):
     # -- requests ----------------------------------------------------------------------------
 
     def decide(self, asked: Asked[None]) -> Reply:
-        """Decide which tokens of an epoch count; the answer is sent when this is durably done."""
+        """Decide which tokens of an epoch count. The answer is sent once this is done and
+        durable."""
         wish = read_own_body(asked.command, Decide)
         query, batch = parse_epoch(wish.group, wish.epoch)
         self._topics.ensure(Topic.DECISIONS, now_ms=asked.now_ms)
@@ -96,14 +98,14 @@ class EpochHandlers(Part):
         return self._wait(asked, query, batch, body)
 
     def abandon(self, asked: Asked[None]) -> Reply:
-        """Drop the halves of tokens that do not count."""
+        """Delete the halves of tokens that do not count."""
         wish = read_own_body(asked.command, Abandon)
         query, batch = parse_epoch(wish.group, wish.epoch)
         count = self._decider.abandon(query, batch, wish.tokens, asked.now_ms)
         return Answer(body=msgspec.json.encode(Abandoned(count=count)))
 
     def show_decision(self, asked: Asked[None]) -> Reply:
-        """Whether an epoch is decided, and for which tokens."""
+        """Answer whether an epoch is decided, and for which tokens."""
         wish = read_own_body(asked.command, Epoch)
         query, batch = parse_epoch(wish.group, wish.epoch)
         known = self._engine.halves.epochs.decision(query, batch)
@@ -114,13 +116,15 @@ class EpochHandlers(Part):
         return self._wait(asked, query, batch, body)
 
     def _wait(self, asked: Question, query: Query, batch: int, body: Decided) -> Held:
-        """Answer with an outcome when all messages are visible, and not before it is durable."""
+        """Hold the answer until all messages of the epoch are visible and the outcome is
+        durable."""
         if not asked.command.flag & Flag.ONE_WAY:
             self._waiting.append(_Waiting(asked, query, batch, msgspec.json.encode(body)))
         return HELD
 
     def settle(self, now_ms: int) -> None:
-        """Answer the requests that this input has completed; call it when its ends are sealed."""
+        """Answer the requests whose decisions are carried out. Call it after the ENDs of the input
+        are sealed."""
         still: list[_Waiting] = []
         for item in self._waiting:
             if item.asked.peer.id not in self._peers.by_id:

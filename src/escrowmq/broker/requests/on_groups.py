@@ -29,7 +29,7 @@ class _GroupListBody(msgspec.Struct, rename="camel"):
 
 
 class GroupHandlers:
-    """Codes 200, 201, 207, 225, 352, 353."""
+    """Serves requests to manage consumer groups (codes 200, 201, 207, 225, 352, 353)."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class GroupHandlers:
         return DONE
 
     def put_groups(self, asked: Asked[None]) -> Reply:
-        """Create or change several groups."""
+        """Create or change several consumer groups."""
         for config in decode_body(_GroupListBody, asked.body).group_config_list:
             self._put_group(config, asked.now_ms)
         return DONE
@@ -82,7 +82,7 @@ class GroupHandlers:
         self._groups.put(config, now_ms)
 
     def all_groups(self, asked: Asked[None]) -> Reply:
-        """Every group's configuration."""
+        """Answer with every group's configuration."""
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(self._groups.file())))
         return Answer(body=body)
 
@@ -100,7 +100,8 @@ class GroupHandlers:
         return DONE
 
     def get_group(self, asked: Asked[GroupHeader]) -> Reply:
-        """One group's configuration; the request creates it where groups may be created."""
+        """Answer with one group's configuration; create the group first where groups may be created
+        by use."""
         config = self._groups.get(asked.header.group, asked.now_ms)
         if config is None:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
@@ -108,7 +109,7 @@ class GroupHandlers:
         return Answer(body=body)
 
     def forbid(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """Allow or forbid a group to read a topic; without a value, answer with the present
+        """Allow or forbid a group to read a topic. Without a value, only answer with the present
         state."""
         header = asked.header
         groups = self._groups

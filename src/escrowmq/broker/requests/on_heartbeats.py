@@ -1,4 +1,4 @@
-"""Heartbeats, group membership, and the locks of orderly consumers."""
+"""Serves heartbeats, group membership, and the queue locks of orderly consumers."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ _SCAN_MS: Final = 10_000
 
 
 OnProducer = Callable[[str, Channel, int], None]
-"""Called with the group of a producer that is new and can be sent requests now; and the time."""
+"""Called with the group and connection of a new producer that can be sent requests now, and the
+time."""
 
 
 class ClientHandlers(Part):
-    """HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
-    LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), CHECK_CLIENT_CONFIG (46)."""
+    """Serves HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+    LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42) and CHECK_CLIENT_CONFIG (46)."""
 
     name = "clients"
 
@@ -80,9 +81,9 @@ class ClientHandlers(Part):
         self._selectors = Selectors()
         self._scan_at_ms = 0
         self._unnotified: dict[str, deque[int]] = {}
-        """Groups that have changed, with the members still to be notified."""
+        """By changed group: the members still to be notified."""
         self._notified_count = 0
-        """Members notified since the last wake."""
+        """The number of members notified since the last wake."""
 
     # -- membership --------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class ClientHandlers(Part):
         return Answer(ext=ext)
 
     def _judge(self, peer: Peer, body: HeartbeatBody) -> None:
-        """Whether there is room for a heartbeat: all of it is accepted, or nothing."""
+        """Raise UsageError if a heartbeat exceeds a limit; nothing of it is accepted then."""
         if len(body.client_id) > CLIENT_ID_SIZE_MAX:
             raise UsageError(
                 f"heartbeat: a client id of {len(body.client_id)} characters; "
@@ -183,16 +184,16 @@ class ClientHandlers(Part):
             self._notify(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        """Notify the members that queues must be rebalanced: at once while they are few, else after
-        the other connections' turns. A thousand members of a thousand groups cause a million
-        notifications when they leave together."""
+        """Notify the members of a group that queues must be rebalanced: now if they are few, else
+        over several turns. If a thousand members of a thousand groups disconnect together, they
+        cause a million notifications."""
         if group.message_model == BROADCASTING:
             return
         self._unnotified[group.name] = deque(group.channels)
         self._send_notifications()
 
     def _send_notifications(self) -> None:
-        """Notify members that are still to be notified, as many as may be at once."""
+        """Notify waiting members, up to the limit of this turn."""
         while self._unnotified and self._notified_count < NOTIFIED_AT_ONCE_MAX:
             name = next(iter(self._unnotified))
             members = self._unnotified[name]
@@ -225,7 +226,7 @@ class ClientHandlers(Part):
         return DONE
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection has ended."""
+        """Remove a client whose connection was lost from its groups."""
         self._leave(peer.id)
 
     def _leave(self, peer: int) -> None:
@@ -235,7 +236,7 @@ class ClientHandlers(Part):
             self._member_left(group)
 
     def wake(self, now_ms: int) -> None:
-        """Drop clients that have been silent for too long; continue notifying members."""
+        """Remove clients that have been silent for too long, and notify waiting members."""
         self._notified_count = 0
         self._send_notifications()
         if now_ms >= self._scan_at_ms:
@@ -252,16 +253,17 @@ class ClientHandlers(Part):
                 self._member_left(group)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: no client is dropped for that."""
+        """Shift the clients' last-seen times by the clock's jump, so that none is removed for
+        it."""
         self._clients.clock_leapt(by_ms)
         self._poppers.clock_leapt(by_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next check is due."""
+        """The time at which `wake` has something to do."""
         return 0 if self._unnotified else self._scan_at_ms
 
     def list_consumers(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
-        """The client ids among which the queues are shared."""
+        """Answer with the client ids of a group's members."""
         name = asked.header.consumer_group
         group = self._clients.consumers.get(name)
         if group is None:
@@ -272,7 +274,8 @@ class ClientHandlers(Part):
     # -- order -------------------------------------------------------------------------------
 
     def lock(self, asked: Asked[None]) -> Reply:
-        """Give a client the queues that no other client of its group holds."""
+        """Lock queues for a client, except those that another client of its group holds. Answer
+        with the locked queues."""
         body = decode_body(LockBody, asked.body)
         locks = self._locks
         is_short = max(len(body.consumer_group), len(body.client_id)) <= CLIENT_ID_SIZE_MAX
@@ -288,7 +291,7 @@ class ClientHandlers(Part):
         return Answer(body=fastjson.encode({"lockOKMQSet": locked}))
 
     def unlock(self, asked: Asked[None]) -> Reply:
-        """Release queues."""
+        """Unlock queues that a client holds."""
         body = decode_body(LockBody, asked.body)
         for queue in body.mq_set:
             self._locks.unlock(body.consumer_group, body.client_id, queue.topic, queue.queue_id)
@@ -297,7 +300,7 @@ class ClientHandlers(Part):
     # -- filters -----------------------------------------------------------------------------
 
     def check_config(self, asked: Asked[None]) -> Reply:
-        """Whether this broker could serve a subscription."""
+        """Answer whether this broker supports a subscription."""
         if asked.body:
             subscription = decode_body(CheckClientBody, asked.body).subscription_data
             if subscription is not None and not is_tag(subscription.expression_type):
@@ -325,7 +328,7 @@ def _judge_subscription(subscription: SubscriptionBody) -> None:
 
 
 def language_name(language: str | int | None) -> str:
-    """RocketMQ's name of a client's language, from either header encoding."""
+    """Return RocketMQ's name of a client's language, from its form in either header encoding."""
     if isinstance(language, int):
         return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
     return language if language in LANGUAGES else "OTHER"

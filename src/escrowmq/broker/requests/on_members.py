@@ -1,4 +1,4 @@
-"""Requests of the operators of a group that fails over."""
+"""Serves operators' requests about a group that fails over."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _ALONE: Final = Refusal(
 
 
 class GroupEnd(Protocol):
-    """The role of this member: the master of a group, or a copy. Raises UsageError if it refuses an
-    order."""
+    """This member in its role: as the group's master, or as a copy. Methods raise UsageError if
+    they refuse an order."""
 
     def report(self) -> GroupReport:
-        """The group as this member knows it."""
+        """Return the state of the group as this member knows it."""
         ...
 
     def switch(self, member: str) -> str:
-        """Make another member the master; without a name, the one that lacks least. Returns its
-        name; it serves a little later."""
+        """Make another member the master; without a name, the one with the newest log. Return its
+        name. It becomes master a little later."""
         ...
 
     def rebuild(self) -> None:
@@ -38,27 +38,28 @@ class GroupEnd(Protocol):
         ...
 
     def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
-        """Inject a fault into this member. Returns what a drill must know about the member."""
+        """Inject a fault into this member, for a failover drill. Return what the drill must know
+        about the member."""
         ...
 
 
 class GroupEndHandlers:
-    """ESCROW_GROUP_STATUS (7726), ESCROW_GROUP_SWITCH (7727), ESCROW_GROUP_REBUILD (7728),
-    ESCROW_GROUP_DRILL (7729)."""
+    """Serves ESCROW_GROUP_STATUS (7726), ESCROW_GROUP_SWITCH (7727), ESCROW_GROUP_REBUILD (7728)
+    and ESCROW_GROUP_DRILL (7729)."""
 
     def __init__(self) -> None:
         self._end: GroupEnd | None = None
 
     def set_role(self, end: GroupEnd) -> None:
-        """Set the role of this member."""
+        """Set the object for this member's role."""
         self._end = end
 
     def report(self) -> GroupReport | None:
-        """The group as this member knows it; None if it is in none."""
+        """Return the state of the group as this member knows it; None if it is in no group."""
         return None if self._end is None else self._end.report()
 
     def status(self, asked: Asked[None]) -> Reply:
-        """The state of the group as this member knows it."""
+        """Answer with the state of the group as this member knows it."""
         if self._end is None:
             return _ALONE
         return Answer(body=msgspec.json.encode(self._end.report()))
@@ -89,7 +90,7 @@ class GroupEndHandlers:
         return DONE
 
     def drill(self, asked: Asked[None]) -> Reply:
-        """Inject a fault into this member."""
+        """Inject a fault into this member, for a failover drill."""
         if self._end is None:
             return _ALONE
         try:

@@ -1,4 +1,4 @@
-"""Consumer offsets, and the ends and times of queues."""
+"""Serves requests about consumer offsets, and about the ends and times of queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from escrowmq.store.store import Store
 
 
 class OffsetHandlers:
-    """Codes 14, 15, 29, 30, 31, 32."""
+    """Serves requests about offsets (codes 14, 15, 29, 30, 31, 32)."""
 
     def __init__(
         self,
@@ -43,21 +43,21 @@ class OffsetHandlers:
         self._answers = answers
 
     def query(self, asked: Asked[OffsetHeader]) -> Reply:
-        """The committed offset of a group in a queue."""
+        """Answer with the committed offset of a group in a queue."""
         header = asked.header
         topic, queue_id = header.topic, header.queue_id
         offset = self._offsets.get(header.consumer_group, topic, queue_id)
         if offset >= 0:
             return _offset(offset)
         unknown = self._unknown(header)
-        # The group would begin like a new one, and skip messages. On a full disk new groups have to
-        # begin all the same, although nothing can be confirmed.
+        # Without a confirmed answer the group could start like a new one, and skip messages. On a
+        # full disk nothing can be confirmed, but new groups must still be able to start.
         if self._store.write_gate.is_short_of_disk:
             return unknown
         return self._answers.once_confirmed(unknown)
 
     def _unknown(self, header: OffsetHeader) -> Answer | Refusal:
-        """Where a group begins that has no offset in a queue."""
+        """Return the answer for a group that has no offset in a queue: 0, or not found."""
         topic, queue_id = header.topic, header.queue_id
         if not header.set_zero_if_not_found:
             return Refusal(
@@ -108,9 +108,8 @@ class OffsetHandlers:
         return DONE
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether an offset of a queue is worth storing. A queue that was removed when its topic
-        was narrowed may still have messages. RocketMQ stores any offset, and its file grows with
-        them."""
+        """Whether to accept offsets of a queue: if it exists, or was removed but may still have
+        messages. RocketMQ accepts any offset, so its file grows."""
         config = self._topics.get(topic)
         if self._settings.places_as_rocketmq or config is None:
             return self._settings.places_as_rocketmq
@@ -118,7 +117,7 @@ class OffsetHandlers:
         return 0 <= queue_id < count or self._store.bounds(topic, queue_id)[1] > 0
 
     def search(self, asked: Asked[SearchOffsetHeader]) -> Reply:
-        """The offset for a time."""
+        """Answer with the queue offset for a time."""
         header = asked.header
         offset = self._store.offset_at(
             header.topic,
@@ -129,18 +128,18 @@ class OffsetHandlers:
         return _offset(offset)
 
     def newest(self, asked: Asked[QueueHeader]) -> Reply:
-        """One past the last offset."""
+        """Answer with the offset after a queue's newest message."""
         header = asked.header
         return _offset(self._store.bounds(header.topic, header.queue_id)[1])
 
     def oldest(self, asked: Asked[QueueHeader]) -> Reply:
-        """The first offset that still exists."""
+        """Answer with the offset of a queue's oldest message."""
         header = asked.header
         low = self._store.bounds(header.topic, header.queue_id)[0]
         return _offset(low, remark="")
 
     def earliest_time(self, asked: Asked[QueueHeader]) -> Reply:
-        """When the oldest message was stored; -1 when there is none."""
+        """Answer with the time of a queue's oldest message; -1 when it has none."""
         header = asked.header
         store = self._store
         low, _ = store.bounds(header.topic, header.queue_id)

@@ -1,4 +1,4 @@
-"""Offsets for operators: queries and resets."""
+"""Serves operators' queries and resets of offsets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LATEST = -1
 
 
 class ResetHandlers:
-    """Codes 43, 45, 222, 308, 314."""
+    """Serves operators' requests about offsets (codes 43, 45, 222, 308, 314)."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class ResetHandlers:
         self._peers = peers
 
     def all_offsets(self, asked: Asked[None]) -> Reply:
-        """Every committed offset."""
+        """Answer with every committed offset."""
         return Answer(body=self._offsets.encode())
 
     def delay_offsets(self, asked: Asked[None]) -> Reply:
-        """The progress of each delay level."""
+        """Answer with the progress of each delay level."""
         return Answer(body=self._delays.encode())
 
     def reset(self, asked: Asked[ResetOffsetHeader]) -> Reply:
@@ -113,7 +113,8 @@ class ResetHandlers:
         return b'{"offsetTable":' + table + b"}"
 
     def _send_to_members(self, header: ResetOffsetHeader, body: bytes) -> None:
-        """RocketMQ's older method: the members set their own offsets."""
+        """Order the members of a group to set their own offsets, which is RocketMQ's older
+        method."""
         group = self._clients.consumers.get(header.group)
         for peer in group.channels if group is not None else ():
             self._peers.tell(
@@ -129,7 +130,8 @@ class ResetHandlers:
             )
 
     def correction(self, asked: Asked[CorrectionHeader]) -> Reply:
-        """The lowest offsets of all other groups in a topic, or those of one group."""
+        """Answer with the lowest offset of the other groups in each queue of a topic, where it is
+        lower than the given group's own."""
         header = asked.header
         offsets = self._offsets
         skipped = set(filter(None, header.filter_groups.split(",")))

@@ -1,5 +1,5 @@
-"""Queries about what could be popped: whether there is anything, what it is, how many wait for
-it."""
+"""Serves queries about what could be popped: whether there are messages, which ones, and how many
+pops wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNu
 
 
 class PeekHandlers:
-    """PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055)."""
+    """Serves PEEK_MESSAGE (200052), NOTIFICATION (200054) and POLLING_INFO (200055)."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class PeekHandlers:
         return popper.broker_refusal("peeking") or popper.place_refusal(asked, now_ms)
 
     def peek(self, asked: Asked[PopHeader]) -> Reply:
-        """The messages that a pop would return."""
+        """Answer with the messages that a pop would return."""
         header = asked.header
         refusal = self._refusal(asked, asked.now_ms)
         if refusal is not None:
@@ -68,7 +68,7 @@ class PeekHandlers:
         return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
 
     def count_polls(self, asked: Asked[PopHeader]) -> Reply:
-        """How many pops wait for a queue."""
+        """Answer with the number of pops that wait for a queue."""
         header = asked.header
         refusal = self._refusal(asked, asked.now_ms)
         if refusal is not None:
@@ -79,7 +79,7 @@ class PeekHandlers:
     # -- telling that there is something ---------------------------------------------------------
 
     def notify(self, asked: Asked[PopHeader]) -> Reply:
-        """Report whether there is anything to pop, at the latest when the time is over."""
+        """Answer as soon as there is a message to pop, or when the poll's time is over."""
         header, now_ms = asked.header, asked.now_ms
         refusal = self._refusal(asked, now_ms)
         if refusal is not None:
@@ -105,8 +105,8 @@ class PeekHandlers:
         return Answer(ext=_peek_fields(has_message=False, is_full=True))
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message has arrived: notify one client of each group that waits for it, unless a pop
-        took it."""
+        """Notify one waiting client of each group that an arrived message can be popped, unless a
+        pop took it."""
         for place in self.polls.places(arrival.topic):
             for queue_id in self.polls.queues(place):
                 if arrival.topic == place[0] and queue_id not in (-1, arrival.queue_id):
@@ -115,14 +115,15 @@ class PeekHandlers:
                     self._try(held, now_ms)
 
     def freed(self, group: str, topic: str, now_ms: int) -> None:
-        """A queue of an orderly group may be read again."""
+        """Notify waiting clients of an orderly group, one for each queue, that the queue may be
+        popped again."""
         place = (topic, group)
         for queue_id in self.polls.queues(place):
             for held in self.polls.waiting(place, queue_id)[:1]:
                 self._try(held, now_ms)
 
     def _is_still_allowed(self, asked: Asked[PopHeader], now_ms: int) -> bool:
-        """Judge a waiting request again; answer it when it is no longer allowed."""
+        """Whether a waiting request is still allowed; answer it with the refusal if not."""
         try:
             refusal = self._refusal(asked, now_ms)
         except UsageError as error:
@@ -133,7 +134,8 @@ class PeekHandlers:
         return False
 
     def _try(self, held: LongPoll[Pop], now_ms: int) -> None:
-        """Answer a waiting request if there is a message, or if it may not wait any longer."""
+        """Answer a waiting request if there is a message, or if the request is no longer
+        allowed."""
         asked = held.question.asked
         if not self._is_still_allowed(asked, now_ms):
             self.polls.release(held)
@@ -142,11 +144,11 @@ class PeekHandlers:
             self._answers.give(asked, Answer(ext=_peek_fields(has_message=True)))
 
     def lost(self, peer: int) -> None:
-        """A client has disconnected."""
+        """Drop the waiting requests of a disconnected client."""
         self.polls.lost(peer)
 
     def wake(self, now_ms: int) -> None:
-        """Answer those that have waited long enough."""
+        """Answer the requests whose poll time is over."""
         for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
             asked = held.question.asked
             if self._is_still_allowed(asked, now_ms):
@@ -154,7 +156,7 @@ class PeekHandlers:
                 self._answers.give(asked, Answer(ext=_peek_fields(has_message=has_message)))
 
     def wake_at_ms(self) -> int:
-        """When `wake` has something to do next."""
+        """The time at which `wake` has something to do next."""
         return self.polls.wake_at_ms()
 
 

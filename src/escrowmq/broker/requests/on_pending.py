@@ -1,4 +1,4 @@
-"""Operators' queries and decisions about pending transactions (docs/extensions.md)."""
+"""Serves operators' queries and decisions about pending transactions (docs/extensions.md)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions
 
 _SCANNED_MAX: Final = 100_000
-"""Halves that one request examines; `next` says where to continue."""
+"""The most halves that one request examines; `next` in the answer says where to continue."""
 
 _READ_MAX: Final = 5_000
-"""The same limit where each of them is read from the log."""
+"""The most halves that one request examines if each must be read from the log."""
 
 _CHECKED_MAX: Final = 10_000
-"""Checks that one request triggers."""
+"""The most checks that one request triggers."""
 
 _VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
 
@@ -50,7 +50,7 @@ _VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
 def _for_operators(
     handler: Callable[[PendingHandlers, Asked[None]], Reply],
 ) -> Callable[[PendingHandlers, Asked[None]], Reply]:
-    """Wraps a handler for permitted operators only."""
+    """Wrap a handler so that it serves permitted operators only."""
 
     def serve(self: PendingHandlers, asked: Asked[None]) -> Reply:
         return self.refusal(asked) or handler(self, asked)
@@ -59,7 +59,7 @@ def _for_operators(
 
 
 class PendingHandlers:
-    """Codes 7701 to 7708."""
+    """Serves operators' requests about pending and discarded transactions (codes 7701 to 7708)."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class PendingHandlers:
         self._showing = Showing(store, transactions)
 
     def refusal(self, asked: Asked[None]) -> Refusal | None:
-        """Why a peer may not administer transactions from its address; None when it may."""
+        """Return why a peer may not administer transactions from its address; None when it may."""
         allowed = self._settings.admin_from
         if allowed == "everybody" or (allowed == "loopback" and _is_local(asked.peer)):
             return None
@@ -91,7 +91,7 @@ class PendingHandlers:
 
     @_for_operators
     def list_pending(self, asked: Asked[None]) -> Reply:
-        """A page of the pending transactions."""
+        """Answer with a page of the pending transactions."""
         wanted = read_own_body(asked.command, Filter)
         items: list[Item] = []
         matching, last = self._matching(wanted, asked.now_ms)
@@ -105,7 +105,7 @@ class PendingHandlers:
         return _reply(PendingPage(items=items, next=last))
 
     def _matching(self, wanted: Filter, now_ms: int) -> tuple[Iterator[Row], int]:
-        """The halves that match a filter, among a bounded number of pending ones, and the offset
+        """Return the pending halves that match a filter, among a bounded number, and the offset
         after which to continue; -1 at the end."""
         until_ms = now_ms - (wanted.min_age_ms or 0)
         since_ms = 0 if wanted.max_age_ms is None else max(0, now_ms - wanted.max_age_ms)
@@ -134,7 +134,8 @@ class PendingHandlers:
 
     @_for_operators
     def count_pending(self, asked: Asked[None]) -> Reply:
-        """How many are pending: all, or those that match a filter among a bounded number."""
+        """Answer with the number of pending halves: of all, or of those that match a filter among a
+        bounded number."""
         wanted = read_own_body(asked.command, Filter)
         counts = self._count_all() if wanted == Filter() else self._count_some(wanted, asked.now_ms)
         return _reply(counts)
@@ -181,13 +182,14 @@ class PendingHandlers:
 
     @_for_operators
     def show(self, asked: Asked[None]) -> Reply:
-        """One transaction with everything known of it."""
+        """Answer with everything that is known of one transaction."""
         found = self._find(read_own_body(asked.command, Which), asked.now_ms)
         items = [self._showing.whole(half, asked.now_ms) for half in found]
         return _reply(PendingPage(items=items))
 
     def _find(self, which: Which, now_ms: int) -> list[StoredMessage]:
-        """The halves named by a request, the newest first; UsageError when there are none."""
+        """Return the halves that a request names, the newest first. Raises UsageError when there
+        are none."""
         store = self._store
         if which.id is not None:
             _, half = self._transactions.signed_half(which.id, now_ms)
@@ -208,7 +210,7 @@ class PendingHandlers:
 
     @_for_operators
     def settle(self, asked: Asked[None]) -> Reply:
-        """Commit or roll back on behalf of the producer."""
+        """Commit or roll back a transaction on behalf of its producer."""
         which = read_own_body(asked.command, Which)
         if which.verdict is None:
             raise UsageError("give the verdict: commit or rollback")
@@ -230,7 +232,7 @@ class PendingHandlers:
 
     @_for_operators
     def check(self, asked: Asked[None]) -> Reply:
-        """Check with the producers at once."""
+        """Send checks of the named or matching halves to their producers now."""
         which = read_own_body(asked.command, Which)
         if which.id or which.message_id:
             offsets = [half.queue_offset for half in self._find(which, asked.now_ms)]
@@ -248,8 +250,8 @@ class PendingHandlers:
     # -- those that were given up ------------------------------------------------------------
 
     def _discarded(self, wanted: Filter) -> tuple[Iterator[StoredMessage], int]:
-        """The discarded transactions that match, among a bounded number, and the offset after which
-        to continue; -1 at the end."""
+        """Return the discarded transactions that match, among a bounded number, and the offset
+        after which to continue; -1 at the end."""
         store = self._store
         low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
         first = max(low, wanted.after + 1)
@@ -260,7 +262,7 @@ class PendingHandlers:
 
     @_for_operators
     def list_discarded(self, asked: Asked[None]) -> Reply:
-        """A page of the discarded transactions."""
+        """Answer with a page of the discarded transactions."""
         wanted = read_own_body(asked.command, Filter)
         messages, behind = self._discarded(wanted)
         page = PendingPage(items=[], next=behind)
@@ -289,7 +291,7 @@ class PendingHandlers:
                 resumed = resumption.resume(source, asked.now_ms)
                 done.count += resumed.count
                 if resumed.put is not None:
-                    done.next = -1  # there is no room for others either
+                    done.next = -1  # there is no space for others either
                     break
                 if resumed.refusal and which.offset_id is not None:
                     raise UsageError(resumed.refusal)
@@ -301,7 +303,7 @@ class PendingHandlers:
 
     @_for_operators
     def rotate_key(self, asked: Asked[None]) -> Reply:
-        """Sign transaction ids with a new key."""
+        """Create a new key for signing transaction ids."""
         reason = read_own_body(asked.command, Which).reason
         done = Done(key=self._transactions.renew_key(asked.now_ms))
         self._note(asked, f"rotation to key {done.key}", reason)

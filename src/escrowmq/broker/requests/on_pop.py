@@ -1,4 +1,5 @@
-"""Pops: messages for the client that asks first, each hidden from the others for a while."""
+"""Serves pops: messages go to the client that asks first, and are invisible to the others for a
+while."""
 
 from __future__ import annotations
 
@@ -33,20 +34,20 @@ from escrowmq.filter.tags import ALL
 from escrowmq.store.store import Arrival, Store
 
 LATE_MS: Final = 500
-"""A pop that arrives this long after its deadline is ignored."""
+"""A pop that arrives more than this after its deadline is refused."""
 
 MARGIN_MS: Final = 50
-"""A poll ends this long before its deadline, so that the answer is not late."""
+"""A poll is answered this long before its deadline, so that the answer is not late."""
 
 AGAIN_MAX: Final = 64
-"""Polls that are examined again in one wake."""
+"""The most queues whose waiting pops are tried again in one wake."""
 
 _SERIAL: Final = attrgetter("serial")
 _EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
 
 
 class PopHandlers:
-    """POP_MESSAGE (200050), POP_ROLLBACK (200056)."""
+    """Serves POP_MESSAGE (200050) and POP_ROLLBACK (200056)."""
 
     def __init__(
         self,
@@ -84,12 +85,12 @@ class PopHandlers:
         )
 
     def roll_back(self, asked: Asked[None]) -> Reply:
-        """Accepted without effect: tools send it to leave another way of storing pops, which this
-        broker does not have."""
+        """Accept without effect. Tools send it to switch from another way of storing pops, which
+        this broker does not have."""
         return DONE
 
     def pop(self, asked: Asked[PopHeader]) -> Reply:
-        """Hand out messages, or hold the request until there are some."""
+        """Answer with messages, or hold the request until there are some."""
         now_ms = asked.now_ms
         self.set_birth(asked)
         pop = self._judge(asked, now_ms)
@@ -105,19 +106,19 @@ class PopHandlers:
         return HELD if code is None else self._pop_answer(pop, finds, code)
 
     def set_birth(self, asked: Asked[PopHeader]) -> None:
-        """Translate a request's time of birth to the broker's clock."""
+        """Translate a request's time of birth from its client's clock to the broker's."""
         header = asked.header
         header.born_time = self._clocks.born_ms(asked.peer.id, header.born_time, asked.now_ms)
 
     def set_arrival_server(self, tell: Callable[[int], None]) -> None:
-        """Use this function to serve waiting requests with what arrived in this input, before a new
-        request takes it."""
+        """Set the function that serves waiting requests with the messages of this input before a
+        new request takes them."""
         self._tell_arrivals = tell
 
     def _waits_behind_others(self, pop: Pop, now_ms: int) -> bool:
-        """Serve the group's requests that waited before this pop arrived: they come first, whatever
-        arrived in the same input. Returns whether the pop must wait for more of them, which are
-        served in the next turn."""
+        """Serve the group's waiting requests before this pop, even if messages arrived in the same
+        input. Return whether the pop must wait because more of them will be served in the next
+        turn."""
         header = pop.header
         place = _place(header)
         if self._store.dispatcher.arrivals:
@@ -166,7 +167,7 @@ class PopHandlers:
         return self._popper.place_refusal(asked, now_ms)
 
     def _note(self, asked: Asked[PopHeader]) -> None:
-        """Show operators the client that pops, with or without heartbeats."""
+        """Record the client that pops, so that operators see it even without heartbeats."""
         peer, header, now_ms = asked.peer, asked.header, asked.now_ms
         group, expression = header.consumer_group, header.exp or ALL
         if self._poppers.is_fresh(group, peer.id, header.topic, expression, now_ms):
@@ -208,7 +209,8 @@ class PopHandlers:
     # -- waiting ---------------------------------------------------------------------------------
 
     def _hold(self, pop: Pop, finds: PopResult, now_ms: int) -> int | None:
-        """Let a pop wait; otherwise the code of its answer."""
+        """Hold a pop until messages arrive. Return None, or the code of its answer if it may not
+        wait."""
         header = pop.header
         if header.poll_time <= 0:
             return Response.POLLING_TIMEOUT
@@ -235,13 +237,14 @@ class PopHandlers:
         return None
 
     def _look_again(self, place: Place, queue_id: int) -> None:
-        """Waiting pops may get more: examine them at once in the next wake."""
+        """Try the waiting pops of a queue again in the next wake, because there may be more for
+        them."""
         if self.polls.count(place, queue_id) and (place, queue_id) not in self._again:
             self._again.append((place, queue_id))
 
     def _judge_again(self, asked: Asked[PopHeader], now_ms: int) -> Pop | None:
-        """Judge a waiting pop again, as RocketMQ (PopLongPollingService) does; answer it when its
-        topic was deleted or its group may no longer read."""
+        """Judge a waiting pop again, as RocketMQ (PopLongPollingService) does. Answer it, and
+        return None, if its topic was deleted or its group may no longer read."""
         try:
             pop = self._judge(asked, now_ms)
         except UsageError as error:
@@ -252,7 +255,8 @@ class PopHandlers:
         return None
 
     def _try(self, held: LongPoll[Pop], now_ms: int) -> bool:
-        """Answer a waiting pop if there is something for it, or if it may not wait any longer."""
+        """Answer a waiting pop if there are messages for it, or if it is no longer allowed. Return
+        whether it was answered."""
         pop = self._judge_again(held.question.asked, now_ms)
         if pop is None:
             self.polls.release(held)
@@ -267,7 +271,7 @@ class PopHandlers:
         return False
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message has arrived: give it to one waiting pop of each group, the one that has waited
+        """Serve waiting pops with an arrived message: one of each group, the one that has waited
         longest."""
         for place in self.polls.places(arrival.topic):
             queue_ids = self.polls.queues(place)
@@ -276,8 +280,8 @@ class PopHandlers:
             self._offer(place, queue_ids, arrival, now_ms)
 
     def _offer(self, place: Place, queue_ids: list[int], arrival: Arrival, now_ms: int) -> None:
-        """Serve pops that wait for some queues, one after another, until a message is taken: each
-        may also take others that arrived with it."""
+        """Serve the pops that wait for these queues, one after another, until the arrived message
+        is taken. Each may also take others that arrived with it."""
         while queue_ids:
             each = [self._wanting(place, queue_id, arrival) for queue_id in queue_ids]
             wanting = [held for held in each if held is not None]
@@ -303,7 +307,8 @@ class PopHandlers:
         return None
 
     def freed(self, group: str, topic: str, now_ms: int) -> None:
-        """A queue of an orderly group may be read again."""
+        """Serve the waiting pops of an orderly group, the oldest of each queue, because the queue
+        may be popped again."""
         place = (topic, group)
         firsts = [self.polls.waiting(place, queue_id)[0] for queue_id in self.polls.queues(place)]
         for held in sorted(firsts, key=_SERIAL):
@@ -319,12 +324,12 @@ class PopHandlers:
             self._try(held, now_ms)
 
     def lost(self, peer: int) -> None:
-        """A client has disconnected."""
+        """Drop the waiting pops of a disconnected client."""
         self.polls.lost(peer)
         self._clocks.forget(peer)
 
     def wake(self, now_ms: int) -> None:
-        """Serve the pops that can be served now, or have waited long enough."""
+        """Serve the pops that can be served now, and answer those whose poll time is over."""
         self._free_queues(now_ms)
         for _ in range(min(len(self._again), AGAIN_MAX)):
             self._try_first(self._again.popleft(), now_ms)
@@ -341,14 +346,14 @@ class PopHandlers:
             self._answers.give(pop.asked, self._pop_answer(pop, finds, code))
 
     def wake_at_ms(self) -> int:
-        """When `wake` has something to do next."""
+        """The time at which `wake` has something to do next."""
         if self._again:
             return 0
         return min(self.polls.wake_at_ms(), self._orders.wake_at_ms())
 
 
 def _ignore_arrivals(now_ms: int) -> None:
-    """The default, where nothing arrives while a request is served."""
+    """Do nothing: the default, if no function serves arrivals during a request."""
 
 
 def _place(header: PopHeader) -> Place:

@@ -1,4 +1,5 @@
-"""Pulls: who may read which messages, and how many; and who must wait."""
+"""Serves pulls: decides who may read which messages and how many, and holds pulls that must
+wait."""
 
 from __future__ import annotations
 
@@ -47,23 +48,23 @@ _CODE: Final = {
     GotStatus.OFFSET_TOO_SMALL: Response.PULL_OFFSET_MOVED,
 }
 _REMARKS: Final = {status: status.name for status in GotStatus}
-"""NO_MATCHED_LOGIC_QUEUE and NO_MESSAGE_IN_QUEUE depend on the requested offset."""
+"""The remark for each status of a read."""
 
 
 class Pull(msgspec.Struct):
-    """One judged pull, while it waits."""
+    """A pull that was accepted, with its selector. It may wait for messages."""
 
     asked: Asked[PullHeader]
     selector: Selector
 
 
 _Crowd = deque[tuple[Arrival, list[LongPoll[Pull]] | None]]
-"""Messages of a queue that many pulls wait for, each with the pulls that may still want it; None
-before its turn."""
+"""Arrived messages of one queue that many pulls wait for, each with the pulls still to be tried;
+None until its turn comes."""
 
 
 class PullHandlers(Part):
-    """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+    """Serves PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
 
     name = "long polls"
 
@@ -89,9 +90,9 @@ class PullHandlers(Part):
         self._answers = answers
         self.judge = PullJudge(settings, topics, groups, clients)
         self._crowds: dict[tuple[str, int], _Crowd] = {}
-        """Queues with more waiting pulls than are answered at once."""
+        """Queues for which more pulls wait than may be answered in one turn."""
         self._released_size = 0
-        """Bytes of the answers sent at once."""
+        """The size of the answers that were sent in this turn."""
         self.holds: Holds[Pull] = Holds(counts=polls_counts)
 
     def pull(self, asked: Asked[PullHeader]) -> Reply:
@@ -101,7 +102,7 @@ class PullHandlers(Part):
         if isinstance(judged, Refusal):
             return judged
         place = header.consumer_group, header.topic, header.queue_id
-        # Checked before the answer reports a reset: what was read before it is void.
+        # Checked before the answer reports a reset: offsets from before a reset must not count.
         commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not offsets.has_reset(*place)
         reply = self._answer(
             asked, judged, asked.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
@@ -115,7 +116,8 @@ class PullHandlers(Part):
     def _answer(
         self, asked: Asked[PullHeader], judged: Judged, now_ms: int, *, may_hold: bool
     ) -> Reply:
-        """Answer a pull, new or held."""
+        """Answer a pull with messages or a reset; hold it if it finds none and `may_hold` is
+        set."""
         header, selector = asked.header, judged.selector
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)
@@ -143,7 +145,8 @@ class PullHandlers(Part):
             return HELD
         self._offsets.pulled(group, topic, queue_id, got.next_offset)
         pulled = self._pull_answer(header, judged, got, code)
-        # The client goes back to where the queue ends, and would read all of that again.
+        # The client would go back to the queue's end and read messages again, so the end must be
+        # confirmed.
         is_beyond = code == Response.PULL_OFFSET_MOVED and got.next_offset < header.queue_offset
         return self._answers.once_confirmed(pulled) if is_beyond else pulled
 
@@ -183,9 +186,8 @@ class PullHandlers(Part):
             self._release(crowded, now_ms)
 
     def _release(self, held: LongPoll[Pull], now_ms: int) -> None:
-        """Answer a pull that waited. It is judged again: meanwhile its topic may have been deleted,
-        or its group may have lost the right to read (RocketMQ, PullRequestHoldService, does the
-        same)."""
+        """Answer a pull that was held. It is judged again, as RocketMQ (PullRequestHoldService)
+        does: its topic may have been deleted, or its group may have lost the right to read."""
         self.holds.release(held)
         asked = held.question.asked
         reply: Reply
@@ -201,14 +203,14 @@ class PullHandlers(Part):
             self._answers.give(asked, reply)
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message has arrived: answer the pulls that wait for it."""
+        """Answer the pulls that wait for an arrived message."""
         key = (arrival.topic, arrival.queue_id)
         if not self.holds.has(key):
             return
         crowd = self._crowds.get(key)
         if crowd is not None:
             if len(crowd) >= CROWD_ARRIVALS_MAX:
-                crowd.pop()  # those that waited for that one get this one
+                crowd.pop()  # pulls that waited for the dropped message get this one
             crowd.append((arrival, None))
             return
         rest = self._wake_some(arrival, self.holds.waiting(key), now_ms)
@@ -218,7 +220,8 @@ class PullHandlers(Part):
     def _wake_some(
         self, arrival: Arrival, waiting: list[LongPoll[Pull]], now_ms: int
     ) -> list[LongPoll[Pull]]:
-        """Answer the first pulls that wait for a message; the others follow later."""
+        """Answer the first pulls that wait for a message, up to the limits of a turn. Return the
+        others, for later turns."""
         store = self._store
         self._released_size = 0
         for nth, held in enumerate(waiting[:RELEASED_AT_ONCE_MAX]):
@@ -235,7 +238,7 @@ class PullHandlers(Part):
         return waiting[RELEASED_AT_ONCE_MAX:]
 
     def _wake_crowd(self, now_ms: int) -> None:
-        """Continue with a queue that many wait for, and then with the next one."""
+        """Answer more pulls of the first crowded queue; the next queue follows in the next turn."""
         key = next(iter(self._crowds))
         crowd = self._crowds.pop(key)
         asked_count = 0
@@ -252,16 +255,16 @@ class PullHandlers(Part):
             self._crowds[key] = crowd
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection has ended, with its waiting pulls."""
+        """Drop the waiting pulls of a lost connection."""
         self.holds.lost(peer.id)
 
     def wake(self, now_ms: int) -> None:
-        """Answer the pulls that have timed out, and those of a crowd whose message arrived."""
+        """Answer the pulls that have timed out, and more pulls of a crowded queue."""
         if self._crowds:
             self._wake_crowd(now_ms)
         for held in islice(self.holds.expired(now_ms), RELEASED_AT_ONCE_MAX):
             self._release(held, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next held pull must be answered."""
+        """The time at which the next held pull must be answered."""
         return 0 if self._crowds else self.holds.wake_at_ms()

@@ -1,4 +1,4 @@
-"""Messages by key and by log offset."""
+"""Serves queries of messages by key and by log offset."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _BY_UNIQUE_KEY: Final = "_UNIQUE_KEY_QUERY"
 
 
 class QueryHandlers:
-    """QUERY_MESSAGE (12) and VIEW_MESSAGE_BY_ID (33)."""
+    """Serves QUERY_MESSAGE (12) and VIEW_MESSAGE_BY_ID (33)."""
 
     def __init__(self, settings: BrokerSettings, store: Store) -> None:
         self._settings = settings
         self._store = store
 
     def query(self, asked: Asked[QueryHeader]) -> Reply:
-        """Messages with a key. Others with the same hash may be among them: clients compare."""
+        """Answer with the messages that have a key. Others with the same hash may be among them:
+        clients must compare."""
         header = asked.header
         count_max = header.max_num
         if (asked.command.ext or {}).get(_BY_UNIQUE_KEY) == "true":
@@ -47,7 +48,7 @@ class QueryHandlers:
         return Answer(ext=ext, body=b"".join(found.records))
 
     def view(self, asked: Asked[ViewHeader]) -> Reply:
-        """The message at an offset of the log."""
+        """Answer with the message at an offset of the log."""
         offset = asked.header.offset
         message = self._store.read(offset)
         if message is None:

@@ -1,4 +1,4 @@
-"""Recalls of delayed messages."""
+"""Serves recalls of delayed messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BODY: Final = b"0"
 
 
 class RecallHandlers:
-    """RECALL_MESSAGE (370)."""
+    """Serves RECALL_MESSAGE (370)."""
 
     def __init__(
         self, settings: BrokerSettings, topics: TopicTable, identity: Identity, putter: Putter
@@ -32,7 +32,7 @@ class RecallHandlers:
         self._putter = putter
 
     def recall(self, asked: Asked[RecallHeader]) -> Reply:
-        """Store the order to drop a delayed message."""
+        """Recall a delayed message: store an order that makes the timer drop it."""
         header = asked.header
         if not self._settings.allows_recall:
             remark = "recall failed, operation is forbidden"

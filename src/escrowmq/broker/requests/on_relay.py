@@ -1,4 +1,4 @@
-"""Operators' requests to a consumer: the broker relays them, and the answers."""
+"""Relays operators' requests to a consumer, and its answers back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from escrowmq.store.store import Store
 
 
 class RelayHandlers:
-    """Codes 223, 307 and 309."""
+    """Serves requests that are relayed to consumers (codes 223, 307 and 309)."""
 
     def __init__(self, store: Store, clients: Clients, peers: Peers, answers: Answers) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class RelayHandlers:
         self._answers = answers
 
     def running_info(self, asked: Asked[RunningInfoHeader]) -> Reply:
-        """The state of a consumer, in its own words."""
+        """Answer with a consumer's report of its own state."""
         header = asked.header
         return self._relay(asked, group=header.consumer_group, client=header.client_id)
 
@@ -81,7 +81,7 @@ class RelayHandlers:
         )
 
     def consumer_status(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """Offsets that the members of a group hold in memory."""
+        """Answer with the offsets that the members of a group hold in memory."""
         header = asked.header
         group = self._clients.consumers.get(header.group)
         if group is None:
@@ -127,7 +127,8 @@ def _drop_time(
 
 
 def _queue_table(body: bytes) -> bytes | None:
-    """The bytes of `messageQueueTable` in a client's answer; passed on as they are."""
+    """Return the bytes of `messageQueueTable` in a client's answer, unparsed; None if there are
+    none."""
     start = body.find(b'"messageQueueTable":')
     if start < 0:
         return None

@@ -1,4 +1,5 @@
-"""Replies of request-reply: pushed to the client that asked, and kept as messages."""
+"""Serves replies of the request-reply pattern: pushes them to the requesting client, and stores
+them as messages."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from escrowmq.delivery.topics import TopicTable
 
 
 class ReplyHandlers:
-    """SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325)."""
+    """Serves SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325)."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class ReplyHandlers:
         self._putter = putter
 
     def reply(self, asked: Asked[SendHeader | SendHeaderV2]) -> Reply:
-        """Push a reply to the client that asked, and store it as a message."""
+        """Push a reply to the requesting client, and store it as a message."""
         header = asked.header
         properties = parse_properties(header.properties)
         refusal = _refusal(header, properties)
@@ -86,10 +87,9 @@ class ReplyHandlers:
         return HELD
 
     def _asker(self, client_id: str, properties: dict[str, str], now_ms: int) -> Channel | None:
-        """The connection that a reply is for. Any client may use the client id of another. With
-        accounts on, the connection must belong to the account that asked; and if the request is not
-        known here (another broker of the cluster took it), only a single account with that client
-        id is accepted."""
+        """Return the requesting client's connection. Any client may use another's client id, so
+        with accounts on, the connection must belong to the account that sent the request. If
+        another broker took the request, the client id must belong to a single account."""
         found = self._clients.find_clients(client_id)
         if not self._present.has_owners:
             return next(found, None)
@@ -134,8 +134,8 @@ class ReplyHandlers:
 
 
 def _refusal(header: SendHeader | SendHeaderV2, properties: dict[str, str]) -> Refusal | None:
-    """Why a reply may not be stored; RocketMQ checks nothing, and stores it wherever the reply
-    says."""
+    """Return why a reply may not be stored. RocketMQ checks nothing, and stores a reply in any
+    topic."""
     if not is_sendable(header.topic):
         remark = f"Sending message to topic[{header.topic}] is forbidden."
         return Refusal(Response.NO_PERMISSION, remark)

@@ -1,4 +1,4 @@
-"""The route of a topic, as far as this broker knows it: its own queues."""
+"""Answers with the route of a topic as far as this broker knows it: its own queues."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from escrowmq.delivery.topics import TopicTable
 
 
 class RouteHandlers:
-    """GET_ROUTEINFO_BY_TOPIC (105) for fronts, which have no name server. A route for a group is
-    shown to those who may read as that group."""
+    """Serves GET_ROUTEINFO_BY_TOPIC (105) for in-process fronts, which have no name server. Clients
+    that may read as a group also see that group's routes."""
 
     def __init__(self, settings: BrokerSettings, topics: TopicTable, identity: Identity) -> None:
         self._settings = settings
@@ -23,7 +23,7 @@ class RouteHandlers:
         self._identity = identity
 
     def route(self, asked: Asked[None]) -> Reply:
-        """The queues of a topic here."""
+        """Answer with this broker's queues of a topic."""
         if not asked.peer.is_guest:  # RocketMQ's brokers leave it to name servers
             return not_supported(asked)
         name = read_header(TopicHeader, asked.ext).topic

@@ -1,4 +1,4 @@
-"""Sends: single, batch, one-way, to retry topics."""
+"""Serves sends of messages: single, batch, one-way, and to retry topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from escrowmq.txn.half_records import is_half
 
 
 class SendHandlers:
-    """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320)."""
+    """Serves SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320)."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SendHandlers:
         return reply
 
     def _judge(self, asked: Asked[Header]) -> TopicConfig | Refusal:
-        """The topic that a message goes to, or why it is refused."""
+        """Return the topic that a message goes to, or why it is refused."""
         header = asked.header
         return self._shedding.refusal(header.properties) or self._destinations.find(
             asked.peer, header, asked.now_ms
@@ -126,7 +126,7 @@ class SendHandlers:
         return with_safety(asked, sent)
 
     def _note_asked(self, asked: Asked[Header], message: Message) -> None:
-        """Record who sent this request, for its reply."""
+        """Remember which account sent a request message, so that its reply can be checked."""
         if self._present.has_owners:
             known = self._requesters
             known.note(message.properties, asked.account, message.topic, asked.now_ms)

@@ -1,4 +1,5 @@
-"""Messages that a consumer failed to process: retried later, or moved to the dead letters."""
+"""Serves messages that a consumer sends back after it failed to process them: they are retried
+later, or become dead letters."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from escrowmq.store.store import Store
 
 
 class BackHandlers:
-    """CONSUMER_SEND_MSG_BACK (36)."""
+    """Serves CONSUMER_SEND_MSG_BACK (36)."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class BackHandlers:
         self._putter = putter
 
     def send_back(self, asked: Asked[SendBackHeader]) -> Reply:
-        """Store the message again for its group."""
+        """Store a failed message again for its group, to be retried or as a dead letter."""
         header = asked.header
         group = self._groups.get(header.group, asked.now_ms)
         if group is None:
@@ -90,7 +91,7 @@ class BackHandlers:
         version: int,
         now_ms: int,
     ) -> Message:
-        """The copy for the retry or dead-letter topic."""
+        """Return the copy of a failed message for its group's retry or dead-letter topic."""
         properties = dict(source.properties)
         properties.setdefault(Property.RETRY_TOPIC, source.topic)
         properties.setdefault(

@@ -1,4 +1,5 @@
-"""Statistics for operators: progress of groups, counters, the ends and units of queues."""
+"""Serves statistics for operators: progress of groups, counters, and the ends and units of
+queues."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from escrowmq.store.store import Store
 
 
 class StatisticsHandlers:
-    """Codes 202, 208, 300, 303, 315, 317, 321, 343."""
+    """Serves operators' requests for statistics (codes 202, 208, 300, 303, 315, 317, 321, 343)."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class StatisticsHandlers:
     # -- topics ------------------------------------------------------------------------------
 
     def topic_stats(self, asked: Asked[TopicHeader]) -> Reply:
-        """Ends and last store times of a topic's queues."""
+        """Answer with the ends and last store times of a topic's queues."""
         name = asked.header.topic
         topic = self._topics.get(name)
         if topic is None:
@@ -87,7 +88,8 @@ class StatisticsHandlers:
         return Answer(body=body)
 
     def who_consumes(self, asked: Asked[TopicHeader]) -> Reply:
-        """Groups that read a topic: connected ones, or by their offsets."""
+        """Answer with the groups that read a topic: those that are connected or have offsets in
+        it."""
         name = asked.header.topic
         live = self._clients.groups_on(name) + self._poppers.groups_on(name)
         groups = dict.fromkeys(live + self._offsets.groups_of(name))
@@ -120,7 +122,7 @@ class StatisticsHandlers:
         return found
 
     def consume_stats(self, asked: Asked[ConsumeStatsHeader]) -> Reply:
-        """The progress of a group."""
+        """Answer with the progress of one group."""
         header = asked.header
         group = header.consumer_group
         if header.topic:
@@ -146,7 +148,7 @@ class StatisticsHandlers:
         return Answer(body=body)
 
     def all_consume_stats(self, asked: Asked[None]) -> Reply:
-        """The progress of every group."""
+        """Answer with the progress of every group."""
         is_order = (asked.command.ext or {}).get("isOrder", "false").lower() == "true"
         rows: list[bytes] = []
         behind = in_flight = 0
@@ -171,7 +173,7 @@ class StatisticsHandlers:
         )
 
     def time_span(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """The oldest and newest times of each queue's messages, and the position of a group."""
+        """Answer with the oldest and newest message times of each queue, and a group's position."""
         header = asked.header
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -196,7 +198,7 @@ class StatisticsHandlers:
         return Answer(body=fastjson.encode({"consumeTimeSpanSet": spans}))
 
     def topics_of_group(self, asked: Asked[GroupHeader]) -> Reply:
-        """Topics where a group has offsets."""
+        """Answer with the topics where a group has offsets."""
         group = asked.header.group
         body = {
             "brokerAddr": self._identity.address,
@@ -207,7 +209,7 @@ class StatisticsHandlers:
     # -- counters and queues -----------------------------------------------------------------
 
     def stats(self, asked: Asked[StatsHeader]) -> Reply:
-        """One counter over a minute, an hour and a day."""
+        """Answer with one counter over a minute, an hour and a day."""
         header = asked.header
         meter = self._stats.meter(header.stats_name, header.stats_key)
         if meter is None:
@@ -225,7 +227,7 @@ class StatisticsHandlers:
         return Answer(body=body)
 
     def queue_units(self, asked: Asked[QueryQueueHeader]) -> Reply:
-        """Units of a consume queue as they are on disk."""
+        """Answer with units of a consume queue as they are on disk."""
         header = asked.header
         name = f"{header.queue_id}@{header.topic}"
         if header.queue_id not in self._store.queues_of(header.topic):

@@ -1,4 +1,5 @@
-"""The requests by which RocketMQ's operators ask a controller: a member of a group answers them."""
+"""Serves the requests that RocketMQ's operators send to a controller. In our groups, each member
+answers them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _NO_CONTROLLER: Final = "this request only for controllerMode "
 
 
 class SyncStateHandlers:
-    """CONTROLLER_GET_METADATA_INFO (1005), CONTROLLER_GET_SYNC_STATE_DATA (1006),
+    """Serves CONTROLLER_GET_METADATA_INFO (1005), CONTROLLER_GET_SYNC_STATE_DATA (1006) and
     GET_BROKER_EPOCH_CACHE (1007)."""
 
     def __init__(self, settings: BrokerSettings, group: GroupEndHandlers) -> None:
@@ -27,7 +28,7 @@ class SyncStateHandlers:
         self._group = group
 
     def metadata(self, asked: Asked[None]) -> Reply:
-        """The address of the master, presented as the leader of the controllers."""
+        """Answer with the address of the master, as the leader of the controllers."""
         report = self._group.report()
         if report is None:
             return not_supported(asked)
@@ -42,7 +43,8 @@ class SyncStateHandlers:
         )
 
     def sync_state(self, asked: Asked[None]) -> Reply:
-        """Which members are in sync, for mqadmin's getSyncStateSet (BrokerReplicasInfo)."""
+        """Answer with the members that are in sync, for mqadmin's getSyncStateSet
+        (BrokerReplicasInfo)."""
         report = self._group.report()
         if report is None:
             return not_supported(asked)
@@ -54,7 +56,8 @@ class SyncStateHandlers:
         return Answer(body=fastjson.encode({"replicasInfoTable": known}))
 
     def epochs(self, asked: Asked[None]) -> Reply:
-        """Which epochs wrote the log, for mqadmin's getBrokerEpoch (EpochEntryCache)."""
+        """Answer with the epochs that wrote the log, for mqadmin's getBrokerEpoch
+        (EpochEntryCache)."""
         report = self._group.report()
         if report is None:
             return Refusal(Response.SYSTEM_ERROR, _NO_CONTROLLER)

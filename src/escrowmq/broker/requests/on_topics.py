@@ -1,4 +1,4 @@
-"""Administration of topics."""
+"""Serves requests to manage topics."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _TopicListBody(msgspec.Struct, rename="camel"):
 
 
 class TopicHandlers:
-    """Codes 17, 18, 21, 215, 305, 351."""
+    """Serves requests to manage topics (codes 17, 18, 21, 215, 305, 351)."""
 
     def __init__(
         self,
@@ -108,7 +108,8 @@ class TopicHandlers:
         return Answer(remark=NOT_SET)
 
     def _merge(self, config: TopicConfig, changes: dict[str, str]) -> Refusal | None:
-        """Apply attributes to a configuration. Returns why they are invalid."""
+        """Check a topic's configuration and apply attribute changes to it. Return why it is
+        invalid; None if it is valid."""
         fault = self._topic_fault(config)
         if fault is None and (
             changes.get(f"+{MESSAGE_TYPE}") == _MIXED and not self._settings.allows_mixed_type
@@ -126,7 +127,7 @@ class TopicHandlers:
         return None
 
     def put_topics(self, asked: Asked[None]) -> Reply:
-        """Create or change several topics; none when one is refused."""
+        """Create or change several topics; none of them if any is refused."""
         configs = decode_body(_TopicListBody, asked.body).topic_config_list
         for config in configs:
             changes = ",".join(
@@ -141,7 +142,7 @@ class TopicHandlers:
         return Answer(remark=NOT_SET)
 
     def all_topics(self, asked: Asked[None]) -> Reply:
-        """Every topic's configuration."""
+        """Answer with every topic's configuration."""
         file = msgspec.to_builtins(self._topics.file())
         file["mappingDataVersion"] = file["dataVersion"]
         file["topicQueueMappingDetailMap"] = {}
@@ -158,7 +159,7 @@ class TopicHandlers:
             return Refusal(
                 Response.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
-        # A group's copies keep what its master has deleted and could not note.
+        # If the master cannot record a deletion, the group's copies would keep the topic.
         fault = self._store.deletion_fault()
         if fault:
             remark = f"the topic[{name}] is not deleted: {fault}; make room, and delete it again"
@@ -178,8 +179,8 @@ class TopicHandlers:
         return DONE
 
     def _retry_topics(self, name: str) -> list[str]:
-        """The retry topics of groups that popped the topic. The older spelling may also be another
-        topic's retry topic, which then stays."""
+        """Return the retry topics of groups that popped a topic. A retry topic in the older
+        spelling is left out if it may also be another topic's."""
         found = []
         for group in self._offsets.groups_of(name):
             found.append(retry_topic(name, group, RETRY_V2))
@@ -191,7 +192,7 @@ class TopicHandlers:
         return [topic for topic in found if self._topics.get(topic) is not None]
 
     def get_topic(self, asked: Asked[TopicHeader]) -> Reply:
-        """One topic's configuration."""
+        """Answer with one topic's configuration."""
         name = asked.header.topic
         config = self._topics.get(name)
         if config is None:
@@ -199,7 +200,7 @@ class TopicHandlers:
         return Answer(body=fastjson.encode(config))
 
     def system_topics(self, asked: Asked[None]) -> Reply:
-        """Topics that the broker keeps for itself."""
+        """Answer with the topics that the broker creates for itself."""
         topics = self._topics
         names = [name for name in topics.names() if topics.is_system(name)]
         return Answer(body=fastjson.encode({"topicList": names}))

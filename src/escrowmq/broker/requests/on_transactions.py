@@ -1,4 +1,4 @@
-"""Transactions on the wire: halves, ends, checks, and the resumption of discarded ones."""
+"""Serves transactions: ENDs, checks, and the resumption of discarded transactions."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ _TOLD: Final = {
     State.COMMITTED: Response.TRANSACTION_SHOULD_COMMIT,
     State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
 }
-"""Codes that RocketMQ defines and does not use: the transaction was ended the other way."""
+"""RocketMQ's codes for a transaction that was ended the other way. RocketMQ itself does not use
+them."""
 
 
 class UnsealedEnd(msgspec.Struct):
-    """An END whose answer waits for the op record (txn.unsealed_ends.EndAnswer)."""
+    """An END whose answer waits until the op record is appended (txn.unsealed_ends.EndAnswer)."""
 
     asked: Question
     ended: Ended
@@ -67,7 +68,7 @@ class UnsealedEnd(msgspec.Struct):
 
 
 class EndHandlers(Part):
-    """END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and the checks (39)."""
+    """Serves END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323), and sends checks (39)."""
 
     name = "transactions"
 
@@ -99,7 +100,8 @@ class EndHandlers(Part):
     # -- ends --------------------------------------------------------------------------------
 
     def end(self, asked: Asked[None]) -> Reply:
-        """Commit or roll back; the answer is sent when the op record may be acknowledged."""
+        """Commit or roll back a transaction. The answer is sent when the op record may be
+        acknowledged."""
         header = read_end(asked.command, self._transactions, asked.now_ms)
         if isinstance(header, Refusal):
             return self._answers.once_confirmed(header)
@@ -131,14 +133,14 @@ class EndHandlers(Part):
         return self.answer(asked, ended)
 
     def answer(self, asked: Question, ended: Ended) -> Reply:
-        """Answer with the outcome of an end, once it is durable."""
+        """Return the answer to an END. An outcome is answered later, once it is durable."""
         match ended.answer:
             case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
                 if not asked.command.flag & Flag.ONE_WAY:
                     self._unsealed.answers.append(UnsealedEnd(asked, ended, self.tell))
                 return HELD
             case EndResult.UNKNOWN:
-                return HELD  # as at RocketMQ: nothing is done, and nothing is said
+                return HELD  # as in RocketMQ: nothing is changed or answered
             case EndResult.TOO_LATE:
                 return self._answers.once_confirmed(Answer(Response.ILLEGAL_OPERATION))
             case EndResult.COUNT_WRONG:
@@ -155,11 +157,12 @@ class EndHandlers(Part):
                 return self._answers.once_confirmed(refusal)
 
     def settle(self, now_ms: int) -> None:
-        """Append the op records of this input's ends, and answer the requests."""
+        """Append the op records of this input's ENDs, and answer the ENDs."""
         self._unsealed.seal(now_ms)
 
     def tell(self, asked: Question, ended: Ended, sealed: Sealed) -> None:
-        """Answer an END with its outcome."""
+        """Send the answer to an END after its op record was appended, or report that this
+        failed."""
         if ended.queue_offset in sealed.undone:
             remark = "the end could not be stored; the transaction is pending still"
             self._answers.give(asked, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
@@ -167,7 +170,7 @@ class EndHandlers(Part):
             self._answers.give(asked, self._outcome(ended, sealed.log_end))
 
     def _outcome(self, ended: Ended, log_end: int) -> Answer:
-        """The outcome of a transaction, to be sent as soon as it is durable."""
+        """Return the answer that reports a transaction's outcome, to be sent once it is durable."""
         state = ended.state
         code, remark = Response.SUCCESS, None
         if ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
@@ -181,11 +184,11 @@ class EndHandlers(Part):
     # -- checks ------------------------------------------------------------------------------
 
     def producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
-        """A new producer can be sent checks now."""
+        """Resume checks of a group's parked halves, because a new producer can be sent checks."""
         self._checker.producer_came(group, now_ms)
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection has ended; its heartbeats are still remembered."""
+        """Uncount checks that the producer on a lost connection may not have received."""
         self._checker.peer_lost(peer.id, now_ms)
 
     def wake(self, now_ms: int) -> None:
@@ -198,11 +201,11 @@ class EndHandlers(Part):
             self._topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: checks are sent no earlier."""
+        """Shift the times of due checks by the clock's jump, so that none is sent early."""
         self._checker.clock_leapt(by_ms)
 
     def wake_at_ms(self) -> int:
-        """When a check is due next."""
+        """The time at which the next check is due."""
         return self._checker.wake_at_ms()
 
     def _ask(self, ask: Ask, now_ms: int) -> None:
@@ -222,7 +225,7 @@ class EndHandlers(Part):
             place = msgspec.structs.replace(half, queue_offset=ask.queue_offset)
             try:
                 ext["escrowId"] = self._transactions.newly_signed(place, unique_key, now_ms)
-            except StorageError as error:  # it is asked about again
+            except StorageError as error:  # the check is sent later
                 _log.warning(
                     "a check is postponed, because no signing key could be saved: %s", error
                 )
@@ -231,7 +234,7 @@ class EndHandlers(Part):
         self._peers.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
 
     def resume(self, asked: Asked[ResumeCheckHeader]) -> Reply:
-        """Resume the checks of a discarded message."""
+        """Resume the checks of a discarded transaction."""
         header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
         source = self._store.read(log_offset)
@@ -253,7 +256,8 @@ class EndHandlers(Part):
 
 
 def _as_asked(half: StoredMessage, count: int) -> StoredMessage:
-    """The half as the producer sees it: under its own topic, with the number of the check."""
+    """Return the half as the producer sees it: under its own topic, with the number of the
+    check."""
     topic, queue_id = real_place(half) or ("", 0)
     properties = {
         **half.properties,

@@ -1,4 +1,4 @@
-"""The requests of operators and other brokers: one row each."""
+"""The table of requests that operators and other brokers send: one row each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which halves match an operator's query about pending or discarded transactions."""
+"""Filters halves for operators' queries about pending or discarded transactions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from escrowmq.codec.pending_bodies import Filter
 
 
 def is_wanted_half(half: StoredMessage, wanted: Filter) -> bool:
-    """Whether a half's record matches the filter, whatever the half's age."""
+    """Whether a half matches the filter, except for its age."""
     properties = half.properties
     return (
         wanted.topic in (None, properties.get(Property.REAL_TOPIC))

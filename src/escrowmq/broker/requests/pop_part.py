@@ -1,4 +1,4 @@
-"""Everything about pops, for the core: handlers and events."""
+"""The part for pop consumption: it passes the core's events to the handlers and the ledger."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from escrowmq.store.store import Arrival
 
 
 class FreedListeners:
-    """Reports to all holders of polls that a group may read queues of a topic again."""
+    """Calls all registered functions when a group may pop queues of a topic again."""
 
     def __init__(self) -> None:
         self._told: list[OnFreed] = []
 
     def add(self, listener: OnFreed) -> None:
-        """Add a function that is called when a group may read queues of a topic again."""
+        """Register a function that is called when a group may pop queues of a topic again."""
         self._told.append(listener)
 
     def __call__(self, group: str, topic: str, now_ms: int) -> None:
-        """The group may read."""
+        """Call the registered functions: the group may pop queues of the topic again."""
         for listener in self._told:
             listener(group, topic, now_ms)
 
 
 class Pops(Part):
-    """Pop consumption of one broker."""
+    """Pop consumption of one broker, as one part: handlers, messages in flight, and offsets."""
 
     name = "pops"
 
@@ -61,29 +61,29 @@ class Pops(Part):
         self.work = *acks.work, saver.waiting
 
     def set_arrival_server(self, tell: Callable[[int], None]) -> None:
-        """Use this function to serve waiting requests with what has arrived, before a new one takes
-        it."""
+        """Set the function that serves waiting requests with arrived messages before a new request
+        takes them."""
         self._pops.set_arrival_server(tell)
 
     @property
     def handlers(self) -> tuple[object, ...]:
-        """The handlers of its requests."""
+        """Return the handlers of the pop requests."""
         return self._pops, self._peeks, self._acks, self._assignments
 
     def load(self, start: Start) -> None:
-        """Load what was popped before this start."""
+        """Load messages in flight, queues in order and consume modes from the last run."""
         start.take_lesser(assignment.PATH, self._assignments.modes.load)
         start.take_lesser(orderly_pops.PATH, lambda data: self.orders.load(data, start.now_ms))
         self.ledger.load(start.now_ms, is_sound=start.is_sound)
         start.restore_groups(list(self.ledger.popped.counts), start.now_ms)
 
     def settle(self, now_ms: int) -> None:
-        """The end of an input: store its acknowledgements."""
+        """Store the acknowledgements of this input."""
         self._acks.settle(now_ms)
         self._saver.release()
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message has arrived."""
+        """Pass an arrived message to the waiting pops, or a revive record to the ledger."""
         if arrival.topic == self.ledger.topic:
             self.ledger.arrived(arrival, now_ms)
         else:
@@ -91,47 +91,49 @@ class Pops(Part):
             self._peeks.arrived(arrival, now_ms)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic is deleted: its popped messages count as acknowledged."""
+        """Treat the popped messages of a deleted topic as acknowledged."""
         self.ledger.forget_topic(topic)
         self.orders.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
-        """A group is deleted: nothing is in flight to it."""
+        """Forget all messages in flight to a deleted group."""
         self.ledger.forget_group(group)
         self.orders.forget_group(group)
 
     @property
     def polls(self) -> tuple[Polls[Pop], Polls[Pop]]:
-        """The requests that wait for messages, and those that wait for a notification."""
+        """Return the tables of waiting pops and of waiting notification requests."""
         return self._pops.polls, self._peeks.polls
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A client has disconnected."""
+        """Drop the waiting requests of a disconnected client."""
         self._pops.lost(peer.id)
         self._peeks.lost(peer.id)
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Make due messages visible again, and answer due requests."""
         if now_ms >= self.ledger.wake_at_ms():
             self.ledger.due(now_ms)
         self._pops.wake(now_ms)
         self._peeks.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When something is due next."""
+        """The time at which `wake` has something to do next."""
         return min(self.ledger.wake_at_ms(), self._pops.wake_at_ms(), self._peeks.wake_at_ms())
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: hidden messages stay hidden for their full span."""
+        """Shift the invisible times by the clock's jump: messages stay invisible for their full
+        span."""
         self.ledger.popped.clock_leapt(by_ms)
         self.orders.clock_leapt(by_ms)
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """The offsets of consumers, and the messages in flight: saved once they are durable."""
+        """Prepare saving the consumer offsets and the messages in flight. They are written once the
+        log they refer to is durable."""
         self._saver.note(now_ms)
         return NOTHING
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:
-        """What to save when the broker ends."""
+        """Return the files to write when the broker stops."""
         self.ledger.note_progress(now_ms)
         return tuple(self._saver.final_files(now_ms))

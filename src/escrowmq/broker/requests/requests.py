@@ -1,4 +1,4 @@
-"""Every request that the broker serves: the rows of the two tables, and their handlers."""
+"""All requests that the broker serves: the rows of both tables, bound to their handlers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from escrowmq.broker.requests.operator_requests import OPERATOR_REQUESTS
 
 
 def rows() -> Iterator[RequestRow]:
-    """All rows."""
+    """Yield the rows of all requests."""
     return (row for _, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS for row in rows_of)
 
 
 def bound(handlers: Iterable[object]) -> dict[int, RequestRow]:
-    """The rows of the families present, each with the method of its own handler."""
+    """Return the rows of these handlers' requests by code, each bound to its handler's method."""
     by_family = {type(handler): handler for handler in handlers}
     found: dict[int, RequestRow] = {}
     for family, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS:
@@ -33,4 +33,5 @@ def bound(handlers: Iterable[object]) -> dict[int, RequestRow]:
 
 
 UNKNOWN: Final = RequestRow(-1, None, not_supported, OPERATE)
-"""A request without a row needs an operator's rights, and is then answered as unsupported."""
+"""The row for unknown requests: they need an operator's rights, and are then answered as
+unsupported."""

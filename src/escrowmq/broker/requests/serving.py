@@ -1,5 +1,5 @@
-"""Requests are judged at the door and served by the handler in their row, whichever front they came
-through."""
+"""Serves requests from all fronts: the access check judges a request, and the handler in its row
+serves it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Serving:
-    """Where every front passes its requests."""
+    """Judges and serves the requests of every front."""
 
     def __init__(
         self,
@@ -45,37 +45,38 @@ class Serving:
         self._rounds = rounds
         self._judge: Door | None = None
         self.is_judging = False
-        """Whether requests have to be judged, by rights or by rates."""
+        """Whether the access check must judge requests, by rights or by rates."""
         self.rows = bound(handlers)
         self.needs_settle = False
-        """Whether a request was served since `settled` that parts may have to finish."""
+        """Whether a request was served for which the parts may still have work to finish."""
 
     def replace_rows(
         self, change: Callable[[dict[int, RequestRow]], dict[int, RequestRow]]
     ) -> None:
-        """Replace the table of requests by a modified copy; call it before the first request."""
+        """Replace the table of requests by a modified copy. Call it before the first request."""
         self.rows = change(self.rows)
 
     def look_at_door(self) -> None:
-        """Update whether requests must be judged: limits may have been set, or lifted."""
+        """Update whether the access check must judge requests, because limits may have been set or
+        lifted."""
         self._judge = self._door if self._door.is_needed else None
         self.is_judging = self._judge is not None
 
     def ask_to_settle(self) -> None:
-        """The fast path served a request that parts may have to finish."""
+        """Note that the fast path served a request for which the parts may have work to finish."""
         self.needs_settle = True
 
     def settled(self) -> None:
-        """The parts are finishing it now."""
+        """Note that the parts are finishing the work of all served requests."""
         self.needs_settle = False
 
     def row(self, code: int) -> RequestRow:
-        """The row of a kind of request."""
+        """Return the row of a request code."""
         return self.rows.get(code, UNKNOWN)
 
     def serve(self, peer: Peer, command: Command, now_ms: int) -> RequestRow:
-        """Serve one request, and return its row. The answer goes to the peer's dialogue, now or
-        later."""
+        """Serve one request, and return its row. The answer goes to the peer's dialogue,
+        immediately or later."""
         row = self.rows.get(command.code, UNKNOWN)
         if self._judge is not None or not row.is_brief:
             self.needs_settle = True
@@ -97,8 +98,8 @@ class Serving:
         return row
 
     def judge_ahead(self, peer: Peer, command: Command, now_ms: int) -> Refusal | None:
-        """Why a request would be refused, before anything is spent on it; None when it would be
-        admitted and should be made."""
+        """Return why a request would be refused, before it is made; None if it would be
+        admitted."""
         if not self._door.judges:
             return None
         asked: Question = Asked(peer, self.row(command.code), command, None, now_ms)
@@ -108,7 +109,7 @@ class Serving:
             return _failed(asked, error)
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
-        """Serve the next part of a request that takes many turns."""
+        """Serve the next part of a request that takes several turns."""
         self.needs_settle = True
         asked, long.asked.now_ms = long.asked, now_ms
         self._present.account = asked.account
@@ -121,7 +122,7 @@ class Serving:
         self._tables.answer(asked, reply)
 
     def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
-        """A peer has answered a request of the broker."""
+        """Pass a peer's answer to the broker's request that waits for it."""
         self.needs_settle = True
         tell = partial(self._calls.answered, peer.id, command, now_ms)
         self._rounds.guard("the answer of a client", tell, now_ms)

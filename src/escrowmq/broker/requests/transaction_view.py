@@ -1,4 +1,4 @@
-"""How a transaction is shown to operators, with data from the index, the log and recent events."""
+"""Collects what operators see of a transaction, from the index, the log and recent events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDED: Final = frozenset(state.name.lower() for state in STATES.values())
 
 
 class Showing:
-    """Builds items and their events."""
+    """Builds the items that describe transactions to operators, and their events."""
 
     def __init__(self, store: Store, transactions: Transactions) -> None:
         self._store = store
@@ -31,13 +31,14 @@ class Showing:
         self._engine = transactions.engine
 
     def pending_state(self, queue_offset: int, group: str) -> str:
-        """What a pending half waits for."""
+        """Return what a pending half waits for: an answer to a check, a producer, or its next
+        check."""
         if self._transactions.checker.is_under_way(queue_offset):
             return "asked"
         return "parked" if self._transactions.checker.is_parked(queue_offset, group) else "waiting"
 
     def item(self, half: StoredMessage, queue_offset: int, now_ms: int) -> Item:
-        """A half in its present state."""
+        """Return a half's item with its present state."""
         item, state = self._item(half, now_ms), State.PENDING
         if queue_offset not in self._engine.halves.pending:
             state, queue_offset = self._status(half)
@@ -54,13 +55,15 @@ class Showing:
         return item
 
     def _status(self, half: StoredMessage) -> tuple[State, int]:
-        """The state of a half's transaction, and its number."""
+        """Return the state of a half's transaction, and the half's queue offset, or that of its
+        pending copy."""
         named = OpenHalf(half.queue_offset, half)
         state, (queue_offset, *_) = status_of(named, self._engine.halves, self._store)
         return state, queue_offset
 
     def discarded(self, message: StoredMessage, now_ms: int) -> Item:
-        """A discarded transaction: its offset is that in the queue of discarded ones."""
+        """Return the item of a discarded transaction. Its offset is that in the queue of discarded
+        ones."""
         item = self._item(message, now_ms)
         item.checks = checks_counted(message.properties)
         item.state = self._transactions.resumption.state_of(message).name.lower()
@@ -88,7 +91,7 @@ class Showing:
         )
 
     def whole(self, half: StoredMessage, now_ms: int) -> Item:
-        """A half with its events, in order."""
+        """Return a half's item with its events, in order of time."""
         item = self.item(half, half.queue_offset, now_ms)
         noted = self._engine.halves.events.of(half.queue_offset)
         if item.state in _ENDED:
@@ -106,7 +109,8 @@ class Showing:
         return item
 
     def _add_end(self, item: Item, half: StoredMessage, noted: list[Event]) -> None:
-        """Add when and by whom it was ended, from the op record that names it."""
+        """Add when and by whom the transaction was ended, from the op record that names the
+        half."""
         store = self._store
         _, queue_offset = self._status(half)
         at = store.offset_at(Topic.OP, 0, half.stored_ms)
