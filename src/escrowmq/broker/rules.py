@@ -1,9 +1,10 @@
-"""A rule is something that makes a request more than a plain one, and may refuse it.
+"""Rules about requests: a rule recognises requests that are not plain, and may refuse them.
 
-Rules are kept in lists (broker/sends/send_rules, half_rules, pull_rules). The general path checks a
-list for a refusal. The fast path checks the same list for anything special; such a request takes
-the general path. So a rule is written once, and a rule added to a list applies on both paths.
-tests/unit/broker/rule_examples.py has an example that breaks each of them."""
+Rules are kept in lists (broker/sends/send_rules, half_rules, pull_rules). The general path refuses
+requests by a list. The fast path passes each request that any rule of the list concerns to the
+general path. So a rule is written once, and applies on both paths.
+tests/unit/broker/rule_examples.py has an example that breaks each rule.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +24,16 @@ class Rule(NamedTuple, Generic[A]):
 
     concerns: Callable[[A], bool]
     judge: Callable[[A], Refusal | None] | None = None
-    """Why a request that it concerns is refused; None when it is not. A rule without this refuses
-    nothing: the general path serves such requests in another way."""
+    """Returns why a request is refused; None when it is not. A rule without this function refuses
+    nothing: it only keeps requests off the fast path."""
 
     def refusal(self, about: A) -> Refusal | None:
-        """Why a request is refused by this rule; None when it is not."""
+        """Return why this rule refuses a request; None when it does not."""
         return self.judge(about) if self.judge is not None and self.concerns(about) else None
 
 
 def refusal_of(rules: Iterable[Rule[A]], about: A) -> Refusal | None:
-    """Why a request is refused: by the first rule that refuses it."""
+    """Return the refusal by the first rule that refuses a request; None if none does."""
     for rule in rules:
         if rule.judge is not None and rule.concerns(about):
             refusal = rule.judge(about)

@@ -1,1 +1,1 @@
-"""What happens to a message before it is stored: rules, destination, delays, batches, halves."""
+"""Prepares messages for storing: rules, destination topic, delays, batches, halves."""

@@ -1,4 +1,4 @@
-"""Batches of messages: short ones at once, long ones part by part."""
+"""Stores batches of messages: short ones in one turn, long ones over several."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ from escrowmq.store.store import Store
 from escrowmq.txn.half_records import is_half
 
 _IDS_AT_ONCE: Final = 5_000
-"""Messages of a long batch that get their ids in one turn."""
+"""The most messages of a long batch whose ids are computed in one turn."""
 
 _EXPECTED: Final = frozenset({Property.UNIQ_KEY})
 _OURS: Final = _EXPECTED | MARKED | {Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER}
-"""The properties that are examined, if a message of a batch has one."""
+"""The properties that keep a message off the short path. A batch message with none of them, except
+the unique key, is copied as it is."""
 
 
 class SentBatches:
-    """Stores whole batches, or nothing of them."""
+    """Stores batches, each as a whole or not at all."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class SentBatches:
         self._destinations = destinations
 
     def send(self, asked: Asked[Header], topic: TopicConfig) -> Reply:
-        """Store a batch; a long one takes several turns."""
+        """Store a batch. A long one takes several turns."""
         header = asked.header
         if len(header.topic) > TOPIC_SIZE_MAX:
             remark = f"message topic length too long {len(header.topic)}"
@@ -105,17 +106,17 @@ class SentBatches:
     def _part(
         self, asked: Asked[Header], first: Message, at: int, *, count_max: int
     ) -> tuple[list[Piece], int] | Refusal:
-        """The next messages of a batch, as they will be stored, and the position after them:
-        limited in number, and further when they have many keys."""
+        """Prepare the next messages of a batch for storing. Return them and the position after
+        them. The number is limited, also by the messages' keys."""
         is_hidden = bool(first.sys_flag & SysFlag.PREPARED)
         fault = "" if is_hidden else admit(first, is_half=False)
         pieces: list[Piece] = []
-        # Each keeps its own unique key: at RocketMQ (5.3.x) the batch's wins when read, so that all
-        # messages share one; later releases mended that.
+        # Each message keeps its own unique key. In RocketMQ 5.3.x all messages have the batch's key
+        # when they are read, which later releases fixed.
         entries, end = decode_part(asked.body, at, count_max=count_max)
         keys_count = 0
         for number, (flag, body, encoded) in enumerate(entries):
-            if keys_count > KEYS_AT_ONCE_MAX:  # the rest is of another part
+            if keys_count > KEYS_AT_ONCE_MAX:  # the other messages are left for the next part
                 end -= sum(map(entry_size, entries[number:]))
                 break
             properties = decode_properties(encoded)
@@ -142,8 +143,8 @@ class SentBatches:
     def _in_parts(
         self, asked: Asked[Header], first: Message, pieces: list[Piece], at: int
     ) -> Iterator[Reply]:
-        """Read a long batch part by part, each in one turn, then store it whole: HELD until that is
-        done. Other connections are served in between, and nothing of a refused batch is stored."""
+        """Read a long batch in parts, one part each turn, then store it as a whole; HELD until it
+        is stored. Nothing of a refused batch is stored."""
         topic = asked.header.topic
         batches = self._store.batches
         batch, keys_count = batches.begin(first), 0

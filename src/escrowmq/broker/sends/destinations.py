@@ -1,4 +1,4 @@
-"""Where a message goes."""
+"""Finds the topic that a message goes to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Header = SendHeader | SendHeaderV2
 
 
 class Destinations:
-    """The topics of sends: the first message may create one."""
+    """Finds the topics of sends, and creates those that a first message may create."""
 
     def __init__(
         self, settings: BrokerSettings, topics: TopicTable, groups: GroupTable, locks: QueueLocks
@@ -32,7 +32,8 @@ class Destinations:
         self._locks = locks
 
     def find(self, peer: Peer, header: Header, now_ms: int) -> TopicConfig | Refusal:
-        """The topic that a message goes to, or why it is refused."""
+        """Return the topic that a message goes to, created if needed, or why the message is
+        refused."""
         topic = self._topics.get(header.topic)
         if self._settings.accepts_sends_from_ms:
             refusal = EARLY.refusal(Input(self._settings, 0, now_ms))
@@ -66,8 +67,8 @@ class Destinations:
         )
 
     def redirect(self, asked: Asked[Header], message: Message) -> Refusal | None:
-        """A consumer sends a message back as an ordinary one; after too many redeliveries it
-        becomes a dead letter."""
+        """Prepare a message that a consumer sends to its retry topic; after too many redeliveries,
+        make it a dead letter. Return why it is refused, if it is."""
         header, now_ms = asked.header, asked.now_ms
         group_name = header.topic[len(Topic.RETRY_PREFIX) :]
         group = self._groups.get(group_name, now_ms)

@@ -1,4 +1,4 @@
-"""Which half an END request names: by offsets, or by a signed id."""
+"""Reads which half an END names: by its offsets, or by a signed id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}")
 def read_end(
     request: Command, transactions: Transactions, now_ms: int
 ) -> EndTransactionHeader | Refusal:
-    """The half that an END names, in either way."""
+    """Return the header of an END with the offsets of its half, whether the request gives offsets
+    or a signed id."""
     ext = request.ext or {}
     count = ext.get("escrowCount", "0")
     if not _COUNT.fullmatch(count):

@@ -1,14 +1,15 @@
-"""What a sender may not set, in one table: properties and flags that only this broker, an operator,
-or a consumer of the group may set.
+"""Removes from sent messages what their senders may not set: properties and flags that only this
+broker, an operator, or a consumer of the group may set.
 
-Every request that stores (10, 310, 320, 324, 325) is checked here, with what its client wrote; what
-the broker writes itself (36, 370, ends, deliveries) is built from messages that were checked.
-Recovery, the timer and the engine trust these marks. RocketMQ accepts all of them from any client,
-except POP_CK, which it removes (SendMessageProcessor, 5.3), and `__CRC32#`, which it removes when
-it writes its own (CommitLog.asyncPutMessage with enabledAppendPropCRC).
+Every request that stores a client's message (10, 310, 320, 324, 325) is checked here. What the
+broker writes itself (36, 370, ends, deliveries) is built from messages that were checked. Recovery,
+the timer and the engine trust these marks. RocketMQ accepts all of them from any client, except
+POP_CK, which it removes (SendMessageProcessor, 5.3), and `__CRC32#`, which it removes when it
+writes its own (CommitLog.asyncPutMessage with enabledAppendPropCRC).
 
-Most are removed silently: clients forward a message as they got it, with what the broker had added.
-A message is refused if it would be another message without the mark."""
+Most are removed silently, because clients forward received messages with the properties that the
+broker added. A message is refused if removing the mark would change its meaning.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from escrowmq.base.own_properties import (
 from escrowmq.delivery.delayed_messages import WISHES
 
 _OF_STORE: Final = frozenset({Property.CRC32, Property.REAL_TOPIC, Property.REAL_QID})
-"""Properties by which the store, and delayed delivery, find their own records."""
+"""Properties by which the store and delayed delivery recognise their own records."""
 
 _OF_TIMER: Final = frozenset(
     {
@@ -56,22 +57,23 @@ _OF_POPS: Final = frozenset({Property.POP_CK, Property.FIRST_POP_TIME})
 _OF_LIGHT_QUEUES: Final = frozenset(
     {Property.INNER_MULTI_DISPATCH, Property.INNER_MULTI_QUEUE_OFFSET}
 )
-"""A record with these belongs to further queues, which this broker does not have, but a RocketMQ
-broker that takes over the store may."""
+"""Properties that add a record to further queues: not in this broker, but in a RocketMQ broker that
+takes over the store."""
 
 _OF_CONSUMERS: Final = frozenset(
     {Property.RETRY_TOPIC, Property.RECONSUME_TIME, Property.ORIGIN_MESSAGE_ID, DEAD_LETTER}
 )
-"""Marks of a message that a consumer sends back. It may do so only to the retry topic of its group,
-for which it needs the right. Anywhere else they would make consumers believe that the message came
-from another account's topic."""
+"""Properties of messages that a consumer sends back to its group's retry topic, for which it needs
+a right. In other topics they are removed, because they would make a message look as if it came from
+another topic."""
 
 _TAKEN_OFF: Final = _OF_STORE | _OF_TIMER | _OF_TRANSACTIONS | _OF_POPS | _OF_LIGHT_QUEUES
 MARKED: Final = _TAKEN_OFF | _OF_CONSUMERS | {Property.TIMER_DEL_UNIQKEY}
-"""All names that are examined; nearly no message has one of them."""
+"""The names of all properties that are examined. Very few messages have one."""
 
 _ORDINARY: Final = SysFlag.COMPRESSED | SysFlag.MULTI_TAGS | 0x300
-"""Flags of a plain message that any client may set: compression (types 0 to 3) and many tags."""
+"""The flags that any client may set on a plain message: compression (types 0 to 3) and many
+tags."""
 
 ODD: Final = ~_ORDINARY
 """Flags that a plain message does not have."""
@@ -83,10 +85,11 @@ _TYPE_MAX: Final = 0x300
 
 
 def admit(message: Message, *, is_half: bool) -> str:
-    """Remove from a client's message what its sender may not set. Returns why the message is
+    """Remove from a client's message what its sender may not set. Return why the message is
     refused, else an empty text.
 
-    Measured: 0.3 us for a message with nothing special in it."""
+    Measured: 0.3 us for a message with nothing special in it.
+    """
     if not MARKED.isdisjoint(message.properties):
         fault = take_off(message.properties, message.topic)
         if fault:
@@ -100,13 +103,13 @@ def admit(message: Message, *, is_half: bool) -> str:
 
 
 def count_keys(keys: str) -> int:
-    """The number of keys in the property, including empty ones."""
+    """Return the number of keys in the KEYS property, including empty ones."""
     return keys.count(" ") + 1
 
 
 def keys_fault(count: int) -> str:
-    """Why a message with this many keys is refused; empty when it is not. RocketMQ accepts as many
-    as fit into 32 KiB of properties, some 16,000, each an entry of its index."""
+    """Return why a message with this many keys is refused; empty when it is not. RocketMQ accepts
+    up to 32 KiB of properties, which is some 16,000 keys, each an entry of its index."""
     if count <= MESSAGE_KEYS_MAX:
         return ""
     return (
@@ -116,7 +119,8 @@ def keys_fault(count: int) -> str:
 
 
 def take_off(properties: dict[str, str], topic: str) -> str:
-    """Remove forbidden properties only."""
+    """Remove the properties that the sender may not set. Return why the message is refused, else an
+    empty text."""
     is_sent_back = topic.startswith(Topic.RETRY_PREFIX)
     if Property.TIMER_DEL_UNIQKEY in properties and not is_sent_back:
         return (
@@ -124,7 +128,8 @@ def take_off(properties: dict[str, str], topic: str) -> str:
             "recall alone; recall the message by the handle that its sender was given (request 370)"
         )
     if Property.TIMER_OUT_MS in properties:
-        # It was delivered once and is sent on: it does not wait again, as at RocketMQ (HookUtils).
+        # A forwarded message that was delayed before is not delayed again, as in RocketMQ
+        # (HookUtils).
         for name in WISHES:
             properties.pop(name, None)
     properties.pop(Property.TIMER_DEL_UNIQKEY, None)
@@ -134,11 +139,12 @@ def take_off(properties: dict[str, str], topic: str) -> str:
 
 
 def _judge_flag(message: Message, *, is_half: bool) -> str:
-    """Why a message with this flag is refused. At a start, a message with the flag of a commit
-    would be mistaken for one; a message with the flag of a half would be in no queue."""
+    """Return why a message with this flag is refused, else an empty text, and remove transaction
+    bits. Recovery would mistake a message with a commit flag for a committed one; a message with a
+    half's flag would be in no queue."""
     flag = message.sys_flag & _SENT
     if flag & SysFlag.COMPRESSED and flag & SysFlag.COMPRESSION_MASK > _TYPE_MAX:
-        # RocketMQ stores it; its clients lose it, and every message pulled together with it.
+        # RocketMQ stores it, but its clients then lose it and all messages of the same pull.
         return (
             f"sysFlag {message.sys_flag} names compression type "
             f"{(flag & SysFlag.COMPRESSION_MASK) >> 8}; 0 to 3 are known"
@@ -157,8 +163,8 @@ def _judge_flag(message: Message, *, is_half: bool) -> str:
 
 
 def group_fault(name: str) -> str:
-    """What is wrong with the name of a producer group; empty if nothing. It is stored, shown and
-    logged, so it is checked for every sender."""
+    """Return what is wrong with a producer group's name; empty if nothing. The name is stored,
+    shown and logged, so every sender's is checked."""
     if len(name) > GROUP_SIZE_MAX:
         return (
             f"a producer group's name of {len(name)} characters; {GROUP_SIZE_MAX} are allowed; "

@@ -1,9 +1,10 @@
-"""The rules for halves, the producers that are asked about them, and the destination of committed
-messages: what transactions leave to the rest of the broker.
+"""What the transaction engine needs from the broker: the rules for halves, the producers to check
+with, and the destination of committed messages.
 
 HALF_RULES has each rule about halves once. The general path uses it to refuse a half; the fast path
 uses it for a group that it sees for the first time, and `room_for_halves` for each half. Rules
-about other properties concern no plain half: send_rules has their names."""
+about other properties concern no plain half: send_rules has their names.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +37,21 @@ _log = logging.getLogger(__name__)
 
 
 class HalfAsked(NamedTuple):
-    """A message that should be stored as a half, or only its group."""
+    """The input of the rules for halves: a message that should be stored as a half, or only its
+    group."""
 
     settings: BrokerSettings
     group: str
     message: Message | None = None
     halves: Halves | None = None
-    """The pending halves."""
+    """The halves that are stored and not ended."""
 
     now_ms: int = 0
     delays: DelayRules | None = None
 
     @property
     def pending_count(self) -> int:
-        """How many halves are pending."""
+        """The number of pending halves."""
         return 0 if self.halves is None else len(self.halves.pending)
 
     @property
@@ -59,7 +61,7 @@ class HalfAsked(NamedTuple):
 
 
 def room_for_halves(settings: BrokerSettings, pending_count: int) -> int:
-    """How many more halves may be stored when this many are pending."""
+    """Return how many more halves may be stored when this many are pending."""
     return 0 if settings.rejects_transactions else max(0, settings.pending_max - pending_count)
 
 
@@ -147,7 +149,7 @@ HALF_RULES: Final = (
 
 
 class HalfRules:
-    """The rules of one broker."""
+    """Applies the broker's rules for halves and committed messages."""
 
     def __init__(
         self,
@@ -164,12 +166,13 @@ class HalfRules:
         self._rules = DelayRules(store_settings, settings)
 
     def asked(self, message: Message, halves: Halves, now_ms: int) -> HalfAsked:
-        """The input of the rules for a message that should be stored as a half."""
+        """Return the input of HALF_RULES for a message that should be stored as a half."""
         group = message.properties.get(Property.PGROUP, "")
         return HalfAsked(self._settings, group, message, halves, now_ms, self._rules)
 
     def as_delivered(self, final: Message, now_ms: int) -> Message:
-        """What is stored for a committed message."""
+        """Return the record to store for a committed message: in the queue of its ordering key, and
+        delayed if it asks for that."""
         if key := final.properties.get(ORDER_KEY):
             topic = self._topics.get(final.topic)
             if topic is not None:
@@ -185,7 +188,7 @@ class HalfRules:
         return final
 
     def members(self, group: str) -> list[LiveProducer]:
-        """The producers of a group that can be reached."""
+        """Return the connected producers of a group, which checks can be sent to."""
         channels = self._clients.producers.get(group, {})
         return [
             LiveProducer(channel.peer, channel.client_id, channel.published)

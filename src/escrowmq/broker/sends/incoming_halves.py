@@ -1,4 +1,4 @@
-"""Incoming half messages."""
+"""Stores the half messages that producers send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from escrowmq.txn.transactions import Transactions
 
 
 class IncomingHalves:
-    """Stores messages that may be halves here."""
+    """Checks half messages by the rules and stores them."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class IncomingHalves:
         self._rules = rules
 
     def store(self, asked: Asked[Header], message: Message, *, wants_id: bool) -> Put | Refusal:
-        """Store a half message."""
+        """Store a half message. With `wants_id`, create a new signing key first if one is due."""
         if self._present.has_owners and asked.account:
-            # It is its account's: no other ends it, or puts one into its transaction.
+            # It belongs to the account: no other may end it, or add a half to its transaction.
             message.properties[OWNER] = account_mark(asked.account)
         transactions, now_ms = self._transactions, asked.now_ms
         engine = transactions.engine
@@ -54,5 +54,5 @@ class IncomingHalves:
         return put if put.log_offset >= 0 else self._putter.refusal(put)
 
     def sign(self, put: Put, unique_key: str, now_ms: int) -> str:
-        """The id with which any client can end the transaction of a stored half."""
+        """Return the signed id of a stored half, with which any client can end its transaction."""
         return self._transactions.sign(put, unique_key, now_ms)

@@ -1,4 +1,5 @@
-"""Puts messages into the log on behalf of a sender, and RocketMQ's answers to a failure."""
+"""Stores messages in the log on behalf of senders, and translates failures to RocketMQ's
+answers."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ _UNAVAILABLE: Final = (
 
 
 class Delayed(Put, kw_only=True):
-    """A message was stored for later delivery."""
+    """The result of storing a message that will be delivered later."""
 
     recall_handle: str = ""
 
 
 class Putter:
-    """The only way into the log: delayed messages are redirected here."""
+    """Stores messages. All senders' messages pass here, so that delayed ones are redirected."""
 
     def __init__(
         self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
@@ -48,7 +49,8 @@ class Putter:
         self._rules = DelayRules(store_settings, settings)
 
     def put(self, message: Message, now_ms: int) -> Put | Refusal:
-        """Store a message, or what represents it until its time (a Delayed)."""
+        """Store a message. A delayed one is stored in a timer or delay-level topic first, and gives
+        a Delayed."""
         if not DELAYING.isdisjoint(message.properties):
             return self._put_later(message, now_ms)
         put = self._store.put(message, now_ms)
@@ -66,7 +68,8 @@ class Putter:
         )
 
     def _recall_handle(self, message: Message, delayed: Message) -> str:
-        """What the sender needs to recall a delayed message; else empty."""
+        """Return the handle with which the sender can recall a delayed message; empty if it cannot
+        be recalled."""
         if delayed.topic != Topic.TIMER or is_retry(message.topic):
             return ""
         slot_ms = int(delayed.properties[Property.TIMER_OUT_MS])
@@ -81,7 +84,8 @@ class Putter:
         )
 
     def refusal(self, put: Put) -> Refusal:
-        """Code and remark for a message that the store did not accept (SendMessageProcessor)."""
+        """Return RocketMQ's code and remark for a message that the store did not accept
+        (SendMessageProcessor)."""
         self._stats.put_failed_count += 1
         match put.status:
             case PutStatus.MESSAGE_ILLEGAL | PutStatus.PROPERTIES_SIZE_EXCEEDED:
@@ -98,10 +102,10 @@ class Putter:
 
 
 def awaited_end(put: Put, message: Message) -> int:
-    """`Answer.log_end` for a stored message: 0 if its sender does not want to wait."""
+    """Return `Answer.log_end` for a stored message: 0 if its sender does not want to wait."""
     return put.log_end if waits(message.properties) else 0
 
 
 def is_retry(topic: str) -> bool:
-    """Whether a topic holds a group's messages for redelivery."""
+    """Whether a topic is a group's retry topic."""
     return topic.startswith(Topic.RETRY_PREFIX)

@@ -1,5 +1,5 @@
-"""Builds a message from a request: what the sender gives, and what the broker adds to every
-message."""
+"""Builds the message to store from a request: from the sender's values, and what the broker adds to
+every message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from escrowmq.delivery.topics import TopicConfig
 
 
 class MessageMaker:
-    """Builds messages."""
+    """Builds messages from send requests."""
 
     def __init__(
         self, settings: BrokerSettings, frames: Frames, identity: Identity, chance: Chance
@@ -26,13 +26,13 @@ class MessageMaker:
         self._identity = identity
         self._chance = chance
         self.reply_fields: dict[str, str] = {}
-        """The fields of every answer to a send."""
+        """The fields that every answer to a send has."""
         self.suffix = b""
-        """The encoded properties that every message gets."""
+        """The encoded properties that are added to every message."""
         self.note_settings()
 
     def note_settings(self) -> None:
-        """Update what every message gets from the settings; operators may change them."""
+        """Update the added properties and fields from the settings, which operators may change."""
         reply_fields = self._frames.send_reply_fields()
         if reply_fields is not self.reply_fields:
             self.reply_fields = reply_fields
@@ -40,13 +40,13 @@ class MessageMaker:
             self.suffix = encode_properties(self._added)
 
     def message(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
-        """The message to store for a request."""
+        """Return the message to store for a request, with all properties."""
         message = self.bare(asked, topic, body)
         self.complete(message.properties, asked.peer, asked.now_ms)
         return message
 
     def bare(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
-        """The message with only its sender's properties."""
+        """Return the message with its sender's properties only."""
         self.note_settings()
         header = asked.header
         queue_id = header.queue_id
@@ -70,12 +70,13 @@ class MessageMaker:
         )
 
     def complete(self, properties: dict[str, str], peer: Peer, now_ms: int) -> None:
-        """Add what RocketMQ adds to every message."""
+        """Add the properties that RocketMQ adds to every message."""
         if Property.UNIQ_KEY not in properties:
             properties[Property.UNIQ_KEY] = self._unique_key(peer, now_ms)
         properties.update(self._added)
 
     def _unique_key(self, peer: Peer, now_ms: int) -> str:
-        """A unique key for a message whose sender made none: 16 bytes in hex, as a client's."""
+        """Return a unique key for a message whose sender made none: 16 bytes in hex, like a
+        client's."""
         chance = self._chance.getrandbits(48)
         return f"{peer.packed[:4].hex().upper()}{now_ms & 0xFFFFFFFFFFFF:012X}{chance:012X}"

@@ -1,4 +1,4 @@
-"""When a message is a dead letter."""
+"""The retry limit: decides when a message becomes a dead letter."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The rules about sends, each once: when messages are accepted, where they may go, what they may
-contain.
+"""The rules about sends: when messages are accepted, where they may go, what they may contain.
 
-A new rule is added here, and its example to tests/unit/broker/rule_examples.py; a test requires one
-for each. The general path (destinations, shedding, on_send) uses these lists to refuse a message;
-the fast path (fast_path, short_puts) uses them to decide whether a message is plain: once for an
-input, once for a queue until topics or settings change, once for the names of its properties."""
+Add a new rule here, and its example to tests/unit/broker/rule_examples.py; a test requires one for
+each. The general path (destinations, shedding, on_send) uses these lists to refuse a message. The
+fast path (fast_path, short_puts) uses them to decide whether a message is plain: once for an input,
+once for a queue until topics or settings change, and once for the names of its properties.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from escrowmq.delivery.topics import Perm, TopicConfig
 
 
 class Input(NamedTuple):
-    """An input with sends, and the properties of the send in question."""
+    """The input of the rules about when messages are accepted: how long a send waited, and its
+    properties."""
 
     settings: BrokerSettings
     waited_ms: int
@@ -66,31 +67,32 @@ INPUT_RULES: Final = (LATE, EARLY)
 
 
 class ToQueue(NamedTuple):
-    """A queue that a message is sent to."""
+    """The input of the rules about queues: a message's topic and queue."""
 
     settings: BrokerSettings
     name: str
     queue_id: int
     topic: TopicConfig | None
-    """None when no topic has that name."""
+    """The topic's configuration; None when no topic has that name."""
 
     address: str = ""
     """The sender's address."""
 
     @property
     def known(self) -> TopicConfig:
-        """The topic, for the rules after the one that it must exist."""
+        """The topic. Only for rules that come after the one that requires it to exist."""
         assert self.topic is not None
         return self.topic
 
 
 def forbidden(settings: BrokerSettings, what: str) -> str:
-    """The remark where a broker may not be written to."""
+    """Return RocketMQ's remark for an operation that the broker forbids."""
     return f"the broker[{settings.advertised_host}] {what} is forbidden"
 
 
 def _refuse_read_only(about: ToQueue) -> Refusal | None:
-    # As in RocketMQ: for all other topics the routes say that this broker is not writable.
+    # Only ordered topics are checked, as in RocketMQ: for all others, the routes say that this
+    # broker is not writable.
     if about.settings.permission & Perm.WRITE:
         return None
     return Refusal(Response.NO_PERMISSION, forbidden(about.settings, "sending message"))
@@ -121,7 +123,8 @@ def _refuse_queue(about: ToQueue) -> Refusal:
 
 
 def key_missing(properties: dict[str, str]) -> Refusal | None:
-    """Why a compacted topic accepts no message with such properties; None when it does."""
+    """Return why a compacted topic refuses a message with such properties; None when it does
+    not."""
     if properties.get(Property.KEYS):
         return None
     return Refusal(Response.MESSAGE_ILLEGAL, "Required message key is missing")
@@ -141,7 +144,7 @@ QUEUE_RULES: Final = (
     Rule[ToQueue]("a compacted topic", lambda to: to.known.is_compacted),
 )
 REFUSING: Final = tuple(rule for rule in QUEUE_RULES if rule.judge is not None)
-"""Rules that the general path checks before it builds a message."""
+"""The queue rules that can refuse. The general path checks them before it builds a message."""
 
 
 # -- what messages may say ---------------------------------------------------------------------
@@ -151,14 +154,14 @@ DELAYING: Final = frozenset({*WISHES, Property.DELAY})
 
 
 class NamesRule(NamedTuple):
-    """Properties that make a message, or a half, more than a plain one."""
+    """Properties that make a message, or a half, special: it takes the general path."""
 
     name: str
     names: frozenset[str]
     of_messages: bool = True
     of_halves: bool = True
     prefix: str = ""
-    """All names with this prefix, except those of `excepted`; for halves only."""
+    """All properties with this prefix, except `excepted`, make a half special."""
 
     excepted: frozenset[str] = frozenset()
 
@@ -189,11 +192,11 @@ def _names(rules: Iterable[NamesRule]) -> frozenset[str]:
 
 
 SPECIAL: Final = _names(rule for rule in NAMES_RULES if rule.of_messages)
-"""Properties that no plain message has."""
+"""Properties that no plain message has: a message with one takes the general path."""
 
 
 class _SpecialOfHalf:
-    """Properties that no plain half has."""
+    """Properties that no plain half has, as a container of names."""
 
     _names: Final = _names(rule for rule in NAMES_RULES if rule.of_halves)
     _prefixed: Final = tuple(rule for rule in NAMES_RULES if rule.prefix)

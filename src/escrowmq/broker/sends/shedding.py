@@ -1,4 +1,4 @@
-"""Load shedding: new transactions are refused first, then plain messages, but never an END."""
+"""Load shedding: refuses new transactions first, then plain messages, but never an END."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from escrowmq.broker.sends.send_rules import INPUT_RULES, LATE, Input
 
 
 class Shedding:
-    """Judges sends by how long they waited to be read."""
+    """Refuses sends that waited too long to be read."""
 
     def __init__(self, settings: BrokerSettings, moment: InputTime) -> None:
         self._settings = settings
         self._moment = moment
         self.count = 0
-        """Halves and sends that were refused."""
+        """The number of refused halves and sends."""
 
     def is_open(self, now_ms: int) -> bool:
         """Whether plain messages and halves of the current input are accepted without further
@@ -24,7 +24,7 @@ class Shedding:
         return is_plain(INPUT_RULES, Input(self._settings, self._moment.waited_ms, now_ms))
 
     def refusal(self, properties: str | None) -> Refusal | None:
-        """Why a message with such properties is not accepted now; None when it is."""
+        """Return why a message with such properties is not accepted now; None when it is."""
         waited_ms = self._moment.waited_ms
         if not waited_ms:
             return None

@@ -1,4 +1,5 @@
-"""What senders want of the answer: that it waits for the disk, and says how safe the message is."""
+"""Reads what a sender wants of its answer: whether to wait for the disk, and whether to report how
+safe the message is."""
 
 from __future__ import annotations
 
@@ -14,29 +15,29 @@ from escrowmq.broker.asked import Question
 
 _NO: Final = "false"
 WAITS_NOT: Final = f"{Property.WAIT}\x01{_NO}"
-"""If one of its properties begins with this, a message's sender may not want to wait for the
-disk."""
+"""The encoded property by which a sender says that it does not want to wait for the disk."""
 
 _FORMS: Final = (WAITS_NOT.encode(), json.dumps(WAITS_NOT)[1:-1].encode())
-"""The text as it is written in binary headers, and in JSON."""
+"""The same property as bytes of a binary header, and of a JSON header."""
 
 
 def waits(properties: dict[str, str]) -> bool:
-    """Whether the sender of a message waits for the disk, where answers do that."""
+    """Whether the sender of a message wants to wait for the disk, if the broker's answers do."""
     return properties.get(Property.WAIT) != _NO
 
 
 def may_not_wait(data: bytes) -> bool:
-    """Whether one of the senders in an input may not want to wait for the disk."""
+    """Whether these bytes may hold a send whose sender does not want to wait for the disk."""
     binary, in_json = _FORMS
     return binary in data or in_json in data
 
 
 def with_safety(asked: Question, sent: Sent) -> Sent:
-    """The answer to a send, with the safety of the message if its sender wants to know it."""
+    """Return the answer to a send, with the message's safety (memory, disk or replicas) if the
+    sender requested that."""
     if (asked.command.ext or {}).get(WANTS_SAFETY) != "true":
         return sent
     if sent.log_end:
         return replace(sent, tells_safety=True)
-    # A sender that does not wait is told no more than is certain now.
+    # For a sender that does not wait, only what is certain now is reported.
     return replace(sent, ext={**(sent.ext or {}), DURABILITY: "memory"})
