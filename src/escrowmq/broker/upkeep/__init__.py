@@ -1,1 +1,2 @@
-"""What a broker does by itself: saves tables and offsets, registers, checks its folder."""
+"""The broker's own background work: saving tables and offsets, registering at name servers,
+checking the data folder."""

@@ -1,4 +1,4 @@
-"""Delayed delivery, as a part of the broker."""
+"""The part that drives delayed delivery."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Queues(Protocol):
 
 
 class DelayPart(Part):
-    """Wakes the delayed deliveries, and saves their progress."""
+    """Wakes one kind of delayed delivery, and saves its progress."""
 
     def __init__(
         self, name: str, path: str, queues: _Queues, load: Callable[[bytes | None, int], object]
@@ -28,7 +28,7 @@ class DelayPart(Part):
         self._load = load
 
     def load(self, start: Start) -> None:
-        """Load their progress."""
+        """Load the progress of delayed deliveries."""
 
         def take(data: bytes | None) -> None:
             self._load(data, start.now_ms)
@@ -36,14 +36,14 @@ class DelayPart(Part):
         start.take(self._path, take)
 
     def wake(self, now_ms: int) -> None:
-        """Deliver what is due."""
+        """Deliver the messages that are due."""
         self._queues.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next message is due."""
+        """The time at which the next message is due."""
         return self._queues.wake_at_ms()
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """The progress of the delayed deliveries, as far as these are durable."""
+        """Return the file of the deliveries' progress, as far as the deliveries are durable."""
         data = self._queues.save(now_ms)
         return NOTHING if data is None else ((self._path, data),)

@@ -1,4 +1,4 @@
-"""The broker's connections to its name servers."""
+"""Keeps the broker registered at its name servers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _TOPICS_AT_ONCE: Final = 10_000
 
 
 def _credentials(settings: BrokerSettings) -> tuple[str, str] | None:
-    """The name and secret with which a broker signs its requests to other servers."""
+    """Return the name and secret with which the broker signs requests to other servers; None if it
+    has none."""
     if not settings.inner_user.strip():
         return None
     try:
@@ -51,7 +52,7 @@ def _credentials(settings: BrokerSettings) -> tuple[str, str] | None:
 
 
 class _NameServer:
-    """One name server: not connected, connecting or connected."""
+    """One name server, and the state of the connection to it."""
 
     def __init__(self, peer: int, host: str, port: int) -> None:
         self.peer = peer
@@ -61,14 +62,14 @@ class _NameServer:
         self.is_dialling = False
         self.is_registered = False
         self.unanswered_count = 0
-        """Registrations that it has not answered."""
+        """The number of registrations that wait for its answer."""
         self.retry_ms = _RETRY_MS
         self.due_ms = 0
         self.session = ""
-        """What the server has chosen for this connection, where it requires our own signatures."""
+        """The text to sign on this connection, if the server requires our own signatures."""
         self.signed_count = 0
         self.failures_count = 0
-        """Failed attempts since it last accepted the registration."""
+        """The number of failed attempts since it last accepted the registration."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -101,12 +102,13 @@ class Registration(Part):
         self._servers: dict[int, _NameServer] = {}
         self._is_leaving = False
         self.on_outcome: Callable[[], None] | None = None
-        """Called each time a name server has accepted or refused the registration, or has not been
+        """Called whenever a name server has accepted or refused the registration, or could not be
         reached."""
         self.on_connected: Callable[[int], None] | None = None
         """Called when a name server has connected, before this broker registers."""
         self.on_welcome: Callable[[dict[str, str]], None] | None = None
-        """Called with its answer, in which a slave learns its master."""
+        """Called with the fields of a name server's answer to the registration; a slave learns its
+        master from them."""
         for index, address in enumerate(
             filter(None, (part.strip() for part in settings.name_servers.split(";")))
         ):
@@ -115,7 +117,7 @@ class Registration(Part):
             self._servers[peer] = _NameServer(peer, host.strip("[]"), int(port))
 
     def ask(self, code: int, ext: dict[str, str], on_answer: OnAnswer, now_ms: int) -> None:
-        """Ask a name server that is connected, if there is one."""
+        """Send a request to a connected name server. If none is connected, do nothing."""
         server = next((s for s in self._servers.values() if s.is_connected), None)
         if server is not None:
             signed = self._signed(server, code, ext)
@@ -123,9 +125,8 @@ class Registration(Part):
             self._peers.call(server.peer, code, ext=signed, on_answer=on_answer, until_ms=until_ms)
 
     def register_again(self, now_ms: int) -> None:
-        """Register again with all name servers that have accepted the registration, for the sake of
-        their answers. Topics are left out: the servers know them, and a slave without a master asks
-        every few seconds."""
+        """Register again, with an empty topic table, at each name server that has accepted this
+        broker: only the answer is wanted."""
         nothing = TopicFile(data_version=self._topics.version)
         for server in self._servers.values():
             if server.is_registered:
@@ -134,30 +135,30 @@ class Registration(Part):
                 server.due_ms = due_ms
 
     def calls(self, peer: int) -> bool:
-        """Whether a connection leads to a name server."""
+        """Whether a connection is one to a name server."""
         return peer in self._servers
 
     @property
     def is_known(self) -> bool:
-        """Whether at least one name server knows this broker, or none was named."""
+        """Whether at least one name server has this broker registered, or none is configured."""
         return not self._servers or any(s.is_registered for s in self._servers.values())
 
     @property
     def has_outcome(self) -> bool:
-        """Whether each name server has accepted the registration, or failed to do so once."""
+        """Whether each name server has accepted the registration, or failed at least once."""
         return all(s.is_registered or s.failures_count for s in self._servers.values())
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a name server is being dialled, or has not answered yet."""
+        """Whether a name server is being dialled, or has a registration to answer."""
         return any(s.is_dialling or s.unanswered_count for s in self._servers.values())
 
     def any_connected(self) -> int | None:
-        """A name server that can be sent a request."""
+        """Return a connected name server's peer number; None if there is none."""
         return next((s.peer for s in self._servers.values() if s.is_connected), None)
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """A dialled name server has connected."""
+        """Register all topics at a name server that has just connected."""
         server = self._servers[peer]
         server.is_connected, server.is_dialling = True, False
         server.session, server.signed_count = "", 0
@@ -167,7 +168,8 @@ class Registration(Part):
         self._register(server, self._topics.file(), now_ms)
 
     def unreached(self, peer: int, now_ms: int) -> None:
-        """A name server has disconnected, or was unreachable."""
+        """Note that a name server disconnected or could not be reached; dial again after a
+        back-off."""
         server = self._servers[peer]
         if server.is_registered and not self._is_leaving:
             _log.warning("%s disconnected; reconnecting", server)
@@ -184,28 +186,28 @@ class Registration(Part):
         self._note_outcome()
 
     def wake(self, now_ms: int) -> None:
-        """Dial, register again, and report changes."""
+        """Dial disconnected name servers, and repeat the registration periodically."""
         for server in self._servers.values():
             if now_ms < server.due_ms:
                 continue
             if server.is_connected:
                 self._register(server, self._topics.file(), now_ms)
                 continue
-            # Also while it is dialled: what stays due wakes the broker without a pause.
+            # Also set while it is dialled: otherwise it stays due, and wakes the broker in a loop.
             server.due_ms = now_ms + _SILENT_MS
             if not server.is_dialling:
                 server.is_dialling = True
                 self._output.add(Dial(server.peer, server.host, server.port))
 
     def register_changes(self, now_ms: int) -> None:
-        """Tell the name servers which topics have changed since the last report."""
+        """Register the topics that have changed since the last registration."""
         topics = self._topics
         if not topics.unregistered:
             return
         changed = {
             name: config for name in topics.unregistered if (config := topics.get(name)) is not None
         }
-        # Whatever becomes of this: each new connection, and each round, tells of all topics.
+        # If this fails, the next connection or periodic registration reports all topics.
         topics.unregistered.clear()
         file = TopicFile(data_version=topics.version, topic_config_table=changed)
         for server in self._servers.values():
@@ -213,7 +215,7 @@ class Registration(Part):
                 self._register(server, file, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When something is due next."""
+        """The time at which `wake` has something to do."""
         return min((server.due_ms for server in self._servers.values()), default=_NEVER_MS)
 
     def _register(self, server: _NameServer, file: TopicFile, now_ms: int) -> None:
@@ -273,8 +275,8 @@ class Registration(Part):
         )
 
     def _ask_for_session(self, server: _NameServer, now_ms: int) -> None:
-        """A name server of ours requires another signature: ask it what to sign with each request,
-        and register with that. Earlier requests are refused as well."""
+        """Request a session from a name server of ours that requires our own signatures, then
+        register again with it."""
         if server.session:
             return
 
@@ -292,7 +294,7 @@ class Registration(Part):
     def _signed(
         self, server: _NameServer, code: int, ext: dict[str, str], body: bytes = b""
     ) -> dict[str, str]:
-        """The fields with the signature of this broker's account, if it has one."""
+        """Return the fields with the signature of this broker's account, if it has one."""
         if self._signs_as is None:
             return ext
         key, secret = self._signs_as
@@ -305,8 +307,8 @@ class Registration(Part):
         return {**ext, SIGNATURE: sign(ext, body, secret=secret)}
 
     def signed_for_broker(self, ext: dict[str, str]) -> dict[str, str]:
-        """The fields of a request without a body, with the signature of this broker's account, if
-        it has one."""
+        """Return the fields of a request without a body, with the signature of this broker's
+        account, if it has one."""
         if self._signs_as is None:
             return ext
         key, secret = self._signs_as
@@ -330,7 +332,7 @@ class Registration(Part):
             self.on_outcome()
 
     def _permitted(self, file: TopicFile) -> TopicFile:
-        """Topics restricted by the broker's own permission."""
+        """Return the topics with their permissions restricted by the broker's own."""
         permission = self._settings.permission
         if permission & (Perm.READ | Perm.WRITE) == Perm.READ | Perm.WRITE:
             return file

@@ -1,4 +1,4 @@
-"""Saves offsets, not before what they depend on is durable."""
+"""Saves offsets once the log that they depend on is durable."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from escrowmq.txn.transactions import Transactions
 
 
 class ProgressOfHalves(Part):
-    """Saves the progress of the transaction queues among the consumer offsets, as RocketMQ does,
-    and finds the pending halves from there."""
+    """Saves how far the transaction queues are processed, among the consumer offsets as RocketMQ
+    does, and loads the pending halves from there."""
 
     name = "progress of halves"
 
@@ -28,7 +28,7 @@ class ProgressOfHalves(Part):
         self._transactions = transactions
 
     def load(self, start: Start) -> None:
-        """Load the pending halves, from the saved progress on."""
+        """Load the pending halves, starting at the saved progress."""
         offsets = self._offsets
         self._transactions.load(
             start.now_ms,
@@ -38,7 +38,8 @@ class ProgressOfHalves(Part):
         )
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """Save the progress of the queues."""
+        """Commit the progress of the transaction queues as offsets. Return the snapshot of pending
+        halves, if one is due."""
         kept = self._transactions.kept(now_ms)
         if kept is None:
             return NOTHING
@@ -73,30 +74,32 @@ class OffsetSaver:
         self._orders = orders
         self._path = path
         self.waiting: list[tuple[int, bytes]] = []
-        """At most one file, and up to where the log has to be durable before it is written."""
+        """The file that waits to be written, if any, with the log offset that must be durable
+        first."""
 
     def note(self, now_ms: int) -> None:
-        """Note the changed offsets, to be saved when they may be."""
+        """Encode changed offsets, and write them as soon as the log they depend on is durable."""
         self._ledger.note_progress(now_ms)
         if self._orders.is_changed:
             self._orders.saved()
             data = self._orders.save(self._exists, now_ms)
             self._output.add(Replace(orderly_pops.PATH, data))
-        # Newer offsets never replace those that wait: where pops go on, the file could be put off
-        # round by round for a place of the log that is not durable yet.
+        # Newer offsets never replace those that wait. Otherwise continuous pops could postpone the
+        # file again and again, each time to a log offset that is not durable yet.
         if self._offsets.is_changed and not self.waiting:
             self._offsets.saved()
             self.waiting.append((self._ledger.log_end, self._save()))
         self.release()
 
     def release(self) -> None:
-        """Write what may be written by now."""
+        """Write the waiting file if its part of the log is durable."""
         if self.waiting and self.waiting[0][0] <= self._store.lasting_offset:
             _, data = self.waiting.pop()
             self._output.add(Replace(self._path, data))
 
     def final_files(self, now_ms: int) -> list[tuple[str, bytes]]:
-        """What to write when the broker ends: nothing that the log does not hold."""
+        """Return the files to write when the broker stops, without offsets of records that may be
+        lost."""
         found = [(orderly_pops.PATH, self._orders.save(self._exists, now_ms))]
         if not self._orders.has_any:
             found.clear()

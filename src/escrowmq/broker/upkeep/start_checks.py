@@ -1,5 +1,5 @@
-"""What a start finds in the data folder besides the store, whether it agrees with the store, and
-what is logged about it: nothing is silently treated as empty, cut off or set back."""
+"""Checks at the broker's start whether the files in the data folder agree with the store, and logs
+each repair. Nothing is silently treated as empty, cut off or set back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS_FILE: Final = check.GROUPS
 OFFSETS_FILE: Final = check.OFFSETS
 
 _TOLD_MAX: Final = 20
-"""The most lines of one kind; the rest is counted."""
+"""The most log lines of one kind; further ones are counted only."""
 
 _NAMED_MAX: Final = 5
 
@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 
 
 def readers() -> dict[str, Take]:
-    """The reader of each table in a start, for a check that only wants to know whether it can be
-    read."""
+    """Return the parser of each table's file, by path, for a check of whether the files are
+    readable."""
     settings = BrokerSettings()
     return {
         TOPICS_FILE: TopicTable(settings).load,
@@ -51,12 +51,12 @@ def _read_delays(data: bytes | None) -> None:
 
 
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
-"""After the clock was set back by at most this, time continues from the newest record. If that
-record is further in the future, its time is more likely to be the mistake."""
+"""If the clock is behind the newest record by at most this, time continues from that record. Beyond
+this, the record's time is more likely to be wrong."""
 
 
 class Opening:
-    """One start of one broker. Call `tables` before the store is opened, `agree` after that, and
+    """The checks of one start. Call `tables` before the store is opened, `agree` after that, and
     `restore_topics` when the broker's own topics exist."""
 
     def __init__(
@@ -74,24 +74,26 @@ class Opening:
         self._offsets = offsets
         self.disk = disk
         self.now_ms = 0
-        """When the broker began to count time; known after `agree`."""
+        """The time at which the broker started; set by `agree`."""
         self.is_sound = False
         """Whether no part of the log was found damaged."""
         self.lost_from: int | None = None
-        """The log offset from which on something that was written is missing or damaged."""
+        """The log offset from which on written records are missing or damaged; None if nothing
+        is."""
         self._has_all_topics = False
         self._has_snapshot = disk.size(queue_snapshot.PATH) is not None
 
     def take(self, path: str, take: Take) -> bool:
-        """Read a table. Returns whether it was the newest version. StorageError when it is
-        invalid."""
+        """Read a table. Return whether its newest version was read. Raises StorageError when no
+        version is valid."""
         note = take_table(self.disk, path, take)
         if note:
             _log.warning("%s", note)
         return not note
 
     def take_lesser(self, path: str, take: Take) -> None:
-        """Read a table that a start can do without. Returns whether it was the newest version."""
+        """Read a table that the broker can start without; if it is invalid, log that and go on
+        without it."""
         try:
             self.take(path, take)
         except CorruptRecord as error:
@@ -99,7 +101,7 @@ class Opening:
             take(None)
 
     def tables(self) -> None:
-        """Read topics, groups and offsets."""
+        """Read the tables of topics, groups and offsets."""
         is_newest = self.take(TOPICS_FILE, self._topics.load)
         self._has_all_topics = is_newest and bool(self._topics.names())
         self.take(GROUPS_FILE, self._groups.load)
@@ -114,7 +116,7 @@ class Opening:
         self._store.queues.expect(read_from)
 
     def agree(self, report: RecoveryReport, now_ms: int) -> None:
-        """Log what the store found, and make the tables agree with it."""
+        """Log what the store found at its recovery, and make the tables agree with it."""
         self.now_ms, self.is_sound = now_ms, not report.damaged
         self.lost_from = report.lost_from
         _log_repairs(report)
@@ -125,9 +127,9 @@ class Opening:
         self._cut_offsets(now_ms, was_clean=report.was_clean)
 
     def _refuse_offsets_alone(self) -> None:
-        """Offsets of consumers prove that there were messages; if there are none, the log is
-        elsewhere. (Or the power failed before the first of them were durable, which our own note
-        tells: it knows no queue that had one.)"""
+        """Raise StorageError if consumers have offsets but the log is empty: then the log is
+        elsewhere. An empty log is accepted if the snapshot of queues exists: then a power failure
+        lost the first messages."""
         if self._store.end_offset or self._has_snapshot:
             return
         found = [key for key, queues in self._offsets.items() if any(queues.values())]
@@ -140,7 +142,7 @@ class Opening:
             )
 
     def _miss_offsets(self) -> None:
-        """Log that all offsets are lost, where there are messages and groups that read them."""
+        """Log a warning if there are messages and groups, but no offsets."""
         groups = [name for name in self._groups.names() if name not in SYSTEM_GROUPS]
         if self._store.end_offset and groups and not self._offsets.items():
             _log.warning(
@@ -152,8 +154,8 @@ class Opening:
             )
 
     def _restart_transactions(self, now_ms: int) -> None:
-        """Progress after the end of its queue belongs to another log: pending halves are searched
-        from the beginning, instead of being treated as settled."""
+        """Reset the progress of transactions if it is after the end of its queue, and so belongs to
+        another log. All halves are then examined again."""
         for topic in (Topic.HALF, Topic.OP):
             offset = self._offsets.get(TRANSACTION_GROUP, topic, 0)
             end = self._store.bounds(topic, 0)[1]
@@ -172,7 +174,7 @@ class Opening:
 
     def _forget_deleted(self) -> None:
         """Remove offsets in topics that were deleted after the offsets were saved: a new topic of
-        the same name counts from 0 again."""
+        the same name counts from 0."""
         end = self._store.end_offset
         saved_end = self._offsets.saved_log_end
         if saved_end < 0:
@@ -183,12 +185,12 @@ class Opening:
             if deletion.log_end >= min(saved_end, end)
         }
         self._offsets.forget_topics(gone)
-        if self._offsets.is_changed or saved_end > end:  # else a later deletion seems the earlier
+        if self._offsets.is_changed or saved_end > end:  # else deletions look older
             self._save_offsets()
 
     def _cut_offsets(self, now_ms: int, *, was_clean: bool) -> None:
-        """Set back offsets after the ends of their queues. Those of a queue that the store does not
-        know are left alone after a clean stop: an operator may have set them ahead."""
+        """Set back offsets that are after the ends of their queues. After a clean stop, offsets in
+        unknown queues are kept: an operator may have set them ahead."""
 
         def end_of(topic: str, queue_id: int) -> int | None:
             if was_clean and (topic, queue_id) not in self._store.queues.by_key:
@@ -204,18 +206,17 @@ class Opening:
             self._save_offsets()
 
     def _save_offsets(self) -> None:
-        """Save the offsets now: if this process ended before its first round of saving, the next
-        one would find the old offsets, and new messages before them that no group has read."""
+        """Save the changed offsets now. Otherwise a crash before the next periodic save would bring
+        the old offsets back, and groups would skip new messages before them."""
         try:
             self.disk.replace(OFFSETS_FILE, self._offsets.save(log_end=self._store.end_offset))
         except (StorageError, OSError) as error:
             _log.error("offsets that were set back cannot be saved yet: %s", error)
 
     def restore_topics(self, now_ms: int) -> None:
-        """Restore topics from the queues. Without topics.json, or with an earlier version, the
-        messages in those queues could not be read. (A topic that was deleted has no queues.) Topics
-        that the broker creates by itself may be missing from the newest version, too: a full disk
-        had no space for it, or the process was killed before it was saved."""
+        """Recreate topics that have queues but are missing in topics.json. If its newest version
+        was read, only topics that the broker creates by itself are recreated: they may not have
+        been saved."""
         found = [
             topic
             for topic in self._store.topics()
@@ -235,15 +236,15 @@ class Opening:
             )
 
     def _may_be_unsaved(self, topic: str) -> bool:
-        """Whether a topic can only have been created by the broker, and holds something."""
+        """Whether only the broker itself can have created a topic, and the topic has messages."""
         if not topic.startswith((Topic.RETRY_PREFIX, Topic.DLQ_PREFIX)):
             return False
         bounds = [self._store.bounds(topic, each) for each in self._store.queues_of(topic)]
         return any(low < end for low, end in bounds)
 
     def restore_groups(self, names: Iterable[str], now_ms: int) -> None:
-        """Restore groups that have messages in flight, where groups may be created by use: messages
-        that they do not acknowledge must be redelivered. (A group that was deleted has none.)"""
+        """Recreate missing groups that have messages in flight, if groups may be created by use:
+        their unacknowledged messages must be redelivered."""
         for name in names:
             if self._groups.peek(name) is not None:
                 continue
@@ -257,8 +258,7 @@ class Opening:
 
 
 def _log_repairs(report: RecoveryReport) -> None:
-    """Log one line for the recovery, and one for each thing that was damaged, cut off or
-    rebuilt."""
+    """Log the recovery in one line, and each damaged, truncated or rebuilt part in another."""
     if report.was_clean and not report.log_end:
         _log.info("the store is empty")
         return
@@ -297,7 +297,8 @@ def _named(names: list[str]) -> str:
 
 
 def continue_time(now_ms: int, store: Store) -> int:
-    """The time to continue from, given the clock and the time of the store's last record."""
+    """Return the time to continue from: the clock's, or the store's last record's if that is a
+    little later."""
     stored_ms = store.last_stored_ms
     behind_ms = stored_ms - now_ms
     if behind_ms <= 0:

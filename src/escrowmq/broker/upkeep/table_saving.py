@@ -1,5 +1,5 @@
-"""Saves the tables of topics and groups before their changes are acknowledged: the request is
-answered after that, or told why they could not be saved."""
+"""Saves the tables of topics and groups before their changes are acknowledged. If that fails, the
+answers say so."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _AGAIN_MS: Final = 1_000
 
 
 class Tables:
-    """Saves the tables of topics and groups, and updates the registration at name servers."""
+    """Saves the tables of topics and groups, answers the requests that changed them, and registers
+    the changes at name servers."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Tables:
         return self._topics.is_changed or self._groups.is_changed
 
     def save(self) -> None:
-        """Save what has changed; StorageError when that fails."""
+        """Save the changed tables. Raises StorageError if that fails."""
         if self._topics.is_changed:
             self._disk.replace(TOPICS_FILE, self._topics.save())
             self._topics.saved()
@@ -58,7 +59,7 @@ class Tables:
             self._groups.saved()
 
     def save_at_start(self, now_ms: int) -> None:
-        """Save what changed without a request: it can wait."""
+        """Save tables that changed at the start, without a request; retry later if that fails."""
         try:
             self.save()
         except StorageError as error:
@@ -66,8 +67,8 @@ class Tables:
             _log.error("%s; retrying until it is saved", error)
 
     def save_at_end(self, what: str, save: Callable[[], None]) -> None:
-        """Save one of the tables that are saved at the end. If that fails, its previous version
-        stays, and the others are saved nevertheless."""
+        """Save one of the files that are saved when the broker stops. If that fails, log it and
+        keep the previous version."""
         try:
             save()
         except (StorageError, OSError) as error:
@@ -81,8 +82,7 @@ class Tables:
         self._retry_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
 
     def answer(self, asked: Question, reply: Reply) -> None:
-        """Send an answer now, or after its request's changes are saved. A held answer waits for
-        something else, and a refused request has changed nothing that its sender knows of."""
+        """Send an answer now, or after the changes of its request are saved."""
         is_changed = self._topics.is_changed or self._groups.is_changed
         has_changed = is_changed and self._wishes != self._seen
         if has_changed:
@@ -97,11 +97,10 @@ class Tables:
             self._answers.give(asked, reply)
 
     def save_and_answer(self, now_ms: int) -> None:
-        """Save the changed tables, and answer the requests that changed them. If that fails, the
-        answers say so, and it is retried after a while: a full disk must not keep transactions from
-        ending."""
-        # A wish that came after the failure is tried at once: its answer says how that went. Wishes
-        # count, not changes, since it may repeat the one that failed.
+        """Save the changed tables, and answer the requests that changed them. If saving fails, the
+        answers say so, and saving is retried after a pause."""
+        # A request after the failure is tried immediately, and its answer reports the result.
+        # Requests count, not changes, because one may repeat the change that failed.
         is_new = self._wishes != self._failed_at
         if not is_new and now_ms < self._retry_ms:
             return
