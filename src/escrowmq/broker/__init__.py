@@ -1,1 +1,1 @@
-"""The broker as a state machine: bytes in, effects out. No I/O may enter."""
+"""The broker as a state machine: it takes bytes and returns effects, and does no I/O itself."""

@@ -18,39 +18,42 @@ H = TypeVar("H")
 
 
 class RequestRow(msgspec.Struct, frozen=True):
-    """One kind of request."""
+    """One kind of request: its code, header type, handler and required rights."""
 
     code: int
     header: type[msgspec.Struct] | None
-    """The type of its fields; None where it has none, or where the handler reads the raw fields."""
+    """The type of its header fields; None if it has none, or if the handler reads the raw
+    fields."""
 
     serve: Callable[..., Reply]
-    """The method that serves it; in the table of requests the class's function, without an
+    """The handler method. In the table of requests it is the class's function, not yet bound to an
     object."""
 
     rule: Rule
-    """What it requires of its sender."""
+    """The rights that it requires of its sender."""
 
     is_audited: bool = False
-    """Operators change something with it: the audit log gets a line (broker/access/audit_log)."""
+    """Whether the audit log gets a line for it, because operators change something with it."""
 
     is_read: bool = False
-    """It reads messages: its answers may be large, and its sender understands FLOW_CONTROL."""
+    """Whether it reads messages: its answer may be large, and its sender understands
+    FLOW_CONTROL."""
 
     is_brief: bool = False
-    """It leaves nothing to do at the end of its input, except to save tables that it changed and to
-    serve those who wait for its messages."""
+    """Whether it needs no work at the end of its input, except to save changed tables and to serve
+    consumers that wait for its messages."""
 
     is_free: bool = False
-    """It ends something, and is not refused by rate limits: retries would cost more."""
+    """Whether rate limits never refuse it. It ends something, so retries would cost more than
+    serving it."""
 
 
 Family = tuple[type, tuple[RequestRow, ...]]
-"""The rows that the methods of one class serve."""
+"""The rows of the requests that one class of handlers serves."""
 
 
 def family(handlers: type, *rows: RequestRow) -> Family:
-    """The requests of one class of handlers."""
+    """Collect the rows of the requests that one class of handlers serves."""
     return handlers, rows
 
 
@@ -60,12 +63,12 @@ class Asked(msgspec.Struct, Generic[H]):
     peer: Peer
     row: RequestRow
     command: Command
-    """The command as it was received, which the dialogue needs to address the answer."""
+    """The command as received. The dialogue needs it to address the answer."""
 
     header: H
     now_ms: int
     account: str = ""
-    """The account of the sender, where peers have to prove their identity; else empty."""
+    """The sender's account, if peers must prove their identity; else empty."""
 
     @property
     def body(self) -> bytes:
@@ -74,7 +77,7 @@ class Asked(msgspec.Struct, Generic[H]):
 
     @property
     def ext(self) -> dict[str, str]:
-        """The raw fields."""
+        """The raw header fields."""
         return with_text_fields(self.command).ext or {}
 
 
@@ -82,6 +85,6 @@ Question = Asked[Any]
 
 
 def not_supported(asked: Question) -> Refusal:
-    """The answer to a request that is not served here."""
+    """Return the refusal of a request that this broker does not serve."""
     remark = f" request type {asked.command.code} not supported"
     return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)

@@ -1,4 +1,4 @@
-"""BrokerCore: passes events to the parts of a broker, and collects the effects."""
+"""BrokerCore: passes inputs and events to the parts of a broker, and collects their effects."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ _log = logging.getLogger(__name__)
 
 _UNPROVED = (Wire.HA, Wire.GROUP)
 _MORE_SETTLES_MAX = 4
-"""How often an input is settled again, when answers given meanwhile cause more requests."""
+"""How many times the end of an input is repeated, when its answers cause further requests of
+in-process clients."""
 
 
 class BrokerCore:
-    """One broker, driven by a shell (base.core.Core)."""
+    """The state machine of one broker, driven by a shell (base.core.Core)."""
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class BrokerCore:
         replica: ReplicaSettings | None = None,
         membership: GroupMembership | None = None,
     ) -> None:
-        """`replica`: the slaves or the master of this broker; None without replication.
-        `membership`: its membership of a group that fails over, instead."""
+        """`replica` configures replication from or to another broker; None: no replication.
+        `membership` configures a group that fails over, in place of `replica`."""
         copying = ReplicaSettings() if replica is None else replica
         changes = restore(disk, settings, store_settings, copying)
         store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
@@ -90,8 +91,9 @@ class BrokerCore:
         self.rounds.add("saving", self._save, lambda: self._save_at_ms)
 
     def _carry(self, until: int, now_ms: int) -> int:
-        """Segments are about to be deleted: carry forward the messages that wait in them. Delayed
-        messages keep their segment until they are delivered."""
+        """Carry forward the pending halves from segments before `until`, which will be deleted.
+        Return the offset up to which segments may be deleted: those with delayed messages are kept
+        until the messages are delivered."""
         halves_from = self.transactions.carrier.carry(until, now_ms)
         broker = self.broker
         return min(halves_from, broker.delays.needed_from(), broker.timer.needed_from())
@@ -99,9 +101,8 @@ class BrokerCore:
     # -- life --------------------------------------------------------------------------------
 
     def open(self, now_ms: int) -> int:
-        """Load the store and the tables. Returns the time from which the clock has to continue: if
-        the store's last record has a later time than the clock, the clock was set back since, and
-        everything due would be delivered at the wrong time."""
+        """Load the store and the tables. Return the time from which the clock must continue: it is
+        later than `now_ms` if the clock was set back after the store's last record."""
         broker = self.broker
         self._door.read_rules(now_ms)
         self.serving.look_at_door()
@@ -112,8 +113,8 @@ class BrokerCore:
             offsets=broker.offsets,
             disk=self._disk,
         )
-        # Before the store: the queues that groups have read from, as the offsets say, have to be
-        # there, and it looks for them in the log if one is not.
+        # Before the store is opened: the offsets name the queues that groups have read, and the
+        # store searches the log for any of these queues that is missing.
         opening.tables()
         report = broker.store.open(now_ms)
         now_ms = continue_time(now_ms, broker.store)
@@ -124,7 +125,7 @@ class BrokerCore:
         broker.groups.create_system_groups(now_ms)
         for part in self._parts:
             part.load(opening)
-        # Behind the parts, which may have made topics and groups that the tables lacked.
+        # After the parts, which may have created topics and groups that the tables lacked.
         self._tables.save_at_start(now_ms)
         broker.topics.unregistered.clear()  # a name server gets all of them when it connects
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
@@ -135,7 +136,7 @@ class BrokerCore:
         save = self._tables.save_at_end
         save("topics and groups", self._tables.save)
         self.broker.store.close(now_ms)
-        # Behind the store's end: offsets are saved only once the log that they rest on is durable.
+        # After the store is closed: offsets are saved only once the log they refer to is durable.
         for part in self._parts:
             save(part.name, partial(self._save_part_now, part, now_ms))
 
@@ -158,10 +159,10 @@ class BrokerCore:
     def connected(
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
-        """A peer has connected, by this front."""
+        """Create the peer and the dialogue of a new connection."""
         caller = self._caller_of(peer)
         known = Peer(peer, host, port)
-        # Nobody can prove himself at the replication port: it has bounds of its own.
+        # No client can authenticate at the replication port: it has limits of its own.
         known.is_stranger = self._door.judges and caller is None and wire not in _UNPROVED
         known.dialogue = self._fronts[wire].begin(known)
         self.broker.peers.by_id[peer] = known
@@ -169,13 +170,14 @@ class BrokerCore:
             caller.connected(peer, now_ms)
 
     def _caller_of(self, peer: int) -> Caller | None:
-        """The part that has dialled a peer; None if the peer has connected by itself."""
+        """Return the part that has dialled this connection; None if the peer has connected to
+        us."""
         if peer > 0:
             return None
         return next((caller for caller in self._callers if caller.calls(peer)), None)
 
     def proved(self, peer: int, account: str) -> None:
-        """A peer's certificate names an account (base.core.AccountsCore)."""
+        """Set the account that a peer's certificate names (base.core.AccountsCore)."""
         if self._door.judges:
             self.broker.peers.by_id[peer].identity = account
 
@@ -187,7 +189,7 @@ class BrokerCore:
         return known is None or known.is_stranger
 
     def set_writer(self, write: Callable[[int, list[bytes]], None]) -> None:
-        """Use this function to write answers as soon as they may leave (base.core.Prompt)."""
+        """Set the function that writes answers as soon as they may be sent (base.core.Prompt)."""
         self.broker.output.set_writer(write)
 
     @property
@@ -196,7 +198,7 @@ class BrokerCore:
         return self._door.judges
 
     def lost(self, peer: int, now_ms: int) -> None:
-        """A peer has disconnected."""
+        """Drop a disconnected peer, and inform the parts that dialled or served it."""
         broker = self.broker
         known = broker.peers.by_id.pop(peer, None)
         broker.output.lost(peer)
@@ -210,19 +212,21 @@ class BrokerCore:
                 part.lost(known, now_ms)
 
     def dial_refused(self, peer: int, now_ms: int) -> None:
-        """No server listens at the dialled address (base.core.DiallingCore)."""
+        """Report to the dialling part that no server listens at the address
+        (base.core.DiallingCore)."""
         for caller in self._callers:
             if caller.calls(peer) and isinstance(caller, Refused):
                 caller.refused(peer, now_ms)
 
     def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
-        """A dialled server exists, but TLS with it has failed (base.core.DiallingCore)."""
+        """Report to the dialling part that TLS with the server has failed
+        (base.core.DiallingCore)."""
         for caller in self._callers:
             if caller.calls(peer) and isinstance(caller, Refused):
                 caller.tls_failed(peer, fault, now_ms)
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
-        """Process bytes of a peer, which waited at least this long to be read."""
+        """Process bytes of a peer. They waited at least `waited_ms` to be read."""
         broker = self.broker
         broker.moment.begin(now_ms, waited_ms)
         known = broker.peers.by_id.get(peer)
@@ -237,12 +241,12 @@ class BrokerCore:
             sync = broker.store.sync_wanted(now_ms)
             if sync is not None:
                 broker.output.add(sync)
-            if self._tables.are_changed:  # by whichever asks first
+            if self._tables.are_changed:  # changed by a request without further work
                 self._tables.save_and_answer(now_ms)
 
     def _settle(self, now_ms: int) -> None:
-        """Process the consequences of an input, and of what fronts in this process request when
-        they get its answers: an ack is stored by the end of the input that has made it."""
+        """Finish an input: settle the parts, also for requests that in-process fronts make when
+        they get answers. So an ack is stored by the end of the input that caused it."""
         self._settle_parts(now_ms)
         for _ in range(_MORE_SETTLES_MAX):
             if not self.serving.needs_settle:
@@ -251,7 +255,8 @@ class BrokerCore:
             self._settle_parts(now_ms)
 
     def _settle_parts(self, now_ms: int) -> None:
-        """Process messages that arrived and tables that changed."""
+        """Let each part finish its work on this input, then sync the log and save changed tables if
+        due."""
         for settle, work in self._settling:
             if work is not None and not any(work):
                 continue
@@ -259,7 +264,7 @@ class BrokerCore:
                 settle(now_ms)
             except Exception as error:  # noqa: BLE001 - one part; the others' turn comes
                 self.rounds.failed("the end of an input", error, now_ms)
-        # Behind the parts, so that the op records and acks that they append are in the same sync.
+        # After the parts, so that the op records and acks that they append are in the same sync.
         self._sync_if_due(now_ms)
         if self._tables.are_changed:
             self._tables.save_and_answer(now_ms)
@@ -270,14 +275,15 @@ class BrokerCore:
             self.broker.output.add(sync)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """The log is durable up to an offset: send the answers that waited for that."""
+        """Note that the log is durable up to an offset, and send the answers that waited for
+        that."""
         self.broker.moment.begin(now_ms)
         self.broker.store.synced(log_offset, now_ms)
         self.broker.answers.waiting.release()
         self._settle(now_ms)
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """A sync of the disk failed: unsynced messages are not acknowledged."""
+        """Handle a failed disk sync: refuse the answers to messages that are not synced."""
         self.broker.store.sync_failed(reason, now_ms)
         self.broker.answers.waiting.failed(reason)
         self._settle(now_ms)
@@ -285,14 +291,14 @@ class BrokerCore:
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
-        """Do everything that is due."""
+        """Do all work that is due."""
         self.broker.moment.begin(now_ms)
         self.rounds.wake(now_ms)
         self.serving.look_at_door()
         self._settle(now_ms)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward by this much. What is due at a time of day happens at that
+        """Adjust all parts to a forward jump of the clock. Events at a time of day happen at that
         time; timeouts keep their full length."""
         _log.warning("the clock was set forward by %.1f s", by_ms / 1000)
         self.broker.locks.clock_leapt(by_ms)
@@ -325,8 +331,8 @@ class BrokerCore:
         return [*self.assembly.measuring.families(now_ms), *more]
 
     def refusal(self) -> str:
-        """The reason why no messages are accepted; empty if they are. A slave accepts none, and
-        counts as healthy while it copies."""
+        """Return why no messages are accepted; empty if they are. A slave accepts none, and is
+        reported healthy while it copies."""
         copying = self.assembly.copying
         if copying.front is not None and copying.callers:
             return copying.front.fault
@@ -334,5 +340,5 @@ class BrokerCore:
 
 
 def _does(part: Part, what: str) -> bool:
-    """Whether a part overrides the method for a kind of event."""
+    """Whether a part overrides an event method of `Part`."""
     return getattr(type(part), what) is not getattr(Part, what)

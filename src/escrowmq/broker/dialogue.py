@@ -9,13 +9,13 @@ from escrowmq.base.command import Command
 
 
 class Dialogue(Protocol):
-    """One connection's side of a front."""
+    """The broker's side of one connection."""
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Process bytes of the peer: serve the requests in them."""
+        """Process bytes of the peer: serve the requests that they hold."""
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Answer a request that was served."""
+        """Send the answer to a request of the peer."""
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
@@ -24,7 +24,7 @@ class Dialogue(Protocol):
         one-way request gets none."""
 
     def let_in(self) -> None:
-        """The peer has proved its identity."""
+        """Lift the limits for strangers: the peer has proved its identity."""
 
     def lost(self, now_ms: int) -> None:
-        """The peer has disconnected."""
+        """Clean up after the peer has disconnected."""

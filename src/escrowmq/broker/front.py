@@ -1,4 +1,5 @@
-"""A front: the broker's side of one protocol. Handlers do not depend on a protocol."""
+"""Interfaces of fronts: a front is the broker's side of one protocol. Handlers do not depend on a
+protocol."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ from escrowmq.broker.peer import Peer
 
 
 class Front(Protocol):
-    """Begins dialogues with the clients of its listeners."""
+    """Creates dialogues with the clients of its listeners."""
 
     def begin(self, peer: Peer) -> Dialogue:
-        """A client has connected."""
+        """Create the dialogue with a client that has connected."""
 
     def wake(self, now_ms: int) -> None:
-        """Do the work of its dialogues that is due."""
+        """Do the due work of all its dialogues."""
 
     def wake_at_ms(self) -> int:
         """When `wake` is due next."""
@@ -25,10 +26,10 @@ class Front(Protocol):
 
 @runtime_checkable
 class TimedFront(Protocol):
-    """A front that keeps times of its own."""
+    """A front that keeps deadlines of its own."""
 
     def clock_leapt(self, by_ms: int, now_ms: int) -> None:
-        """The clock is set forward, from now on: spans keep their full length."""
+        """Shift all deadlines by the clock's jump: timeouts keep their full length."""
 
 
 class Caller(Protocol):
@@ -38,32 +39,32 @@ class Caller(Protocol):
         """Whether this part has opened the connection."""
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """The connection was opened."""
+        """Handle the opened connection."""
 
     def unreached(self, peer: int, now_ms: int) -> None:
-        """The connection is lost, or could not be opened."""
+        """Handle the loss of the connection, or the failure to open it."""
 
 
 @runtime_checkable
 class Refused(Protocol):
-    """A caller that is informed why a connection could not be opened."""
+    """A caller that needs to know why a connection could not be opened."""
 
     def refused(self, peer: int, now_ms: int) -> None:
-        """No server listens at the address. `unreached` follows."""
+        """Handle that no server listens at the address. `unreached` is called next."""
 
     def tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
-        """The server exists, but TLS with it has failed. `unreached` follows."""
+        """Handle that TLS with the server has failed. `unreached` is called next."""
 
 
 class CopyFront(Front, Protocol):
-    """The front of copies of the log (broker/replication)."""
+    """The front of a part that replicates the log (broker/replication)."""
 
     @property
     def fault(self) -> str:
-        """The reason why a slave copies nothing; empty while it copies, and at a master."""
+        """The reason why this slave copies nothing; empty while it copies, and at a master."""
 
     def families(self) -> list[Family]:
-        """The metrics of the copies."""
+        """Return the metrics of replication."""
 
     def take(self) -> list[Effect]:
-        """Return the effects at the end of an input, including bytes to copies."""
+        """Return the effects of an input at its end, including bytes for the copies."""

@@ -1,6 +1,7 @@
-"""Clients of a front in this process: peers without bytes of their own.
+"""Guests: clients of a front in the broker's own process, which have no connection of their own.
 
-Their requests are judged and served like those of connections; answers are passed as values.
+Their requests are judged and served like those of connections. Requests and answers are passed as
+values.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Guests:
         self._numbers = itertools.count(FIRST)
         self._keys_max = 0
         self.plain: PlainSends | None = core.assembly.plain_sends
-        """Messages that need no request of their own. Whatever else is served comes after them."""
+        """Puts plain messages without a request for each. They are written before any other request
+        is served."""
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -64,23 +66,23 @@ class Guests:
         return peer.id
 
     def passed_count(self, guest: int) -> int:
-        """The number of its requests that were admitted, where peers must prove their identity."""
+        """Return the number of a guest's requests that were admitted with proof of identity."""
         peer = self._broker.peers.by_id.get(guest)
         return 0 if peer is None else peer.passed_count
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
-        """Whether the client can be sent a request now."""
+        """Set whether the broker can send this client requests now."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
             peer.is_away = not can_be
 
     def stop_producing(self, guest: int, groups: Iterable[str]) -> None:
-        """The client is no longer asked about halves of these groups."""
+        """Send this client no more checks about halves of these groups."""
         for group in groups:
             self._broker.clients.stop_producing(group, guest)
 
     def leave(self, guest: int, now_ms: int) -> None:
-        """A client has disconnected: drop it and its waiting requests."""
+        """Remove a client that has disconnected, with its waiting requests."""
         self._finish(now_ms)
         self._core.lost(guest, now_ms)
 
@@ -92,8 +94,8 @@ class Guests:
         return self._core.judges
 
     def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
-        """Make a request; it is answered now or later, or, without `on_reply`, never. The number
-        returned can be used to forget it."""
+        """Make a request. `on_reply` is called with the answer, immediately or later; without it no
+        answer is passed on. Return the request's number for `forget`."""
         self._finish(now_ms)
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
@@ -103,13 +105,13 @@ class Guests:
         dialogue = peer.dialogue
         assert isinstance(dialogue, _Guest), guest
         command = dialogue.command(wish, on_reply)
-        # A call that has waited for an answer knows only the time at which it began.
+        # A call that has waited for an answer passes the time at which it began.
         self._core.serving.serve(peer, command, max(now_ms, self._broker.moment.now_ms))
         self._broker.present.account = ""
         return command.opaque
 
     def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
-        """The reason why a request would be refused; None if it would be admitted."""
+        """Return why a request would be refused; None if it would be admitted."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             return _LEFT
@@ -118,7 +120,8 @@ class Guests:
         return self._core.serving.judge_ahead(peer, dialogue.command(wish, None), now_ms)
 
     def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
-        """Store a plain message by the end of the turn; False when it must be sent as a request."""
+        """Store a plain message by the end of the turn; return False if it must be sent as a
+        request."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None or self.plain is None:
             return False
@@ -140,7 +143,7 @@ class Guests:
         self._core.assembly.give_up(guest, number)
 
     def answered(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
-        """A client has answered a request of the broker."""
+        """Pass on a client's answer to a request of the broker."""
         self._finish(now_ms)
         peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
@@ -162,7 +165,7 @@ class Guests:
         return self._broker.settings.name
 
     def topic(self, name: str) -> TopicFacts | None:
-        """A topic, if it exists."""
+        """Return the properties of a topic; None if it does not exist."""
         found = self._broker.topics.get(name)
         if found is None:
             return None
@@ -176,7 +179,8 @@ class Guests:
         )
 
     def group(self, name: str) -> GroupFacts | None:
-        """A consumer group, if it exists; asking does not create one."""
+        """Return the properties of a consumer group; None if it does not exist. This creates no
+        group."""
         found = self._broker.groups.peek(name)
         if found is None:
             return None
@@ -187,15 +191,15 @@ class Guests:
     # -- turns -----------------------------------------------------------------------------------
 
     def is_tired(self) -> bool:
-        """Whether this turn has used up its time."""
+        """Whether this turn has done as much work as one turn may do."""
         return self._broker.store.dispatcher.keys_count > self._keys_max
 
     def begin_turn(self) -> None:
-        """Another turn begins."""
+        """Begin a turn of a front."""
         self._keys_max = self._broker.store.dispatcher.keys_count + KEYS_AT_ONCE_MAX
 
     def end_turn(self, now_ms: int) -> None:
-        """No more messages are put for now."""
+        """End a turn of a front: write the messages that were put in it."""
         self._finish(now_ms)
 
     # -- connections -----------------------------------------------------------------------------
@@ -205,16 +209,17 @@ class Guests:
         self._broker.output.send(peer, *chunks)
 
     def close(self, peer: int, reason: str) -> None:
-        """Close a connection once everything is written."""
+        """Close a connection once all its bytes are written."""
         self._broker.output.add(Close(peer, reason))
 
     def hold(self, peer: int) -> None:
-        """Stop reading a connection for this turn; its input continues afterwards."""
+        """Stop reading a connection for this turn. Its remaining input is processed after the other
+        connections' turns."""
         self._broker.output.add(Hold(peer))
 
 
 class _Guest:
-    """The dialogue with one client (broker.dialogue.Dialogue)."""
+    """The dialogue with one guest (broker.dialogue.Dialogue)."""
 
     __slots__ = ("_ear", "_language", "_number", "waiting")
 
@@ -225,7 +230,7 @@ class _Guest:
         self.waiting: dict[int, OnReply] = {}
 
     def command(self, wish: RequestByValue, on_reply: OnReply | None) -> Command:
-        """The request in the form that handlers take."""
+        """Convert a request to the form that handlers take."""
         self._number += 1
         if on_reply is not None:
             self.waiting[self._number] = on_reply
@@ -245,7 +250,7 @@ class _Guest:
         return Vouched(**fields, content=wish.content, signed_ms=wish.signed_ms)
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """A guest has no bytes."""
+        """Never called: a guest sends no bytes."""
         raise AssertionError("bytes of a guest")
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
@@ -264,8 +269,8 @@ class _Guest:
         """Do nothing: the front asks when it needs to know."""
 
     def lost(self, now_ms: int) -> None:
-        """The client has left. What it still waits for is answered: its calls may be on connections
-        that stay."""
+        """Answer all waiting requests of a guest that has left: its calls may be on connections
+        that stay open."""
         waiting, self.waiting = self.waiting, {}
         for on_reply in waiting.values():
             on_reply(_LEFT)

@@ -1,4 +1,4 @@
-"""The broker's identity to others."""
+"""How the broker identifies itself to others."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from escrowmq.codec.ids import pack_host
 
 
 class Identity:
-    """The broker's address, and its start time."""
+    """The broker's address, start time and release."""
 
     def __init__(self, host: str, port: int) -> None:
         self.address = f"{host}:{port}"
         self.packed = pack_host(host, port)
-        """The address in the form of records and ids."""
+        """The address as it is encoded in records and message ids."""
         self.started_ms = 0
         self.release = ""
-        """The release of EscrowMQ; the process sets it."""
+        """The release of EscrowMQ; set by the process."""

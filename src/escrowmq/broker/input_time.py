@@ -1,18 +1,18 @@
-"""The current input, as known everywhere in the core."""
+"""The time of the current input, shared by all parts of the core."""
 
 from __future__ import annotations
 
 
 class InputTime:
-    """When it arrived, and how late."""
+    """When the current input arrived, and how long it waited."""
 
     __slots__ = ("now_ms", "waited_ms")
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.waited_ms = 0
-        """The least time that it waited to be read."""
+        """The least time that the input waited to be read."""
 
     def begin(self, now_ms: int, waited_ms: int = 0) -> None:
-        """An input has arrived, or time has passed."""
+        """Set the time of a new input or wake-up."""
         self.now_ms, self.waited_ms = now_ms, waited_ms

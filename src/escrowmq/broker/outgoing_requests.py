@@ -1,4 +1,4 @@
-"""Requests of the broker to others, and the answers that it waits for."""
+"""Requests that the broker sends to others and whose answers it waits for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 from escrowmq.base.command import Command
 
 CLIENT_MS: Final = 10_000
-"""The time that a client has to answer a request that the broker relays."""
+"""The timeout of a request that the broker relays to a client."""
 
 _NEVER_MS: Final = (1 << 62) - 1
 
 OnAnswer = Callable[[Command | None, int], None]
-"""Called with the reply, or None when none arrived in time or the peer has disconnected; and the
-time."""
+"""Called with the reply and the time; with None if the request timed out or the peer has
+disconnected."""
 
 
 class _Call(msgspec.Struct):
@@ -26,7 +26,7 @@ class _Call(msgspec.Struct):
 
 
 class PeerCalls:
-    """Outstanding calls, by opaque."""
+    """Requests that wait for their answers, by opaque."""
 
     def __init__(self) -> None:
         self._opaque = 0
@@ -34,17 +34,17 @@ class PeerCalls:
         self._deadlines: list[tuple[int, int]] = []
 
     def next_opaque(self) -> int:
-        """A request id that is not in use."""
+        """Return the next request id."""
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         return self._opaque
 
     def expect(self, opaque: int, peer: int, on_answer: OnAnswer, deadline_ms: int) -> None:
-        """Wait for the answer to a request that was sent."""
+        """Register a sent request, so that `on_answer` is called with its reply or failure."""
         self._calls[opaque] = _Call(peer, on_answer)
         heapq.heappush(self._deadlines, (deadline_ms, opaque))
 
     def answered(self, peer: int, reply: Command, now_ms: int) -> None:
-        """A reply has arrived; an unexpected one is dropped."""
+        """Pass a reply to its request's callback; drop a reply that nothing waits for."""
         call = self._calls.get(reply.opaque)
         # Numbers are counted across all peers, so a peer could guess another's.
         if call is not None and call.peer == peer:
@@ -52,12 +52,12 @@ class PeerCalls:
             call.on_answer(reply, now_ms)
 
     def lost(self, peer: int, now_ms: int) -> None:
-        """A peer has disconnected and will not answer."""
+        """Fail the requests to a peer that has disconnected."""
         for opaque in [opaque for opaque, call in self._calls.items() if call.peer == peer]:
             self._calls.pop(opaque).on_answer(None, now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Give up on the calls that have timed out."""
+        """Fail the requests that have timed out."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, opaque = heapq.heappop(self._deadlines)
             call = self._calls.pop(opaque, None)
@@ -65,5 +65,5 @@ class PeerCalls:
                 call.on_answer(None, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next call times out."""
+        """The time at which the next request times out."""
         return self._deadlines[0][0] if self._deadlines else _NEVER_MS

@@ -1,4 +1,4 @@
-"""The effects of an input, which leave the core at its end."""
+"""Collects the effects of an input, to leave the core at its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from escrowmq.base.effects import Effect, Send
 
 
 class Output:
-    """Frames by peer, each peer's to be written together, and other effects."""
+    """The effects of the current input: frames for each peer, written together, and others."""
 
     def __init__(self) -> None:
         self.frames: dict[int, list[bytes]] = {}
@@ -16,18 +16,18 @@ class Output:
         self._say: Callable[[int, list[bytes]], None] | None = None
 
     def set_writer(self, write: Callable[[int, list[bytes]], None]) -> None:
-        """Use this function to write bytes that need not wait for the end of the input."""
+        """Set the function that writes bytes before the end of the input."""
         self._say = write
 
     def write_now(self, peer: int, chunks: list[bytes]) -> None:
-        """Write bytes to a peer now, unless earlier ones still wait."""
+        """Write bytes to a peer now, or at the end of the input if earlier effects still wait."""
         if self._say is not None and not self.frames and not self._effects:
             self._say(peer, chunks)
         else:
             self.send(peer, *chunks)
 
     def send(self, peer: int, *chunks: bytes) -> None:
-        """Add bytes for a peer."""
+        """Add bytes to be sent to a peer."""
         frames = self.frames.get(peer)
         if frames is None:
             self.frames[peer] = list(chunks)
@@ -35,15 +35,15 @@ class Output:
             frames.extend(chunks)
 
     def add(self, effect: Effect) -> None:
-        """Add another effect."""
+        """Add an effect other than bytes."""
         self._effects.append(effect)
 
     def lost(self, peer: int) -> None:
-        """A peer has disconnected: drop its bytes."""
+        """Drop the bytes for a peer that has disconnected."""
         self.frames.pop(peer, None)
 
     def take(self) -> list[Effect]:
-        """Return, and forget, all effects."""
+        """Return all effects, and clear them."""
         effects = self._effects
         if self.frames:
             # Before a Close of the same input: a peer that broke the protocol still gets the

@@ -1,4 +1,4 @@
-"""The events that every part of a broker can handle."""
+"""The base class of the broker's parts: the events that a part can handle."""
 
 from __future__ import annotations
 
@@ -13,49 +13,50 @@ from escrowmq.delivery.delay_progress import NEVER_MS
 from escrowmq.store.config_tables import Take
 
 File = tuple[str, bytes]
-"""A path and the content to write."""
+"""A file to write: its path and content."""
 
 NOTHING: Final[tuple[File, ...]] = ()
 
 
 class Start(Protocol):
-    """What parts need from a start (broker/upkeep/start_checks)."""
+    """What parts need while the broker starts (broker/upkeep/start_checks)."""
 
     disk: Disk
     now_ms: int
     is_sound: bool
     """Whether no part of the log was found damaged."""
     lost_from: int | None
-    """The log offset from which on something that was written is missing or damaged."""
+    """The log offset from which on written records are missing or damaged; None if nothing is."""
 
     def take(self, path: str, take: Take) -> bool:
-        """Read a table. Returns whether it was the newest version."""
+        """Read a table. Return whether its newest version was read."""
 
     def take_lesser(self, path: str, take: Take) -> None:
-        """Read a table that a start can do without. Returns whether it was the newest version."""
+        """Read a table that the broker can start without."""
 
     def restore_groups(self, names: Iterable[str], now_ms: int) -> None:
         """Restore groups that have messages in flight."""
 
 
 class Part:
-    """A part of a broker; each overrides the events that concern it."""
+    """A component of the broker. A subclass overrides the events that concern it."""
 
     name = ""
     """The name under which its failures are logged and counted."""
 
     work: tuple[Sized, ...] | None = None
-    """Where its unfinished work is: `settle` is called when one of these is not empty. None: it is
-    called each time."""
+    """Collections of unfinished work: `settle` is called if one of them is not empty. None: it is
+    called for each input."""
 
     def load(self, start: Start) -> None:
-        """Load what an earlier process saved. Store and tables are open."""
+        """Load the state that an earlier process saved. The store and the tables are open
+        already."""
 
     def settle(self, now_ms: int) -> None:
-        """Finish the work that this input began, at its end."""
+        """Finish the part's work on this input, at the input's end."""
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection has ended."""
+        """Clean up after a lost connection."""
 
     def wake(self, now_ms: int) -> None:
         """Do the work that is due."""
@@ -65,18 +66,18 @@ class Part:
         return NEVER_MS
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: spans keep their full length."""
+        """Shift deadlines by the clock's forward jump: timeouts keep their full length."""
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """Files to save now, as far as the part of the log they depend on is durable."""
+        """Return the files to save now, as far as the log they depend on is durable."""
         return NOTHING
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:
-        """Files to save when the store is closed."""
+        """Return the files to save when the store is closed."""
         return self.files_to_save(now_ms)
 
 
 def save_files(part: Part, output: Output, now_ms: int) -> None:
-    """Have the files written that a part saves now."""
+    """Write the files that a part wants saved now."""
     for path, data in part.files_to_save(now_ms):
         output.add(Replace(path, data))

@@ -1,4 +1,4 @@
-"""A connection as the broker sees it."""
+"""A connection as the broker core sees it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Q = TypeVar("Q")
 
 
 class Long(msgspec.Struct, Generic[Q]):
-    """A request that takes many turns. Further requests of its sender wait until it is finished."""
+    """A request that is served over several turns. Further requests of its sender wait until it is
+    finished."""
 
     asked: Q
     parts: Iterator[Reply]
-    """Each does one part; it is HELD until the last, which has the answer."""
+    """Each step serves one part of the request: HELD until the last, which yields the answer."""
 
 
 class Peer:
-    """One connection as the broker sees it."""
+    """A connection as the broker core sees it: its address, identity and state."""
 
     __slots__ = (
         "account",
@@ -51,36 +52,37 @@ class Peer:
         self.account = ""
         """The account of the last admitted heartbeat."""
         self.counted_for = ""
-        """The account whose quota of connections includes it."""
+        """The account in whose quota of connections it is counted."""
         self.identity = ""
-        """The account that its certificate stands for."""
+        """The account that its client certificate names."""
         self.session = ""
-        """What our own clients sign on this connection with their requests."""
+        """The text that our own clients sign with each request on this connection."""
         self.signed_number = 0
-        """The number of the last request that was signed with the session."""
+        """The number of the last request that was signed with the session's text."""
         self.is_stranger = False
-        """It still has to prove its identity."""
+        """Whether it must still prove its identity."""
         self.passed_count = 0
-        """Its requests that the door admitted with a proof."""
+        """The number of its requests that were admitted with proof of identity."""
         self.is_guest = False
-        """It belongs to a front in this process and has no connection of its own."""
+        """Whether it belongs to a front in this process and has no connection of its own."""
         self.is_away = False
-        """It is known, but cannot be sent requests just now."""
+        """Whether it is known, but cannot be sent requests now."""
         self.knows_signed_ids = False
-        """It gets only the signed id of transactions."""
+        """Whether checks that are sent to it must include the signed id of the transaction."""
         self.long: Long[Any] | None = None
-        """A request of it that takes many turns."""
+        """The request that is served over several turns; None if there is none."""
         self.packed = pack_host(host, port)
         self.dialogue: Dialogue
-        """Its dialogue, created once it is known whether it is a stranger."""
+        """Its dialogue; set once it is known whether the peer is a stranger."""
 
     def passed(self) -> None:
-        """Count a request that was admitted with a proof."""
+        """Count a request that was admitted with proof of identity. The first makes the peer no
+        longer a stranger."""
         self.passed_count += 1
         if self.is_stranger:
             self.let_in()
 
     def let_in(self) -> None:
-        """A peer has proved its identity."""
+        """Treat the peer as authenticated from now on."""
         self.is_stranger = False
         self.dialogue.let_in()

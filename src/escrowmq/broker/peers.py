@@ -1,4 +1,4 @@
-"""The connected peers, and the requests that the broker sends them on its own initiative."""
+"""The connected peers, and the requests that the broker itself sends to them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Peers:
         on_answer: OnAnswer,
         until_ms: int,
     ) -> None:
-        """Send a client a request, and get its answer or its failure."""
+        """Send a client a request, and call `on_answer` with its answer or failure."""
         opaque = self._calls.next_opaque()
         self._calls.expect(opaque, peer, on_answer, until_ms)
         known = self.by_id.get(peer)

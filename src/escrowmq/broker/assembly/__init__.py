@@ -1,1 +1,1 @@
-"""How the parts of a broker are created and ordered."""
+"""Creates the parts of a broker and puts them in order."""

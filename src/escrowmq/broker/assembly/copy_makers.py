@@ -1,4 +1,4 @@
-"""Creates the parts that replicate the log: loaded only by a broker with copies."""
+"""Creates the parts that replicate the log. Only a broker with copies loads this module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
-    """Create a master's part for its slaves."""
+    """Create the part of a master that sends the log to its slaves."""
     return Slaves(
         replica,
         b.store,
@@ -44,12 +44,12 @@ def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
 
 
 def rivals_of(b: Broker, registration: Registration) -> Rivals:
-    """Create the part that looks for other masters with this broker's name."""
+    """Create the part that detects other masters with this broker's name."""
     return Rivals(b.settings, b.identity, registration)
 
 
 def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -> Master:
-    """Create a slave's part for its master."""
+    """Create the part of a slave that copies from its master."""
     log = b.store.follow()
 
     def tables(ask: Ask) -> MasterTables:
@@ -80,7 +80,7 @@ def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -
 def group_master_of(
     b: Broker, membership: GroupMembership, disk: Disk, save: Callable[[], None]
 ) -> GroupMaster:
-    """Create the part of a group's master."""
+    """Create the part of a group's master that replicates to the other members."""
 
     def refuse(reason: str) -> None:
         if reason:
@@ -111,7 +111,7 @@ def group_master_of(
 def group_copy_of(
     b: Broker, membership: GroupMembership, disk: Disk, door: Door, transactions: Transactions
 ) -> GroupCopy:
-    """Create the part of a group's copy."""
+    """Create the part of a group's member that copies from the master."""
     return GroupCopy(
         membership,
         b.store,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def transactions_of(
     b: Broker, rules: HalfRules, membership: GroupMembership | None
 ) -> Transactions:
-    """Create the transactions, with the broker's rules."""
+    """Create the transaction engine with the broker's rules for halves."""
     before = None if membership is None else membership.before
     assert before is None or isinstance(before, Transactions)
     return Transactions(
@@ -65,7 +65,7 @@ def transactions_of(
 def registration_of(
     b: Broker, *, ha_address: str, signs_as: tuple[str, str] | None
 ) -> Registration:
-    """Create the registration at name servers."""
+    """Create the part that registers the broker at the name servers."""
     return Registration(
         settings=b.settings,
         topics=b.topics,
@@ -92,7 +92,7 @@ def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandler
 
 
 def epochs_of(b: Broker, putter: Putter, engine: Engine) -> EpochHandlers:
-    """Create the handlers of the batches of streaming queries."""
+    """Create the handlers of requests about batches of streaming queries."""
     return EpochHandlers(
         store=b.store,
         topics=b.topics,
@@ -121,7 +121,7 @@ def pulls_of(b: Broker) -> PullHandlers:
 
 
 def clients_of(b: Broker, *, on_producer: OnProducer) -> ClientHandlers:
-    """Create the handlers of heartbeats, which know the members of groups."""
+    """Create the handlers of heartbeats, which keep the members of groups."""
     return ClientHandlers(
         settings=b.settings,
         topics=b.topics,
@@ -178,7 +178,7 @@ def door_of(
     denials: Denials,
     polls: Polled,
 ) -> Door:
-    """Create the door, which judges requests."""
+    """Create the access check (`Door`), which judges every request."""
     places = StoredPlaces(
         settings=b.settings,
         store=b.store,

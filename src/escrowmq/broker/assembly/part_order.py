@@ -1,5 +1,5 @@
-"""Puts a broker together: which parts it has, what each of them needs, and in which order they have
-their turns. The one place that knows them all."""
+"""Assembles a broker: its parts, what each part needs, and the order in which the parts are called.
+This is the only module that knows all parts."""
 
 from __future__ import annotations
 
@@ -71,17 +71,18 @@ if TYPE_CHECKING:
 
 
 class Copying(NamedTuple):
-    """The parts that replicate the log, to other brokers or from one; none for a broker without
-    copies."""
+    """The parts that replicate the log to other brokers, or from another one; empty for a broker
+    without copies."""
 
     front: CopyFront | None = None
     callers: tuple[Caller, ...] = ()
     keeper: Callable[[int, int], int] | None = None
-    """Of a slave: from where on its master has the log (store/retention)."""
+    """For a slave: returns the log offset from which on segments must be kept, because its master
+    still has them (store/retention)."""
 
 
 class Assembly:
-    """The parts of one broker, and what it serves with them."""
+    """All parts of one broker, and the requests that it serves with them."""
 
     def __init__(
         self,
@@ -182,14 +183,14 @@ class Assembly:
         return Copying(master, (master,), master.keeps_from)
 
     def _save(self, b: Broker) -> None:
-        """Save what the parts save from time to time."""
+        """Save the state that parts save periodically."""
         for part in self.parts:
             save_files(part, b.output, b.moment.now_ms)
 
     def _be_member(
         self, b: Broker, membership: GroupMembership, disk: Disk, members: MemberHandlers
     ) -> Copying:
-        """Add the part of a group's member: its master's or a copy's."""
+        """Add the replication part of a group member: the master's or a copy's."""
         from escrowmq.broker.assembly import copy_makers as make
 
         if membership.leads is not None:
@@ -214,7 +215,7 @@ class Assembly:
         return Copying(copy, (copy,), copy.keeps_from)
 
     def _only_copy(self, b: Broker, copy: Part) -> None:
-        """Assemble a copy: no part stores, checks or delivers by itself."""
+        """Assemble a copy: its parts store, check and deliver nothing on their own."""
         self.parts = (
             *(copy, self.pulls, self.clients, self.registration, self.door),
             b.answers.waiting,
@@ -292,16 +293,16 @@ class Assembly:
         return (self.pulls.holds, *self.pops.polls)
 
     def give_up(self, peer: int, opaque: int) -> None:
-        """Drop a request of a peer that waits no more: messages that arrive are for others."""
+        """Drop a held request whose peer no longer waits, so that it takes no messages."""
         for table in self._polls():
             for held in table.of(peer):
                 if held.question.asked.command.opaque == opaque:
                     table.release(held)
 
     def _ordered_parts(self, b: Broker) -> tuple[Part, ...]:
-        """The parts in the order in which they are loaded, settled, woken and saved: pending
-        transactions before the parts that depend on them, acks before the parts that hand messages
-        to waiting consumers."""
+        """Return the parts in the order in which they are loaded, settled, woken and saved. Pending
+        transactions precede the parts that depend on them; acks precede the parts that hand
+        messages to waiting consumers."""
         delays, times = b.delays, b.timer
         return (
             ProgressOfHalves(b.offsets, self.transactions),
@@ -330,7 +331,7 @@ class Assembly:
 
 
 def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
-    """Create the parts that store messages which no producer sends."""
+    """Create the parts that store messages on the broker's own behalf."""
     return (
         BackHandlers(
             settings=b.settings,
@@ -426,7 +427,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
 
 
 def _plain(b: Broker) -> tuple[object, ...]:
-    """Create the handlers that answer from existing data."""
+    """Create the handlers that only read existing data."""
     return (
         OffsetHandlers(
             settings=b.settings,

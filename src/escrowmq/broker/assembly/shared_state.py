@@ -34,8 +34,8 @@ from escrowmq.store.store import Store
 
 
 class Broker:
-    """The shared state in one place: for the core, and for the assembly, which gives each part what
-    it needs. No other module gets the whole."""
+    """The shared state of one broker. Only the core and the assembly get all of it; each part gets
+    what it needs."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Broker:
         self.delays = DelayQueues(store, store_settings, due.put)
         self.timer = TimerQueue(store, settings, due.put)
         self.polls_counts: Counter[str] = Counter()
-        """Number of long polls of each account."""
+        """The number of waiting long polls of each account."""
         self.stats = Stats()
 
         self.calls = PeerCalls()
