@@ -1,7 +1,8 @@
-"""Numbers of delivered checks, a byte per half message: all that a check writes.
+"""Numbers of delivered checks, one byte per half message, which is all that a check writes.
 
-Derived data whose loss is harmless: a missing count means more checks, never fewer. The counts of
-halves that were given up are kept with their file."""
+Their loss is harmless: a missing count means more checks, never fewer. The counts of discarded
+halves are kept as long as their file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ COUNT_MAX: Final = 255
 
 
 class Tally:
-    """Counts by half queue offset, in files of a million."""
+    """The numbers of delivered checks by half queue offset, in files of a million."""
 
     def __init__(self, disk: Disk) -> None:
         self._files = Segments(disk, FOLDER, segment_size=_SEGMENT_SIZE)
@@ -26,8 +27,8 @@ class Tally:
         self._loaded_end = 0
 
     def load(self, end: int) -> None:
-        """Load an earlier process's counts for halves before `end`. Later counts belong to halves
-        lost in a power failure, whose offsets are used again."""
+        """Load the counts of earlier processes for halves before `end`. Clear later ones: they
+        belong to halves lost in a power failure, whose offsets will be used again."""
         self._loaded_end = end
         try:
             self._files.load()
@@ -39,8 +40,8 @@ class Tally:
                 self._forget(start, max(end - start, 0))
 
     def _forget(self, start: int, position: int) -> None:
-        """Clear the counts in a file from a position on, durably: otherwise new halves at these
-        offsets would be given up because of checks that they never had."""
+        """Clear the counts in a file from a position on, durably. Otherwise new halves at these
+        offsets could be discarded because of checks they never had."""
         file = self._files.file(start)
         assert file is not None, start
         rest = file.read(position, _SEGMENT_SIZE - position)
@@ -54,19 +55,19 @@ class Tally:
             self._files.remove(start)
 
     def count(self, queue_offset: int) -> int:
-        """The known number of checks delivered for a half by earlier processes. For a half stored
-        now nothing is read: after its record is in the log nothing may fail."""
+        """Return the number of checks that earlier processes delivered for a half. For new halves
+        no file is read, because this must not fail once the record is in the log."""
         if self.is_new(queue_offset):
             return 0
         found = self._files.read(queue_offset, 1)
         return found[0] if found else 0
 
     def is_new(self, queue_offset: int) -> bool:
-        """Whether earlier processes cannot have had this half."""
+        """Whether a half is too new to have counts of earlier processes."""
         return self.is_empty or queue_offset >= self._loaded_end
 
     def note(self, queue_offset: int, checks: int) -> None:
-        """Record the number of delivered checks. On a full disk it is not recorded."""
+        """Record the number of delivered checks. If the disk fails, it is not recorded."""
         self.is_empty = False
         try:
             file = self._files.make(queue_offset)
@@ -76,11 +77,11 @@ class Tally:
             return
 
     def drop_before(self, queue_offset: int) -> None:
-        """Halves before this one are settled for good: delete their counts."""
+        """Delete the counts of halves before this one, which are settled."""
         for start in self._files.starts:
             if start + _SEGMENT_SIZE <= queue_offset:
                 self._files.remove(start)
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close all files."""
         self._files.close()

@@ -33,13 +33,15 @@ from escrowmq.txn.unconfirmed_checks import UnconfirmedChecks
 _log = logging.getLogger(__name__)
 
 TAKEN_MAX: Final = 100
-"""Deadlines handled per turn; the rest follow after other inputs."""
+"""The most deadlines that are handled in one turn."""
 
 ASKED_MAX: Final = 50
-"""Checks sent per turn: some 4 ms, in which no END is served."""
+"""The most checks that are sent in one turn: this takes some 4 ms, during which no END is
+served."""
 
 UNPARKED_MAX: Final = 5_000
-"""Halves made due per turn when a producer connects: some 5 ms."""
+"""The most parked halves that become due in one turn when a producer connects: this takes some 5
+ms."""
 
 RETRY_MS: Final = 1_000
 _NEVER_MS: Final = (1 << 62) - 1
@@ -54,7 +56,7 @@ class LiveProducer(msgspec.Struct):
 
 
 class DueFate(enum.Enum):
-    """The decision about a due pending transaction."""
+    """What to do with a pending transaction that is due."""
 
     ASK = enum.auto()
     PARK = enum.auto()
@@ -64,14 +66,14 @@ class DueFate(enum.Enum):
 def judge(
     *, checks: int, checks_max: int, age_ms: int, age_max_ms: int, is_reachable: bool
 ) -> DueFate:
-    """Decide about one due pending transaction."""
+    """Decide what to do with a pending transaction that is due."""
     if checks >= checks_max or age_ms > age_max_ms:
         return DueFate.EXPIRE
     return DueFate.ASK if is_reachable else DueFate.PARK
 
 
 class Ask(msgspec.Struct):
-    """A check to send now."""
+    """A check to be sent now: the half, and the connection to send it to."""
 
     peer: int
     queue_offset: int
@@ -87,7 +89,7 @@ class _UnderWay(msgspec.Struct):
 
 
 class Checker:
-    """The deadlines of one broker's pending transactions."""
+    """Decides when each pending half of a broker is checked, and with which producer."""
 
     def __init__(
         self,
@@ -102,12 +104,12 @@ class Checker:
         self._age_max_ms = age_max_ms
         self._members = members
         self.may_see: Callable[[int, str, str, str], bool] | None = None
-        """Whether a connection may see and end a half: of a topic, of a group, with an account's
-        mark or none; None if all may."""
+        """Whether a connection may see and end a half of a topic, group and account; None if all
+        may."""
         self._ready: dict[str, collections.deque[int]] = {}
         self._parked = engine.halves.parked
         self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
-        """Parked halves that are about to be checked, and from which offset on."""
+        """Parked halves of groups that have a producer again, and the deadline to give them."""
         self._under_way: dict[int, _UnderWay] = {}
         self._by_time: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
@@ -121,16 +123,16 @@ class Checker:
     # -- what happens outside ----------------------------------------------------------------
 
     def producer_came(self, group: str, now_ms: int) -> None:
-        """A producer of a group can be asked again: all its parked halves are due."""
+        """Make all parked halves of a group due, because a producer connected."""
         self._coming.append((iter(self._parked.pop(group, ())), now_ms))
         self._unpark_some()
 
     def unpark(self, group: str) -> None:
-        """A producer of a group may now see halves that it could not see before."""
+        """Make all parked halves of a group due, because its producers may see more halves now."""
         self.producer_came(group, 0)
 
     def _unpark_some(self) -> None:
-        """Make parked halves due, up to the limit per turn."""
+        """Make parked halves due, up to the limit of one turn."""
         pending = self._engine.halves.pending
         left = UNPARKED_MAX
         while self._coming and left:
@@ -143,11 +145,11 @@ class Checker:
                 self._coming.popleft()
 
     def peer_lost(self, peer: int, now_ms: int) -> None:
-        """A connection is lost, and the last checks on it may not have arrived."""
+        """Uncount checks that may not have arrived before their connection was lost."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
-        # Checks are bounded so that a producer without an answer is not asked for ever; what a dead
-        # connection never read is no reason to give a transaction up.
+        # The number of checks is limited so that a producer without an answer is not asked forever.
+        # A check that a dead connection never read must not count towards that limit.
         halves = self._engine.halves
         for queue_offset in self.unconfirmed.lost(peer):
             if queue_offset in halves.pending and not self._settings.counts_all_checks:
@@ -156,7 +158,7 @@ class Checker:
                 halves.events.note(now_ms, queue_offset, "not heard", detail="connection lost")
 
     def answered(self, queue_offset: int, peer: int, *, is_unknown: bool = False) -> None:
-        """A check was answered: its client is responsive, and the next check may be sent."""
+        """Note that a check was answered, so that the group's next check may be sent."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
         self.unconfirmed.answered(peer, queue_offset)
@@ -165,9 +167,8 @@ class Checker:
             self.counters.unknown += is_unknown
 
     def held_open(self, queue_offset: int, peer: int) -> None:
-        """A client answers that the transaction is still open there; any other client could only
-        guess. While it is connected and reports this, it alone is asked, without a limit on checks.
-        In RocketMQ mode the sender has no such preference."""
+        """Note a client's report that the transaction is still open there. While the client repeats
+        this, only it is asked, without a limit on checks. In RocketMQ mode this has no effect."""
         if self._settings.asks_origin_first and queue_offset in self._engine.halves.pending:
             self._engine.halves.hold_open(queue_offset, peer)
 
@@ -183,27 +184,27 @@ class Checker:
         return True
 
     def asked(self) -> list[tuple[int, int]]:
-        """The unanswered checks: half and connection."""
+        """Return the queue offset and the connection of each unanswered check."""
         return [(each.queue_offset, each.peer) for each in self._under_way.values()]
 
     def is_under_way(self, queue_offset: int) -> bool:
-        """Whether a check of a half is unanswered."""
+        """Whether a half has an unanswered check."""
         return queue_offset in self._under_way
 
     def is_parked(self, queue_offset: int, group: str) -> bool:
-        """Whether a pending half has no connected producer to ask."""
+        """Whether a half is parked, because no producer of its group is connected."""
         return queue_offset in self._parked.get(group, ())
 
     def parked_count(self, group: str) -> int:
-        """A group's parked halves."""
+        """Return the number of a group's parked halves."""
         return len(self._parked.get(group, ()))
 
     def parked_groups(self) -> list[str]:
-        """Groups with parked halves."""
+        """Return the groups that have parked halves."""
         return list(self._parked)
 
     def ask_now(self, queue_offsets: list[int], now_ms: int) -> None:
-        """Make the checks of these halves due at once."""
+        """Make the checks of these halves due now."""
         pending = self._engine.halves.pending
         for queue_offset in queue_offsets:
             self._engine.halves.unpark(queue_offset, pending.group(queue_offset))
@@ -212,7 +213,7 @@ class Checker:
     # -- time --------------------------------------------------------------------------------
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: no check is due, and no client silent, before its time."""
+        """Shift deadlines and timeouts by the clock's jump, so that none comes too early."""
         self._engine.halves.pending.clock_leapt(by_ms, self._age_max_ms())
         self.unconfirmed.clock_leapt(by_ms)
         for under_way in self._by_time:
@@ -221,20 +222,21 @@ class Checker:
             self._mute_until_ms[peer] += by_ms
 
     def wake_at_ms(self) -> int:
-        """When to call `due` next."""
+        """The time to call `due` next."""
         if self._coming or (self._has_room and self._ready):
             return 0
         at_ms = self._engine.halves.pending.wake_at_ms()
         return min(at_ms, self._silent_at_ms())
 
     def _silent_at_ms(self) -> int:
-        """When the first check has waited for too long, by the current setting."""
+        """The time at which the oldest unanswered check times out, by the current setting."""
         if not self._by_time:
             return _NEVER_MS
         return self._by_time[0].asked_ms + self._settings.check_answer_ms
 
     def due(self, now_ms: int) -> list[Ask]:
-        """The checks to send now. Transactions that are given up are ended here."""
+        """Return the checks to send now. Discard transactions that had too many checks or are too
+        old."""
         self._expire_silent(now_ms)
         self._unpark_some()
         self._has_room = False
@@ -247,15 +249,15 @@ class Checker:
                 break
             try:
                 self._pump(group, now_ms, asks)
-            except (OSError, StorageError):  # the half that met it comes up again soon
+            except (OSError, StorageError):  # the half that failed is due again soon
                 if not asks:
                     raise
-                break  # those are counted as asked, and have to be
+                break  # the checks so far are counted as sent, so they must be returned
         self._has_room = len(asks) >= ASKED_MAX
         return asks
 
     def _expire_silent(self, now_ms: int) -> None:
-        """Checks without an answer in time: the next one may be sent, and the client is marked as
+        """Stop waiting for checks that have timed out, and mark clients that stay silent as
         mute."""
         while self._silent_at_ms() <= now_ms:
             under_way = self._by_time.popleft()
@@ -266,13 +268,13 @@ class Checker:
             self.counters.unanswered += 1
             self._engine.halves.events.note(now_ms, under_way.queue_offset, "unanswered")
             if all(member.peer != under_way.peer for member in self._members(under_way.group)):
-                continue  # it is gone, and nothing is kept of it
+                continue  # it has disconnected, so its silence is not recorded
             self._silences[under_way.peer] += 1
             if 0 < self._settings.mute_after <= self._silences[under_way.peer]:
                 self._mute_until_ms[under_way.peer] = now_ms + self._settings.mute_ms
 
     def _pump(self, group: str, now_ms: int, asks: list[Ask]) -> None:
-        """Check halves of one group, up to the number that may be in flight."""
+        """Handle due halves of one group, up to the number of checks that may be in flight."""
         ready = self._ready[group]
         members = self._awake(group, now_ms)
         while ready and self._group_load[group] < self._settings.checks_in_flight_max:
@@ -280,8 +282,7 @@ class Checker:
                 self._ready[group] = self._ready.pop(group)  # the other groups' turn
                 break
             queue_offset = ready.popleft()
-            # One half is asked about for all of its transaction.
-            # The others have no appointment from here on until they lead.
+            # Only a bundle's first half is checked: the others have no deadline before they lead.
             if queue_offset in self._engine.halves.pending and self._engine.halves.bundles.leads(
                 queue_offset
             ):
@@ -294,10 +295,10 @@ class Checker:
 
     def _not_mute(self, members: list[LiveProducer], now_ms: int) -> list[LiveProducer]:
         awake = [m for m in members if self._mute_until_ms.get(m.peer, 0) <= now_ms]
-        return awake or members  # all of them mute: better a mute one than none
+        return awake or members  # if all are mute, ask a mute one rather than none
 
     def _seeing(self, row: PendingRow, half: StoredMessage) -> list[LiveProducer]:
-        """Members that may see a half, including mute ones."""
+        """Return the members that may see a half, including mute ones."""
         members, may_see = self._members(row.group), self.may_see
         if may_see is None:
             return members
@@ -346,7 +347,7 @@ class Checker:
         if self.may_see is not None:
             members = self._not_mute(self._seeing(row, half), now_ms)
         holder = self._holder(queue_offset, row, half)
-        # The client that holds it would be asked without end.
+        # Checks of a client that reports the transaction as open are not limited.
         checks = row.checks if holder is None else 0
         fate = self._judge(row, checks, now_ms, is_reachable=bool(members))
         interval_ms = self._settings.transaction_check_interval_ms
@@ -370,9 +371,8 @@ class Checker:
                 self._sent(queue_offset, group, member.peer, now_ms)
 
     def _parks_unread(self, queue_offset: int, group: str, now_ms: int) -> bool:
-        """Park a half of a group without producers, without reading its record: while a service
-        with many transactions is down, ENDs and sends would wait for these reads many times a
-        second."""
+        """Park a half without reading its record, which would delay other requests while a group
+        with many halves has no producers. Return False if the record is needed."""
         halves = self._engine.halves
         is_decided = queue_offset in halves.decided or queue_offset in halves.epochs.of
         if is_decided or self._settings.counts_all_checks:
@@ -395,7 +395,7 @@ class Checker:
 
     def _park(self, queue_offset: int, group: str, stored_ms: int) -> None:
         self._engine.halves.park(queue_offset, group)
-        # The log does not wait for its producers: too old, it is given up all the same.
+        # A parked half is discarded when it is too old, even if no producer ever connects.
         self._engine.halves.pending.schedule(queue_offset, stored_ms + self._age_max_ms() + 1)
 
     def _count(self, queue_offset: int) -> int:
@@ -404,7 +404,7 @@ class Checker:
         return count
 
     def _finish_decided(self, half: OpenHalf, now_ms: int) -> None:
-        """Complete an end that the disk had allowed in part only."""
+        """Complete an END that could be stored only in part."""
         queue_offset = half.queue_offset
         verdict = self._engine.halves.decided[queue_offset]
         self._engine.decide(half, verdict, now_ms=now_ms)
@@ -412,15 +412,14 @@ class Checker:
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
     def _end_of_epoch(self, half: OpenHalf, now_ms: int) -> None:
-        """Halves of an epoch are never checked: the decision settles them, and without one in time
-        they are dropped."""
+        """End a due half of an epoch as decided; roll it back if no decision came in time."""
         engine, queue_offset, message = self._engine, half.queue_offset, half.message
         attempt = engine.halves.epochs.of[queue_offset]
         verdict = engine.halves.epochs.verdict(attempt)
         if verdict is None:
             wish_ms = immunity_ms(message.properties)
             due_ms = message.stored_ms + (self._settings.epoch_ms if wish_ms is None else wish_ms)
-            if now_ms < due_ms:  # an operator requested a check at once
+            if now_ms < due_ms:  # an operator requested a check now
                 engine.halves.pending.schedule(queue_offset, due_ms)
                 return
             verdict = Verdict.ROLLBACK
@@ -439,8 +438,8 @@ class Checker:
     def _holder(
         self, queue_offset: int, row: PendingRow, half: StoredMessage
     ) -> LiveProducer | None:
-        """The client that last reported the transaction as open, if it can be asked again; even if
-        it is mute about others, because no other client knows more."""
+        """Return the client that last reported the transaction as open, if it is still
+        connected."""
         peer = self._engine.halves.take_holder(queue_offset)
         if peer is None:
             return None
@@ -449,7 +448,7 @@ class Checker:
     def _choose(
         self, members: list[LiveProducer], row: PendingRow, queue_offset: int
     ) -> LiveProducer:
-        """The sender first; if it did not know, producers of the topic, then others."""
+        """Choose whom to ask: first the sender, then producers of the topic, then others."""
         if not self._settings.asks_origin_first:
             self._turn += 1
             return members[self._turn % len(members)]
@@ -461,12 +460,12 @@ class Checker:
                 publishers.append(member)
             else:
                 others.append(member)
-        # Each half begins at another one, so that after a restart not all go to the same.
+        # Each half starts at another member, so that after a restart not all ask the same one.
         order = origins + _rotated(publishers, queue_offset) + _rotated(others, queue_offset)
         return order[row.checks % len(order)]
 
     def _sent(self, queue_offset: int, group: str, peer: int, now_ms: int) -> None:
-        # It may be under way still (asked by hand, or a short interval): that place would be lost.
+        # First end an earlier check that is still unanswered, or its slot would be lost.
         self._finish(queue_offset)
         under_way = _UnderWay(queue_offset, group, peer, now_ms)
         self._under_way[queue_offset] = under_way

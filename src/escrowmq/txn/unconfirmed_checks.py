@@ -1,8 +1,9 @@
-"""Checks that were passed to a connection and may never have arrived.
+"""Checks that were passed to a connection but may not have arrived.
 
 A connection accepts writes for a while after the machine at its other end is gone. So a check
-counts for good only when its client was heard from later: by its answer, by that of a later check,
-or by a heartbeat. If the connection ends before, it did not arrive."""
+counts for good only when its client was heard from later: by an answer to it or to a later check,
+or by a heartbeat. If the connection ends before that, the check is considered lost.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +12,19 @@ from collections.abc import Callable
 from typing import Final
 
 UNHEARD_MAX: Final = 4_096
-"""Unconfirmed checks remembered per connection; beyond that the oldest stay counted."""
+"""The most unconfirmed checks to remember for one connection. Older ones stay counted."""
 
 
 class UnconfirmedChecks:
-    """The checks on each connection since its client was last heard from."""
+    """The checks that were sent on each connection since its client was last heard from."""
 
     def __init__(self) -> None:
         self.heard_ms: Callable[[int], int] = _never
-        """The time of a connection's last heartbeat."""
+        """Returns the time of the last heartbeat on a connection."""
         self._of: dict[int, deque[tuple[int, int]]] = {}
 
     def asked(self, peer: int, queue_offset: int, now_ms: int) -> None:
-        """A counted check was passed to a connection."""
+        """Remember a check that was passed to a connection."""
         asked = self._of.get(peer)
         if asked is None:
             asked = self._of[peer] = deque(maxlen=UNHEARD_MAX)
@@ -33,20 +34,21 @@ class UnconfirmedChecks:
         asked.append((queue_offset, now_ms))
 
     def answered(self, peer: int, queue_offset: int) -> None:
-        """Checks sent before this one have arrived as well."""
+        """Confirm a check that was answered, and those sent before it on the connection."""
         asked = self._of.get(peer, ())
         count = next((n for n, (about, _) in enumerate(asked, 1) if about == queue_offset), 0)
         for _ in range(count):
             self._of[peer].popleft()
 
     def lost(self, peer: int) -> list[int]:
-        """A connection has ended: return the halves whose checks did not arrive."""
+        """Forget a connection that has ended. Return the halves whose checks may not have
+        arrived."""
         heard_ms = self.heard_ms(peer)
         asked = self._of.pop(peer, ())
         return [queue_offset for queue_offset, at_ms in asked if at_ms > heard_ms]
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward, and the times of heartbeats with it."""
+        """Shift the times of checks by the clock's jump; those of heartbeats are shifted too."""
         for peer, asked in self._of.items():
             shifted = [(queue_offset, at_ms + by_ms) for queue_offset, at_ms in asked]
             self._of[peer] = deque(shifted, maxlen=UNHEARD_MAX)
