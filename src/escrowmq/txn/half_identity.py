@@ -1,18 +1,19 @@
-"""The identity shared by all copies of one half, and how its final is recognised.
+"""The identity that all copies of a half share, by which its final message is recognised too.
 
-A sender must not be able to make its half look like a copy, or the final, of another's."""
+A sender must not be able to make its half look like a copy, or the final, of another's.
+"""
 
 from __future__ import annotations
 
 from escrowmq.base.message import Message, Property, SysFlag, Topic
 
 Likeness = tuple[str, str, str]
-"""Unique key, producer group and topic: equal in all copies of one half. The key alone is chosen by
-its sender, and two senders may choose the same."""
+"""Unique key, producer group and topic: equal in all copies of one half. The key alone does not
+suffice: senders choose it, and two may choose the same."""
 
 
 def likeness(properties: dict[str, str]) -> Likeness:
-    """The identity of a half's copies."""
+    """Return the identity of the half with these properties."""
     get = properties.get
     return (
         get(Property.UNIQ_KEY, ""),
@@ -22,10 +23,11 @@ def likeness(properties: dict[str, str]) -> Likeness:
 
 
 def likeness_of_final(final: Message) -> Likeness:
-    """The identity of the half that a final record commits.
+    """Return the identity of the half that a final record commits.
 
-    RocketMQ 5.5 clears REAL_TOPIC (EndTransactionProcessor): the final is in that topic. Then it
-    has to name its half, which no client can make a message do."""
+    RocketMQ 5.5 clears REAL_TOPIC (EndTransactionProcessor), so the final's own topic counts. This
+    is trusted only if the record names its half, which clients cannot cause.
+    """
     found = likeness(final.properties)
     if Property.REAL_TOPIC in final.properties or not final.prepared_log_offset:
         return found
@@ -33,9 +35,9 @@ def likeness_of_final(final: Message) -> Likeness:
 
 
 def is_final_of(final: Message, like: Likeness) -> bool:
-    """Whether a record is what a commit stored for a half with this identity: its message, or its
-    delayed form. No client can set REAL_TOPIC and the commit flag; but a store of an older release,
-    or of RocketMQ, may contain such records."""
+    """Whether a record is the final of a half with this identity: its message, or the delayed form
+    of it. Clients cannot set REAL_TOPIC or the commit flag, but a store of an older release, or of
+    RocketMQ, may contain such records."""
     is_commit = final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
     return (
         is_commit

@@ -1,5 +1,5 @@
-"""The life of pending halves: all data kept under a half's number, added and removed in one place,
-so that no table keeps what another has dropped."""
+"""All data about pending halves, by queue offset. Halves are added and removed only here, so that
+all tables stay consistent."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _HOUR_MS: Final = 3_600_000
 
 
 class Settled(msgspec.Struct):
-    """A settled half, with the data to undo that."""
+    """A settled half, with the data to undo its settlement."""
 
     queue_offset: int
     state: State
     row: PendingRow | None = None
-    """Of a rollback, the only outcome that may have to be undone."""
+    """Its former row, if it was rolled back; other outcomes are never undone."""
 
     bundle: BundleId | None = None
     attempt: Attempt | None = None
@@ -65,21 +65,23 @@ class Halves:
         self.meter = Meter(self.counters)
         self.recent = Recent()
         self.decided: dict[int, Verdict] = {}
-        """Halves of a transaction that could be ended in part only: the rest follows."""
+        """Halves of transactions that could be ended only in part: the verdict by which to end the
+        rest."""
         self.quarantine: dict[int, str] = {}
-        """Unreadable halves: queue offset and reason."""
+        """Unreadable halves: the reason, by queue offset."""
         self.parked: dict[str, dict[int, None]] = {}
-        """Parked halves by group."""
+        """The parked halves of each group."""
         self._held_open: dict[int, int] = {}
-        """Connections that reported a transaction as still open."""
+        """By queue offset: the connection that reported the transaction as still open."""
         self.carried: dict[int, tuple[int, int]] = {}
-        """Present queue offset and log offset of halves that were carried forward, by their first
-        queue offset."""
+        """Halves that were carried forward: by the queue offset of the original, the queue offset
+        and log offset of the newest copy."""
         self.aliases: dict[Likeness, int] = {}
-        """Halves that RocketMQ has stored again: an END may name the first copy."""
+        """Halves that RocketMQ or a resumption has stored again: the newest copy's queue offset, by
+        identity. An END may name the first copy."""
 
     def move(self, store: Store, settings: BrokerSettings) -> None:
-        """The same folder was opened again: use its new store from now on."""
+        """Use the store of the same data folder after it was opened again."""
         self._store, self._settings = store, settings
         self.tally = Tally(store.disk)
 
@@ -95,7 +97,7 @@ class Halves:
         origin: str = "",
         account: str = "",
     ) -> None:
-        """A half is stored, and pending from now on."""
+        """Add a stored half to the pending ones."""
         wish_ms = immunity_ms(properties)
         attempt = stored_attempt(properties) if EPOCH in properties else None
         if wish_ms is None and attempt is not None:
@@ -116,14 +118,14 @@ class Halves:
         self._add(queue_offset, row, bundle_of(properties), attempt)
 
     def _wait_ms(self, wish_ms: int | None) -> int:
-        """How long a half is not checked. An immunity cannot exceed the time for which halves are
-        kept; then the half is given up."""
+        """Return how long a half is not checked. An immunity that is longer than halves are kept is
+        shortened."""
         if wish_ms is None:
             return self._settings.transaction_timeout_ms
         return min(wish_ms, self._store.settings.reserved_hours * _HOUR_MS + 1)
 
     def enter_plain(self, half: PlainHalf, *, origin: str, account: str) -> None:
-        """`enter` for a plain half."""
+        """Add a stored plain half to the pending ones."""
         group, topic = half.group, half.topic
         checks = self.tally.count(half.queue_offset)
         due_ms = half.stored_ms + self._settings.transaction_timeout_ms
@@ -133,7 +135,7 @@ class Halves:
         self.meter.note_pending(topic, group, 1)
 
     def enter_alike(self, halves: Sequence[PlainHalf], *, origin: str, account: str) -> None:
-        """`enter` for consecutive plain halves of one group and topic. Measured: 1 us each, where
+        """Add consecutive plain halves of one group and topic. Measured: 1 us each, where
         `enter_plain` takes 3."""
         first = halves[0]
         if not self.tally.is_new(first.queue_offset):
@@ -158,7 +160,7 @@ class Halves:
             self.epochs.add(attempt, queue_offset)
 
     def enter_run(self, run: HalfRun) -> None:
-        """Halves of one shape are pending."""
+        """Add consecutive halves of one shape."""
         if not run.queue_offsets:
             return
         assert run.shape is not None, "halves have a shape"
@@ -168,23 +170,25 @@ class Halves:
     # -- in the log --------------------------------------------------------------------------
 
     def named(self, queue_offset: int, log_offset: int) -> OpenHalf | None:
-        """The half at a position that a client may have named."""
+        """Return the half at this position, which a client may have named; None if there is
+        none."""
         half = self.recent.half(queue_offset=queue_offset, log_offset=log_offset)
         if half is not None:
             return half
-        # RocketMQ takes whatever record starts there; a record of another topic is none of ours.
+        # RocketMQ accepts any record that starts there; we accept halves only.
         message = self._store.read(log_offset)
         if message is None or message.topic != Topic.HALF:
             return None
         return OpenHalf(queue_offset, message)
 
     def half(self, queue_offset: int) -> StoredMessage | None:
-        """A pending half from the log; None if it is unreadable."""
+        """Return a pending half from the log; None if it is unreadable."""
         half = self.named(queue_offset, self.pending.log_offset(queue_offset))
         return None if half is None else half.message
 
     def open_half(self, queue_offset: int) -> OpenHalf | None:
-        """A pending half, for code that ends it. An unreadable one is set aside: then None."""
+        """Return a pending half in order to end it. Set it aside and return None if it is
+        unreadable."""
         half = self.named(queue_offset, self.pending.log_offset(queue_offset))
         if half is None:
             self.set_aside(queue_offset, "its record cannot be read")
@@ -193,12 +197,12 @@ class Halves:
     # -- going -------------------------------------------------------------------------------
 
     def settle(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> Settled:
-        """A half has an outcome."""
+        """Remove a half that is committed, rolled back or discarded, and record its outcome."""
         row = self.pending.row(queue_offset) if state == State.ROLLED_BACK else None
         bundle, attempt = self.bundles.of.get(queue_offset), self.epochs.of.get(queue_offset)
         topic, group, stored_ms = self._remove(queue_offset)
         if bundle is not None:
-            # The next leader needs no appointment: all messages end together, or the rest is owed.
+            # The next half needs no deadline: all messages end together, or `owe` sets one.
             self.bundles.remove(queue_offset, state)
         if self.decided:
             self.decided.pop(queue_offset, None)
@@ -207,7 +211,7 @@ class Halves:
         return Settled(queue_offset, state, row, bundle, attempt, who)
 
     def settle_one_plain(self, queue_offset: int, state: State, now_ms: int) -> None:
-        """`settle` for a plain half, committed or rolled back for good."""
+        """Settle one plain half whose outcome need not be undone."""
         topic, group, stored_ms = self._remove(queue_offset)
         if self.decided:
             self.decided.pop(queue_offset, None)
@@ -215,8 +219,8 @@ class Halves:
         self.meter.note_ended(state, topic, group, [now_ms - stored_ms])
 
     def settle_plain(self, ended: Mapping[int, State], now_ms: int) -> list[Settled]:
-        """`settle` for pending plain halves, each committed or rolled back for good. Measured: 2 us
-        each, where `settle` takes 5."""
+        """Settle plain halves, each committed or rolled back. Measured: 2 us each, where `settle`
+        takes 5."""
         pending = self.pending
         settled = [
             Settled(queue_offset, state, pending.row(queue_offset))
@@ -245,19 +249,19 @@ class Halves:
         return settled
 
     def forget(self, queue_offset: int) -> None:
-        """An op record of another broker says that a half is settled."""
+        """Remove a half that another broker has settled, as its op record says."""
         self._drop(queue_offset)
         self.decided.pop(queue_offset, None)
         self.bundles.drop(queue_offset)
 
     def _drop(self, queue_offset: int) -> int:
-        """A half is pending no longer, and has no outcome to be counted; return its store time."""
+        """Remove a half without an outcome, and return its store time."""
         topic, group, stored_ms = self._remove(queue_offset)
         self.meter.note_pending(topic, group, -1)
         return stored_ms
 
     def _remove(self, queue_offset: int) -> tuple[str, str, int]:
-        """Remove a half from every table of pending halves except its bundle; return its topic,
+        """Remove a half from all tables of pending halves except its bundle. Return its topic,
         group and store time."""
         if queue_offset in self.epochs.of:
             self.epochs.remove(queue_offset)
@@ -270,7 +274,7 @@ class Halves:
         return topic, group, stored_ms
 
     def restore(self, settled: Settled, due_ms: int) -> None:
-        """A rollback could not be stored: the half is pending again."""
+        """Make a half pending again, because its rollback could not be stored."""
         row = settled.row
         assert row is not None, settled
         row.due_ms = due_ms
@@ -283,29 +287,29 @@ class Halves:
         self.counters.undone += 1
 
     def set_aside(self, queue_offset: int, reason: str) -> None:
-        """A pending half cannot be processed: remove it; its transaction can then only be rolled
+        """Remove a pending half that cannot be processed. Its bundle can then only be rolled
         back."""
         stored_ms = self._drop(queue_offset)
         self.decided.pop(queue_offset, None)
         leader = self.bundles.remove(queue_offset, None)
         if leader is not None:
-            # Its own appointment may have lapsed while another half led.
+            # Its own deadline may have passed while another half was the one to check.
             self.pending.schedule(leader, stored_ms)
         self.put_in_quarantine(queue_offset, reason)
 
     def put_in_quarantine(self, queue_offset: int, reason: str) -> None:
-        """A half could not even be added."""
+        """Record an unreadable half that was never added, and log it."""
         self.quarantine[queue_offset] = reason
         _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
 
     def supersede(self, old: int, new: int) -> Settled:
-        """Another half, already added, replaces a pending one."""
+        """Remove a pending half that a newer copy replaces. The copy must be added already."""
         holder = self.take_holder(old)
         self._drop(old)
         leader = self.bundles.leave(old)
         if leader is None:
             leader = new
-        else:  # it did not, and so had no appointment
+        else:  # it was not checked before, and so had no deadline
             self.pending.schedule(leader, self.pending.row(new).due_ms)
         if holder is not None:
             self.hold_open(leader, holder)
@@ -317,26 +321,27 @@ class Halves:
     # -- between -----------------------------------------------------------------------------
 
     def owe(self, queue_offsets: Iterable[int], verdict: Verdict, now_ms: int) -> None:
-        """The disk failed in the middle of a transaction: the decision is completed as soon as
-        possible, without further checks."""
+        """Order the rest of a transaction that was ended only in part to be ended by this verdict,
+        without further checks."""
         for queue_offset in queue_offsets:
             self.decided[queue_offset] = verdict
             self.pending.schedule(queue_offset, now_ms)
 
     def park(self, queue_offset: int, group: str) -> None:
-        """A half has no connected producer to ask."""
+        """Park a half, because no producer of its group is connected."""
         self.parked.setdefault(group, {})[queue_offset] = None
 
     def hold_open(self, queue_offset: int, peer: int) -> None:
-        """A connection reports that a pending half's transaction is still open there."""
+        """Record that a connection reported the transaction of a pending half as still open."""
         self._held_open[queue_offset] = peer
 
     def take_holder(self, queue_offset: int) -> int | None:
-        """Return and forget the connection that reported this last; it must repeat it each time."""
+        """Return and forget the connection that reported the transaction as open: each check needs
+        a new report."""
         return self._held_open.pop(queue_offset, None)
 
     def unpark(self, queue_offset: int, group: str) -> None:
-        """A half is no longer parked."""
+        """Remove a half from the parked ones."""
         parked = self.parked.get(group)
         if parked is not None and parked.pop(queue_offset, self) is None and not parked:
             del self.parked[group]

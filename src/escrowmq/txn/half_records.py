@@ -1,4 +1,4 @@
-"""Half messages: what is stored for a message until its transaction is settled, and after that."""
+"""Builds the records of a half message: the half, its final message, its copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DELAYING: Final = frozenset(
 
 
 def is_half(properties: dict[str, str], reconsume_times: int) -> bool:
-    """Whether a sent message belongs to a transaction (SendMessageProcessor's rule)."""
+    """Whether a sent message is a half, by RocketMQ's rule (SendMessageProcessor)."""
     if properties.get(Property.TRAN_MSG, "").lower() != "true":
         return False
     level = number_in(properties.get(Property.DELAY), most=INT_MAX)
@@ -30,15 +30,16 @@ def is_half(properties: dict[str, str], reconsume_times: int) -> bool:
 
 
 def is_delayed(properties: dict[str, str]) -> bool:
-    """Whether a delay counts from the commit."""
+    """Whether a half asks for a delay that counts from its commit."""
     return properties.get(DELAYED) == "true"
 
 
 def half_of(message: Message) -> Message:
-    """The half message for a message.
+    """Return the half to store for a message.
 
-    A delay is dropped, unless the sender wants it to count from the commit: RocketMQ's clients drop
-    the level themselves, and RocketMQ loses a half with a delivery time."""
+    A delay is removed, unless the sender wants it to count from the commit: RocketMQ's clients
+    remove the level themselves, and RocketMQ loses a half with a delivery time.
+    """
     properties = dict(message.properties)
     if not is_delayed(properties):
         for name in _DELAYING:
@@ -63,7 +64,8 @@ def half_of(message: Message) -> Message:
 
 
 def real_place(half: StoredMessage) -> tuple[str, int] | None:
-    """Topic and queue of a half's message; None if missing."""
+    """Return the topic and queue to which a half will be committed; None if its properties lack
+    them."""
     topic = half.properties.get(Property.REAL_TOPIC)
     queue_id = number_in(half.properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
     if not topic or queue_id is None:
@@ -72,17 +74,18 @@ def real_place(half: StoredMessage) -> tuple[str, int] | None:
 
 
 def final_of(half: StoredMessage) -> Message | None:
-    """The message that a commit makes visible; None if the half does not say where.
+    """Return the message that a commit makes visible; None if the half lacks its topic or queue.
 
-    It keeps all properties of the half, including the broker's own, as in RocketMQ, except the
-    account's mark, unless a start needs that to know which messages belong together."""
+    It keeps all properties of the half, as in RocketMQ, except the account's mark. Of a bundle it
+    keeps the mark too: a start needs it to know which messages belong together.
+    """
     place = real_place(half)
     if place is None:
         return None
     topic, queue_id = place
     properties = half.properties
     if OWNER in properties and TRANSACTION not in properties:
-        properties = properties.copy()  # the half keeps it, should its end not be stored
+        properties = properties.copy()  # the half itself keeps the mark
         del properties[OWNER]
     return Message(
         topic=topic,
@@ -102,7 +105,8 @@ def final_of(half: StoredMessage) -> Message | None:
 def copy_to(
     half: StoredMessage, topic: str, prepared_log_offset: int = 0, /, **changed: str
 ) -> Message:
-    """The half message unchanged, in another topic: the discards, or the half topic again."""
+    """Return a copy of a half for another topic: the topic of discarded halves, or the half topic
+    again."""
     return Message(
         topic=topic,
         body=half.body,
@@ -119,6 +123,6 @@ def copy_to(
 
 
 def checks_counted(properties: dict[str, str]) -> int:
-    """Checks counted in RocketMQ's copy of a half message."""
+    """Return the number of checks that a copy of a half records in its properties."""
     counted = number_in(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX)
     return 0 if counted is None else counted

@@ -1,4 +1,4 @@
-"""A half that an END names, or that the broker ends itself: fetched once, and handed on."""
+"""A half that is about to be ended, with the data that its end needs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from escrowmq.base.message import Message, StoredMessage
 from escrowmq.base.own_properties import OWNER
 
 _OWNED: Final = b"\x02" + OWNER.encode() + b"\x01%b\x02"
-"""The mark of a half's account, after its sender's properties."""
+"""The encoded property with the mark of a half's account, between its neighbours' separators."""
 
 
 class OpenHalf(NamedTuple):
-    """A half, and what its end needs to know of it."""
+    """A half that is about to be ended, with the data that its end needs."""
 
     queue_offset: int
-    """The number of its transaction. A half that was resumed is pending under its copy's."""
+    """The number under which its transaction is pending. After a resumption this is the copy's
+    queue offset."""
 
     message: StoredMessage
     encoded: bytes | None = None
-    """Its properties as they were stored, if they are cached."""
+    """Its encoded properties, if they are cached."""
 
     def encoded_for(self, message: Message) -> bytes | None:
-        """The encoded properties of a message made from it, if they are unchanged, or unchanged
-        except for the account's mark."""
+        """Return the encoded properties of a message made from this half, if they are cached and
+        equal to the half's, apart from the account's mark."""
         own, wanted = self.message.properties, message.properties
         # A final shares the half's own dict unless something was removed (`final_of`): code that
         # changed it in place would store the old bytes.

@@ -26,26 +26,26 @@ NEVER_MS: Final = (1 << 62) - 1
 
 
 Source = tuple[str, str, str, str]
-"""Group, topic and origin of a half, and the account that sent it."""
+"""Identifies where halves come from: group, topic, sending client, and account."""
 
 
 class Sources:
-    """Sources by number, so that a column can hold them, each while a half has it: clients choose
-    their names, so they must be dropped."""
+    """Numbers sources of halves, so that a column can hold them. A source is dropped with its last
+    half, because clients can choose any number of names."""
 
     def __init__(self) -> None:
         self._numbers: dict[Source, int] = {}
         self._sources: list[Source | None] = []
         self._counts = array("i")
         self.accounts: Counter[str] = Counter()
-        """Halves of each account, as far as known."""
+        """The number of pending halves of each account, as far as accounts are known."""
         self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def take(self, source: Source, count: int = 1) -> int:
-        """The number of a source that has this many more halves."""
+        """Count halves of a source, and return the source's number."""
         number = self._numbers.get(source)
         if number is None:
             number = self._numbers[source] = self._new(source)
@@ -64,13 +64,13 @@ class Sources:
         return len(self._sources) - 1
 
     def source(self, number: int) -> Source:
-        """The source of a number."""
+        """Return the source with this number."""
         source = self._sources[number]
         assert source is not None, number
         return source
 
     def of(self, *, group: str | None, topic: str | None) -> frozenset[int] | None:
-        """The numbers of a group's, or a topic's, sources; None for all."""
+        """Return the numbers of the sources of a group and a topic; None if neither is given."""
         if group is None and topic is None:
             return None
         return frozenset(
@@ -80,7 +80,7 @@ class Sources:
         )
 
     def give_back(self, number: int, count: int = 1) -> Source:
-        """A source has this many fewer halves."""
+        """Uncount halves of a source; drop it with the last. Return the source."""
         source = self._sources[number]
         assert source is not None, number
         self._counts[number] -= count
@@ -108,11 +108,11 @@ class PendingRow(msgspec.Struct, kw_only=True):
     account: str = ""
     """The account that sent it; empty without access control, and after a restart."""
     checks: int = 0
-    """Checks that were delivered."""
+    """The number of delivered checks."""
 
 
 class HalfRun:
-    """Halves of one shape, to be added together."""
+    """Consecutive halves of one shape, to be added in one call."""
 
     __slots__ = ("log_offsets", "queue_offsets", "shape", "stored_ms")
 
@@ -123,7 +123,7 @@ class HalfRun:
         self.stored_ms: list[int] = []
 
     def add(self, queue_offset: int, log_offset: int, stored_ms: int) -> None:
-        """Add a half at the end."""
+        """Append a half."""
         self.queue_offsets.append(queue_offset)
         self.log_offsets.append(log_offset)
         self.stored_ms.append(stored_ms)
@@ -131,23 +131,23 @@ class HalfRun:
     def extend(
         self, queue_offsets: Iterable[int], log_offsets: list[int], stored_ms: list[int]
     ) -> None:
-        """Add several at the end."""
+        """Append several halves."""
         self.queue_offsets += queue_offsets
         self.log_offsets += log_offsets
         self.stored_ms += stored_ms
 
 
 class Pending:
-    """The index of pending half messages, by half queue offset. Void deadlines are dropped when
-    there are `void_min` more of them than four times the halves."""
+    """The index of pending halves, by half queue offset. Outdated deadlines are dropped when there
+    are `void_min` more of them than four times the halves."""
 
     def __init__(self, *, void_min: int = 100_000, page_size: int = PAGE_SIZE) -> None:
         self._void_min = void_min
         self.pages = Pages(size=page_size)
-        """Their rows; other code only reads."""
+        """The rows of the halves. Other code only reads them."""
         self.count_there = self.pages.count_there
         self.take = self.pages.take
-        """The caller must give the sources back (`sources`)."""
+        """Removes rows. The caller must then uncount their sources (`sources.give_back`)."""
         self._buckets: dict[int, array[int]] = {}
         self._bucket_heap: list[int] = []
         self._noted_count = 0
@@ -164,8 +164,8 @@ class Pending:
         return self.pages.behind(-1)
 
     def add(self, queue_offset: int, row: PendingRow) -> None:
-        """A half message was stored. Offsets rise, except for a half whose end is undone, which is
-        pending again."""
+        """Add a half. Queue offsets rise, except when a half whose end was undone is added
+        again."""
         source = self.sources.take((row.group, row.topic, row.origin, row.account))
         checks, due_ms = min(row.checks, 0xFFFF), row.due_ms
         if queue_offset > self._highest:
@@ -177,7 +177,7 @@ class Pending:
         self._appoint(queue_offset, due_ms)
 
     def add_behind(self, source: Source, half: PlainHalf, due_ms: int, checks: int) -> None:
-        """`add` for a half with the highest offset."""
+        """Add a plain half that has the highest queue offset so far."""
         queue_offset = half.queue_offset
         assert queue_offset > self._highest, (queue_offset, self._highest)
         self._highest = queue_offset
@@ -190,14 +190,14 @@ class Pending:
         (self._buckets.get(bucket) or self._bucket(bucket)).append(queue_offset)
 
     def add_run(self, run: HalfRun, *, wait_ms: int) -> None:
-        """`add_behind` for consecutive halves, none of them checked before. Measured: 0.5 us each,
-        where `add` takes 2.5."""
+        """Add consecutive halves that were never checked. Measured: 0.5 us each, where `add` takes
+        2.5."""
         assert run.shape is not None
         source = run.shape.group, run.shape.topic, "", ""
         self._extend(source, run.queue_offsets, run.log_offsets, run.stored_ms, wait_ms)
 
     def add_plain(self, source: Source, halves: Sequence[PlainHalf], *, wait_ms: int) -> None:
-        """`add_run` for halves of one source."""
+        """Add consecutive plain halves of one source that were never checked."""
         self._extend(
             source,
             [half.queue_offset for half in halves],
@@ -239,7 +239,7 @@ class Pending:
         return page, at
 
     def row(self, queue_offset: int) -> PendingRow:
-        """Everything that is known about a pending half."""
+        """Return all data about a pending half. Raises KeyError if it is not pending."""
         page, at = self._at(queue_offset)
         group, topic, origin, account = self.sources.source(page.sources[at])
         return PendingRow(
@@ -254,7 +254,7 @@ class Pending:
         )
 
     def remove(self, queue_offset: int) -> tuple[str, str, int]:
-        """A half message is settled: return its topic, group and store time."""
+        """Remove a half. Return its topic, group and store time."""
         page, at = self._at(queue_offset)
         source, stored_ms = page.sources[at], page.stored_ms[at]
         self.pages.remove(page, at)
@@ -262,7 +262,7 @@ class Pending:
         return topic, group, stored_ms
 
     def after(self, queue_offset: int) -> list[int]:
-        """Pending queue offsets after one, in order."""
+        """Return the queue offsets of pending halves after this one, in order."""
         return list(self.pages.behind(queue_offset))
 
     def matching(
@@ -275,9 +275,9 @@ class Pending:
         since_ms: int = 0,
         until_ms: int = NEVER_MS,
     ) -> tuple[list[Row], int]:
-        """Halves after a queue offset, in order, of a group and a topic and stored within a span;
-        the first `count_max` alone are examined. And the offset after which to continue, -1 at the
-        end."""
+        """Return halves after a queue offset, in order, of a group and a topic, stored within a
+        span. Only the first `count_max` are examined. Also return the offset after which to
+        continue; -1 at the end."""
         span_ms = range(since_ms, until_ms + 1)
         wanted = self.sources.of(group=group, topic=topic)
         return self.pages.matching(after, count_max, wanted, span_ms)
@@ -285,7 +285,7 @@ class Pending:
     # -- columns -----------------------------------------------------------------------------
 
     def log_offset(self, queue_offset: int) -> int:
-        """The log offset of the half record; -1 if it is not pending."""
+        """Return the log offset of a half's record; -1 if it is not pending."""
         page, at = self.pages.find(queue_offset)
         return -1 if at < 0 else page.log_offsets[at]
 
@@ -294,11 +294,11 @@ class Pending:
         return self.sources.source(page.sources[at])
 
     def topic(self, queue_offset: int) -> str:
-        """The topic of its message."""
+        """Return the topic of a half's message."""
         return self._source(queue_offset)[1]
 
     def group(self, queue_offset: int) -> str:
-        """The producer group to ask."""
+        """Return the producer group of a half."""
         return self._source(queue_offset)[0]
 
     def are_alike(self, one: int, other: int) -> bool:
@@ -306,18 +306,18 @@ class Pending:
         return self._source(one)[:2] == self._source(other)[:2]
 
     def checks(self, queue_offset: int) -> int:
-        """Checks that were delivered."""
+        """Return the number of delivered checks of a half."""
         page, at = self._at(queue_offset)
         return page.checks[at]
 
     def count_check(self, queue_offset: int) -> int:
-        """A check was delivered; return their number."""
+        """Count a delivered check of a half; return their number."""
         page, at = self._at(queue_offset)
         page.checks[at] = min(page.checks[at] + 1, 0xFFFF)
         return page.checks[at]
 
     def uncount_check(self, queue_offset: int) -> int:
-        """A check did not arrive after all; return the number of those that did."""
+        """Uncount a check that did not arrive; return the number of those that did."""
         page, at = self._at(queue_offset)
         page.checks[at] = max(page.checks[at] - 1, 0)
         return page.checks[at]
@@ -325,7 +325,7 @@ class Pending:
     # -- deadlines ---------------------------------------------------------------------------
 
     def schedule(self, queue_offset: int, due_ms: int) -> None:
-        """Set a half's deadline; earlier ones are void."""
+        """Set a half's deadline, replacing any earlier one."""
         page, at = self._at(queue_offset)
         page.due_ms[at] = due_ms
         self._appoint(queue_offset, due_ms)
@@ -335,7 +335,7 @@ class Pending:
         self._bucket(due_ms // BUCKET_MS).append(queue_offset)
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
-        """Due halves, a bounded number; their deadlines are removed."""
+        """Return a bounded number of due halves, and clear their deadlines."""
         taken: list[int] = []
         if self._noted_count > _VOID_SHARE * self.pages.count + self._void_min:
             self._drop_void()
@@ -349,13 +349,13 @@ class Pending:
                     later += bucket[nth:]
                     break
                 page, at = self.pages.find(queue_offset)
-                # The row says which appointment counts: older ones are left in their buckets.
+                # The row has the valid deadline: outdated ones are left in their buckets.
                 if at < 0 or page.due_ms[at] // BUCKET_MS != number:
                     continue
                 if page.due_ms[at] > now_ms:
                     later.append(queue_offset)
                 else:
-                    # It does not come up again by itself: its user sets the next time or ends it.
+                    # The caller must set the next deadline, or end the half.
                     page.due_ms[at] = NEVER_MS
                     taken.append(queue_offset)
             if later:
@@ -366,8 +366,8 @@ class Pending:
         return taken
 
     def clock_leapt(self, by_ms: int, age_max_ms: int) -> None:
-        """The clock was set forward: nothing is due earlier, except by its age, which is that of
-        its record in the log."""
+        """Shift the deadlines by the clock's jump. The deadline by a half's age stays, because its
+        store time in the log does."""
         for page in self.pages:
             for at, due_ms in enumerate(page.due_ms):
                 if due_ms != NEVER_MS:
@@ -376,7 +376,7 @@ class Pending:
         self._drop_void()
 
     def _drop_void(self) -> None:
-        """Drop void deadlines: those of parked halves are days ahead."""
+        """Drop outdated deadlines. Those of parked halves could be days ahead."""
         self._buckets.clear()
         self._bucket_heap.clear()
         self._noted_count = 0
@@ -386,7 +386,7 @@ class Pending:
                     self._appoint(page.offsets[at], page.due_ms[at])
 
     def wake_at_ms(self) -> int:
-        """When `take_due` may have something next."""
+        """The time at which `take_due` may return something next."""
         if not self._bucket_heap:
             return NEVER_MS
         # The end of the bucket's span: one wake-up serves all of it.
@@ -394,9 +394,9 @@ class Pending:
 
     @property
     def end(self) -> int:
-        """One more than the highest queue offset ever pending here."""
+        """One more than the highest queue offset that was ever added."""
         return self._highest + 1
 
     def oldest(self) -> int | None:
-        """The lowest pending queue offset."""
+        """Return the lowest pending queue offset; None if there is none."""
         return self.pages.oldest()

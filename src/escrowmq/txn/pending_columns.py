@@ -17,15 +17,16 @@ from typing import Final
 PAGE_SIZE: Final = 4096
 _SPARSE_SHARE: Final = 4
 GONE: Final = -1
-"""The source of a removed row."""
+"""The value in the source column that marks a removed row."""
 
 
 Row = tuple[int, int, int]
-"""Queue offset, source and store time of a half."""
+"""Queue offset, source number and store time of a half."""
 
 
 class Page:
-    """Rows with rising queue offsets. `first` is the offset of the first one that it ever had."""
+    """A page of rows with rising queue offsets. `first` is the lowest offset that the page has ever
+    had."""
 
     __slots__ = (
         "_head", "checks", "due_ms", "first", "live_count", "log_offsets", "offsets", "sources",
@@ -44,13 +45,13 @@ class Page:
         self.checks = array("H")
 
     def columns(self) -> tuple[array[int], ...]:
-        """All columns."""
+        """Return all columns."""
         return (
             self.offsets, self.log_offsets, self.stored_ms, self.due_ms, self.sources, self.checks,
         )  # fmt: skip
 
     def place(self, queue_offset: int) -> int:
-        """The index of a row; -1 if it is not there."""
+        """Return the index of a row; -1 if it is missing or removed."""
         offsets, at = self.offsets, queue_offset - self.first
         if not (0 <= at < len(offsets) and offsets[at] == queue_offset):
             at = bisect_left(offsets, queue_offset)
@@ -59,7 +60,7 @@ class Page:
         return at if self.sources[at] != GONE else -1
 
     def insert(self, row: tuple[int, ...]) -> None:
-        """Insert a row, queue offset first, in order; it may have been there before."""
+        """Insert a row in order of its queue offset. It may have been in the page before."""
         at = bisect_left(self.offsets, row[0])
         if at < len(self.offsets) and self.offsets[at] == row[0]:
             assert self.sources[at] == GONE, row
@@ -80,25 +81,26 @@ class Page:
         self.live_count += len(rows[0])
 
     def remove(self, at: int) -> None:
-        """Remove the row at an index."""
+        """Mark the row at an index as removed."""
         self.sources[at] = GONE
         self.live_count -= 1
 
     def live(self) -> Iterator[int]:
-        """Queue offsets of present rows, in order."""
+        """Yield the queue offsets of rows that are not removed, in order."""
         return compress(self.offsets, map(GONE.__ne__, self.sources))
 
     def rows_after(
         self, queue_offset: int, count_max: int, sources: Container[int] | None, span_ms: range
     ) -> tuple[list[Row], int, int]:
-        """Of the first `count_max` present rows after a queue offset, those of these sources (None:
-        all) and stored within a span. And how many there were, and the offset of the last."""
+        """Examine the first `count_max` rows after a queue offset. Return those of these sources
+        (None: all) that were stored within a span, the number of examined rows, and the offset of
+        the last."""
         begin = bisect_right(self.offsets, queue_offset)
         rows: list[Row]
         if begin == 0 and self.live_count <= count_max:
             count, last = self.live_count, self._last_live()
             each = zip(self.offsets, self.sources, self.stored_ms, strict=True)
-            if sources is not None:  # GONE is none of them
+            if sources is not None:  # GONE is not among them
                 rows = [row for row in each if row[1] in sources]
             elif count == len(self.offsets):
                 rows = list(each)
@@ -116,14 +118,14 @@ class Page:
         return rows, count, last
 
     def _last_live(self) -> int:
-        """The highest of them; -1 without any."""
+        """Return the highest queue offset that is not removed; -1 if there is none."""
         for at in range(len(self.offsets) - 1, -1, -1):
             if self.sources[at] != GONE:
                 return self.offsets[at]
         return -1
 
     def oldest(self) -> int:
-        """The lowest of them; there must be one."""
+        """Return the lowest queue offset that is not removed. There must be one."""
         sources, at = self.sources, self._head
         while sources[at] == GONE:
             at += 1
@@ -136,7 +138,7 @@ class Page:
         return self.live_count * _SPARSE_SHARE < len(self.offsets)
 
     def packed(self) -> Page:
-        """A copy without removed rows."""
+        """Return a copy without the removed rows."""
         found = Page(self.oldest() if self.live_count else self.first)
         is_live = [source != GONE for source in self.sources]
         found.extend([list(compress(column, is_live)) for column in self.columns()])
@@ -144,7 +146,7 @@ class Page:
 
 
 class Pages:
-    """All pages, in order. There is always one, for new rows."""
+    """All pages of rows, in order. There is always one, for new rows."""
 
     def __init__(self, *, size: int = PAGE_SIZE) -> None:
         self._size = size
@@ -157,7 +159,7 @@ class Pages:
         return iter(self._pages)
 
     def find(self, queue_offset: int) -> tuple[Page, int]:
-        """The page and the index of a row; the index is -1 if it is not there."""
+        """Return the page and the index of a row; the index is -1 if the row is missing."""
         page = self.last
         at = queue_offset - page.first
         if 0 <= at < len(page.offsets) and page.offsets[at] == queue_offset:
@@ -167,8 +169,8 @@ class Pages:
         return page, page.place(queue_offset)
 
     def stored_before(self, moment_ms: int) -> int:
-        """How many halves were stored before a time. They are in that order, except after a clock
-        was set back: a million take 250 look-ups."""
+        """Return how many halves were stored before a time. This assumes that they are ordered by
+        time, which is wrong only after a clock was set back. A million halves take 250 look-ups."""
         count = 0
         for page in self._pages:
             if not page.stored_ms or page.stored_ms[0] >= moment_ms:
@@ -181,7 +183,7 @@ class Pages:
         return count
 
     def behind(self, queue_offset: int) -> Iterator[int]:
-        """Queue offsets after one, in order."""
+        """Yield the queue offsets after this one, in order."""
         nth = max(bisect_right(self._firsts, queue_offset) - 1, 0)
         for page in self._pages[nth:]:
             for found in page.live():
@@ -191,9 +193,10 @@ class Pages:
     def matching(
         self, after: int, count_max: int, sources: Container[int] | None, span_ms: range
     ) -> tuple[list[Row], int]:
-        """Rows after a queue offset, in order, of these sources (None: all) and stored within a
-        span, among the first `count_max`; and the offset after which to continue, -1 at the end.
-        Measured: 0.07 us a row, where `find` and a PendingRow take 2.5."""
+        """Return rows after a queue offset, in order, of these sources (None: all) and stored
+        within a span. Only the first `count_max` are examined. Also return the offset after
+        which to continue; -1 at the end. Measured: 0.07 us a row, where `find` and a PendingRow
+        take 2.5."""
         found: list[Row] = []
         left, last = count_max, after
         nth = max(bisect_right(self._firsts, after) - 1, 0)
@@ -207,14 +210,14 @@ class Pages:
         return found, -1
 
     def oldest(self) -> int | None:
-        """The lowest queue offset."""
+        """Return the lowest queue offset; None if there is none."""
         for page in self._pages:
             if page.live_count:
                 return page.oldest()
         return None
 
     def _new_page(self, queue_offset: int) -> Page:
-        """The page for a row at the end, if the last one is full, or empty."""
+        """Return the page for a row at the end: a new one if the last is full."""
         if not self.last.offsets:
             self._pages.pop()
             self._firsts.pop()
@@ -234,7 +237,7 @@ class Pages:
         source: int,
         checks: int,
     ) -> None:
-        """Append a row. Positional: it is called once per half."""
+        """Append a row. The arguments are positional, for speed: this is called for each half."""
         page = self.last
         if not 0 < len(page.offsets) < self._size:
             page = self._new_page(queue_offset)
@@ -260,7 +263,7 @@ class Pages:
         self.count += count
 
     def insert(self, row: tuple[int, ...]) -> None:
-        """Insert a row between others."""
+        """Insert a row between existing ones."""
         nth = max(bisect_right(self._firsts, row[0]) - 1, 0)
         page = self._pages[nth]
         page.insert(row)
@@ -278,8 +281,7 @@ class Pages:
             self._tidy(bisect_right(self._firsts, page.first) - 1)
 
     def count_there(self, queue_offsets: Sequence[int], log_offsets: Sequence[int]) -> int:
-        """How many of these halves, up to the first that is not, are pending at these log
-        offsets."""
+        """Return how many of these halves, from the first on, are pending at these log offsets."""
         page = self.last
         for nth, queue_offset in enumerate(queue_offsets):
             at = queue_offset - page.first
@@ -290,8 +292,8 @@ class Pages:
         return len(queue_offsets)
 
     def take(self, queue_offsets: Iterable[int]) -> list[tuple[int, int]]:
-        """Remove the rows of these halves, which must all be there; return source and store time of
-        each. Measured: 0.5 us each, where `find` and `remove` take 2."""
+        """Remove the rows of these halves, which must all be pending. Return source and store time
+        of each. Measured: 0.5 us each, where `find` and `remove` take 2."""
         found, page, touched = [], self.last, {self.last}
         for queue_offset in queue_offsets:
             at = queue_offset - page.first
@@ -309,7 +311,7 @@ class Pages:
         return found
 
     def _tidy(self, nth: int) -> None:
-        """Compact a page of which little is left."""
+        """Compact a page with few rows left, and join it with a small neighbour."""
         page = self._pages[nth].packed()
         before = self._pages[nth - 1] if nth else None
         if before is not None and len(before.offsets) + len(page.offsets) <= self._size // 2:

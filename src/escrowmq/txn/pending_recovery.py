@@ -40,24 +40,26 @@ _READ_COUNT: Final = 4096
 _STRETCH_SIZE: Final = 1 << 20
 _AT_ONCE: Final = 2_048
 _OPS_REMEMBERED: Final = 20_000
-"""Op records before the needed ones, read for their outcomes: an END that is repeated or
-contradicted after a restart gets the same answer as before."""
+"""The number of op records before the needed ones that are read for their outcomes, so that
+repeated or contradicting ENDs after a restart get the right answer."""
 
 
 _UNIQ_KEY: Final = f"{Property.UNIQ_KEY}\x01".encode()
 
 
 class HalvesFound(msgspec.Struct):
-    """The result of a recovery."""
+    """What a recovery has found."""
 
     pending_count: int = 0
     ops_count: int = 0
     derived_count: int = 0
-    """Ends without an op record, found by their final records, or by their discards."""
+    """The number of ends that no op record names, found by their final records or by copies of
+    discarded halves."""
 
 
 class HalvesRecovery:
-    """Fills an engine from a store; call `run` once after the store was opened."""
+    """Restores the pending halves of an engine from its store. Call `run` once after the store was
+    opened."""
 
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
@@ -67,7 +69,7 @@ class HalvesRecovery:
         self._done: dict[int, State] = {}
         self._shapes = Shapes()
         self._half_next = self._op_next = 0
-        """From here on nothing is read yet."""
+        """The next half and op record to read."""
         self._last_op_log_offset = -1
         self._now_ms = 0
         self._is_last_op_ours = False
@@ -81,8 +83,8 @@ class HalvesRecovery:
         is_sound: bool,
         snapshot: PendingSnapshot | None = None,
     ) -> HalvesFound:
-        """Read both queues from their progress on, or from the end of a snapshot. `is_sound` means
-        that the store reported no damage."""
+        """Read both queues from the saved progress on, or from a snapshot's end, and complete
+        interrupted ends. `is_sound`: the store has reported no damage."""
         found = self.read(
             now_ms,
             half_offset=half_offset,
@@ -103,7 +105,7 @@ class HalvesRecovery:
         is_sound: bool,
         snapshot: PendingSnapshot | None = None,
     ) -> HalvesFound:
-        """Like `run`, without writing anything."""
+        """Read both queues like `run`, but write nothing and complete no ends."""
         assert not len(self._halves.pending), "halves are recovered into an empty index"
         found = HalvesFound()
         self._now_ms = now_ms
@@ -129,14 +131,15 @@ class HalvesRecovery:
     # -- a copy of another broker's log ------------------------------------------------------
 
     def follow(self, now_ms: int) -> None:
-        """Read what was appended to the log since the last call."""
+        """Read the halves and op records that were appended since the last call."""
         self._now_ms = now_ms
         self._read_ops(self._op_next, self._half_next)
         self._read_halves(self._half_next)
         self._done.clear()
 
     def resume(self, other: HalvesRecovery, now_ms: int, *, is_sound: bool) -> HalvesFound:
-        """Like `run`, after another recovery has read the same log into the same halves."""
+        """Continue after another recovery has read the same log into the same halves, and complete
+        interrupted ends."""
         self._half_next, self._op_next = other._half_next, other._op_next
         self._last_op_log_offset = other._last_op_log_offset
         self._is_last_op_ours = other._is_last_op_ours
@@ -146,7 +149,7 @@ class HalvesRecovery:
         return HalvesFound(len(self._halves.pending), derived_count=derived_count)
 
     def _can_use(self, snapshot: PendingSnapshot | None, start: int, op_start: int) -> bool:
-        """Whether a snapshot belongs to this store, and saves anything."""
+        """Whether a snapshot belongs to this store, and shortens the reading."""
         return (
             snapshot is not None
             and start < snapshot.half_end <= self._store.bounds(Topic.HALF, 0)[1]
@@ -154,16 +157,16 @@ class HalvesRecovery:
         )
 
     def _skip_covered_ops(self, snapshot: PendingSnapshot) -> int:
-        """Skip op records that the snapshot covers; return where to continue."""
+        """Skip the op records before the snapshot's end. Return where to continue."""
         last = snapshot.op_end - 1
-        # They may name any half before its end: none of them is finished until all of those are.
+        # They may name any half before its end, so they stay needed until all those are settled.
         self._progress.note(last, [snapshot.half_end - 1])
         for log_offset, _, _ in self._store.entries(Topic.OP, 0, last, 1):
             self._last_op_log_offset, self._is_last_op_ours = log_offset, True
         return snapshot.op_end
 
     def _read_listed(self, queue_offsets: list[int]) -> None:
-        """Read scattered halves; adjacent ones are read together."""
+        """Read the halves at these queue offsets; adjacent ones in one read."""
         for _, group in groupby(enumerate(queue_offsets), key=lambda pair: pair[1] - pair[0]):
             offsets = [queue_offset for _, queue_offset in group]
             for first in range(0, len(offsets), _READ_COUNT):
@@ -178,8 +181,8 @@ class HalvesRecovery:
         return min(max(low, offset), high)
 
     def _entries(self, topic: str, queue_offset: int) -> list[Entry]:
-        """Entries of a queue; after its end, those of records in the log for which a full disk has
-        no entry yet: their halves are stored and ended all the same."""
+        """Return entries of a queue from an offset on. After the queue's end, return records in the
+        log that have no entry yet because the disk is full: they are stored all the same."""
         entries = self._store.entries(topic, 0, queue_offset, _READ_COUNT)
         return entries or [
             (waiting.log_offset, waiting.record_size, 0)
@@ -190,12 +193,12 @@ class HalvesRecovery:
         ]
 
     def _end(self, topic: str) -> int:
-        """After the last record of a queue, with an entry or without."""
+        """Return the queue offset after the last record of a queue, with an entry or without."""
         end = self._store.bounds(topic, 0)[1]
         return end + len(self._entries(topic, end))
 
     def _remember(self, op_offset: int, op_end: int) -> None:
-        """Record the outcomes in op records that are otherwise not needed."""
+        """Record the outcomes in op records that are not needed otherwise."""
         record_outcome = self._halves.ledger.record
         for op in walk_queue(self._store, Topic.OP, op_offset, op_end):
             for half_offset, letter in decode_op(op):
@@ -243,9 +246,10 @@ class HalvesRecovery:
         self._half_next = queue_offset
 
     def _read_stretch(self, first: int, entries: list[Entry]) -> None:
-        """Read and verify consecutive halves at once; the first entry has that queue offset."""
+        """Read consecutive halves in one read, verify and add them. The first entry has the given
+        queue offset."""
         begin, end = entries[0][0], entries[-1][0] + entries[-1][1]
-        # A gap names more than any segment has, and all of one would be read for it.
+        # The entry of a gap in the log is larger than any segment. A whole segment would be read.
         data = b"" if end - begin >= GAP_SIZE else self._store.log.read(begin, end - begin)
         nth, has_no_tally = 0, self._halves.tally.is_empty
         while nth < len(entries):
@@ -256,7 +260,8 @@ class HalvesRecovery:
             nth += len(some)
 
     def _take_alike(self, data: bytes, first: int, entries: list[Entry], nth: int) -> int:
-        """Add those from the nth on that can be added together; return where the others begin."""
+        """Add halves from the nth on that are plain and of known shapes. Return the index of the
+        first other."""
         all_ms, alike = alike_from(data, entries[0][0], entries, first, nth, self._shapes)
         done, now_ms, at = self._done, self._now_ms, 0
         for known, group in groupby(alike):
@@ -333,25 +338,26 @@ class HalvesRecovery:
             self._halves.aliases[likeness(properties)] = queue_offset
 
     def _supersede(self, properties: dict[str, str], queue_offset: int, log_offset: int) -> None:
-        """A half that was carried forward replaces all earlier copies, even if the broker died
-        before the op record said so."""
+        """Let a carried half replace its earlier copies, even if the broker crashed before it wrote
+        the op record."""
         pending = self._halves.pending
         first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
         if first is not None and first in pending and not pending.are_alike(first, queue_offset):
-            return  # older releases took what a client wrote, about the half of another group
+            return  # older releases accepted this property from clients
         old = note_carried(self._halves, properties, queue_offset, log_offset)
         if old != queue_offset and old in pending:
             self._engine.supersede(old, queue_offset)
 
     def _derive(self, *, is_sound: bool, now_ms: int) -> int:
-        """Find ends whose final record, or discard, exists while no op record names them."""
+        """Find and record ends that no op record names, by final records and copies of discarded
+        halves in the log. Return their number."""
         engine = self._engine
         oldest = engine.halves.pending.oldest()
         if oldest is None:
             return 0
         start = engine.halves.pending.log_offset(oldest)
         if self._is_last_op_ours and is_sound:
-            # We write the op record behind those in one go: only the last of them can lack it.
+            # We append the op record in the same input, so only the last ends can lack one.
             start = max(start, self._last_op_log_offset)
         finals = walk(self._store, start, kind=SysFlag.COMMIT)
         count = self._end_as(Verdict.COMMIT, map(self._half_of, finals), now_ms)
@@ -363,23 +369,24 @@ class HalvesRecovery:
         return count
 
     def _end_as(self, verdict: Verdict, found: Iterable[int | None], now_ms: int) -> int:
-        """End halves whose records say so, with their bundles; return how many there were."""
+        """Record these halves as ended, and complete their bundles. Return their number."""
         engine, count = self._engine, 0
         incomplete: set[int] = set()
         for queue_offset in found:
             if queue_offset is not None:
-                # Asked before it is marked: a half that has ended knows the others no more.
+                # Look up its bundle first: an ended half no longer belongs to it.
                 incomplete.update(engine.halves.bundles.members(queue_offset))
                 engine.mark_ended(queue_offset, verdict, now_ms)
                 count += 1
         pending = engine.halves.pending
-        # Only now: the records that make a bundle whole may be anywhere after its first one.
+        # Only now, because records of a bundle may be anywhere after its first.
         members = sorted(each for each in incomplete if each in pending)
         engine.complete(members, verdict, now_ms)
         return count
 
     def _discards(self, log_offset: int) -> Iterator[StoredMessage]:
-        """Given-up messages from an offset on; on a full disk some have no entry yet."""
+        """Yield discarded messages from a log offset on. On a full disk some have no queue entry
+        yet."""
         topic, store = Topic.CHECK_MAX_TIME, self._store
 
         def place_of(queue_offset: int) -> int:
@@ -394,7 +401,8 @@ class HalvesRecovery:
                 yield discard
 
     def _half_given_up(self, discard: StoredMessage) -> int | None:
-        """The pending half of which a discard is the copy."""
+        """Return the pending half of which a discarded message is the copy; None if there is
+        none."""
         pending, like = self._halves.pending, likeness(discard.properties)
         named = discard.prepared_log_offset
         half = self._store.read(named)
@@ -403,16 +411,15 @@ class HalvesRecovery:
             number = half.queue_offset
             if pending.log_offset(number) == named:
                 return number
-        # RocketMQ's names none. What was resumed since is a newer copy than the one it is about.
+        # RocketMQ's record names no half. A copy that was resumed later is not the one it is about.
         alias = self._halves.aliases.get(like)
         if named or alias is None or alias not in pending:
             return None
         return alias if pending.log_offset(alias) < discard.log_offset else None
 
     def _make_visible(self, now_ms: int) -> None:
-        """With SYNC_FLUSH only durable records are visible: otherwise the first message of a
-        transaction that is completed here would be visible without the others until the first sync
-        is done."""
+        """Sync the log if it has SYNC_FLUSH. Otherwise the first message of a transaction that is
+        completed here would become visible without the others."""
         sync = self._store.sync_wanted(now_ms)
         if sync is not None:
             for file in sync.files:
@@ -420,7 +427,8 @@ class HalvesRecovery:
             self._store.synced(sync.log_offset, now_ms)
 
     def _half_of(self, final: StoredMessage) -> int | None:
-        """The pending half that a final record commits, itself or a copy of it."""
+        """Return the pending half, or its pending copy, that a final record commits; None if there
+        is none."""
         pending, like = self._halves.pending, likeness_of_final(final)
         if not is_final_of(final, like):
             return None
@@ -429,8 +437,8 @@ class HalvesRecovery:
             return None
         if half is not None and pending.log_offset(half.queue_offset) == half.log_offset:
             return half.queue_offset
-        # One that was delivered later, by a delay, names offset 0; the record that waited for its
-        # time names the half.
+        # A message that was delivered after a delay names offset 0; its delayed form names the
+        # half.
         if half is None and not final.prepared_log_offset:
             return None
         alias = self._halves.aliases.get(like)
@@ -438,9 +446,9 @@ class HalvesRecovery:
 
 
 def _stretches(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Groups of entries whose records are consecutive, some bytes' worth at a time. Their offsets
+    """Yield groups of entries whose records are consecutive in the log, up to some size. Offsets
     rise, so a group whose length equals the sum of its sizes has no gap. Measured: 0.05 us each,
-    where each by itself takes 0.3."""
+    where checking each entry takes 0.3."""
     for first in range(0, len(entries), _AT_ONCE):
         some = entries[first : first + _AT_ONCE]
         size = sum([size for _, size, _ in some])

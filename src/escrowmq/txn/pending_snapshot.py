@@ -28,7 +28,8 @@ _ENDS: Final = struct.Struct(">qq")
 
 
 class PendingSnapshot(NamedTuple):
-    """The halves that were pending when both queues ended there."""
+    """The pending halves at a moment when the half queue ended at `half_end` and the op queue at
+    `op_end`."""
 
     half_end: int
     op_end: int
@@ -36,7 +37,7 @@ class PendingSnapshot(NamedTuple):
 
 
 def encode(half_end: int, op_end: int, pending: Iterable[int]) -> bytes:
-    """The file's content."""
+    """Return the content of the snapshot file."""
     offsets = array("q", pending)
     if sys.byteorder == "little":
         offsets.byteswap()
@@ -45,7 +46,7 @@ def encode(half_end: int, op_end: int, pending: Iterable[int]) -> bytes:
 
 
 def decode(data: bytes | None) -> PendingSnapshot | None:
-    """The file's contents; None if there is no file, or it is invalid."""
+    """Return the content of the file; None if there is no file, or it is invalid."""
     if data is None or len(data) < _FRONT.size + _ENDS.size or len(data) % 8:
         return None
     mark, crc = _FRONT.unpack_from(data)

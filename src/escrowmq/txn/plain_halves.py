@@ -1,5 +1,5 @@
-"""Plain half messages, as raw bytes: most are ended while they are cached, and never need
-decoding."""
+"""Plain halves as raw bytes. Most are ended while they are cached, so that they are never
+decoded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import decode_properties
 
 HALF_MARK: Final = f"{Property.TRANSACTION_ID}\x01".encode()
-"""The bytes before the key that a half gets when it is stored."""
+"""The encoded property name that precedes the key in a stored half."""
 
 
 class PlainHalf(msgspec.Struct, gc=False):
@@ -24,7 +24,7 @@ class PlainHalf(msgspec.Struct, gc=False):
     group: str
     topic: str
     queue_id: int
-    """Of its message."""
+    """The queue of its message, not of the half."""
 
     key: bytes
     keys: tuple[bytes, ...]
@@ -39,7 +39,7 @@ class PlainHalf(msgspec.Struct, gc=False):
     reconsume_times: int
 
     def message(self) -> StoredMessage:
-        """The half as it is read from the log."""
+        """Return the half decoded, as if it were read from the log."""
         return StoredMessage(
             topic=Topic.HALF,
             body=self.body,

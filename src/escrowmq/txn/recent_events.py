@@ -1,4 +1,4 @@
-"""Recent events of transactions, for those who ask about one."""
+"""Recent events of transactions, to show them to operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _EVENTS_MAX: Final = 20_000
 
 
 class Event(NamedTuple):
-    """One event of a half message."""
+    """One event in the life of a half message."""
 
     at_ms: int
     queue_offset: int
@@ -19,7 +19,7 @@ class Event(NamedTuple):
 
 
 class RecentEvents:
-    """The last events of all transactions; older ones are only in the log."""
+    """The newest events of all transactions. Older events are only in the log."""
 
     def __init__(self, events_max: int = _EVENTS_MAX) -> None:
         self._events: deque[Event] = deque(maxlen=events_max)
@@ -31,5 +31,5 @@ class RecentEvents:
         self._events.append(Event(at_ms, queue_offset, what, who, detail))
 
     def of(self, queue_offset: int) -> list[Event]:
-        """The known events of one half, in order."""
+        """Return the known events of one half, in order."""
         return [event for event in self._events if event.queue_offset == queue_offset]

@@ -1,4 +1,4 @@
-"""Reads halves from the log, for a start with a million of them."""
+"""Decodes halves from raw bytes of the log, for a start that reads a million of them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ Entry = tuple[int, int, int]
 """A consume-queue entry: log offset, record size, tag hash."""
 
 StoredHalf = tuple[int, int, int, HalfShape | None, int, int]
-"""Queue offset, log offset and size; shape, store time and the position of the properties in the
-bytes. Without a shape there is no complete record. A plain tuple: there are a million."""
+"""A decoded half: queue offset, log offset, size, shape, store time, and the position of its
+properties in the bytes. The shape is None if the record is incomplete. A plain tuple, because there
+may be a million."""
 
 
 ODD_COUNT: Final = 32 if alike_halves is not None else 1 << 20
-"""After an unusual half, this many are read one by one before compiled code continues."""
+"""The number of halves that are decoded one by one after an unusual one, before compiled code
+continues."""
 
 _NONE: Final[tuple[list[int], list[KnownShape]]] = [], []
 
@@ -34,9 +36,9 @@ _NONE: Final[tuple[list[int], list[KnownShape]]] = [], []
 def alike_from(
     data: bytes, base: int, entries: list[Entry], first: int, nth: int, shapes: Shapes
 ) -> tuple[list[int], list[KnownShape]]:
-    """Store times and shapes of the halves from the nth entry on, as far as they are complete and
-    of known shapes: the results of `stored_halves`, by compiled code if available. The entry of
-    index 0 has the queue offset `first`. Measured: 0.3 us each."""
+    """Return store times and shapes of halves from the nth entry on, as long as they are complete
+    and of known shapes. The entry of index 0 has the queue offset `first`. Uses compiled code;
+    without it, returns nothing. Measured: 0.3 us each."""
     if alike_halves is None:
         return _NONE
     return alike_halves(data, base, entries, first, nth, _TOPIC, shapes.by_size)
@@ -51,11 +53,12 @@ def stored_halves(
     done: Container[int],
     shapes: Shapes,
 ) -> Iterator[StoredHalf]:
-    """Decode the open halves among the entries from the queue's `first` on, from the bytes at a log
-    offset.
+    """Decode the halves of these entries, except those in `done`. `data` holds the log from the
+    offset `base` on; the first entry has the queue offset `first`.
 
     Halves of known shapes are decoded here, others by `_judge`. Measured: 1.4 us each with its CRC,
-    where `parse` and finding the shape take 3.5."""
+    where `parse` and finding the shape take 3.5.
+    """
     walked, known, head_size, end_of_data = (
         HEAD_V4.walked.unpack_from, shapes.by_size.get, HEAD_V4.size, len(data),
     )  # fmt: skip
@@ -91,7 +94,8 @@ def stored_halves(
 def _judge(
     data: bytes, at: int, end: int, log_offset: int, shapes: Shapes
 ) -> tuple[HalfShape | None, int, int]:
-    """Shape, store time, and position of the properties of a record of any kind."""
+    """Return the shape, the store time, and the position of the properties of a record of any kind.
+    The shape is None if the record is incomplete."""
     records = parse(data[at:end], log_offset).records
     if not records or records[0].size < end - at:
         return None, 0, 0
