@@ -1,3 +1,5 @@
-"""Transactions: half messages, their outcome, and the checks that ask for it.
+"""Transactions: half messages, their outcomes, and the checks of halves that were not ended.
 
-A pure room over the store: it decides and stores; the caller says who is connected."""
+This room is built on the store and does no network I/O: it decides and stores, and its caller says
+which producers are connected.
+"""

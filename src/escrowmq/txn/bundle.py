@@ -19,27 +19,27 @@ from escrowmq.txn.state import State
 
 ID_SIZE_MAX: Final = 64
 DIGEST_SIZE: Final = 16
-"""Characters of a name's digest."""
+"""The length of a digest, in characters."""
 
 
 class BundleId(NamedTuple):
-    """The same name in another group, or of another account, is another bundle."""
+    """Identifies a bundle: its name, within a producer group and an account."""
 
     group: str
     text: str
     owner: str = ""
-    """Mark of the account that sends the halves; empty without access control."""
+    """The mark of the account that sends the halves; empty without access control."""
 
     @property
     def digest(self) -> str:
-        """A constant-size stand-in for the name once the transaction has ended, so that an op
-        record has room for all that it ends."""
+        """A hash of the name, of constant size, so that an op record has space for all bundles that
+        it ends."""
         name = "\0".join(self).encode("utf-8", "surrogatepass")
         return base64.urlsafe_b64encode(hashlib.sha256(name).digest()[:12]).decode()
 
 
 def bundle_of(properties: dict[str, str]) -> BundleId | None:
-    """A half's bundle; None if it has none."""
+    """Return the bundle of a half with these properties; None if it has none."""
     text = properties.get(TRANSACTION)
     if text is None:
         return None
@@ -51,18 +51,18 @@ class Bundles:
 
     def __init__(self) -> None:
         self._members: dict[BundleId, list[int]] = {}
-        """In order: each END needs the first remaining one."""
+        """The queue offsets of each bundle's pending halves, in order: each END needs the first."""
         self._sizes: dict[BundleId, int] = {}
-        """Bytes of bodies since the start; a transaction that spans a restart may have as much
-        again."""
+        """Bytes of bodies in each bundle, counted since the start of the process. A transaction
+        that spans a restart may have the limit twice."""
         self.of: dict[int, BundleId] = {}
-        """By queue offset, the bundle of each half that has one; other code only reads."""
+        """By queue offset: the bundle of each half that has one. Other code only reads it."""
         self._ended: OrderedDict[str, State] = OrderedDict()
-        """By digest."""
+        """The outcomes of recently ended bundles, by digest."""
         self._broken: set[BundleId] = set()
 
     def refusal(self, bundle: BundleId, size: int = 0) -> str:
-        """Why a half of this size cannot join; empty if it can."""
+        """Return why a half of this size cannot join a bundle; empty if it can."""
         if len(bundle.text) > ID_SIZE_MAX:
             return f"{TRANSACTION} has {len(bundle.text)} characters, {ID_SIZE_MAX} are allowed"
         if not bundle.text.isprintable():
@@ -81,30 +81,30 @@ class Bundles:
         return ""
 
     def grow(self, queue_offset: int, size: int) -> None:
-        """An added half has a body of this size."""
+        """Add the body size of a half to its bundle's."""
         bundle = self.of.get(queue_offset)
         if bundle is not None:
             self._sizes[bundle] = self._sizes.get(bundle, 0) + size
 
     def add(self, bundle: BundleId, queue_offset: int) -> None:
-        """A half of a bundle is pending."""
+        """Add a pending half to its bundle."""
         assert queue_offset not in self.of, queue_offset
         insort(self._members.setdefault(bundle, []), queue_offset)
         self.of[queue_offset] = bundle
 
     def members(self, queue_offset: int) -> list[int]:
-        """The halves that end together with this one, including it, in order."""
+        """Return the halves that end together with this one, including it, in order."""
         bundle = self.of.get(queue_offset)
         return list(self._members[bundle]) if bundle is not None else [queue_offset]
 
     def leads(self, queue_offset: int) -> bool:
-        """Whether checks ask about this half of its bundle."""
+        """Whether this half stands for its bundle in checks: it is the first of it."""
         bundle = self.of.get(queue_offset)
         return bundle is None or self._members[bundle][0] == queue_offset
 
     def remove(self, queue_offset: int, state: State | None) -> int | None:
-        """A half is settled, or (without a state) unreadable; return the next half to check, if
-        others remain."""
+        """Remove a half that was settled or, without a state, is unreadable. Return the next half
+        to check, if others remain."""
         bundle = self.of.pop(queue_offset, None)
         if bundle is None:
             return None
@@ -124,7 +124,7 @@ class Bundles:
         return None
 
     def drop(self, queue_offset: int) -> None:
-        """A half is settled; whether its bundle has ended is noted apart from that."""
+        """Remove a half that another broker settled, without recording an outcome of the bundle."""
         bundle = self.of.pop(queue_offset, None)
         if bundle is not None:
             members = self._members[bundle]
@@ -135,15 +135,15 @@ class Bundles:
                 self._broken.discard(bundle)
 
     def note_ended(self, digest: str, state: State) -> None:
-        """A bundle has ended, now or before this process started: no half joins it late."""
+        """Record the outcome of a bundle, so that no half can join it later."""
         self._ended[digest] = state
         self._ended.move_to_end(digest)
         while len(self._ended) > BUNDLES_REMEMBERED_MAX:
             self._ended.popitem(last=False)
 
     def leave(self, queue_offset: int) -> int | None:
-        """Another half, already a member, replaces this one. If this one was checked, return the
-        next half to check, which need not be the new one."""
+        """Remove a half that a copy replaces; the copy must be a member already. If this half was
+        the one to check, return the next one, which need not be the copy."""
         bundle = self.of.pop(queue_offset, None)
         if bundle is None:
             return None
@@ -155,9 +155,9 @@ class Bundles:
         return None if at else members[0]
 
     def is_broken(self, bundle: BundleId) -> bool:
-        """Whether a half of a bundle is unreadable: then it can only be rolled back."""
+        """Whether a half of a bundle is unreadable, so that the bundle can only be rolled back."""
         return bundle in self._broken
 
     def reopen(self, bundle: BundleId) -> None:
-        """The end of a bundle was undone."""
+        """Forget that a bundle has ended, because its end was undone."""
         self._ended.pop(bundle.digest, None)

@@ -1,9 +1,9 @@
 """Stores pending halves again at the end of the log before their segments are deleted.
 
-Like RocketMQ's putBackHalf: the copy replaces the first one, an op record says that the old one is
-settled, and an END may name either. The copy comes first in the log. A start that finds a copy
-without the op record drops the old one all the same, so that nothing is checked, or committed,
-twice."""
+Like RocketMQ's putBackHalf: the copy replaces the original, an op record says that the original is
+settled, and an END may name either. The copy is written first. If a start finds a copy without the
+op record, it drops the original, so that nothing is checked or committed twice.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.pending import NEVER_MS
 
 CARRIED_AT_ONCE: Final = 500
-"""Halves per turn; the rest follow later."""
+"""The most halves that are carried forward in one turn; others follow in later turns."""
 
 _FOLLOWED_MIN: Final = 10_000
-"""At least this many positions are remembered, because ENDs may be repeated."""
+"""The least number of carried positions to remember, because ENDs may be repeated."""
 
 
 class Carrier:
-    """Carries the pending halves of one broker forward. A power failure may lose the copies until
-    the log is durable up to them: store/retention waits for that before it deletes the old ones."""
+    """Carries the pending halves of one broker forward. Store/retention deletes a segment only when
+    the log is durable up to the copies."""
 
     def __init__(self, engine: Engine, checker: Checker, store: Store) -> None:
         self._engine = engine
@@ -38,8 +38,8 @@ class Carrier:
         self.carried_count = 0
 
     def carry(self, until: int, now_ms: int) -> int:
-        """Carry pending halves before a log offset, a bounded number; return the log offset from
-        which the log is then still needed."""
+        """Carry forward a bounded number of pending halves that are before a log offset. Return the
+        log offset from which on the log is still needed."""
         pending = self._engine.halves.pending
         # Copies made in this turn are after it: they must not be carried again.
         until = min(until, self._store.end_offset)
@@ -53,7 +53,8 @@ class Carrier:
         return self._store.end_offset if oldest is None else pending.log_offset(oldest)
 
     def _carry_one(self, queue_offset: int, now_ms: int) -> bool:
-        """Return False to be retried later."""
+        """Store a copy of a half and let it replace the original. Return False if that must be
+        retried later."""
         engine = self._engine
         named = engine.halves.open_half(queue_offset)
         if named is None:
@@ -75,7 +76,7 @@ class Carrier:
         put = self._store.put(copy, now_ms, is_settling=True)
         if put.status is not PutStatus.OK:
             return False
-        # No `grow`: the body is not one that came just now.
+        # No `grow`: the copy's body is not a new one.
         engine.halves.enter(
             copy.properties,
             queue_offset=put.queue_offset,
@@ -84,7 +85,7 @@ class Carrier:
             origin=row.origin,
             account=row.account,
         )
-        # One that has come up already and waits for its turn has no appointment.
+        # A half that is due already and waits for its turn has no deadline of its own.
         due_ms = now_ms if row.due_ms >= NEVER_MS else row.due_ms
         engine.halves.pending.schedule(put.queue_offset, due_ms)
         engine.supersede(queue_offset, put.queue_offset)
@@ -96,8 +97,7 @@ class Carrier:
 def note_carried(
     halves: Halves, properties: dict[str, str], queue_offset: int, log_offset: int
 ) -> int:
-    """Record the present position of a half that was carried forward; return the queue offset of
-    the previous copy."""
+    """Record where a carried half is now. Return the queue offset of its previous copy."""
     first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
     if first is None:
         return -1
@@ -108,8 +108,7 @@ def note_carried(
 
 
 def _forget_ended(halves: Halves) -> None:
-    """Stop tracking copies whose transactions have ended. A member of a group that only copies
-    tracks them, too."""
+    """Stop tracking copies whose transactions have ended, if many are tracked."""
     carried, pending = halves.carried, halves.pending
     if len(carried) > 2 * len(pending) + _FOLLOWED_MIN:
         for first, (newest, _) in list(carried.items()):

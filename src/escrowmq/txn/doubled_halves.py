@@ -17,23 +17,23 @@ from escrowmq.txn.state import State
 
 
 class HalfStatus(NamedTuple):
-    """The present state of a half's transaction."""
+    """The state of a half's transaction, and the copy of the half that counts."""
 
     state: State
     half: OpenHalf
-    """The copy whose age and properties apply, under the number of the pending copy, if there is
-    one."""
+    """The copy whose age and properties apply. Its queue offset is that of the pending copy, if
+    there is one."""
 
 
 def newest_place(
     queue_offset: int, log_offset: int, halves: Halves, store: Store
 ) -> tuple[int, int]:
-    """The present position of a half, queue offset and log offset: another one if it was carried
-    forward."""
+    """Return the queue offset and log offset where a half is now: its own, or those of the newest
+    copy if it was carried forward."""
     newest = halves.carried.get(queue_offset)
     if newest is None:
         return queue_offset, log_offset
-    # By the log: with SYNC_FLUSH, or without room, the copy has no unit yet.
+    # Read from the log: with SYNC_FLUSH, or on a full disk, the copy has no queue unit yet.
     copy = store.read(newest[1])
     first = copy.properties.get(CARRIED, "") if copy is not None else ""
     return (
@@ -42,15 +42,15 @@ def newest_place(
 
 
 def status_of(half: OpenHalf, halves: Halves, store: Store) -> HalfStatus:
-    """Whether a half's transaction is pending, perhaps under a copy's number, or how it was ended.
-    If that is not recorded, its final record tells, if there is one."""
+    """Return whether a half's transaction is pending, perhaps as a copy, or how it was ended. If no
+    outcome is recorded, a final record in the log proves a commit."""
     own = half.message.queue_offset
     if halves.pending.log_offset(own) == half.message.log_offset:
         return HalfStatus(State.PENDING, half)
     state = halves.ledger.outcome(own)
     copy = newest_copy(half.message, halves, store)
     if copy in halves.pending:
-        # A resumed transaction begins again: by the first copy's age its end would come too late.
+        # A resumed transaction starts anew: its age is that of the resumed copy.
         resumed = halves.half(copy) if state == State.EXPIRED else None
         source = half if resumed is None else OpenHalf(copy, resumed)
         return HalfStatus(State.PENDING, source._replace(queue_offset=copy))
@@ -62,7 +62,8 @@ def status_of(half: OpenHalf, halves: Halves, store: Store) -> HalfStatus:
 
 
 def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
-    """The queue offset of a half's newest copy; -1 if there is none, or it was ended itself."""
+    """Return the queue offset of a half's newest copy; -1 if there is none, or the half itself was
+    ended."""
     state = halves.ledger.outcome(half.queue_offset)
     if state not in (None, State.EXPIRED, State.SETTLED):
         return -1
@@ -77,13 +78,13 @@ def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
 
 
 def has_final(half: StoredMessage, store: Store) -> bool:
-    """Whether the log has the final message of a half."""
+    """Whether the log has the message that a commit of this half made visible."""
     place = real_place(half)
     if place is None:
         return False
     like = likeness(half.properties)
     for final in with_unique_key(store, place[0], like[0], after=half.log_offset):
-        # One that was delivered later, by a delay, does not say of which half it is.
+        # A message that was delivered after a delay does not name its half.
         is_named = final.prepared_log_offset in (half.log_offset, 0)
         if is_named and is_final_of(final, like):
             return True

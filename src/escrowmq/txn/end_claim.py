@@ -1,4 +1,4 @@
-"""The contents of an END, and its result."""
+"""The content of an END, and its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.txn.state import State, Verdict
 
 
 class EndResult(enum.Enum):
-    """The result of an END."""
+    """What happened to an END."""
 
     DONE = enum.auto()
     REPEATED = enum.auto()
@@ -29,7 +29,7 @@ class EndResult(enum.Enum):
 
 
 class Claim(msgspec.Struct, kw_only=True):
-    """The contents of an END: half, producer group, and outcome."""
+    """The content of an END: which half, which producer group, which outcome."""
 
     log_offset: int
     queue_offset: int
@@ -37,22 +37,22 @@ class Claim(msgspec.Struct, kw_only=True):
     verdict: Verdict
     is_from_check: bool = False
     ids: tuple[str, str] = ("", "")
-    """The producer's ids of the transaction and of the message; one of them is the half's unique
-    key."""
+    """The producer's ids of the transaction and of the message. One of them should be the half's
+    unique key."""
     count: int | None = None
-    """Messages that the producer sent in this transaction, if given."""
+    """The number of messages that the producer sent in this transaction, if the END says so."""
     who: str = ""
-    """The administrator that decides, and the reason; empty for a producer."""
+    """The administrator that decides, and its reason; empty for a producer."""
 
     def means(self, half: StoredMessage) -> bool:
-        """Whether this half can be the one: after a power failure another may be where the named
-        one was lost."""
+        """Whether this half can be the one that the END names. After a power failure, another half
+        may have the offsets of a lost one."""
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
         return not (self.ids[0] and unique_key) or unique_key in self.ids
 
 
 class Ended(msgspec.Struct):
-    """The result of an END, and the transaction's state after it."""
+    """The result of an END, and the state of the transaction after it."""
 
     answer: EndResult
     state: State = State.PENDING
@@ -60,4 +60,4 @@ class Ended(msgspec.Struct):
     topic: str = ""
     put: Put | None = None
     count: int = 1
-    """Halves of the transaction."""
+    """The number of halves of the transaction."""

@@ -1,5 +1,5 @@
-"""The records of an end: the messages of a commit, and the discards of a transaction that is given
-up."""
+"""Builds the records to store when a transaction ends: committed messages, or copies of halves that
+are discarded."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State
 
 AsDelivered = Callable[[Message, int], Message]
-"""What to store for a committed message at a time: itself, in the queue of its order key, or its
-delayed form."""
+"""Returns the record to store for a committed message, given the time: the message in the queue of
+its ordering key, or its delayed form."""
 
 
 class EndRecord(NamedTuple):
-    """What to store for a half when it ends, by its queue offset."""
+    """What to store for a half when it ends."""
 
     queue_offset: int
     message: Message | None = None
-    """None for a rollback."""
+    """The record; None for a rollback, which stores none."""
 
     encoded: bytes | None = None
-    """The properties of the message as they are stored, if they are cached."""
+    """The encoded properties of the message, if they are cached."""
 
 
 def end_records(
     half: OpenHalf, state: State, halves: Halves, *, now_ms: int, as_delivered: AsDelivered
 ) -> list[EndRecord] | None:
-    """The records of all halves of a transaction that ends; None if it would be committed in part.
-    Unreadable halves are set aside."""
+    """Return the records for all halves of a transaction that ends; None if it could be committed
+    only in part. Unreadable halves are set aside."""
     bundle = halves.bundles.of.get(half.queue_offset)
     # The bundle's halves in order, this one among them.
     members = [half.queue_offset] if bundle is None else halves.bundles.members(half.queue_offset)
@@ -68,11 +68,12 @@ def end_records(
 
 
 def _are_all(half: OpenHalf, keys_count: int) -> bool:
-    """Whether a transaction has as many messages as it says, if it says so.
+    """Whether all messages of a transaction are here, if its halves say how many it has.
 
-    One that does is never committed by a part of them: the rest may be in flight, or was lost in a
-    power failure. If the verdict is the rest of a commit, its other messages have left the bundle
-    already, so that it counts fewer than it says."""
+    Such a transaction is never committed in part: other messages may still be in flight, or were
+    lost in a power failure. When the rest of an interrupted commit is completed, fewer halves are
+    left than the number says.
+    """
     text = half.message.properties.get(MESSAGES)
     said_count = None if text is None else number_in(text, most=INT_MAX)
     return said_count is None or keys_count >= said_count

@@ -1,5 +1,7 @@
-"""Requests to end a transaction: which half is named, whether it may be ended so, and the answer if
-it was ended before. The first END wins; a later one gets the outcome and changes nothing."""
+"""Handles ENDs: finds the half, checks whether it may be ended so, and ends it.
+
+The first END wins; a later one gets the outcome and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class EndRequests:
-    """Serves ENDs of producers and administrators."""
+    """Handles ENDs of producers and administrators."""
 
     def __init__(self, engine: Engine, store: Store, settings: BrokerSettings) -> None:
         self._engine = engine
@@ -26,7 +28,7 @@ class EndRequests:
         self._settings = settings
 
     def end(self, claim: Claim, now_ms: int) -> Ended:
-        """End a transaction, or return how it was ended."""
+        """End a transaction, or return how it was ended before."""
         place = claim.queue_offset, claim.log_offset
         if claim.queue_offset in self._halves.carried:
             place = newest_place(*place, self._halves, self._store)

@@ -1,11 +1,12 @@
-"""The rules about ENDs, each once: which verdicts settle a half, and why one is not ended so.
+"""The rules about ENDs: which verdicts settle a half, and why an END is refused.
 
 END_RULES are evaluated in order for a half that was found (txn/end_requests), and the first that
-applies decides. The fast path (broker/fast, short_ends) serves plain halves only: those of
-no epoch and no bundle, without check immunity, that are pending under their own number. None of
-these rules concerns such a half. The names of its properties decide whether a half is plain
+applies decides. The fast path (broker/fast, short_ends) serves plain halves only: those of no epoch
+and no bundle, without check immunity, that are pending under their own number. None of these rules
+concerns such a half. The names of its properties decide whether a half is plain
 (broker/sends/send_rules). Add new rules here, and their examples to
-tests/unit/broker/rule_examples.py."""
+tests/unit/broker/rule_examples.py.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +21,18 @@ from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import WANTED, State
 
 VERDICTS: Final = {int(verdict): verdict for verdict in WANTED}
-"""By the value in an END; other values are invalid."""
+"""The verdict for each value that an END may have; other values are invalid."""
 
 
 def plain_verdict(said: int, *, is_from_check: bool) -> State | None:
-    """The state of a half after an END that only settles it; None for another END."""
+    """Return the state that a producer's own commit or rollback gives a half; None for the answer
+    to a check, or an unknown verdict."""
     verdict = VERDICTS.get(said)
     return None if verdict is None or is_from_check else WANTED[verdict]
 
 
 class EndAsked(NamedTuple):
-    """An END of a half that was found."""
+    """The input of the rules: an END, and the state of its half."""
 
     claim: Claim
     standing: HalfStatus
@@ -40,7 +42,7 @@ class EndAsked(NamedTuple):
 
 
 class EndRule(NamedTuple):
-    """One reason not to end a half."""
+    """A reason not to end a half, and the answer to its END."""
 
     name: str
     concerns: Callable[[EndAsked], bool]
@@ -91,7 +93,7 @@ END_RULES: Final = (
 
 
 def judged(about: EndAsked) -> Ended | None:
-    """How a transaction was ended before, or why it must not be ended so; None if it may."""
+    """Return the answer to an END that may not be carried out, or was before; None if it may."""
     for rule in END_RULES:
         if rule.concerns(about):
             return rule.answer(about)

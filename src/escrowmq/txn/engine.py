@@ -1,7 +1,8 @@
-"""The transactions of one broker: prepare, end once, and report durable outcomes.
+"""Prepares and ends the transactions of one broker.
 
 The end of a transaction is one group commit: the final record and the op record that names it are
-appended in the same input, and the answer leaves when both have the durability of a plain send."""
+appended in the same input. The answer is sent when both are as durable as a plain send.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from escrowmq.txn.unsealed_ends import UnsealedEnds
 
 
 class Engine:
-    """Prepares and ends transactions; pending halves are in `halves`."""
+    """Prepares and ends transactions. Pending halves are in `halves`."""
 
     def __init__(
         self,
@@ -34,8 +35,8 @@ class Engine:
         as_delivered: AsDelivered,
         before: Engine | None = None,
     ) -> None:
-        """`before`: the engine of the same folder while it was open as a copy; its halves are taken
-        over."""
+        """`before` is the engine of the same data folder while the broker was a copy; its halves
+        are reused."""
         self._store = store
         self._as_delivered = as_delivered
         if before is None:
@@ -48,7 +49,7 @@ class Engine:
     # -- beginning ---------------------------------------------------------------------------
 
     def prepare(self, message: Message, now_ms: int, *, origin: str, account: str = "") -> Put:
-        """Store a message invisibly until its transaction is ended."""
+        """Store a message as a half, which is invisible until its transaction is committed."""
         half = half_of(message)
         properties = encode_properties(half.properties)
         put = self._store.put(half, now_ms, properties=properties)
@@ -76,7 +77,7 @@ class Engine:
         now_ms: int,
         who: str = "",
     ) -> Ended:
-        """Carry out a verdict on a pending transaction, with all its messages or with none."""
+        """Carry out a verdict on a pending transaction: for all its messages or for none."""
         halves, state = self.halves, settle(State.PENDING, verdict)
         queue_offset = half.queue_offset
         topic = half.message.properties.get(Property.REAL_TOPIC, "")
@@ -85,7 +86,7 @@ class Engine:
         records = end_records(half, state, halves, now_ms=now_ms, as_delivered=self._as_delivered)
         if records is None:
             return Ended(EndResult.UNREADABLE, State.PENDING, queue_offset, topic)
-        # Asked for all before the first is put: what consumers have seen cannot be taken back.
+        # Check the space for all messages first: one that consumers have seen cannot be undone.
         messages = [record.message for record in records if record.message is not None]
         if len(messages) > 1 and not self._store.has_room(messages):
             put = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all messages")
@@ -95,7 +96,7 @@ class Engine:
             if message is not None:
                 put = self._store.put(message, now_ms, properties=encoded, is_settling=True)
                 if put.status is not PutStatus.OK:
-                    if nth:  # some are visible: the others follow, whatever a later end says
+                    if nth:  # some are visible already, so the others must be committed too
                         halves.owe([each.queue_offset for each in records[nth:]], verdict, now_ms)
                     return Ended(EndResult.NOT_STORED, State.PENDING, queue_offset, topic, put)
                 ended.put = put
@@ -104,8 +105,8 @@ class Engine:
         return ended
 
     def complete(self, members: list[int], verdict: Verdict, now_ms: int) -> None:
-        """Complete transactions of which some messages were made visible, or given up, before the
-        broker died."""
+        """Complete transactions of which a crash left some messages committed or discarded, and
+        others not."""
         self.halves.owe(members, verdict, now_ms)
         for member in members:
             half = self.halves.open_half(member) if member in self.halves.pending else None
@@ -113,16 +114,16 @@ class Engine:
                 self.decide(half, verdict, now_ms=now_ms)
 
     def mark_ended(self, queue_offset: int, verdict: Verdict, now_ms: int) -> None:
-        """Record an end whose final records are in the log already; only the op record is
-        missing."""
+        """Record the end of a half whose final record is already in the log; its op record
+        follows."""
         state = settle(State.PENDING, verdict)
         self.unsealed.ends.append(self.halves.settle(queue_offset, state, now_ms))
 
     def mark_plain(
         self, ended: Mapping[int, State], now_ms: int, op_offset: int | None = None
     ) -> None:
-        """Record the ends of plain halves (txn/plain_halves), by queue offset; their finals are in
-        the log. If one op record already names all of them, its queue offset is given."""
+        """Record the ends of plain halves (txn/plain_halves) whose final records are in the log.
+        `op_offset` is the queue offset of their op record, if it exists already."""
         if op_offset is None:
             self.unsealed.ends += self.halves.settle_plain(ended, now_ms)
             return
@@ -136,12 +137,12 @@ class Engine:
     # -- again -------------------------------------------------------------------------------
 
     def supersede(self, old: int, new: int) -> None:
-        """A pending half was stored again: the new one replaces it, and an op record without an
-        outcome says that the old one is settled."""
+        """Let a half's new copy replace it. An op record without an outcome will say that the old
+        one is settled."""
         self.unsealed.ends.append(self.halves.supersede(old, new))
 
     def resume(self, source: StoredMessage, now_ms: int) -> Put:
-        """Make a discarded message pending again, with no checks counted."""
+        """Store a discarded message as a pending half again, with no checks counted."""
         half = copy_to(source, Topic.HALF, **{Property.TRANSACTION_CHECK_TIMES: "0"})
         put = self._store.put(half, now_ms)
         if put.status is PutStatus.OK:

@@ -1,8 +1,9 @@
-"""Epochs: the numbered batches of a query, each written by several attempts.
+"""Epochs: the numbered batches of a streaming query, each written by one or several attempts.
 
 An attempt has a token, and its messages are halves. One decision per epoch says which tokens count:
 their halves become visible, all others of the epoch are dropped. Such halves are never checked;
-without a decision they are dropped in the end."""
+without a decision in time they are dropped.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ _EPOCH: Final = re.compile(r"(?P<query>.+)/(?P<batch>[0-9]{1,18})", re.DOTALL)
 
 
 class Query(NamedTuple):
-    """A query with numbered batches. The same name in another group is another query."""
+    """A streaming query with numbered batches, identified by its name and producer group."""
 
     group: str
     name: str
 
 
 class Attempt(NamedTuple):
-    """One attempt to write a batch of a query."""
+    """One attempt to write a batch of a query, identified by its token."""
 
     query: Query
     batch: int
@@ -39,15 +40,16 @@ class Attempt(NamedTuple):
 
 
 class LastDecision(msgspec.Struct, frozen=True):
-    """The last decision for a query."""
+    """The newest decision of a query."""
 
     batch: int
     tokens: dict[str, int]
-    """The valid tokens, each with the number of its messages."""
+    """The tokens that count, with the number of messages of each."""
 
 
 def parse_epoch(group: str, text: str) -> tuple[Query, int]:
-    """The query and the number of its batch; raises UsageError if the text is invalid."""
+    """Return the query and batch number that an epoch's text names. Raises UsageError if the text
+    is invalid."""
     found = _EPOCH.fullmatch(text) if len(text) <= EPOCH_SIZE_MAX else None
     if found is None:
         raise UsageError(
@@ -58,8 +60,8 @@ def parse_epoch(group: str, text: str) -> tuple[Query, int]:
 
 
 def attempt_of(properties: dict[str, str]) -> Attempt | None:
-    """The attempt of a half; None if it has no epoch. Raises UsageError if its properties are
-    invalid."""
+    """Return the attempt that a half belongs to; None if it has no epoch. Raises UsageError if its
+    properties are invalid."""
     if EPOCH not in properties:
         return None
     query, batch = parse_epoch(properties.get(Property.PGROUP, ""), properties[EPOCH])
@@ -76,8 +78,8 @@ def attempt_of(properties: dict[str, str]) -> Attempt | None:
 
 
 def stored_attempt(properties: dict[str, str]) -> Attempt | None:
-    """The attempt of a stored half; tolerant, because another broker may have stored invalid
-    properties."""
+    """Return the attempt of a stored half; None also if its properties are invalid, because another
+    broker may have stored them."""
     try:
         return attempt_of(properties)
     except UsageError:
@@ -90,18 +92,18 @@ class Epochs:
     def __init__(self) -> None:
         self._halves: dict[Attempt, dict[int, None]] = {}
         self.of: dict[int, Attempt] = {}
-        """By queue offset, the attempt of each pending half that has an epoch; other code only
-        reads."""
+        """By queue offset: the attempt of each pending half that has an epoch. Other code only
+        reads it."""
         self._attempts: dict[Query, dict[Attempt, None]] = {}
         self._lapsed: set[Attempt] = set()
         self._abandoned: set[Attempt] = set()
         self.decisions: dict[Query, LastDecision] = {}
-        """The newest of each query, those decided longest ago first."""
+        """The newest decision of each query; the query decided longest ago is first."""
 
     # -- halves ------------------------------------------------------------------------------
 
     def refusal(self, attempt: Attempt) -> str:
-        """Why no half can join an attempt; empty if it can."""
+        """Return why no half can join an attempt; empty if one can."""
         decided = self.decisions.get(attempt.query)
         if decided is not None and attempt.batch <= decided.batch:
             return (
@@ -111,14 +113,14 @@ class Epochs:
         return ""
 
     def add(self, attempt: Attempt, queue_offset: int) -> None:
-        """A half of an attempt is pending."""
+        """Add a pending half to its attempt."""
         assert queue_offset not in self.of, queue_offset
         self._halves.setdefault(attempt, {})[queue_offset] = None
         self.of[queue_offset] = attempt
         self._attempts.setdefault(attempt.query, {})[attempt] = None
 
     def remove(self, queue_offset: int) -> None:
-        """A half is pending no longer."""
+        """Remove a half that is no longer pending."""
         attempt = self.of.pop(queue_offset, None)
         if attempt is None:
             return
@@ -139,56 +141,57 @@ class Epochs:
         return list(self._halves.get(attempt, ()))
 
     def count(self, attempt: Attempt) -> int:
-        """How many halves of an attempt are pending."""
+        """Return the number of pending halves of an attempt."""
         return len(self._halves.get(attempt, ()))
 
     def attempts(self, query: Query) -> list[Attempt]:
-        """The attempts of a query that have pending halves."""
+        """Return the attempts of a query that have pending halves."""
         return list(self._attempts.get(query, ()))
 
     def queries(self) -> list[Query]:
-        """The queries that have pending halves."""
+        """Return the queries that have pending halves."""
         return list(self._attempts)
 
     def lapse(self, attempt: Attempt) -> bool:
-        """The time for a decision is over; return whether that is new."""
+        """Note that no decision came in time for an attempt. Return whether this was not known
+        before."""
         is_news = attempt not in self._lapsed
         self._lapsed.add(attempt)
         return is_news
 
     def abandon(self, attempt: Attempt) -> None:
-        """Drop an attempt's pending halves; a crash forgets that, and then the timeout drops
-        them."""
+        """Give an attempt the verdict rollback. This is not stored: after a crash, the timeout
+        drops its halves."""
         if attempt in self._halves:
             self._abandoned.add(attempt)
 
     # -- decisions ---------------------------------------------------------------------------
 
     def note(self, query: Query, decision: LastDecision) -> None:
-        """Record a decision. If there are too many queries, the one decided longest ago is
-        forgotten."""
+        """Record a decision. If there are too many queries, forget the one that was decided longest
+        ago."""
         self.decisions.pop(query, None)
         self.decisions[query] = decision
         if len(self.decisions) > EPOCH_QUERIES_MAX:
             del self.decisions[next(iter(self.decisions))]
 
     def decision(self, query: Query, batch: int) -> LastDecision | None:
-        """The decision for a batch. For a batch before the last one only the fact of a decision is
-        known, not its tokens."""
+        """Return the decision for a batch; None if there is none. For a batch before the newest
+        decided one, the tokens are unknown and empty."""
         last = self.decisions.get(query)
         if last is None or batch > last.batch:
             return None
         return last if batch == last.batch else LastDecision(batch, {})
 
     def verdict(self, attempt: Attempt) -> Verdict | None:
-        """The verdict on an attempt's halves; None while it is open."""
+        """Return the verdict on an attempt's halves; None while it is open."""
         decision = self.decision(attempt.query, attempt.batch)
         if decision is None:
             return Verdict.ROLLBACK if attempt in self._abandoned else None
         return Verdict.COMMIT if attempt.token in decision.tokens else Verdict.ROLLBACK
 
     def settled_by_decision(self) -> Iterator[tuple[Attempt, Verdict]]:
-        """Attempts with pending halves whose outcome is decided."""
+        """Yield attempts with pending halves that have a verdict."""
         for attempt in list(self._halves):
             verdict = self.verdict(attempt)
             if verdict is not None:

@@ -1,7 +1,8 @@
-"""Decisions about epochs: one durable record is the commit point of all messages of a batch.
+"""Stores decisions about epochs: one durable record is the commit point of all messages of a batch.
 
-The record is appended before the first of the messages that it makes visible. If a crash interrupts
-what follows, the next start completes it: the pending halves of a decided epoch are ended."""
+The record is appended before the first message that it makes visible. If a crash interrupts the
+rest, the next start completes it: it ends the pending halves of decided epochs.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ PATH: Final = "escrow/decisions"
 
 _AT_ONCE_COUNT: Final = 4096
 _AT_ONCE_SIZE: Final = 16 * 1024 * 1024
-"""Bytes of a batch's messages that become visible at once; others are served before the rest."""
+"""The most bytes of messages of a batch that become visible in one turn."""
 
 
 class _Record(msgspec.Struct):
@@ -37,7 +38,8 @@ class _Record(msgspec.Struct):
 
 
 class _File(msgspec.Struct):
-    """The newest decision of every query, from the records before an offset."""
+    """The content of the decisions file: the newest decision of every query, from the records
+    before an offset."""
 
     end: int
     decisions: list[_Record]
@@ -50,11 +52,11 @@ class DecidedEpoch(msgspec.Struct):
     is_new: bool = False
     refusal: str = ""
     put: Put | None = None
-    """The decision record, if it could not be stored."""
+    """The failed result of storing the decision record; None if it was stored."""
 
 
 class Decider:
-    """Decides about epochs, and carries the decisions out."""
+    """Stores decisions about epochs, and ends their halves accordingly."""
 
     def __init__(self, engine: Engine, store: Store, *, host: bytes) -> None:
         self._engine = engine
@@ -67,7 +69,7 @@ class Decider:
     # -- life --------------------------------------------------------------------------------
 
     def load(self, saved: bytes | None, now_ms: int) -> None:
-        """Load the decisions; call it once the engine knows the pending halves."""
+        """Load the decisions. Call it when the engine knows the pending halves."""
         low, high = self._store.bounds(Topic.DECISIONS, 0)
         file = _read(saved)
         if file is not None:
@@ -94,7 +96,8 @@ class Decider:
         self._epochs.note(Query(record.group, record.query), decision)
 
     def save(self) -> bytes | None:
-        """The file of decisions; None if there are none since the last one."""
+        """Return the content of the decisions file; None if no decision is newer than the last
+        saved one."""
         if self._end == self._saved_end or not self._epochs.decisions:
             return None
         self._saved_end = self._end
@@ -107,8 +110,9 @@ class Decider:
     # -- deciding ----------------------------------------------------------------------------
 
     def decide(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> DecidedEpoch:
-        """Make the halves of these tokens visible and drop all others of this and earlier batches;
-        or return the earlier decision, and drop the halves of these tokens."""
+        """Decide for these tokens: make their halves visible, and drop all others of this and
+        earlier batches. If the batch is decided already, return that decision, and drop the halves
+        of other tokens among these."""
         known = self._epochs.decision(query, batch)
         if known is not None:
             self.abandon(query, batch, tokens.keys() - known.tokens.keys(), now_ms)
@@ -134,7 +138,7 @@ class Decider:
         return DecidedEpoch(tokens, is_new=True)
 
     def abandon(self, query: Query, batch: int, tokens: Iterable[str], now_ms: int) -> int:
-        """Drop the halves of attempts that were not decided for; return how many there are."""
+        """Drop the halves of attempts that no decision counts. Return their number."""
         attempts = [Attempt(query, batch, token) for token in tokens]
         attempts = [one for one in attempts if self._epochs.verdict(one) is not Verdict.COMMIT]
         for attempt in attempts:
@@ -144,7 +148,7 @@ class Decider:
         return count
 
     def is_carried_out(self, query: Query, batch: int) -> bool:
-        """Whether all decisions up to a batch are carried out."""
+        """Whether no half of a query is left in batches up to this one."""
         return all(attempt.batch > batch for attempt in self._epochs.attempts(query))
 
     def _record(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> Message:
@@ -159,13 +163,14 @@ class Decider:
         )
 
     def _carry_out(self, query: Query, now_ms: int) -> None:
-        """End the halves concerned by the decision, those that become visible first."""
+        """End the query's halves that have a verdict, those to be committed first."""
         attempts = self._epochs.attempts(query)
         attempts.sort(key=lambda attempt: self._epochs.verdict(attempt) is not Verdict.COMMIT)
         self._end_some(attempts, now_ms)
 
     def _end_some(self, attempts: Iterable[Attempt], now_ms: int) -> None:
-        """End attempts whose outcome is known, as many per turn as others can wait for."""
+        """End attempts that have a verdict, up to the limit of one turn; the others follow by their
+        deadlines."""
         count = size = 0
         for attempt in attempts:
             verdict = self._epochs.verdict(attempt)
@@ -179,7 +184,7 @@ class Decider:
                 count += 1
 
     def _end_one(self, queue_offset: int, verdict: Verdict, now_ms: int) -> int:
-        """End one half of the epoch; return its body size, 0 if it must be retried."""
+        """End one half of an epoch. Return its record size; 0 if it is unreadable."""
         half = self._engine.halves.open_half(queue_offset)
         if half is None:
             return 0
@@ -189,7 +194,8 @@ class Decider:
         return half.message.record_size
 
     def _schedule_ends(self, attempt: Attempt, now_ms: int) -> int:
-        """Have the halves of an attempt ended with the next deadlines."""
+        """Make the halves of an attempt due now, so that the checker ends them. Return their
+        number."""
         halves = self._epochs.halves(attempt)
         for queue_offset in halves:
             self._engine.halves.pending.schedule(queue_offset, now_ms)

@@ -1,8 +1,9 @@
-"""Signed transaction ids: anyone who has one can settle the transaction, and no one can forge one.
+"""Signs transaction ids: anyone who has one can end the transaction, and no one can forge one.
 
-A broker stores nothing about issued ids; an id's contents are proved by its MAC. Keys belong to the
-store. A new one takes over from time to time, an old one is kept while ids that it signed are
-valid. codec/signed_id has the form of an id."""
+A broker stores nothing about issued ids: an id's content is proved by its MAC. Keys belong to the
+store. A new key takes over periodically; an old one is kept while ids that it signed are valid. For
+the form of an id see codec/signed_id.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ PATH: Final = "config/escrowKeys.json"
 _KEY_BITS: Final = 256
 _KEYS_MAX: Final = 255
 _KEPT_COUNT: Final = 8
-"""Keys that are kept whatever the clock says, including the one that signs."""
+"""The number of newest keys that are kept in any case, including the one that signs."""
 
 
 class _Key(msgspec.Struct):
     number: int
     secret: bytes
-    """Base64 in the file."""
+    """The key's bytes; Base64 in the file."""
     since_ms: int
 
 
@@ -37,8 +38,8 @@ class _KeyFile(msgspec.Struct):
 
 
 class Keyring:
-    """The keys of one store. `lasting_ms` returns how long an id is valid, `rotation_ms` how long a
-    key signs; both may change while the broker runs."""
+    """The signing keys of one store. `lasting_ms` returns how long an id is valid, `rotation_ms`
+    how long a key signs; both may change while the broker runs."""
 
     def __init__(
         self, chance: Chance, *, lasting_ms: Callable[[], int], rotation_ms: Callable[[], int]
@@ -64,13 +65,13 @@ class Keyring:
         self._current = found.keys[-1] if found.keys else None
 
     def save(self) -> bytes:
-        """The file's content; it is secret."""
+        """Return the file's content, which is secret."""
         return msgspec.json.encode(_KeyFile(list(self._keys.values())))
 
     def rotate(self, now_ms: int) -> int:
-        """Sign with a new key from now on; return its number. Keys whose ids have all expired are
-        dropped, except the newest: a clock that is days ahead for a while must not drop keys of
-        valid ids."""
+        """Create a new key that signs from now on, and return its number. Drop keys whose ids have
+        all expired, except the newest ones: a clock that is days ahead for a while must not drop
+        keys of valid ids."""
         keys = list(self._keys.values())
         for key, following in pairwise(keys[: 2 - _KEPT_COUNT]):
             # Its last id was signed when the next key took over.
@@ -78,7 +79,7 @@ class Keyring:
                 del self._keys[key.number]
         number = (self._current.number if self._current else 0) % _KEYS_MAX + 1
         secret = self._chance.getrandbits(_KEY_BITS).to_bytes(_KEY_BITS // 8, "big")
-        # Out first, so that the new one stands last: after a start the last of the file signs.
+        # Removed first, so that the new key is last: after a start, the last key of the file signs.
         self._keys.pop(number, None)  # 255 rotations ago
         self._current = self._keys[number] = _Key(number, secret, now_ms)
         return number
@@ -96,7 +97,7 @@ class Keyring:
         broker_name: str,
         now_ms: int,
     ) -> str:
-        """The id of the transaction of a half stored now."""
+        """Return the signed id for the transaction of a half."""
         current = self._current
         assert current is not None, "no id is signed before the first key is kept"
         packed = pack(
@@ -112,7 +113,8 @@ class Keyring:
         return encode(packed, _mac(current, packed))
 
     def read(self, text: str, *, broker_name: str, now_ms: int) -> SignedId:
-        """The contents of an id, if it is one of this store's; raises UsageError otherwise."""
+        """Return the content of an id. Raises UsageError if this store has not signed it, or it has
+        expired."""
         found, packed, mac = decode(text)
         key = self._keys.get(found.key_number)
         if found.form != FORM or key is None or not hmac.compare_digest(_mac(key, packed), mac):

@@ -1,5 +1,7 @@
-"""Op records: they name settled half messages. One parser reads both forms of RocketMQ, the single
-offset of 4.x and the list of 5.x."""
+"""Op records: they name halves that were settled, with their outcomes.
+
+One parser reads both forms of RocketMQ, the single offset of 4.x and the list of 5.x.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ STATES: Final = {
     "x": State.EXPIRED,
     "-": State.SETTLED,
 }
-"""The meaning of the letters; `-` means unknown."""
+"""The outcome that each letter in an op record means; `-`: an unknown one."""
 
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
 TAGS_CODE: Final = tags_code(TAG_DONE)
 OPS_OF_RECORD_MAX: Final = 400
-"""Ends named by one op record, unless one transaction has more messages; RocketMQ's limit is 4096
-characters."""
+"""The most ends in one op record, unless one transaction has more messages. RocketMQ's limit is
+4096 characters."""
 
 _PLAIN: Final = encode_properties({Property.WAIT: "true", Property.TAGS: TAG_DONE, OUTCOMES: "%b"})
 _PLAIN_OF_ONE: Final = {state: _PLAIN % letter.encode() for state, letter in LETTERS.items()}
@@ -37,7 +39,8 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def plain_op(ended: Mapping[int, State]) -> tuple[bytes, bytes]:
-    """Body and properties, as stored, of the record that `encode_op` makes for plain ends."""
+    """Return the body and encoded properties of the op record that `encode_op` builds for plain
+    ends."""
     if len(ended) == 1:
         ((queue_offset, state),) = ended.items()
         return b"%d," % queue_offset, _PLAIN_OF_ONE[state]
@@ -55,8 +58,9 @@ def encode_op(
     who: str = "",
     is_last: bool = True,
 ) -> Message:
-    """The record that names settled half queue offsets, their outcomes, and, unless it was a
-    producer, who settled them. `bundles` are letters by the digests of ended bundles."""
+    """Return the op record that names settled halves with their outcomes and, if it was an
+    administrator, who ended them. `bundles`: the outcomes' letters by the digests of ended
+    bundles."""
     properties = {
         Property.WAIT: "true",
         Property.TAGS: TAG_DONE,
@@ -79,8 +83,8 @@ def encode_op(
 
 
 def decode_op(message: Message) -> list[tuple[int, str]]:
-    """The half queue offsets named by a record, each with a letter (`-`: unknown). Invalid entries
-    are skipped, as in RocketMQ."""
+    """Return the halves that an op record names, each with its outcome's letter (`-`: unknown).
+    Invalid entries are skipped, as in RocketMQ."""
     if message.properties.get(Property.TAGS) != TAG_DONE:
         return []
     parts = message.body.decode("ascii", "replace").split(",")
@@ -97,8 +101,8 @@ def decode_op(message: Message) -> list[tuple[int, str]]:
 
 
 def ended_in(message: Message) -> list[tuple[str, State]]:
-    """Digests of the bundles that a record ends, and their outcomes. Invalid entries are
-    skipped."""
+    """Return the digests of the bundles that an op record ends, with their outcomes. Invalid
+    entries are skipped."""
     text = message.properties.get(ENDED, "")
     found = []
     for at in range(0, len(text) - DIGEST_SIZE, _ENDED_SIZE):

@@ -1,8 +1,9 @@
 """Resumes discarded transactions: all messages of one, or none.
 
 A discarded message says how many messages its transaction had. If some are no longer kept, it
-cannot be resumed; and a transaction that was resumed in part (because the broker died meanwhile)
-cannot be committed before the rest is resumed."""
+cannot be resumed. If a crash interrupted a resumption, the transaction cannot be committed before
+the rest is resumed.
+"""
 
 from __future__ import annotations
 
@@ -23,37 +24,37 @@ from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.state import State
 
 _NEAR_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX
-"""How far the messages of a transaction are searched: they are given up together, and resumed ones
-may be there twice."""
+"""How many discarded messages before and after one are searched for others of its transaction. They
+are discarded together, and may be there twice after a resumption."""
 
 
 class Resumed(msgspec.Struct):
-    """The result of resuming."""
+    """The result of a resumption."""
 
     count: int = 0
-    """Halves that are pending again."""
+    """The number of halves that are pending again."""
     refusal: str = ""
-    """Why none is, although they were given up."""
+    """Why none was resumed; empty if some were."""
     put: Put | None = None
-    """The one that could not be stored."""
+    """The failed result of storing a half; None if all were stored."""
 
 
 class Resumption:
-    """Finds discarded messages, and makes them pending again."""
+    """Finds discarded transactions, and makes them pending again."""
 
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
         self._store = store
 
     def state_of(self, source: StoredMessage) -> State:
-        """The present state of the transaction of a half, or of a discarded one."""
+        """Return the state of the transaction of a half, or of a discarded message."""
         if source.topic == Topic.HALF:
             return self._state_at(source.queue_offset)
         unique_key = source.properties.get(Property.UNIQ_KEY, "")
         like = likeness(source.properties)
         halves = with_unique_key(self._store, Topic.HALF, unique_key)
         numbers = [half.queue_offset for half in halves if likeness(half.properties) == like]
-        # With SYNC_FLUSH the index does not yet have what was resumed a moment ago.
+        # With SYNC_FLUSH, the index lacks messages that were resumed a moment ago.
         for number in (self._engine.halves.aliases.get(like), *numbers):
             state = State.EXPIRED if number is None else self._state_at(number)
             if state not in (State.EXPIRED, State.SETTLED):
@@ -66,7 +67,7 @@ class Resumption:
         return self._engine.halves.ledger.outcome(queue_offset) or State.SETTLED
 
     def resume(self, source: StoredMessage, now_ms: int) -> Resumed:
-        """Make a discarded message pending again, with all of its transaction."""
+        """Make all discarded messages of this one's transaction pending again."""
         whole = self._all_messages(source)
         # The first one kept says how many there were; the half of a transaction does not know.
         wanted = number_in(whole[0].properties.get(MESSAGES), most=INT_MAX)
@@ -91,7 +92,7 @@ class Resumption:
         return resumed
 
     def _all_messages(self, source: StoredMessage) -> list[StoredMessage]:
-        """The messages of a discarded transaction, each once."""
+        """Return the messages of a discarded transaction, each once."""
         if TRANSACTION not in source.properties:
             return [source]
         if source.topic == Topic.HALF:

@@ -38,7 +38,7 @@ WANTED: Final = {Verdict.COMMIT: State.COMMITTED, Verdict.ROLLBACK: State.ROLLED
 
 
 def settle(state: State, verdict: Verdict) -> State:
-    """The state after a verdict; a settled transaction keeps its state."""
+    """Return the state after a verdict. A settled transaction keeps its state."""
     return AFTER.get((state, verdict), state)
 
 
@@ -47,7 +47,8 @@ _IN_BLOCK: Final = (1 << _BLOCK_BITS) - 1
 
 
 class Ledger:
-    """Outcomes by half queue offset, a byte each, in blocks of which the oldest are dropped."""
+    """Records outcomes by half queue offset, one byte each, in blocks. The oldest blocks are
+    dropped."""
 
     BLOCK_BITS: Final = _BLOCK_BITS
 
@@ -60,7 +61,7 @@ class Ledger:
         self._block(queue_offset >> self.BLOCK_BITS)[queue_offset & _IN_BLOCK] = state
 
     def record_all(self, states: Mapping[int, State]) -> None:
-        """Record outcomes by queue offset."""
+        """Record the outcomes of several halves, by queue offset."""
         block, present = bytearray(), -1
         for queue_offset, state in states.items():
             number = queue_offset >> self.BLOCK_BITS
@@ -77,7 +78,7 @@ class Ledger:
         return block
 
     def outcome(self, queue_offset: int) -> State | None:
-        """The outcome of a transaction; None if it is not (or no longer) recorded."""
+        """Return the outcome of a transaction; None if none is recorded (any more)."""
         block = self._blocks.get(queue_offset >> self.BLOCK_BITS)
         if block is None:
             return None

@@ -12,14 +12,14 @@ import msgspec
 from escrowmq.txn.state import State
 
 LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
-"""Upper bounds of the histogram of the time from the half to its commit, as in RocketMQ."""
+"""Upper bounds of the histogram of times from half to commit, in seconds, as in RocketMQ."""
 
 _SOON_MS: Final = LATENCY_BOUNDS_S[0] * 1000
-"""The time within which most commits come."""
+"""The lowest bound in ms: most commits come within it."""
 
 
 class HalfCounters(msgspec.Struct):
-    """Counts since the start."""
+    """Counts of halves since the start of the process."""
 
     prepared: int = 0
     committed: int = 0
@@ -31,7 +31,7 @@ class HalfCounters(msgspec.Struct):
 
 
 class CheckCounters(msgspec.Struct):
-    """Checks since the start."""
+    """Counts of checks since the start of the process."""
 
     sent: int = 0
     answered: int = 0
@@ -41,34 +41,36 @@ class CheckCounters(msgspec.Struct):
 
 
 class Meter:
-    """Pending halves, commits, rollbacks, discards and times to commit, by the message's topic."""
+    """Counts pending halves, outcomes and times to commit, by the message's topic."""
 
     def __init__(self, counters: HalfCounters) -> None:
         self._counters = counters
         self.pending: Counter[str] = Counter()
         self.groups: Counter[str] = Counter()
-        """Pending halves by producer group."""
+        """The number of pending halves of each producer group."""
         self.changes = 0
-        """Of pending halves."""
+        """The number of changes to the counts of pending halves."""
         self.committed: Counter[str] = Counter()
         self.rolled_back: Counter[str] = Counter()
         self.expired: Counter[str] = Counter()
         self.latency_counts: dict[str, list[int]] = {}
-        """Commits by time, one count more than there are bounds; not cumulative."""
+        """For each topic: the number of commits within each bound, and one more for all others; not
+        cumulative."""
         self.latency_ms: Counter[str] = Counter()
 
     def note_pending(self, topic: str, group: str, change: int) -> None:
-        """One pending half more, or fewer."""
+        """Add `change` to the number of pending halves of a topic and a group."""
         self.changes += 1
         self.pending[topic] += change
         count = self.groups.get(group, 0) + change
         if count:
             self.groups[group] = count
-        else:  # `del` of a Counter is a call of Python's
+        else:  # `del` would call a method of Counter in Python
             self.groups.pop(group, None)
 
     def note_ended(self, state: State, topic: str, group: str, taken_ms: Sequence[int]) -> None:
-        """Halves of a topic and a group have this outcome, each so long after it was stored."""
+        """Count the outcome of halves of a topic and group. `taken_ms`: how long after being stored
+        each half was ended."""
         counters, count = self._counters, len(taken_ms)
         self.note_pending(topic, group, -count)
         if state == State.COMMITTED:
@@ -83,7 +85,7 @@ class Meter:
             self.expired[topic] += count
 
     def _note_latencies(self, topic: str, taken_ms: Sequence[int]) -> None:
-        """Times from halves to their commits."""
+        """Add times from half to commit to a topic's histogram."""
         counts = self.latency_counts.get(topic)
         if counts is None:
             counts = self.latency_counts[topic] = [0] * (len(LATENCY_BOUNDS_S) + 1)

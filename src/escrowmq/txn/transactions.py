@@ -33,11 +33,13 @@ HOUR_MS: Final = 3_600_000
 
 SNAPSHOT_MS: Final = 30_000
 SNAPSHOT_MIN: Final = 20_000
-"""A snapshot is written when this many halves have been stored since the oldest pending one."""
+"""A snapshot is written only if at least this many halves were stored since the oldest pending
+one."""
 
 
 class KeptProgress(NamedTuple):
-    """The progress in both queues, and a snapshot of pending halves, or nothing."""
+    """Progress to save: in the half queue, in the op queue, and a snapshot of pending halves, or
+    empty bytes."""
 
     half_offset: int
     op_offset: int
@@ -45,9 +47,10 @@ class KeptProgress(NamedTuple):
 
 
 class Transactions:
-    """The interface of this room. Call `load` when the store is open."""
+    """All of a broker's transactions; the interface of this room. Call `load` when the store is
+    open."""
 
-    def __init__(  # noqa: PLR0913 - what transactions stand on
+    def __init__(  # noqa: PLR0913 - what transactions depend on
         self,
         store: Store,
         settings: BrokerSettings,
@@ -59,8 +62,8 @@ class Transactions:
         members: Callable[[str], list[LiveProducer]],
         before: Transactions | None = None,
     ) -> None:
-        """`before`: the transactions of the same folder while it was open as a copy: what they have
-        read is not read again."""
+        """`before` is the object of the same data folder while the broker was a copy, so that
+        nothing is read again."""
         self._store = store
         self._settings = settings
         self._before: Transactions | None = None
@@ -76,7 +79,7 @@ class Transactions:
         self.ends = EndRequests(self.engine, store, settings)
 
         def kept_ms() -> int:
-            """How long the log keeps a record, by the present setting."""
+            """Return how long the log keeps a record, by the current setting."""
             return store_settings.reserved_hours * HOUR_MS
 
         self.keyring = Keyring(
@@ -96,13 +99,14 @@ class Transactions:
         self._marks: Marks[KeptProgress] = Marks()
         self._snapshot_at_ms = 0
         self.is_warm: bool = False
-        """Of a copy: whether its halves are those of the log."""
+        """On a copy: whether the pending halves were loaded from the log."""
         self.snapshot_ms, self.snapshot_min = SNAPSHOT_MS, SNAPSHOT_MIN
 
     # -- life --------------------------------------------------------------------------------
 
     def load(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
-        """Find pending halves, starting at the progress of both queues."""
+        """Load the keys and the pending halves, from the saved progress of both queues on, and
+        complete interrupted ends."""
         disk = self._store.disk
         self.keyring.load(disk.read(keyring.PATH))
         before, self._before = self._before, None
@@ -124,7 +128,7 @@ class Transactions:
             )
 
     def warm(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
-        """On a copy: find the pending halves, to be ready to take over. Nothing is written."""
+        """Load the pending halves on a copy, so that it can take over fast. Write nothing."""
         snapshot = pending_snapshot.decode(self._store.disk.read(pending_snapshot.PATH))
         self.recovery.read(
             now_ms,
@@ -136,32 +140,31 @@ class Transactions:
         self.is_warm = True
 
     def keep_warm(self, now_ms: int) -> None:
-        """On a copy: read the records that have arrived since the last call."""
+        """Read the records that arrived on a copy since the last call."""
         self.recovery.follow(now_ms)
 
     def kept(self, now_ms: int) -> KeptProgress | None:
-        """The progress to save now; None if nothing more of it is durable."""
+        """Return the newest durable progress to save; None if it has not advanced."""
         store, halves = self._store, self.engine.halves
         oldest = halves.pending.oldest()
-        # The queue's own end stays behind while a full disk holds units back.
+        # The queue's own end is too low while a full disk holds units back.
         half = max(store.bounds(Topic.HALF, 0)[1], halves.pending.end)
         if oldest is not None:
             half = oldest
-        # One that was given up is known to be so by its op record alone.
+        # Only its op record tells that a half was discarded, so unsealed ones must be read again.
         unsealed = self.engine.unsealed.first
         if unsealed is not None:
             half = min(half, unsealed)
         halves.tally.drop_before(half)
         now = KeptProgress(half, self.engine.progress.op_offset(half), self._snapshot(half, now_ms))
-        # It may reach the disk before the ends that it rests on, and outlive them.
+        # Save the progress only when the log up to here is durable, or it would outlive lost ends.
         self._marks.note(Mark(store.end_offset, store.end_offset, now))
         mark = self._marks.take(store.lasting_offset)
         return None if mark is None else mark.state
 
     def _snapshot(self, oldest: int, now_ms: int) -> bytes:
-        """A snapshot of pending halves, if so many have ended since the oldest that a start gains
-        by it; otherwise empty. There is none while ends without an op record exist, or halves
-        without an entry, whose op records it would cover."""
+        """Return a snapshot of pending halves if a start would gain by it, else empty bytes. None
+        is made while ends lack an op record, or halves lack a queue entry."""
         pending = self.engine.halves.pending
         behind = pending.end - oldest
         if (
@@ -180,8 +183,8 @@ class Transactions:
     # -- ids ---------------------------------------------------------------------------------
 
     def renew_key(self, now_ms: int) -> int:
-        """Sign with a new key from now on, once it is saved; return its number. If DiskFull or
-        another StorageError is raised, the old key stays."""
+        """Create a new signing key, save it, and return its number. If saving raises StorageError,
+        the old key stays in use."""
         before = self.keyring.save()
         number = self.keyring.rotate(now_ms)
         try:
@@ -192,14 +195,14 @@ class Transactions:
         return number
 
     def newly_signed(self, place: Put | StoredMessage, unique_key: str, now_ms: int) -> str:
-        """The transaction id of a half, signed with a new key if one is due. Raises StorageError if
-        that cannot be saved."""
+        """Return the signed id of a half's transaction, after creating a new key if one is due.
+        Raises StorageError if the key cannot be saved."""
         if self.keyring.is_due(now_ms):
             self.renew_key(now_ms)
         return self.sign(place, unique_key, now_ms)
 
     def sign(self, place: Put | StoredMessage | PlainHalf, unique_key: str, now_ms: int) -> str:
-        """The transaction id of the half at a position."""
+        """Return the signed id of a half's transaction."""
         return self.keyring.sign(
             queue_offset=place.queue_offset,
             log_offset=place.log_offset,
@@ -209,8 +212,8 @@ class Transactions:
         )
 
     def signed_half(self, text: str, now_ms: int) -> tuple[SignedId, StoredMessage | None]:
-        """The contents of a transaction id, and its half if the log still has it. Raises UsageError
-        if the id is not one of this broker's, or has expired."""
+        """Return the content of a signed id, and its half if the log still has it. Raises
+        UsageError if this broker has not signed the id, or it has expired."""
         found = self.keyring.read(text, broker_name=self._settings.name, now_ms=now_ms)
         half = self.half_at(found.queue_offset, found.log_offset)
         if half is None or not found.is_of(half.properties.get(Property.UNIQ_KEY, "")):
@@ -218,7 +221,8 @@ class Transactions:
         return found, half
 
     def half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
-        """The half at a position, or, if it was carried forward, at its present position."""
+        """Return the half at a position, or its newest copy if it was carried forward; None if
+        there is none."""
         place = newest_place(queue_offset, log_offset, self.engine.halves, self._store)
         half = self.engine.halves.named(*place)
         return None if half is None else half.message

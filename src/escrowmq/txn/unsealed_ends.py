@@ -1,8 +1,9 @@
-"""The ends of an input: those without an op record yet, and the answers that wait for it. They are
-sealed at the end of the input.
+"""The ends of the current input: they wait for their op record, and the answers to them wait too.
 
-An end without a final record has no effect without its op record: if that cannot be stored, it is
-pending again. A commit is proved by its final record; its op record follows later."""
+At the end of the input they are sealed: the op record is appended. A rollback has no effect without
+its op record: if that cannot be stored, the half is pending again. A commit is proved by its final
+record, so its op record may follow later.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +17,26 @@ from escrowmq.txn.op_records import LETTERS, OPS_OF_RECORD_MAX, encode_op
 
 
 class Sealed(NamedTuple):
-    """The results of the ends of an input."""
+    """The result of sealing the ends of an input."""
 
     log_end: int
-    """They are durable, with their finals, when the log is durable up to here."""
+    """The ends are durable when the log is durable up to here."""
     undone: frozenset[int]
-    """Half offsets whose end had to be undone."""
+    """Queue offsets of halves whose rollback was undone, because the op record could not be
+    stored."""
 
 
 class EndAnswer(Protocol):
-    """The answer to an END, or to several. An outcome that is reported a second time, or to a
-    second client, is not reported any earlier."""
+    """Sends the answer to one or several ENDs once they are sealed. A repeated END waits for the op
+    record too, so that no client learns an outcome earlier than another."""
 
     def give(self, sealed: Sealed) -> None:
-        """The ends of the input are sealed."""
+        """Send the answers: the ends of the input are sealed."""
         ...
 
 
 class UnsealedEnds:
-    """The unsealed ends, in order, and their answers."""
+    """The ends that have no op record yet, in order, and the answers that wait for them."""
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class UnsealedEnds:
 
     @property
     def has_any(self) -> bool:
-        """Whether ends, or answers, wait for an op record."""
+        """Whether ends or answers wait for an op record."""
         return bool(self.ends or self.answers)
 
     def __bool__(self) -> bool:
@@ -63,11 +65,11 @@ class UnsealedEnds:
 
     @property
     def first(self) -> int | None:
-        """The lowest queue offset among their halves."""
+        """The lowest queue offset of their halves; None without any."""
         return min((one.queue_offset for one in self.ends), default=None)
 
     def seal(self, now_ms: int) -> Sealed:
-        """Append the op records of all ends, and give their answers."""
+        """Append the op records of all ends, and send the waiting answers."""
         sealed = self._put_records(now_ms)
         answers = self.answers.copy()
         self.answers.clear()
@@ -96,8 +98,8 @@ class UnsealedEnds:
         return Sealed(log_end, frozenset())
 
     def _next_record(self) -> list[Settled]:
-        """The ends for the next op record. A transaction is never divided, so that its rollback
-        becomes durable for all of its messages or for none."""
+        """Return the ends for the next op record. All ends of a transaction go into one record, so
+        that its rollback becomes durable for all messages or for none."""
         ends = self.ends
         count = min(OPS_OF_RECORD_MAX, len(ends))
         who = ends[0].who
