@@ -1,4 +1,4 @@
-"""Batches: messages of one queue that are stored together, all or none."""
+"""Stores batches: messages of one queue that are stored together, all or none."""
 
 from __future__ import annotations
 
@@ -26,23 +26,22 @@ from escrowmq.store.store_parts import StoreState
 
 
 class LongBatch:
-    """A batch too long for one turn of the loop. Its records are encoded in parts, without an
-    offset yet, and then given their offsets and stored in one step, which costs a tenth of the
-    encoding."""
+    """A batch that is too long for one turn. Its records are encoded in parts, without offsets.
+    Then all get their offsets and are stored in one step, which costs a tenth of the encoding."""
 
     def __init__(self, message: Message, *, has_crc: bool) -> None:
         assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
         self.message = message
         self.sizes: list[int] = []
-        """Sizes of the records."""
+        """The sizes of the records."""
         self._has_crc = has_crc
         self._records = bytearray()
         self._singles: list[Message] = []
         self._counts: list[int] = []
-        """Number of messages in each part."""
+        """The number of messages in each part."""
 
     def add(self, pieces: Sequence[Piece]) -> None:
-        """Encode the next records."""
+        """Encode further records."""
         message = self.message
         records = encode_pieces(
             message,
@@ -58,7 +57,7 @@ class LongBatch:
         self._singles += [_single(message, properties) for _, _, _, properties in pieces]
 
     def placed(self, *, queue_offset: int, log_offset: int, stored_ms: int) -> bytes:
-        """The records with their offsets filled in."""
+        """Return the records with their offsets filled in."""
         place_run(
             self._records,
             self.sizes,
@@ -71,11 +70,11 @@ class LongBatch:
         return with_crcs(records, self.sizes) if self._has_crc else records
 
     def log_offsets(self, log_offset: int) -> Iterator[int]:
-        """The log offsets of the records if the first one is at the given offset."""
+        """Return the log offsets of the records, given that of the first."""
         return accumulate(self.sizes[:-1], initial=log_offset)
 
     def runs(self, queue: ConsumeQueue, put: Put) -> Iterator[DispatchRun]:
-        """What to dispatch for the records once they are stored."""
+        """Yield the runs to dispatch once the records are stored."""
         queue_offset, log_offset = put.queue_offset, put.log_offset
         begin = 0
         for count in self._counts:
@@ -90,7 +89,7 @@ class LongBatch:
 
 
 class BatchPuts:
-    """Stores batches."""
+    """Stores batches, each as a whole or not at all."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class BatchPuts:
         self._unseen_max = unseen_max
 
     def put(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
-        """Append messages of one queue, all or none, with consecutive queue offsets. They are as
+        """Append messages of one queue, all or none, with consecutive queue offsets. They are like
         `message`, except for their flags, bodies and properties."""
         assert pieces, "a batch has messages"
         assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
@@ -144,7 +143,7 @@ class BatchPuts:
         return puts
 
     def refusal(self, message: Message, pieces: Sequence[Piece]) -> Put | None:
-        """Why the messages of a batch cannot be stored; None when they can."""
+        """Return why the messages of a batch cannot be stored; None when they can."""
         state = self._state
         if state.write_gate.refusal is not None:
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
@@ -153,13 +152,13 @@ class BatchPuts:
         return self._judge(message, body_size, properties_size)
 
     def begin(self, message: Message) -> LongBatch:
-        """Begin a batch that arrives in parts; nothing is stored before `put_long`."""
+        """Create an empty batch to which messages are added in parts. Nothing is stored before
+        `put_long`."""
         return LongBatch(message, has_crc=self._state.settings.appends_crc)
 
     def put_long(self, batch: LongBatch, now_ms: int) -> Put:
-        """Append the whole batch, or nothing. The result has the offset of the first record, and
-        the size and end of all of them. Consumers see the batch part by part; records stored after
-        it become visible after it."""
+        """Append the whole batch, or nothing. Return the offset of the first record, and the size
+        and end of all. Consumers see the batch part by part, and later records after it."""
         assert batch.sizes, "a batch has messages"
         state, message = self._state, batch.message
         if state.write_gate.refusal is not None:
@@ -197,7 +196,7 @@ def _singles(
 
 
 def _single(message: Message, properties: dict[str, str]) -> Message:
-    """What to dispatch for one message of a batch."""
+    """Return one message of a batch, to be dispatched."""
     return Message(
         topic=message.topic,
         body=b"",

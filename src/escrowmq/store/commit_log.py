@@ -1,7 +1,8 @@
-"""The commit log: every record of every topic, one after another, in segments of one length.
+"""The commit log: the records of all topics, one after another, in segments of one length.
 
-A record never crosses the end of a segment: at least 8 bytes stay free there for the filler, which
-says that the next record starts the next segment."""
+A record never crosses the end of a segment. At least 8 bytes stay free there for the filler, which
+says that the next record starts the next segment.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ FOLDER: Final = "commitlog"
 
 
 class CommitLog:
-    """Appends records. `reserve_size` bytes of space after the end are kept for settling writes."""
+    """Appends records. `reserve_size` bytes of space after the end are reserved for settling
+    writes."""
 
     def __init__(self, disk: Disk, *, segment_size: int, reserve_size: int) -> None:
         self.segments = Segments(disk, FOLDER, segment_size=segment_size, is_sequential=True)
@@ -26,46 +28,46 @@ class CommitLog:
         self.record_size_max = segment_size - FILLER_SIZE
         self.end_offset = 0
         self.stored_ms = 0
-        """When the newest record was stored: none after it says an earlier time."""
+        """The time of the newest record. No later record gets an earlier time."""
         self._reserve = SettlingReserve(self.segments, segment_size=segment_size, size=reserve_size)
         self.read = self.segments.read
         self.read_runs, self.memory_at = self.segments.read_runs, self.segments.memory_at
         self._ordinary_end = 0
-        """The latest answer of the reserve; cached, because each append compares with it."""
+        """The offset up to which ordinary records have space, as the reserve last said. Cached,
+        because each append compares with it."""
         self._file: File | None = None
         self._file_start = 0
         self._unsynced: list[File] = []
 
     @property
     def min_offset(self) -> int:
-        """Where the oldest segment starts."""
+        """The offset at which the oldest segment starts."""
         return self.segments.first
 
     def start(self, end_offset: int) -> None:
-        """Start appending at an offset, after recovery."""
+        """Append from this offset on, after recovery."""
         self.end_offset = self._ordinary_end = end_offset
         self._reserve.begin_at(end_offset)
         self._file = None
         self._unsynced = []
 
     def stamp(self, stored_ms: int) -> None:
-        """Note the time at which the newest record was stored."""
+        """Raise the time of the newest record to this one."""
         self.stored_ms = max(stored_ms, self.stored_ms)
 
     def go_back(self, now_ms: int) -> None:
-        """Stamp records with this time from now on, even though earlier records have a later
-        one."""
+        """Let further records have this time, although earlier records have a later one."""
         self.stored_ms = now_ms
 
     def fits(self, size: int) -> bool:
-        """Whether a record of this size fits before the end of the segment."""
+        """Whether a record of this size fits into the current segment."""
         left = self.segment_size - self.end_offset % self.segment_size
         return size + FILLER_SIZE <= left
 
     @property
     def room_end(self) -> int:
-        """Ordinary records can be appended up to here without a new segment and without asking the
-        disk for space."""
+        """The offset up to which ordinary records fit into the current segment and the reserved
+        disk space."""
         segment_end = self.end_offset - self.end_offset % self.segment_size + self.segment_size
         end = segment_end - FILLER_SIZE
         if end > self._ordinary_end:
@@ -73,8 +75,8 @@ class CommitLog:
         return end
 
     def append(self, record: bytes, stored_ms: int, *, is_settling: bool = False) -> None:
-        """Write one record (or several) with this time at the end. DiskFull, with nothing written,
-        when there is no space."""
+        """Append one or several records, and set the time of the newest record. Raises DiskFull,
+        with nothing written, when there is no space."""
         end_offset = self.end_offset
         end = end_offset + len(record)
         if end > self._ordinary_end:
@@ -91,8 +93,8 @@ class CommitLog:
             self.stored_ms = stored_ms
 
     def make_room(self, size: int) -> bool:
-        """Try to get space for several settling records of this total size. Returns whether there
-        is."""
+        """Try to reserve space for several settling records of this total size. Return whether
+        there is enough."""
         end = self.end_offset + size
         if not self.fits(size):  # what a segment's end leaves empty is less than the next record
             segments_count = size // self.segment_size + 1
@@ -100,8 +102,8 @@ class CommitLog:
         return self._has_room(end, is_settling=True)
 
     def roll(self, size: int, *, is_settling: bool = False) -> None:
-        """Close the segment with a filler and continue at the start of the next one, with space for
-        `size` bytes. DiskFull, with nothing changed, when there is none."""
+        """Close the segment with a filler, and continue in the next one with space for `size`
+        bytes. Raises DiskFull, with nothing changed, when there is none."""
         start = self.segments.start_of(self.end_offset) + self.segment_size
         left = start - self.end_offset
         assert left >= FILLER_SIZE, left
@@ -112,26 +114,27 @@ class CommitLog:
         assert self.fits(size), (size, self.segment_size)
 
     def fill(self, position: int, data: bytes) -> None:
-        """Write bytes that belong to no record, after the end and in the same segment."""
+        """Write bytes that belong to no record, after the end of the log and in the same
+        segment."""
         file = self._file or self._switch()
         assert self.end_offset + FILLER_SIZE <= position, (position, self.end_offset)
         assert position + len(data) <= self._file_start + self.segment_size, position
         file.write(position - self._file_start, data)
 
     def extend(self) -> bool:
-        """Try to fill up the reserve. Returns whether it is full."""
+        """Try to fill up the reserve for settling writes. Return whether it is full."""
         return self._has_room(self.end_offset, is_settling=False)
 
     def unsynced(self) -> tuple[File, ...]:
-        """The files to sync so that everything up to the current end becomes durable."""
+        """Return the files to sync so that everything up to the current end becomes durable."""
         files = tuple(self._unsynced)
-        # It is written to while that sync is under way, and is wanted by the next one too.
+        # The current file is written during that sync, so the next sync needs it too.
         self._unsynced = [self._file] if self._file is not None else []
         return files
 
     def drop_ahead(self) -> None:
-        """Remove segments that were created in advance and hold nothing. One stays in any case: it
-        says where the log goes on, and that there is one."""
+        """Remove segments that were created in advance and are empty, unless no other is left: one
+        must show that there is a log, and where it continues."""
         segments = self.segments
         while segments.last >= self.end_offset and segments.last > segments.first:
             segments.remove(segments.last)

@@ -1,7 +1,9 @@
-"""A consume queue: where the nth message of a topic's queue is in the log, 20 bytes each.
+"""A consume queue: where the nth message of a topic's queue is in the log, in 20 bytes each (a
+unit).
 
 Unit n is at byte 20 n of the queue's files. `next_offset` is the offset of the next message put,
-`end` is what consumers see: they differ while records wait for their sync."""
+`end` is what consumers see. They differ while records wait for their sync.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +25,25 @@ from escrowmq.store.trailing_zeros import without_zeros
 
 FOLDER: Final = "consumequeue"
 GAP_SIZE: Final = 0x7FFFFFFF
-"""The record size in a unit that stands for no message."""
+"""The record size in a unit without a message (a gap)."""
 
 _NO_SIZES: Final = (GAP_SIZE, 0)
-"""The record sizes in units without a message: 0 stands where none was ever written."""
+"""The record sizes in units without a message; 0 is in units that were never written."""
 
 _GAPS_READ_COUNT: Final = 4096
-"""Units that a search reads at once while it finds none with a message."""
+"""The number of units that a search reads in one step while it finds none with a message."""
 
 _COLUMN_SIZE: Final = 4096 * ENTRY_SIZE
-"""Bytes of units that are judged column by column at once."""
+"""The size of the units that are checked column by column in one step."""
 
 _UNITS_AGAIN_COUNT: Final = 16_384
-"""Units that are rewritten in one turn."""
+"""The most units that are rewritten in one turn."""
 
 _pack: Final = ENTRY.pack
 
 
 class ConsumeQueue:
-    """One queue of one topic."""
+    """The consume queue of one queue of a topic."""
 
     __slots__ = (
         "_dirty_start", "_disk", "_file", "_file_end", "_file_start", "_journal", "end", "files",
@@ -68,7 +70,7 @@ class ConsumeQueue:
         self._file_start = self._file_end = 0
 
     def append(self, log_offset: int, record_size: int, tags_code: int) -> None:
-        """Write the unit at `end`. DiskFull, with nothing changed, when there is no space."""
+        """Write a unit at `end`. Raises DiskFull, with nothing changed, when there is no space."""
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
             self._switch(position, log_offset)
@@ -81,8 +83,8 @@ class ConsumeQueue:
         self.is_dirty = True
 
     def put_units(self, units: bytes) -> None:
-        """Write at `end` the units of messages that are being put, or were put before. DiskFull
-        when there is no space; they must then be written later."""
+        """Write the units of new or earlier messages at `end`. Raises DiskFull when there is no
+        space; they must then be written later."""
         count = len(units) // ENTRY_SIZE
         assert not len(units) % ENTRY_SIZE, len(units)
         end = self.end + count
@@ -100,15 +102,16 @@ class ConsumeQueue:
         self.end += count
 
     def go_on(self) -> None:
-        """Continue after the last message that has a unit."""
+        """Let the next message follow the last one that has a unit."""
         self.next_offset = self.end
 
     def expect(self, next_offset: int) -> None:
-        """Messages up to an offset are put; their units follow."""
+        """Note that messages up to an offset are put. Their units follow later."""
         self.next_offset = max(self.next_offset, next_offset)
 
     def reserve(self, count: int) -> None:
-        """Get space for the units of this many more messages; DiskFull when there is none."""
+        """Reserve disk space for the units of this many more messages. Raises DiskFull when there
+        is none."""
         position, size = self.next_offset * ENTRY_SIZE, count * ENTRY_SIZE
         while size:
             start = self.files.start_of(position)
@@ -120,7 +123,7 @@ class ConsumeQueue:
     def append_at(
         self, queue_offset: int, log_offset: int, record_size: int, tags_code: int
     ) -> None:
-        """Write a unit at an offset. A gap remains before it where a start found damage and the
+        """Write a unit at an offset, after a gap if necessary: where a start found damage and the
         disk had no space."""
         if self.end != queue_offset:
             assert self.end < queue_offset, (self.end, queue_offset)
@@ -131,13 +134,12 @@ class ConsumeQueue:
         self.append(log_offset, record_size, tags_code)
 
     def append_run(self, units: list[tuple[int, int, int]]) -> None:
-        """Write several units at `end`; DiskFull, with nothing changed, when not all of them
-        fit."""
+        """Write several units at `end`. Raises DiskFull, with nothing changed, when not all fit."""
         self.write(self.end, b"".join([_pack(*unit) for unit in units]))
         self.end += len(units)
 
     def fill_gap(self, queue_offset: int) -> None:
-        """Write units without a message up to an offset."""
+        """Write gap units up to an offset."""
         begin = self.end
         assert begin < queue_offset, (begin, queue_offset)
         if not begin:  # no unit was ever there: the files before this one need not be
@@ -147,7 +149,7 @@ class ConsumeQueue:
         self.end = queue_offset
 
     def write(self, queue_offset: int, units: bytes) -> None:
-        """Overwrite units, across files if necessary."""
+        """Overwrite units from an offset on, across files if necessary."""
         position = queue_offset * ENTRY_SIZE
         while units:
             start = self.files.start_of(position)
@@ -161,8 +163,8 @@ class ConsumeQueue:
             self.is_dirty = True
 
     def merge(self, queue_offset: int, units: bytes) -> bool:
-        """Make the queue contain these units, as the log says. Returns whether one had to be
-        changed."""
+        """Make the queue contain these units, which were read from the log. Return whether any had
+        to be changed."""
         count = len(units) // ENTRY_SIZE
         if queue_offset > self.end:
             self.fill_gap(queue_offset)
@@ -175,14 +177,14 @@ class ConsumeQueue:
         is_changed = self.units(queue_offset, count) != units
         if is_changed:
             self.write(queue_offset, units)
-        # Right as they are, they may never have been synced by the process that wrote them.
+        # Even unchanged units may never have been synced by the process that wrote them.
         start = self.files.start_of(queue_offset * ENTRY_SIZE)
         self._dirty_start = min(self._dirty_start, start)
         self.end = max(self.end, queue_offset + count)
         return is_changed
 
     def units(self, queue_offset: int, count: int) -> bytes:
-        """Encoded units from an offset on, across files; fewer where the queue ends."""
+        """Return encoded units from an offset on, across files; fewer where the queue ends."""
         found = []
         count = min(count, self.end - queue_offset)
         while count > 0:
@@ -195,7 +197,7 @@ class ConsumeQueue:
         return b"".join(found)
 
     def units_of_file(self, queue_offset: int, count: int) -> bytes:
-        """Encoded units from an offset on; fewer where a file or the queue ends."""
+        """Return encoded units from an offset on; fewer where a file or the queue ends."""
         left = self.end - queue_offset
         if left < count:
             count = left
@@ -208,7 +210,7 @@ class ConsumeQueue:
         return self.files.read(position, count * ENTRY_SIZE)
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """One unit, or None when there is none (or a gap)."""
+        """Return the unit at an offset; None when there is none, or it is a gap."""
         if queue_offset < self.min:
             return None
         data = self.units_of_file(queue_offset, 1)
@@ -218,7 +220,7 @@ class ConsumeQueue:
         return None if found[1] == GAP_SIZE else found
 
     def load(self) -> list[str]:
-        """Find what is on disk: `end` is after the last plausible unit."""
+        """Find the queue's files. Set `end` after the last plausible unit."""
         notes = self.files.load()
         starts = self.files.starts
         per_file = self.files.segment_size
@@ -234,10 +236,10 @@ class ConsumeQueue:
         return notes
 
     def truncate(self, queue_offset: int) -> None:
-        """Remove the units from an offset on and overwrite them with zeros, so that they are not
+        """Remove the units from an offset on, and overwrite them with zeros so that they are not
         found again."""
         position = queue_offset * ENTRY_SIZE
-        # From the end on: a kill in between leaves no hole, for which `load` drops all files.
+        # From the end, so that a kill in between leaves no hole: `load` would drop all files.
         while self.files.last > position or (self.files.last == position and position > 0):
             self._close_files()
             self.files.remove(self.files.last)
@@ -253,20 +255,21 @@ class ConsumeQueue:
         self.min = min(self.min, self.end)
 
     def drop_gaps(self, queue_offset: int) -> None:
-        """Remove the units from an offset on if none of them has a message."""
+        """Remove the units from an offset on if all of them are gaps."""
         gaps = self.units(queue_offset, self.end - queue_offset)
         if self.next_offset == self.end and gaps == GAP_ENTRY * (self.end - queue_offset):
             self.truncate(queue_offset)
             self.go_on()
 
     def doubt_last(self) -> None:
-        """The last unit does not lead to a record of this queue: it must be rebuilt."""
+        """Mark the last unit as wrong, so that it is rebuilt: it leads to no record of this
+        queue."""
         self.is_suspect = True
         self.end -= 1
 
     def end_at_log(self, log_offset: int) -> bool:
-        """Remove the units of records from a log offset on; and if the queue's end is in doubt,
-        everything after it. Returns whether anything was removed."""
+        """Remove the units of records from a log offset on. If the queue's end is in doubt, remove
+        all later units too. Return whether any were removed."""
         high = self.end
         low = self._without_torn(self.first_at_log(log_offset))
         if low < high:
@@ -277,8 +280,8 @@ class ConsumeQueue:
         return was_suspect or self.end < high
 
     def _without_torn(self, end: int) -> int:
-        """The end of the units, without those right before it that were never written or not with
-        their sizes: a power failure kept later ones, or only the first bytes of the last one."""
+        """Return the end of the units without torn ones before it. A power failure may have kept
+        only later units, or only the first bytes of the last."""
         count = 1
         while end > self.min:
             begin = max(end - count, self.min)
@@ -290,9 +293,10 @@ class ConsumeQueue:
         return end
 
     def first_at_log(self, log_offset: int) -> int:
-        """The first queue offset whose record is at or after a log offset.
+        """Return the first queue offset whose record is at or after a log offset.
 
-        It is searched from the end: gaps are few, and log offsets rise."""
+        A bisection, which works because log offsets rise; gaps are skipped.
+        """
         low, high = self.min, self.end
         while low < high:
             middle = (low + high) // 2
@@ -304,8 +308,8 @@ class ConsumeQueue:
         return low
 
     def unit_up_to(self, queue_offset: int, low: int) -> tuple[int, tuple[int, int, int] | None]:
-        """The last unit with a message up to an offset, not before `low`, and its own offset. Where
-        damage left a long gap, many units are read at once."""
+        """Return the last unit with a message up to an offset, not before `low`, with its own
+        offset; the unit is None if there is none."""
         unit = self.unit(queue_offset)
         if unit is not None and unit[1]:
             return queue_offset, unit
@@ -320,8 +324,8 @@ class ConsumeQueue:
         return low, None
 
     def drop_before(self, log_offset: int) -> int:
-        """Trim to the records from a log offset on: `min` moves, and files wholly before it are
-        removed, except the last one. Returns how many were removed."""
+        """Remove the units of records before a log offset: raise `min`, and delete the files that
+        are no longer needed, except the last. Return how many were deleted."""
         self.min = self.first_at_log(log_offset)
         removed = 0
         while len(self.files.starts) > 1:
@@ -334,8 +338,8 @@ class ConsumeQueue:
         return removed
 
     def drop_dead(self, log_offset: int) -> bool:
-        """Remove the files whose units lead before a log offset: they belong to a topic that was
-        deleted there, and a power failure brought them back. Returns whether there were any."""
+        """Remove files with units that lead before this log offset. They belong to a deleted topic,
+        and a power failure brought them back. Return whether there were any."""
         found = False
         while self.files.starts:
             ends_dead = self.end > self.min and self._leads_before(self.end - 1, log_offset)
@@ -358,8 +362,8 @@ class ConsumeQueue:
         return unit is not None and unit[0] < log_offset
 
     def write_again(self, log_offset: int) -> Iterator[None]:
-        """Rewrite the units of records from a log offset on in place, in parts. CorruptRecord where
-        they are not what the store wrote: their log offsets rise, those of zeros do not."""
+        """Rewrite the units of records from a log offset on in place, in parts. Raises
+        CorruptRecord if log offsets do not rise, so that the units are not what was written."""
         # The search goes past units that were lost, as zeros: the one before shows that they were.
         at = max(self.first_at_log(log_offset) - 1, self.min)
         while (at := max(at, self.min)) < self.end:
@@ -377,9 +381,10 @@ class ConsumeQueue:
             yield None
 
     def dirty_files(self) -> list[File]:
-        """The files that may hold unsynced units; the queue counts as clean from now on."""
+        """Return the files that may hold unsynced units, and treat the queue as clean from now
+        on."""
         dirty = [start for start in self.files.starts if start >= self._dirty_start]
-        # Where one of them cannot be opened just now, none is forgotten.
+        # If one of them cannot be opened now, all stay marked as dirty.
         files = [file for start in dirty if (file := self.files.file(start)) is not None]
         self.is_dirty = False
         self._dirty_start = self._writing_start
@@ -387,9 +392,8 @@ class ConsumeQueue:
 
     @property
     def _writing_start(self) -> int:
-        """Where the file of the next unit starts, or the last file that exists. A file may have
-        been created in advance, for a message without a unit yet: that one is not being written
-        to."""
+        """The start of the file that gets the next unit, or of the last file that exists. Files
+        that were created in advance do not count."""
         return max(min(self.files.last, self.files.start_of(self.end * ENTRY_SIZE)), 0)
 
     def has_file(self, position: int) -> bool:
@@ -433,9 +437,9 @@ class ConsumeQueue:
         self._journal.note(self.topic, self.queue_id, position=position, log_offset=log_offset)
 
     def _find_end(self) -> None:
-        """Find the end of the queue, after its last unit. Log offsets rise; where they do not, one
-        unit is damaged or left over, and the queue ends before it, marked `is_suspect`: recovery
-        reads the log from the last good unit on."""
+        """Find the end of the queue, after its last valid unit. Log offsets must rise: where they
+        do not, the queue ends and is marked `is_suspect`, so that recovery rebuilds it from there
+        on."""
         self.end = self.min
         start = self.files.last
         if start < 0:
@@ -447,15 +451,16 @@ class ConsumeQueue:
             self.is_suspect = True
             good = max(good - 1, 0)  # it is unknown which of two neighbours is wrong
         self.end = start // ENTRY_SIZE + good
-        if not data:  # made ahead, for messages that have no unit
+        if not data:  # created in advance, for messages without a unit yet
             self.end = self._without_torn(self.end)
 
 
 def rising(units: bytes) -> int:
-    """How many units, from the first on, can belong to one queue: sizes above 0, log offsets rise.
+    """Return how many units, from the first on, can belong to one queue: sizes above 0, log offsets
+    rise.
 
-    A start calls it for the last file of each queue. The usual case is judged column by column:
-    measured 0.1 us a unit, where a loop takes 0.3."""
+    The usual case is checked column by column: measured 0.1 us a unit, where a loop takes 0.3.
+    """
     last = -1
     for begin in range(0, len(units), _COLUMN_SIZE):
         part = units[begin : begin + _COLUMN_SIZE]
@@ -480,5 +485,6 @@ def rising(units: bytes) -> int:
 
 @lru_cache(maxsize=16)
 def _columns(count: int) -> tuple[Callable[[bytes], tuple[int, ...]], ...]:
-    """Two functions that extract the log offsets and the sizes of this many units."""
+    """Return two functions: one extracts the log offsets, the other the sizes of this many
+    units."""
     return Struct(">" + "q12x" * count).unpack, Struct(">" + "8xi8x" * count).unpack

@@ -1,4 +1,4 @@
-"""From the log to what is derived from it: consume queues, index, arrivals."""
+"""Makes records visible: adds them to consume queues and index, and reports them as arrived."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _KEYS_BATCH_SIZE: Final = 256 * KEY_SIZE
 
 
 class Dispatch(NamedTuple):
-    """A record to be made visible to consumers and the index. Without a queue it gets no unit."""
+    """A record that waits to be added to its queue and the index. Without a queue it gets no
+    unit."""
 
     queue: ConsumeQueue | None
     message: Message
@@ -38,21 +39,21 @@ class Dispatch(NamedTuple):
 
     @property
     def due_end(self) -> int:
-        """It may be made visible once the log is visible up to here."""
+        """The end of the log that must be visible before this record may be."""
         return self.log_offset + self.record_size
 
     def covers(self, log_offset: int) -> bool:
-        """Whether a record that starts at an offset is this one."""
+        """Whether this is the record that starts at a log offset."""
         return log_offset == self.log_offset
 
     def singles(self) -> list[Dispatch]:
-        """Only itself."""
+        """Return this record only."""
         return [self]
 
 
 class DispatchRun(NamedTuple):
-    """Consecutive records of one queue that are dispatched one by one: with `Dispatch`'s names, for
-    the first of them."""
+    """Consecutive records of one queue that become visible one by one. Fields that `Dispatch` has
+    too are those of the first record."""
 
     queue: ConsumeQueue | None
     message: Message
@@ -64,15 +65,15 @@ class DispatchRun(NamedTuple):
 
     @property
     def due_end(self) -> int:
-        """The first record may be made visible once the log is visible up to here."""
+        """The end of the log that must be visible before the first record may be."""
         return self.log_offset + self.sizes[0]
 
     def covers(self, log_offset: int) -> bool:
-        """Whether a record that starts at an offset is one of these."""
+        """Whether one of these records starts at a log offset."""
         return log_offset in accumulate(self.sizes[:-1], initial=self.log_offset)
 
     def singles(self) -> list[Dispatch]:
-        """Each record by itself."""
+        """Return the records, each on its own."""
         rows = zip(
             repeat(self.queue),
             self.messages,
@@ -85,7 +86,7 @@ class DispatchRun(NamedTuple):
 
 
 class UnitsOf(NamedTuple):
-    """The consecutive units of one queue's records. Without a queue they are not written."""
+    """Consecutive units of one queue. Without a queue they are not written."""
 
     queue: ConsumeQueue | None
     topic: str
@@ -94,7 +95,7 @@ class UnitsOf(NamedTuple):
     units: bytes
 
     def arrivals(self, stored_ms: int) -> Iterator[Arrival]:
-        """Each record as an arrival, for those who wait for it."""
+        """Yield each unit's record as an arrival, for waiting consumers."""
         for nth, (log_offset, size, code) in enumerate(ENTRY.iter_unpack(self.units)):
             queue_offset = self.queue_offset + nth
             yield Arrival(
@@ -103,7 +104,7 @@ class UnitsOf(NamedTuple):
 
 
 class UnseenRun(NamedTuple):
-    """Records of one input (store/run) that are dispatched together, and their keys."""
+    """Records of one input (store/run) that become visible together, with their index keys."""
 
     log_offset: int
     """The log offset of the first record."""
@@ -115,29 +116,29 @@ class UnseenRun(NamedTuple):
 
     @property
     def due_end(self) -> int:
-        """The end of the last record: all may be made visible once the log is visible up to
-        here."""
+        """The end of the log that must be visible before these records may be: the end of the last
+        one."""
         return self.log_offset + len(self.data)
 
     def covers(self, log_offset: int) -> bool:
-        """Whether a record that starts at an offset is one of these."""
+        """Whether one of these records starts at a log offset."""
         return any(
             log_offset == at for part in self.parts for at, _, _ in ENTRY.iter_unpack(part.units)
         )
 
     def without(self, doomed: Collection[ConsumeQueue]) -> UnseenRun:
-        """This run without the units of some queues."""
+        """Return this run without the units of some queues."""
         parts = [p._replace(queue=None) if p.queue in doomed else p for p in self.parts]
         return self._replace(parts=parts)
 
     def singles(self) -> list[Dispatch]:
-        """Each record by itself."""
+        """Return the records, each on its own."""
         return self.held_back(0)[0]
 
     def held_back(self, nth: int) -> tuple[list[Dispatch], bytes]:
-        """The records of the parts from the nth on, each by itself; and the keys of those before
-        them. What comes between them has its units and waits all the same, without a queue: keys
-        are put into the index in the log's order, which a start and a repair rely on."""
+        """Return the records of the parts from the nth on, each on its own, and the keys of the
+        records before them. Records in between that have their units already are included without a
+        queue: keys must enter the index in the log's order."""
         singles = {}
         for queue, _, _, first, units in self.parts[nth:]:
             for queue_offset, (at, size, _) in enumerate(ENTRY.iter_unpack(units), first):
@@ -158,9 +159,9 @@ Unseen = Dispatch | DispatchRun | UnseenRun
 
 
 class Dispatcher:
-    """Makes records visible: writes units and index entries in the log's order, as far as the log
-    may be seen (`LogEnds.visible_end`). A full disk stalls it. It continues when there is space:
-    nothing is lost, because everything can be derived from the log."""
+    """Makes records visible: writes units and index entries in the log's order, up to
+    `LogEnds.visible_end`. On a full disk it stalls, and continues when there is space. Nothing is
+    lost, because all of it can be derived from the log."""
 
     def __init__(
         self,
@@ -178,31 +179,32 @@ class Dispatcher:
         self.stalled: str | None = None
         self.delays_ms = delays_ms
         self.arrivals: list[Arrival] = []
-        """Messages that became visible in awaited queues and were not reported yet."""
+        """Visible messages of awaited queues that were not reported yet."""
         self.is_awaited: Callable[[str, int], bool] = _always
-        """Whether anything waits for the messages of a queue (`report_arrivals`)."""
+        """Returns whether anything waits for the messages of a queue (`report_arrivals`)."""
         self._keys = bytearray()
         self.keys_count = 0
-        """Entries added to the index."""
+        """The number of entries added to the index."""
 
     def report_arrivals(self, is_awaited: Callable[[str, int], bool]) -> None:
-        """Report only messages of queues that something waits for at the time they become visible.
-        Most have none, and then nothing is left to do at the end of the input."""
+        """From now on, report only messages of queues that something waits for when they become
+        visible. Most queues have no waiting consumer."""
         self.is_awaited = is_awaited
 
     def take_arrivals(self) -> list[Arrival]:
-        """Return, and forget, the reported messages.
+        """Return the messages to report, and clear them.
 
         Index keys stay collected until there are enough, a query arrives or a flush round begins:
-        one at a time they cost three times as much, and recovery adds those that a killed process
-        did not write."""
+        written one by one they would cost three times as much. Recovery adds those that a killed
+        process did not write.
+        """
         found = self.arrivals.copy()
         self.arrivals.clear()
         return found
 
     def start(self, log_end: int, stored_ms: int, stalled: Sequence[Dispatch]) -> None:
-        """Start after a recovery that has dispatched the whole log up to its end, except what a
-        full disk had no space for. The time is that of the newest record."""
+        """Start after a recovery that has dispatched the whole log, except the `stalled` records,
+        which a full disk had no space for."""
         self.dispatched_offset, self.dispatched_ms = log_end, stored_ms
         if stalled:
             first = stalled[0]
@@ -210,12 +212,12 @@ class Dispatcher:
             self.stall("the disk is full", stalled)
 
     def stall(self, reason: str, items: Sequence[Unseen] = ()) -> None:
-        """Stop dispatching, for this reason; these items wait as well."""
+        """Stop dispatching for this reason, and let these items wait."""
         self.stalled = reason
         self.waiting.extend(items)
 
     def wait(self, items: Iterable[Unseen]) -> None:
-        """Make these visible in their turn, after everything that waits already."""
+        """Let items wait to become visible, after all that wait already."""
         self.waiting.extend(items)
 
     @property
@@ -227,12 +229,12 @@ class Dispatcher:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether something waits that consumers could already see; asked only if any waits."""
+        """Whether an item waits that consumers could already see. Call it only if items wait."""
         return self.stalled is not None or self.waiting[0].due_end <= self._ends.visible_end
 
     @property
     def unseen_size(self) -> int:
-        """Bytes of log that consumers cannot see yet."""
+        """The size of the log that consumers cannot see yet."""
         return self._log.end_offset - self.unseen_from
 
     @property
@@ -241,7 +243,7 @@ class Dispatcher:
         return self.waiting[0].log_offset if self.waiting else self._log.end_offset
 
     def unqueue(self, doomed: Collection[ConsumeQueue]) -> None:
-        """Queues are being removed: their waiting records will not become visible."""
+        """Let waiting records of queues that will be removed become visible without a queue."""
         for at, item in enumerate(self.waiting):
             if isinstance(item, UnseenRun):
                 self.waiting[at] = item.without(doomed)
@@ -256,12 +258,12 @@ class Dispatcher:
         log_offset: int,
         record_size: int,
     ) -> None:
-        """Make the record put last visible, now or when it may be.
+        """Make the newest record visible, now or when it may be.
 
-        Its arguments are positional: it is called once a message."""
+        The arguments are positional, for speed: this is called for each message.
+        """
         stored_ms = self._log.stored_ms
-        # A record put just now may be seen if all up to its start may: then nothing has to be
-        # waited for, since no end is behind what was written.
+        # A new record may be seen if everything before it may: then nothing has to be waited for.
         if not self.waiting and log_offset < self._ends.visible_end:
             try:
                 self.dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
@@ -276,7 +278,7 @@ class Dispatcher:
         )
 
     def show_run(self, run: UnseenRun) -> None:
-        """Make the records put last visible, now or when they may be."""
+        """Make the newest records visible, now or when they may be."""
         if self.waiting or run.due_end > self._ends.visible_end:
             self.waiting.append(run)
             return
@@ -286,7 +288,8 @@ class Dispatcher:
             self.stalled = str(error)
 
     def run(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
-        """Dispatch what waits and may be seen, with at most this many parts of long batches."""
+        """Dispatch the waiting records that may be seen; of long batches, at most this many
+        parts."""
         waiting, seen_until = self.waiting, self._ends.visible_end
         try:
             while waiting and waiting[0].due_end <= seen_until:
@@ -295,7 +298,7 @@ class Dispatcher:
                     self.dispatch(*first)
                     waiting.popleft()
                 elif isinstance(first, UnseenRun):
-                    # Taken out first: what of it has no room comes back in front, record by record.
+                    # Removed first: records without space are put back in front, one by one.
                     waiting.popleft()
                     self._dispatch_unseen(first)
                 elif runs_max > 0:
@@ -317,9 +320,10 @@ class Dispatcher:
         record_size: int,
         stored_ms: int,
     ) -> None:
-        """Dispatch one record now. DiskFull, with nothing done, when there is no space.
+        """Dispatch one record now. Raises DiskFull, with nothing done, when there is no space.
 
-        Its arguments are positional: it is called once a message."""
+        The arguments are positional, for speed: this is called for each message.
+        """
         properties = message.properties
         if queue is not None:
             tags = properties.get("TAGS")
@@ -344,7 +348,8 @@ class Dispatcher:
     def dispatch_batch(
         self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
     ) -> bool:
-        """Dispatch the records of a batch now; False, with nothing done, when they must wait."""
+        """Dispatch the records of a batch now. Return False, with nothing done, when they must
+        wait."""
         is_unseen = puts[0].log_offset >= self._ends.visible_end  # as in `show`
         if is_unseen or self.waiting or queue.is_schedule:
             return False
@@ -385,7 +390,8 @@ class Dispatcher:
                     self._keys += index_key(prefix, key, log_offset, stored_ms)
 
     def dispatched_run(self, end: int, stored_ms: int, keys: bytes | bytearray) -> None:
-        """Note that the units of records up to a log offset are written; these are their keys."""
+        """Note that all units up to a log offset are written, and collect the records' index
+        keys."""
         self.dispatched_offset, self.dispatched_ms = end, stored_ms
         if self.index is not None:
             self._keys += keys
@@ -393,8 +399,8 @@ class Dispatcher:
                 self.flush_keys()
 
     def _dispatch_unseen(self, run: UnseenRun) -> None:
-        """Dispatch a run now. Where a queue has no space, the queues before it in the run become
-        visible all the same."""
+        """Dispatch a run now. If a queue has no space, the queues before it in the run still become
+        visible."""
         for nth, (queue, topic, queue_id, first, units) in enumerate(run.parts):
             if queue is None:
                 continue
@@ -404,7 +410,7 @@ class Dispatcher:
             except (StorageError, OSError):
                 held_back, keys = run.held_back(nth)
                 self.waiting.extendleft(reversed(held_back))
-                # Some records behind it have units; only in front of it is none missing.
+                # Only before this offset do all records have units.
                 self.dispatched_run(held_back[0].log_offset, run.stored_ms, keys)
                 raise
             if self.is_awaited(topic, queue_id):
@@ -412,11 +418,11 @@ class Dispatcher:
         self.dispatched_run(run.due_end, run.stored_ms, run.keys)
 
     def arrived(self, part: UnitsOf, stored_ms: int) -> None:
-        """Report records of a run, which became visible."""
+        """Report records of a run that became visible."""
         self.arrivals += part.arrivals(stored_ms)
 
     def flush_keys(self) -> None:
-        """Write the collected index entries; they stay collected when the disk is full."""
+        """Write the collected index entries. On a full disk they stay collected."""
         if not self._keys:
             return
         assert self.index is not None, "keys are collected for it alone"
@@ -431,8 +437,8 @@ class Dispatcher:
             self.stalled = str(error)
 
     def index_found(self, keys: bytearray) -> None:
-        """Add keys that recovery found missing. Without space they wait in memory, as they did
-        before the process ended; DiskFull when they are too many for that."""
+        """Add keys that recovery found missing. Without space they stay collected in memory; raises
+        DiskFull when there are too many for that."""
         assert self.index is not None
         if not self._keys:
             try:
@@ -450,7 +456,7 @@ class Dispatcher:
             )
 
     def forget_found(self) -> None:
-        """Forget the waiting keys, because recovery is about to find them again."""
+        """Drop the collected keys, because recovery will find them again."""
         self._keys, self.stalled = bytearray(), None
 
 
@@ -461,7 +467,8 @@ def _always(_topic: str, _queue_id: int) -> bool:
 def unit_code(
     properties: dict[str, str], stored_ms: int, code: int, delays_ms: dict[int, int]
 ) -> int:
-    """What a unit of the schedule topic holds instead of a tags code: when the message is due."""
+    """Return the value that a unit of the schedule topic has in place of a tags code: the delivery
+    time."""
     delay = number_in(properties.get(Property.DELAY), most=LONG_MAX)
     if not delay or not delays_ms:
         return code

@@ -1,8 +1,9 @@
-"""Index files: from a message's key to the records that have it.
+"""Index files: from a message's key to the records that have it. Layout in codec/entries.py.
 
-Layout in codec/entries.py. A slot holds the number of the newest entry of its chain, an entry that
-of the next older one; a number that is not below the header's count means none. Only a hash of the
-key is stored, so a reader has to compare the record's key."""
+A slot has the number of the newest entry of its chain, an entry has that of the next older one. A
+number that is not below the header's count means none. Only a hash of the key is stored, so a
+reader must compare the record's key.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _HEADER_SIZE: Final = INDEX_HEADER.size
 _SLOT_SIZE: Final = INDEX_SLOT.size
 _ENTRY_SIZE: Final = INDEX_ENTRY.size
 _CHAIN_MAX: Final = 65_536
-"""Entries that one query follows from one slot."""
+"""The most entries that one query follows from one slot."""
 
 _BLOCK: Final = 16_384
 _PAGE_SIZE: Final = 4096
@@ -34,34 +35,34 @@ _PAGES_AT_ONCE: Final = 256
 
 @runtime_checkable
 class ScatterFile(Protocol):
-    """A file that reads and writes many small pieces in one call, which halves the cost of a key
-    (measured: 2.4 to 1.2 us)."""
+    """A file that reads and writes many small pieces in one call. Measured: this halves the cost of
+    a key, from 2.4 to 1.2 us."""
 
     def read_many(self, positions: list[int], size: int) -> bytes:
-        """The pieces of one size from these positions, joined."""
+        """Return pieces of one size from these positions, joined."""
 
     def write_many(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Put each piece at its position; DiskFull, with nothing written, when there is no room
-        for one."""
+        """Write each piece at its position. Raises DiskFull, with nothing written, when there is no
+        space for one."""
 
 
 @runtime_checkable
 class MemoryFile(Protocol):
-    """A file mapped into memory, where the native lane reads and writes the slots itself: a message
-    costs a quarter less than with pieces (measured: 2.3 to 1.6 us)."""
+    """A file mapped into memory, in which the native lane reads and writes the slots itself.
+    Measured: 1.6 us for a message, where pieces take 2.3."""
 
     block_bits: int
-    """WriteGate is tracked in blocks of this many bits."""
+    """The size of the blocks in which reserved space is tracked, as a power of two."""
 
     def memory(self) -> native.Buffer:
-        """The whole file."""
+        """Return the memory of the whole file."""
 
     def make_ready(self, blocks: set[int]) -> None:
-        """Make blocks safe to read and write; DiskFull when there is no space for one."""
+        """Make blocks safe to read and write. Raises DiskFull when there is no space for one."""
 
 
 class IndexFile:
-    """One index file."""
+    """One index file: header, slots and entries."""
 
     def __init__(self, file: File, path: str, *, slots_count: int, entries_max: int) -> None:
         self.path = path
@@ -90,7 +91,7 @@ class IndexFile:
         return self.count >= self.entries_max
 
     def put(self, keys: bytes) -> int:
-        """Add as many keys as fit. Returns how many were taken. The header is written once."""
+        """Add as many keys as fit. Return how many were added."""
         first = self.count
         keys = keys[: (self.entries_max - first) * KEY_SIZE]
         if not keys:
@@ -105,12 +106,13 @@ class IndexFile:
         self.count = first + taken_count
         _, self.end_log_offset, stored_ms = KEY.unpack_from(keys, len(keys) - KEY_SIZE)
         self.end_ms = max(self.end_ms, stored_ms)
-        # Last, since the count in it is what makes entries and slots mean anything.
+        # Last, because its count makes the new entries and slots valid.
         self.write_header()
         return taken_count
 
     def _put_in_pieces(self, keys: bytes, first: int) -> int:
-        """Write entries from a number on, and the slots. Returns how many slots were empty."""
+        """Write entries, numbered from `first`, and their slots. Return how many slots were
+        empty."""
         places = find_slots(keys, self.slots_count, _HEADER_SIZE)
         heads = self._slots_at(places)
         entries, newest, fresh_count = chain(keys, places, heads, first, self.begin_ms)
@@ -120,8 +122,8 @@ class IndexFile:
         return fresh_count
 
     def _put_in_memory(self, keys: bytes, first: int) -> int | None:
-        """Write entries and slots with the native lane; None, with nothing done, where it
-        cannot."""
+        """Write entries and slots with the native lane. Return how many slots were empty; None,
+        with nothing done, if the lane cannot be used."""
         lane, file = native.index_lane, self._in_memory
         if lane is None or file is None:
             return None
@@ -169,8 +171,8 @@ class IndexFile:
         )
 
     def write_again(self, log_offset: int) -> Iterator[None]:
-        """Rewrite the entries of records from a log offset on in place, in parts, and the slots
-        that lead to them. CorruptRecord where entries are not what was written."""
+        """Rewrite the entries of records from a log offset on in place, and the slots that lead to
+        them, in parts. Raises CorruptRecord if entries are not what was written."""
         first, newest = self._first_from(log_offset), 0
         pages: set[int] = set()
         while first < self.count:
@@ -200,8 +202,8 @@ class IndexFile:
         self.file.write_again(0, _HEADER_SIZE)
 
     def _first_from(self, log_offset: int) -> int:
-        """The last entry of a record before a log offset; entries are verified from there on. Lost
-        entries are zeros, so the search may stop too early but never too late."""
+        """Return the number of the last entry before those of records from a log offset on. Lost
+        entries are zeros, so it may be too low but never too high."""
         first = self.count
         while first > 1:
             block = max(first - _BLOCK, 1)
@@ -213,7 +215,7 @@ class IndexFile:
         return first
 
     def find(self, code: int, *, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Log offsets of entries with this hash within a span of time, newest first."""
+        """Yield log offsets of entries with this hash within a span of time, newest first."""
         at = _HEADER_SIZE + code % self.slots_count * _SLOT_SIZE
         (number,) = INDEX_SLOT.unpack(self.file.read(at, _SLOT_SIZE))
         limit = self.count
@@ -230,23 +232,25 @@ class IndexFile:
             limit, number = number, previous  # numbers fall along a chain: no loop
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, log offset, seconds since begin and the next older entry of the chain."""
+        """Return an entry: hash, log offset, seconds since `begin_ms`, and the next older entry of
+        the chain."""
         data = self.file.read(self.entries_at + number * _ENTRY_SIZE, _ENTRY_SIZE)
         found: tuple[int, int, int, int] = INDEX_ENTRY.unpack(data)
         return found
 
     def entries(self, first: int, last: int) -> list[tuple[int, int, int, int]]:
-        """Entries first..last-1."""
+        """Return the entries from `first` to before `last`."""
         at = self.entries_at + first * _ENTRY_SIZE
         data = self.file.read(at, (last - first) * _ENTRY_SIZE)
         return list(INDEX_ENTRY.iter_unpack(data))
 
     def problem(self, *, is_last: bool, is_thorough: bool) -> str | None:
-        """Why the file cannot be trusted after an abnormal end, or None.
+        """Return why the file cannot be trusted after an abnormal end; None if it can.
 
         A killed process leaves at most one batch that was not counted yet. A power failure leaves
         any mixture of old and new pages, so only a replay of all entries (`is_thorough`) can tell:
-        0.2 us an entry."""
+        0.2 us an entry.
+        """
         # Files are begun one after the other: one that is not full is the last, or lost its head.
         if self.count == 1 or not (self.is_full or is_last):
             return None if is_last else "it is not full, and yet another one follows"
@@ -274,7 +278,7 @@ class IndexFile:
 
 
 class Index:
-    """All index files; the newest one is written to."""
+    """All index files of a store. Keys are added to the newest."""
 
     def __init__(
         self, disk: Disk, *, slots_count: int, entries_max: int, zone: tzinfo = UTC
@@ -287,10 +291,10 @@ class Index:
         self.files: list[IndexFile] = []
         self._dirty: list[IndexFile] = []
         self.end_log_offset = -1
-        """Records up to here are indexed."""
+        """The log offset up to which records are indexed."""
 
     def load(self) -> list[str]:
-        """Open the existing files; those of a wrong length are removed, to be rebuilt."""
+        """Open the existing files. Remove those of a wrong length, to be rebuilt."""
         notes = []
         for name in self._disk.names(FOLDER):
             path = f"{FOLDER}/{name}"
@@ -305,8 +309,8 @@ class Index:
         return notes
 
     def put(self, keys: bytearray) -> None:
-        """Add keys, in new files as needed, and remove the added ones from the array: without space
-        for the rest (DiskFull), they stay in it."""
+        """Add keys, in new files as needed, and remove the added ones from the array. If the disk
+        is full (DiskFull), the others stay in it."""
         while keys:
             if not self.files or self.files[-1].is_full:
                 _, _, stored_ms = KEY.unpack_from(keys)
@@ -318,8 +322,8 @@ class Index:
                 self._dirty.append(file)
 
     def find(self, code: int, *, begin_ms: int, end_ms: int, after: int = -1) -> Iterator[int]:
-        """Log offsets, after the given one, of records that may have the key of this hash and be of
-        this span of time, newest first."""
+        """Yield log offsets after the given one of records that may have a key with this hash
+        within a span of time, newest first."""
         for file in reversed(self.files):
             if file.end_log_offset <= after:
                 return
@@ -330,7 +334,7 @@ class Index:
                     yield log_offset
 
     def drop_before(self, log_offset: int) -> int:
-        """Remove files that lead only to what the log no longer has, except the last one. Returns
+        """Remove files that lead only to records before a log offset, except the last file. Return
         how many."""
         removed = 0
         while len(self.files) > 1 and self.files[0].end_log_offset < log_offset:
@@ -352,7 +356,8 @@ class Index:
         self.end_log_offset = -1
 
     def dirty_files(self) -> list[File]:
-        """The files that may hold unsynced entries; the index counts as clean from now on."""
+        """Return the files that may hold unsynced entries, and treat the index as clean from now
+        on."""
         dirty, self._dirty = self._dirty, []
         return [file.file for file in dirty]
 
@@ -362,7 +367,7 @@ class Index:
 
     def write_again(self, log_offset: int) -> Iterator[None]:
         """Rewrite the entries of records from a log offset on in place, in parts. Old files may be
-        removed between them."""
+        removed between parts."""
         for file in [file for file in self.files if file.end_log_offset >= log_offset]:
             if file.count > 1:
                 parts = file.write_again(log_offset)
@@ -414,11 +419,11 @@ class Index:
 
 
 _LOOKED_AT_MAX: Final = 100_000
-"""Slots that are checked one by one; with more than this, all of them are."""
+"""The most slots that are checked one by one; if more are given, all of the file are checked."""
 
 
 def decode_slots(encoded: bytes) -> array.array[int]:
-    """Slots as numbers; 20 MB for a file of the usual size."""
+    """Decode slots to numbers. This takes 20 MB for a file of the usual size."""
     found = array.array("i")
     assert found.itemsize == _SLOT_SIZE, found.itemsize
     found.frombytes(encoded)
@@ -428,8 +433,8 @@ def decode_slots(encoded: bytes) -> array.array[int]:
 
 
 def all_below(encoded: bytes, count: int) -> bool:
-    """Whether all slots are at least 0 and below a number. They are judged byte by byte, each byte
-    of all slots at once: 25 ms for 5 M slots, where `max` and `min` take 250."""
+    """Whether all slots are at least 0 and below a number. They are compared byte by byte, all
+    slots in one operation: 25 ms for 5 M slots, where `max` and `min` take 250."""
     for nth in range(_SLOT_SIZE):
         column, edge = encoded[nth::_SLOT_SIZE], count >> 8 * (_SLOT_SIZE - 1 - nth) & 0xFF
         if column.translate(None, bytes(range(edge + 1))):
@@ -449,6 +454,6 @@ def all_below(encoded: bytes, count: int) -> bool:
 
 
 def index_name(now_ms: int, zone: tzinfo) -> str:
-    """The local time of creation as 17 digits."""
+    """Return the name of an index file: the local time of its creation as 17 digits."""
     moment = datetime.fromtimestamp(now_ms // 1000, zone)
     return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

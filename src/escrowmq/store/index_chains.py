@@ -1,5 +1,7 @@
-"""The entries of an index file: the keys that wait for one, their slots, and the bytes that are
-written for them. All of it has a native twin (lane/native), which store/index uses where it can."""
+"""Encodes index entries: keys that wait to be indexed, their slots, and the chains of entries.
+
+Each function has a native twin (lane/native), which store/index uses where it can.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,17 @@ for _ in range(_HASHED_SIZE_MAX):
 
 KEY: Final = struct.Struct(">Iqq")
 KEY_SIZE: Final = KEY.size
-"""The size of a waiting key: its hash, log offset and store time. Keys are concatenated as bytes: a
-message of a batch costs a tenth less than with tuples."""
+"""The size of a waiting key: hash, log offset and store time. Keys are kept as concatenated bytes:
+measured, a message of a batch costs a tenth less than with tuples."""
 
 
 def key_hash(prefix_hash: int, key: str | bytes) -> int:
-    """The index hash of a key after a prefix (`topic#`) whose Java hash is known.
+    """Return the index hash of a key after a prefix (`topic#`) whose Java hash is known.
 
-    A Java hash is a number in base 31, which `int` reads in C once each character is split into a
+    A Java hash is a number in base 31. `int` reads it in C once each character is split into a
     digit and a carry: 0.5 us instead of 2.3 for `topic#` and a unique key (0.3 when the key has 0-9
-    A-N only, as unique keys have, and needs no carry)."""
+    A-N only, as unique keys have, and needs no carry).
+    """
     size = len(key)
     if not key.isascii() or not 0 < size <= _HASHED_SIZE_MAX:
         text = key if isinstance(key, str) else key.decode()
@@ -57,7 +60,7 @@ def _units_count(text: str) -> int:
 
 
 def plain_index_key(prefix_hash: int, key: str | bytes, log_offset: int, stored_ms: int) -> bytes:
-    """The waiting key for a key (as bytes, if it is ASCII) after a prefix."""
+    """Return a key that waits to be indexed. `key` may be bytes if it is ASCII."""
     return KEY.pack(key_hash(prefix_hash, key), log_offset, stored_ms)
 
 
@@ -65,7 +68,7 @@ index_key: Final = native.index_key or plain_index_key
 
 
 def find_slots(keys: bytes, slots_count: int, slots_at: int) -> list[int]:
-    """The position of each key's slot in the file."""
+    """Return the position of each key's slot in the file."""
     size = INDEX_SLOT.size
     return [slots_at + code % slots_count * size for code, _, _ in KEY.iter_unpack(keys)]
 
@@ -73,8 +76,8 @@ def find_slots(keys: bytes, slots_count: int, slots_at: int) -> list[int]:
 def chain(
     keys: bytes, places: list[int], heads: bytes, first: int, begin_ms: int
 ) -> tuple[bytes, dict[int, int], int]:
-    """The entries of keys, numbered from `first`, when their slots hold these heads. Returns the
-    entries, the newest one of each slot, and how many slots were empty."""
+    """Return the entries of keys, numbered from `first`, the number of the newest entry of each
+    slot, and how many slots were empty. `heads` are the slots' present contents."""
     pack, number, fresh_count = INDEX_ENTRY.pack, first, 0
     newest: dict[int, int] = {}
     entries = []

@@ -22,7 +22,8 @@ SIZE: Final = 1024 * 1024
 
 
 class Begun(msgspec.Struct, array_like=True, frozen=True):
-    """A queue file was begun."""
+    """Where a queue file begins: its queue, its position, and the log offset of its first
+    record."""
 
     topic: str
     queue_id: int
@@ -35,7 +36,7 @@ _decode: Final = msgspec.json.Decoder(Begun).decode
 
 
 class QueueJournal:
-    """Takes notes once it is begun anew, after a snapshot."""
+    """A file of notes about new queue files. It is cleared after each snapshot."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -43,7 +44,7 @@ class QueueJournal:
         self._end = 0
         self._is_dirty = False
         self.is_full = False
-        """A snapshot is wanted: what follows is not noted anywhere."""
+        """Whether a snapshot is needed, because the journal has no space for more notes."""
 
     @property
     def is_there(self) -> bool:
@@ -51,7 +52,7 @@ class QueueJournal:
         return self._disk.size(PATH) is not None
 
     def load(self) -> list[Begun]:
-        """The notes of an earlier process, up to the first line that is torn or invalid."""
+        """Return the notes of an earlier process, up to the first line that is torn or invalid."""
         found = []
         for line in (self._disk.read(PATH) or b"").split(b"\n"):
             try:
@@ -61,8 +62,8 @@ class QueueJournal:
         return found
 
     def begin_anew(self) -> None:
-        """A snapshot contains everything noted. On a disk without space nothing is noted from now
-        on: a start without the notes misses what it would miss in RocketMQ."""
+        """Clear the journal, because a snapshot contains everything noted. On a full disk nothing
+        is noted from now on, so that a start may miss lost files, as in RocketMQ."""
         try:
             if self._file is None:
                 size = self._disk.size(PATH)
@@ -81,7 +82,7 @@ class QueueJournal:
         self.is_full = False
 
     def relieved(self) -> None:
-        """A snapshot takes over what the journal has no space for."""
+        """Note that a snapshot is about to be written, because the journal is full."""
         self.is_full = False
 
     def note(self, topic: str, queue_id: int, *, position: int, log_offset: int) -> None:
@@ -103,7 +104,7 @@ class QueueJournal:
             self._is_dirty = True
 
     def dirty_files(self) -> list[File]:
-        """The file when it may hold unsynced notes; it counts as clean from now on."""
+        """Return the file if it may hold unsynced notes, and treat it as clean from now on."""
         if self._file is None or not self._is_dirty:
             return []
         self._is_dirty = False

@@ -1,4 +1,5 @@
-"""Reading a queue: which units, within which limits, and the records they lead to."""
+"""Reads messages of a queue: chooses the units within all limits, and reads the records they lead
+to."""
 
 from __future__ import annotations
 
@@ -26,19 +27,20 @@ _LOG_OFFSET: Final = struct.Struct(">q")
 
 
 ReadRequest = tuple[str, int, int, int, int, frozenset[int] | None]
-"""A read request: topic, queue and offset; how many messages and bytes at most; tags codes, any
-when None."""
+"""A request to read: topic, queue, offset, the most messages, the most bytes, and the tags codes to
+select (None: any)."""
 
 _Choice = tuple[bytes, int, frozenset[int] | None, int, int]
 """The arguments of `runs_of`."""
 
 Stretch = tuple[list[bytes], int, int, int, int, int]
-"""Records read: their chunks, number and bytes, the next offset, and the bounds of the queue."""
+"""A result of reading: chunks of records, their number and size, the next offset, and the bounds of
+the queue."""
 
 
 class QueueReader:
-    """Reads queues. Records that this process wrote recently are trusted; anything older is read
-    from a disk and verified, record by record, before it is returned."""
+    """Reads queues. Records that this process wrote recently are trusted; older ones are read from
+    the disk and verified before they are returned."""
 
     def __init__(
         self,
@@ -54,10 +56,11 @@ class QueueReader:
         self.trusted_from = 0
         self.mended_count = 0
         self.damaged: dict[int, str] = {}
-        """Log offsets where a record was requested and could not be read, with the reason."""
+        """Unreadable records that were requested: the reason, by log offset."""
 
     def trust_from(self, log_offset: int) -> None:
-        """Records from an offset on were read and verified, or written, by this process."""
+        """Trust the records from a log offset on: this process has written them, or read and
+        verified them."""
         self.trusted_from = log_offset
 
     def get(  # noqa: PLR0913 - from where, and all that limits it
@@ -72,8 +75,8 @@ class QueueReader:
         accept: Callable[[bytes], bool] | None = None,
         tested_max: int = 0,
     ) -> Got:
-        """Records of a queue from an offset on: those with a tags code among `codes` (any when
-        None) that `accept` admits; `accept` is called for at most `tested_max` (0: any number).
+        """Return records of a queue from an offset on that have one of these tags codes (None: any)
+        and that `accept` admits. `accept` is called for at most `tested_max` records (0: no limit).
         Unreadable records are skipped."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
@@ -94,7 +97,7 @@ class QueueReader:
             return Got(GotStatus.OFFSET_FOUND_NULL, following, low, high)
         if accept is None:
             found = runs_of(units, queue_offset, codes, count_max, size_max)
-            # None, or what a unit leads to is no record: each is looked at by itself.
+            # If a unit is impossible or leads to no record, each is read on its own below.
             if found is not None:
                 runs, offsets, following, size = found
                 chunks = self._log.read_runs(runs) if runs else []
@@ -113,9 +116,9 @@ class QueueReader:
     def reply(
         self, wish: ReadRequest, pieces: tuple[bytes, ...], opaque: int
     ) -> tuple[bytes, int, int, int] | None:
-        """Messages that this process has written or verified, and that are not old, as a frame of
-        these pieces, built by the native lane: the frame, how many messages and bytes it has, and
-        the next offset. None when there are none, or they are in two files."""
+        """Return a pull's reply frame with trusted, recent messages, built by the native lane from
+        these pieces; the number and size of the messages, and the next offset. None if there are
+        none, or they are in two files."""
         found = self._trusted_units(wish)
         if found is None or native.reply_with_runs is None:
             return None
@@ -129,8 +132,8 @@ class QueueReader:
         )  # fmt: skip
 
     def _trusted_units(self, wish: ReadRequest) -> tuple[ConsumeQueue, int, _Choice] | None:
-        """The queue, the log offset of its first trusted record, and what to choose from which of
-        its units."""
+        """Return a queue, the log offset of the first record, and the arguments for choosing units;
+        None if the record is not trusted and recent."""
         topic, queue_id, queue_offset, count_max, size_max, codes = wish
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min <= queue_offset < queue.end:
@@ -166,8 +169,8 @@ class QueueReader:
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
     ) -> tuple[int, int, int, bool]:
-        """How many messages, bytes and units to read, and whether they are old. Its arguments are
-        positional: those of `get`."""
+        """Return the most messages, bytes and units to read, and whether the records are old. The
+        arguments are positional, for speed: they are those of `get`."""
         is_behind = False
         if self._log.end_offset > self._recent_size:
             unit = queue.unit(queue_offset)
@@ -183,8 +186,8 @@ class QueueReader:
     def _bounds(
         self, count: int, size: int, count_max: int, size_max: int, choice: object
     ) -> tuple[int, int, int]:
-        """How many messages, bytes and units to read, from the allowed and the requested numbers.
-        It compares, because `min` and `max` touch thirty cache lines that may be cold."""
+        """Return the most messages, bytes and units to read, from allowed and requested numbers. It
+        avoids `min` and `max`, which touch thirty cache lines that may be cold."""
         if count_max < count:
             count = max(count_max, 1)
         if size_max < size:
@@ -221,7 +224,7 @@ class QueueReader:
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
     ) -> None:
-        """Read units whose records must be verified one by one."""
+        """Read units whose records must be verified one by one, and add them to the result."""
         at, total, lost = got.next_offset, 0, 0
         topic = queue.topic.encode()
         found: list[int] = []
@@ -247,7 +250,8 @@ class QueueReader:
             got.status = GotStatus.MESSAGE_WAS_REMOVING if lost else GotStatus.NO_MATCHED_MESSAGE
 
     def _mend(self, queue: ConsumeQueue, queue_offset: int, topic: bytes) -> bytes | None:
-        """Look for a record between those of the neighbouring units, and correct its unit."""
+        """Search for the record of a wrong unit between the records of its neighbours, and correct
+        the unit. Return the record; None if it was not found."""
         before, after = queue.unit(queue_offset - 1), queue.unit(queue_offset + 1)
         start = before[0] + before[1] if before is not None else self._log.min_offset
         end = after[0] if after is not None else self._log.end_offset
@@ -272,7 +276,8 @@ class QueueReader:
         queue_offset: int | None = None,
         topic: bytes | None = None,
     ) -> bytes | None:
-        """The record that a unit leads to; None, which is noted as damage, when there is none."""
+        """Return the record that a unit leads to. Return None, and remember the damage, if it is
+        unreadable."""
         record = self._log.read(log_offset, size) if 0 < size <= RECORDS_SIZE_MAX else b""
         if log_offset >= self.trusted_from and int.from_bytes(record[: SIZE.size], "big") == size:
             return record

@@ -1,10 +1,11 @@
-"""How far queues and index reached when the store was last closed or opened, which topics were
-deleted, and in which boot of the machine: within one boot, the kernel still has what a killed
-process wrote.
+"""The snapshot file: how far queues and index reached when the store was last closed or opened,
+which topics were deleted, and in which boot of the machine. Within one boot, the kernel still has
+all that a killed process wrote.
 
-RocketMQ has no such file, and it is never required: a file that says less than the queues is merely
-old. It is a lower bound that distinguishes a queue that was lost from one that never existed. If it
-is absent or unreadable, nothing is assumed."""
+RocketMQ has no such file, and it is never required: an old one only says less. It is a lower bound
+that distinguishes a lost queue from one that never existed. If it is absent or unreadable, nothing
+is assumed.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ PATH: Final = "queues.json"
 
 
 class Snapshot(msgspec.Struct, rename="camel"):
-    """Ends of queues by topic and queue id; where their files began, except those that began at 0,
-    if the log begins where it did then; the newest record that the index leads to; where the log
-    began after its oldest segments were last deleted; topics that were deleted."""
+    """The content of the snapshot file: ends of queues by topic and queue id; where their files
+    begin, if not at 0; the newest indexed record; the boot; where the log began after the last
+    deletion; deleted topics; the latest time of a record."""
 
     queue_ends: dict[str, dict[int, int]] = {}
     queue_begins: dict[str, dict[int, int]] | None = None
@@ -42,7 +43,7 @@ class Snapshot(msgspec.Struct, rename="camel"):
 
 
 def read_snapshot(disk: Disk) -> Snapshot | None:
-    """The content of the file, or None."""
+    """Return the content of the file; None if it is absent or unreadable."""
     data = disk.read(PATH)
     if data is None:
         return None
@@ -53,7 +54,7 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
 
 
 def _present(state: StoreState) -> Snapshot:
-    """The snapshot of this moment."""
+    """Return the snapshot of the present state."""
     state.deleted.forget_before(state.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
     begins: dict[str, dict[int, int]] = {}
@@ -74,7 +75,7 @@ def _present(state: StoreState) -> Snapshot:
 
 
 def write_snapshot(state: StoreState) -> None:
-    """Write the file."""
+    """Write the snapshot file, and clear the journal."""
     state.disk.replace(PATH, msgspec.json.encode(_present(state)))
     state.boot_noted(is_noted=True)
     # Only now: until the file is there, the journal alone tells which files were begun.
@@ -82,8 +83,8 @@ def write_snapshot(state: StoreState) -> None:
 
 
 def note_deletions(state: StoreState) -> None:
-    """Write the file, which names the deleted topics. If the disk cannot take it, the topic is
-    deleted all the same; the write is retried."""
+    """Write the file, which names the deleted topics. If that fails, the topic is deleted
+    nevertheless, and the write is retried later."""
     try:
         write_snapshot(state)
     except (StorageError, OSError) as error:
@@ -99,8 +100,8 @@ def note_deletions(state: StoreState) -> None:
 
 
 def remove_queues(state: StoreState, doomed: Collection[ConsumeQueue]) -> None:
-    """Remove queues of topics that were deleted; their deletion is among the notes already. The
-    file without them comes first, else a start takes them for lost, or rebuilds them."""
+    """Remove the queues of deleted topics. The snapshot without them is written first: otherwise a
+    start would take them for lost, or rebuild them."""
     for queue in doomed:
         del state.queues.by_key[queue.topic, queue.queue_id]
     state.dispatcher.unqueue(set(doomed))
@@ -110,22 +111,22 @@ def remove_queues(state: StoreState, doomed: Collection[ConsumeQueue]) -> None:
 
 
 def relieve_journal(state: StoreState) -> None:
-    """Write the file because the journal has no space for the queue files that are begun next. A
-    failed write is retried when the next file begins."""
+    """Write the snapshot because the journal is full. If that fails, it is retried when the next
+    queue file begins."""
     state.queues.journal.relieved()
     with contextlib.suppress(StorageError, OSError):
         write_snapshot(state)
 
 
 def note_log_begin(state: StoreState, log_offset: int) -> None:
-    """Note that everything before an offset is about to be deleted: a power failure meanwhile may
-    bring one file back and not another."""
+    """Record that the log before an offset is about to be deleted: a power failure meanwhile may
+    bring back some of its files."""
     _change(state, log_begin=log_offset)
 
 
 def note_boot(state: StoreState) -> None:
-    """Note the present boot, for which the disk had no room at the start. A start that does not
-    know that it is in the same boot takes a damaged end of the log for what a power failure has
+    """Record the present boot, if the disk was too full for that at the start. A start that does
+    not know that the boot is the same takes a damaged end of the log for one that a power failure
     cut off."""
     with contextlib.suppress(StorageError, OSError):
         _change(state, boot=state.boot)
@@ -133,15 +134,16 @@ def note_boot(state: StoreState) -> None:
 
 
 def _change(state: StoreState, **fields: object) -> None:
-    """Change fields of the file. Where queues begin is left out: they were, or will be, trimmed."""
-    # The file may have been removed; one that names no queue would say that none can be lost.
+    """Change fields of the file. The queues' begins are removed, because queues were or will be
+    trimmed."""
+    # If the file was removed, write the present queues: a file without any would hide losses.
     snapshot = read_snapshot(state.disk) or _present(state)
     changed = msgspec.structs.replace(snapshot, queue_begins=None, **fields)
     state.disk.replace(PATH, msgspec.json.encode(changed))
 
 
 def lost_queues(snapshot: Snapshot, queues: Queues, log_begin: int) -> list[str]:
-    """The queues that lack units which they once had, at either end."""
+    """Return the queues that lack units which they once had, at either end."""
     begins = snapshot.queue_begins if snapshot.log_begin == log_begin else None
     found = []
     for topic, ends in snapshot.queue_ends.items():

@@ -14,7 +14,7 @@ from escrowmq.store.queue_journal import QueueJournal
 
 
 class Queues:
-    """Consume queues, created when first put to."""
+    """The consume queues of a store, created when first needed."""
 
     def __init__(self, disk: Disk, *, segment_size: int) -> None:
         self._disk = disk
@@ -27,7 +27,7 @@ class Queues:
         return iter(self.by_key.values())
 
     def load(self) -> list[str]:
-        """Find the queues that are on disk."""
+        """Load the queues that are on disk."""
         notes = []
         for topic in self._disk.names(FOLDER):
             for name in self._disk.names(f"{FOLDER}/{topic}"):
@@ -36,11 +36,12 @@ class Queues:
         return notes
 
     def expect(self, places: set[tuple[str, int]]) -> None:
-        """Queues (topic and queue id) that groups have read, according to their offsets."""
+        """Set the queues (topic and queue id) that must exist, because groups have offsets in
+        them."""
         self._expected = places
 
     def missing(self) -> list[str]:
-        """The expected queues that have no file."""
+        """Return the expected queues that have no file."""
         places = sorted(self._expected)
         return [
             f"{topic}/{queue_id}"
@@ -49,7 +50,7 @@ class Queues:
         ]
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue, new when there was none. No file is created before its first unit."""
+        """Return a queue; create it if there is none. It has no file before its first unit."""
         found = self.by_key.get((topic, queue_id))
         if found is None:
             found = ConsumeQueue(
@@ -63,7 +64,8 @@ class Queues:
         return found
 
     def reserve(self, messages: Iterable[Message]) -> bool:
-        """Try to get space for the units of several messages. Returns whether there is."""
+        """Try to reserve space for the units of several messages. Return whether there is
+        enough."""
         counts = Counter((message.topic, message.queue_id) for message in messages)
         try:
             for place, count in counts.items():
@@ -73,13 +75,13 @@ class Queues:
         return True
 
     def proof(self) -> LeadsTo | None:
-        """A function that tells whether a unit leads to a record; None when no queue has a unit."""
+        """Return a function that tells whether a unit leads to a record; None when no queue has a
+        unit."""
         return self.leads_to if any(queue.end > queue.min for queue in self) else None
 
     def leads_to(self, place: tuple[str, int], queue_offset: int, record: tuple[int, int]) -> bool:
-        """Whether the unit of a queue (topic, queue id) at an offset leads to a record (log offset,
-        size). Unlike the bytes at that offset of the log, the unit was certainly written by the
-        store."""
+        """Whether the unit at an offset of a queue (topic, queue id) leads to a record (log offset,
+        size). Clients may forge bytes in the log that look like a record, but not a unit."""
         queue = self.by_key.get(place)
         if queue is None or not queue.min <= queue_offset < queue.end:
             return False
@@ -87,12 +89,12 @@ class Queues:
         return unit is not None and unit[:2] == record
 
     def of(self, topic: str) -> list[ConsumeQueue]:
-        """The queues of a topic, by queue id."""
+        """Return the queues of a topic, by queue id."""
         found = [queue for queue in self if queue.topic == topic]
         return sorted(found, key=lambda queue: queue.queue_id)
 
     def topics(self) -> list[str]:
-        """The topics that have a queue."""
+        """Return the topics that have a queue."""
         return sorted({queue.topic for queue in self})
 
     def remove_all(self) -> list[ConsumeQueue]:

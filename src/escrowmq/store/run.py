@@ -1,4 +1,4 @@
-"""Records of one input, written together: once into the log, and once into each queue."""
+"""Puts records of one input together: with one write into the log, and one into each queue."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _TAILS_MAX: Final = 10_000
 
 
 class Tail:
-    """The end of one queue: what all records for it have in common, and the units of those of this
-    run."""
+    """The end of one queue during a run: what its records have in common, and their units."""
 
     __slots__ = (
         "key_prefix", "magic", "next_offset", "queue", "queue_id", "topic", "topic_part", "units",
@@ -44,8 +43,8 @@ class Tail:
 
 
 class Run:
-    """Begin it when nothing else is about to be put; put, write and publish before anything else is
-    put."""
+    """A sequence of records that are written together. Begin, put, write and publish it before
+    anything else is put."""
 
     def __init__(self, state: StoreState, host: bytes) -> None:
         self._state = state
@@ -53,18 +52,19 @@ class Run:
         self._ends = state.ends
         self._pieces: list[bytes] = []
         self._data = b""
-        """All records, once they are written."""
+        """All records as bytes, once they are written."""
         self._tails: dict[tuple[str, int], Tail] = {}
-        """One for each queue, so that no offset is assigned twice."""
+        """One tail for each queue, so that no offset is assigned twice."""
         self._touched: list[Tail] = []
         self._keys = bytearray()
         self.end = self.stored_ms = self.room_end = 0
-        """Where the next record begins, when it is stored, and where it has to end."""
+        """The log offset of the next record, the store time of all records, and the offset at which
+        they must end."""
 
     @property
     def is_allowed(self) -> bool:
-        """Whether records may be put as a run: runs have no checksums, and no earlier record may
-        be waiting."""
+        """Whether records may be put as a run now: not with checksums, and not while earlier
+        records wait to become visible."""
         state, dispatcher = self._state, self._state.dispatcher
         return not (
             state.settings.appends_crc
@@ -73,8 +73,8 @@ class Run:
         )
 
     def tail(self, topic: str, queue_id: int) -> Tail | None:
-        """The end of a queue, which is valid until the topic is deleted; None when the queue does
-        not exist yet, or is for delayed delivery."""
+        """Return the end of a queue, valid until its topic is deleted. Return None when the queue
+        does not exist yet, or is for delayed delivery."""
         queue = self._state.queues.by_key.get((topic, queue_id))
         if queue is None or queue.is_schedule:
             return None
@@ -84,8 +84,8 @@ class Run:
         return tail
 
     def begin(self, now_ms: int) -> bool:
-        """Begin to put records, as long as there is space without a new segment; False when none
-        may be put this way."""
+        """Begin a run. Return False if records cannot be put this way now. Puts must fit into the
+        current segment's space."""
         if not self.is_allowed:
             return False
         log = self._state.log
@@ -100,8 +100,8 @@ class Run:
         return True
 
     def put(self, tail: Tail, message: Message, properties: bytes, tags_code: int) -> int:
-        """Append a message of our own, which no key finds. Returns its log offset; -1, with nothing
-        done, when there is no space."""
+        """Append a message of the broker's own, without index keys. Return its log offset; -1, with
+        nothing done, when there is no space."""
         log_offset = self.end
         (record,) = encode_run(
             message, ((0, message.body, properties, None),),
@@ -117,8 +117,8 @@ class Run:
     def put_laid_out(
         self, records: bytes, units: Iterable[tuple[Tail, bytearray]], keys: bytes | bytearray
     ) -> None:
-        """Put records that were laid out for this offset and time: the units of each queue, and all
-        keys."""
+        """Append records that were laid out for this offset and time, with the units of each queue
+        and all index keys."""
         begin, end = self.end, self.end + len(records)
         assert end <= self.room_end, (end, self.room_end)
         for tail, added in units:
@@ -134,8 +134,8 @@ class Run:
         self.end = end
 
     def write(self) -> bool:
-        """Write the run into the log: all of it, or nothing. After success, call `publish`; call
-        `done` in any case."""
+        """Write the run into the log: all of it, or nothing. Return whether it was written. After
+        success, call `publish`; call `done` in any case."""
         if not self._pieces:
             return True
         self._data = data = b"".join(self._pieces)
@@ -151,8 +151,8 @@ class Run:
         return True
 
     def publish(self) -> None:
-        """Make the records findable in their queues and by their keys. Records that may not be seen
-        yet wait for their turn."""
+        """Make the records findable in their queues and by their keys, now or when they may be
+        seen."""
         dispatcher = self._state.dispatcher
         if not self._touched:
             return
@@ -172,15 +172,14 @@ class Run:
         dispatcher.dispatched_run(self.end, self.stored_ms, self._keys)
 
     def _unseen(self, tails: list[Tail]) -> UnseenRun:
-        """The records of some of the queues, to become visible later; and all keys."""
+        """Return the records of some of the queues, and all keys, to become visible later."""
         parts = [_units_of(tail) for tail in tails]
         data = self._data
         begin = self.end - len(data)
         return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys))
 
     def _stall(self, reason: str, unseen: UnseenRun) -> None:
-        """The units of these queues have no space: their records become visible when there is
-        some."""
+        """Let the records of queues without space wait until there is some."""
         for queue, _, _, first, units in unseen.parts:
             assert queue is not None, "it was found just now"
             queue.expect(first + len(units) // ENTRY_SIZE)

@@ -19,7 +19,7 @@ NAME_SIZE: Final = 20
 
 
 class Segments:
-    """The files of one folder, opened when first touched."""
+    """The files of one folder as one sequence of bytes. A file is opened when first used."""
 
     def __init__(
         self, disk: Disk, folder: str, *, segment_size: int, is_sequential: bool = False
@@ -32,28 +32,29 @@ class Segments:
 
     @property
     def starts(self) -> list[int]:
-        """First positions of the existing files, in order."""
+        """The first positions of the existing files, in order."""
         return sorted(self._files)
 
     @property
     def first(self) -> int:
-        """Position of the first byte; 0 without files."""
+        """The position of the first byte; 0 without files."""
         return min(self._files) if self._files else 0
 
     @property
     def last(self) -> int:
-        """Position where the last file starts; -1 without files."""
+        """The position at which the last file starts; -1 without files."""
         return max(self._files) if self._files else -1
 
     @property
     def end(self) -> int:
-        """Position after the last file."""
+        """The position after the last file."""
         return max(self._files) + self.segment_size if self._files else 0
 
     def load(self) -> list[str]:
-        """Find the existing files; foreign files are left alone and reported.
+        """Find the existing files, and return notes about foreign ones, which are left alone.
 
-        StorageError when a file has another length than the settings say."""
+        Raises StorageError when a file's length does not match the settings.
+        """
         notes = []
         names = self._disk.names(self.folder)
         segments = [name for name in names if len(name) == NAME_SIZE and name.isdigit()]
@@ -70,8 +71,7 @@ class Segments:
         return notes
 
     def _misfit(self, name: str, size: int | None, *, is_last: bool) -> str:
-        """What is wrong with a file of another length, and what to do: a last file that is shorter
-        than all others was cut off."""
+        """Return what is wrong with a file of another length, and what to do about it."""
         path = self.path(int(name))
         if is_last and size is not None and size < self.segment_size and self._files:
             return (
@@ -85,15 +85,15 @@ class Segments:
         )
 
     def path(self, start: int) -> str:
-        """Where the file that starts at a position is kept."""
+        """Return the path of the file that starts at a position."""
         return f"{self.folder}/{start:020d}"
 
     def start_of(self, position: int) -> int:
-        """Where the file that holds a position starts."""
+        """Return the start of the file that holds a position."""
         return position - position % self.segment_size
 
     def end_of(self, position: int) -> int:
-        """Where the file that holds a position ends."""
+        """Return the end of the file that holds a position."""
         return position - position % self.segment_size + self.segment_size
 
     def has(self, position: int) -> bool:
@@ -101,7 +101,7 @@ class Segments:
         return self.start_of(position) in self._files
 
     def file(self, position: int) -> File | None:
-        """The file that holds a position, or None when there is none."""
+        """Return the file that holds a position; None when there is none."""
         start = position - position % self.segment_size
         found = self._files.get(start)
         if found is None and start in self._files:
@@ -114,7 +114,7 @@ class Segments:
         )
 
     def make(self, position: int) -> File:
-        """The file that holds a position, created when there is none."""
+        """Return the file that holds a position; create it when there is none."""
         start = self.start_of(position)
         found = self._files.get(start)
         if found is None:
@@ -123,13 +123,14 @@ class Segments:
         return found
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; fewer where the file ends, none where there is no file."""
+        """Return bytes from a position on; fewer where the file ends, none where there is no
+        file."""
         start = position - position % self.segment_size
         found = self._files.get(start) or self.file(position)
         return found.read(position - start, size) if found is not None else b""
 
     def read_runs(self, runs: bytes) -> list[bytes]:
-        """The bytes of runs (base/runs), joined where all of them are in one file."""
+        """Return the bytes of runs (base/runs); one chunk if all of them are in one file."""
         (position, _) = RUN.unpack_from(runs)
         start = position - position % self.segment_size
         found = self._files.get(start) or self.file(start)
@@ -139,30 +140,30 @@ class Segments:
         return [self.read(place, size) for place, size in RUN.iter_unpack(runs)]
 
     def memory_at(self, position: int) -> tuple[Buffer, int] | None:
-        """The memory of the file that holds a position, and the position where it begins; None when
-        it is not mapped."""
+        """Return the memory of the file that holds a position, and the position where the file
+        begins; None when it is not mapped."""
         start = position - position % self.segment_size
         memory = getattr(self._files.get(start) or self.file(start), "memory", None)
         return None if memory is None else (memory(), start)
 
     def data_size(self, start: int) -> int:
-        """The number of bytes of a file after which there are only zeros, as far as that is known
-        without reading it."""
+        """Return a size of a file after which there are only zeros, as far as that is known without
+        reading it."""
         found = self.file(start)
         if isinstance(found, SparseFile):
             return found.data_end()
         return self.segment_size
 
     def data_from(self, position: int) -> int:
-        """The first position from here on, in the same file, that may hold data; its end if none
-        does."""
+        """Return the first position from this one on, in the same file, that may hold data; the
+        file's end if none does."""
         found, start = self.file(position), self.start_of(position)
         if isinstance(found, SparseFile):
             return start + found.data_from(position - start)
         return position
 
     def modified_ms(self, start: int) -> int:
-        """When a file was last written; 0 when it was removed."""
+        """Return when a file was last written; 0 when it was removed."""
         path = self.path(start)
         return 0 if self._disk.size(path) is None else self._disk.modified_ms(path)
 
@@ -174,8 +175,8 @@ class Segments:
         self._disk.remove(self.path(start))
 
     def clear_behind(self, end: int) -> int:
-        """Zero everything after the end, so that remnants are never taken for data; files wholly
-        after it are removed. Returns how many bytes were not zero."""
+        """Zero everything after the end, so that remnants are never taken for data, and remove the
+        files after it. Return how many bytes were not zero."""
         cleared = 0
         while self.last >= max(end, 1) and self.last > self.start_of(end):
             if next_data(self, self.last, self.end)[1]:
@@ -192,7 +193,7 @@ class Segments:
         return cleared
 
     def forget_empty(self) -> None:
-        """Remove the files of a sequence in which nothing was ever written."""
+        """Remove all files of this sequence; nothing may have been written to it."""
         assert not self.data_size(self.first) or not any(self.read(self.first, 4)), self.folder
         for start in self.starts:
             self.remove(start)

@@ -1,7 +1,7 @@
-"""Disk space after the log's end, part of which is reserved for settling writes.
+"""Reserves disk space after the log's end, part of it for settling writes.
 
-The ends of transactions, checks and the like are written on a full disk in the space that was
-reserved earlier."""
+So ENDs, checks and the like can be stored on a full disk.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _AHEAD_SIZE: Final = 4 * 1024 * 1024
 
 
 class SettlingReserve:
-    """How far the log's segments have space; `size` bytes of it are kept for settling writes."""
+    """Tracks how far the log has reserved disk space; `size` bytes of it are only for settling
+    writes."""
 
     def __init__(self, segments: Segments, *, segment_size: int, size: int) -> None:
         self._segments = segments
@@ -25,12 +26,12 @@ class SettlingReserve:
         self._ordinary_end = 0
 
     def begin_at(self, log_offset: int) -> None:
-        """Nothing is reserved after an offset."""
+        """Start at a log offset, with nothing reserved after it."""
         self._reserved_end = self._ordinary_end = log_offset
 
     def admit(self, end: int, *, is_settling: bool) -> int:
-        """Make sure that a write up to `end` has space, and that the reserve remains after it.
-        Returns up to where ordinary writes have space now. DiskFull when this one has none."""
+        """Reserve space for a write up to `end`, and for the reserve after it. Return the offset up
+        to which ordinary writes have space. Raises DiskFull when this write has none."""
         wanted = end + self._size
         if self._reserved_end < wanted:
             last = self._segments.start_of(wanted - 1) + self._segment_size
