@@ -1,7 +1,8 @@
 """Checks whether the files of a store agree: log, queues, index, checkpoint, consumers' offsets.
 
-It reads everything and changes nothing. What an abnormal end leaves behind and a start repairs by
-itself is a note; what cannot be right is damage."""
+It reads everything and changes nothing. What a start repairs by itself after an abnormal end is a
+note; everything else that is wrong is damage.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ OFFSETS: Final = "config/consumerOffset.json"
 
 
 class CheckFinding(msgspec.Struct, frozen=True):
-    """One finding; `is_damage` when it cannot be right."""
+    """One finding. `is_damage`: it is wrong, and a start does not repair it."""
 
     where: str
     text: str
@@ -69,8 +70,8 @@ class Checked(msgspec.Struct):
 
 
 class Check:
-    """One check of one store. `readers` parse the tables, by path, as a start would; `tell` hears
-    how many bytes of the log have been read, of how many."""
+    """Checks one store. `readers` maps a table's path to the parser that a broker's start uses.
+    `tell(read, total)` reports progress in bytes of the log."""
 
     def __init__(
         self,
@@ -93,8 +94,8 @@ class Check:
         self._starts = array("q")
         self._units: dict[tuple[str, int], tuple[int, bytearray]] = {}
         self._earlier: Counter[tuple[str, int]] = Counter()
-        """Messages that lie before the start of a queue that began again, without a note that says
-        why."""
+        """By queue: the number of messages before the offset at which the queue began again, if no
+        recorded deletion explains that."""
         snapshot = read_snapshot(disk)
         self._deleted = Deleted()
         if snapshot is not None:
@@ -102,7 +103,7 @@ class Check:
         self.checked = Checked(findings=[])
 
     def run(self, now_ms: int) -> Checked:
-        """Check everything. StorageError when the log cannot even be listed."""
+        """Check everything. Raises StorageError when the log cannot even be listed."""
         checked = self.checked
         known = decode_checkpoint(self._disk.read(CHECKPOINT) or b"")
         checked.was_closed = self._disk.size(ABORT) is None and not known.is_open
@@ -126,7 +127,7 @@ class Check:
             self.checked.findings.append(CheckFinding(where, text, is_damage=False))
 
     def _mendable(self, where: str, text: str) -> None:
-        """Record something that is damage in a store that was closed cleanly and normal in any
+        """Record a finding that is damage in a store that was closed cleanly, and normal in any
         other."""
         if self.checked.was_closed:
             self._damage(where, text)
@@ -217,7 +218,8 @@ class Check:
     def _compare(
         self, where: str, queue: consume_queue.ConsumeQueue, start: int, units: bytearray
     ) -> None:
-        """Compare units with records. Its arguments are positional: it is called once a record."""
+        """Compare a queue's units with the log's records. The arguments are positional, for speed:
+        this is called for each record."""
         end = start + len(units) // ENTRY_SIZE
         if queue.end < end:
             self._mendable(where, f"it ends at {queue.end}, the log has records up to {end}")
@@ -285,7 +287,7 @@ class Check:
     # -- tables ---------------------------------------------------------------------------------
 
     def _check_tables(self) -> None:
-        """Read each table as a start does, which falls back to the previous version or refuses."""
+        """Read each table as a start does, which uses the previous version or refuses."""
         for path in (TOPICS, GROUPS, OFFSETS, *self._readers):
             if path not in self._tables:
                 self._tables[path] = self._read(path)
@@ -322,12 +324,12 @@ class Check:
 
 
 def _accept_any(data: bytes | None) -> None:
-    """A reader that accepts any table: only whether it is valid matters."""
+    """Accept any table that is valid JSON."""
 
 
 def sized(disk: Disk, settings: StoreSettings) -> StoreSettings:
-    """The settings with the file sizes that the store was created with, as far as its files
-    show."""
+    """Return the settings with the file sizes that the store was created with, as far as its files
+    show them."""
     changes: dict[str, int] = {}
     folder = commit_log.FOLDER
     for name in disk.names(folder):

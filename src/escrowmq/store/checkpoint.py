@@ -1,7 +1,8 @@
 """The checkpoint file: the store times up to which log, queues and index are durable.
 
-It is written in place (within one sector, so it needs no space) after the syncs that make it true,
-and becomes durable with the next sync."""
+It is written in place after the syncs that make it true, and becomes durable with the next sync. It
+lies within one sector, so it needs no new space.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from escrowmq.codec.entries import (
 PATH: Final = "checkpoint"
 _SECTOR_SIZE: Final = 512
 _FOREIGN: Final = slice(40, 496)
-"""Newer RocketMQ brokers may keep data between our fields; it is left as it is."""
+"""Bytes where newer RocketMQ brokers may keep data of their own. They are not changed."""
 
 _MARGIN_MS: Final = 3_000
 
@@ -33,7 +34,7 @@ class CheckpointFile:
         self.value = Checkpoint()
 
     def load(self, now_ms: int) -> list[str]:
-        """Read the file, or create it; times in the future are damage and count as 0."""
+        """Read the file, or create it. Times in the future are damage, and treated as 0."""
         notes = []
         size = self._disk.size(PATH)
         if size is not None and size != CHECKPOINT_SIZE:
@@ -52,16 +53,16 @@ class CheckpointFile:
 
     @property
     def safe_ms(self) -> int:
-        """Everything stored before this time is durable in log and queues (getMinTimestamp)."""
+        """All records stored before this time are durable in log and queues (getMinTimestamp)."""
         return max(min(self.value.log_ms, self.value.queue_ms) - _MARGIN_MS, 0)
 
     @property
     def is_stale(self) -> bool:
-        """Whether the file lags behind what is known."""
+        """Whether the file has an older value than the one in memory."""
         return self._encoded() != self._written
 
     def write(self) -> bool:
-        """Write the value if it has changed. Returns whether it was written."""
+        """Write the value if it has changed. Return whether it was written."""
         data = self._encoded()
         if data == self._written or self._file is None:
             return False
@@ -70,7 +71,7 @@ class CheckpointFile:
         return True
 
     def write_again(self) -> None:
-        """Write the same value again, even though it has not changed (store/failed_syncs.py)."""
+        """Write the same value again, although it has not changed (store/failed_syncs.py)."""
         if self._file is not None and self._written:
             # The bytes read may be those that the disk had before: the page can have been dropped.
             self._file.write(0, self._written)
@@ -81,7 +82,7 @@ class CheckpointFile:
         return data[: _FOREIGN.start] + self._foreign + data[_FOREIGN.stop : _SECTOR_SIZE]
 
     def files(self) -> list[File]:
-        """The file, for a sync."""
+        """Return the file, to be synced."""
         return [self._file] if self._file is not None else []
 
     def close(self) -> None:

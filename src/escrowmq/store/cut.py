@@ -1,6 +1,9 @@
-"""Cuts off the end of a log that another broker's does not have, while no process has the store
-open. The next start makes queues and index agree, as after a crash: it finds no record after the
-cut, and does not mistake remnants for records."""
+"""Cuts off the end of a log that another broker's log does not have, while no process has the store
+open.
+
+The next start makes queues and index agree, as after a crash. It finds no record after the cut, and
+does not mistake remnants for records.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,16 @@ _ALL: Final = 1 << 62
 FROM_THE_LOG: Final = (
     "escrow/pending", "escrow/decisions", "config/delayOffset.json", "config/timercheck",
 )  # fmt: skip
-"""Files that a start makes from the log if they are missing. Each says how much of the log it
-accounts for: once the log has grown again, with other records, one of a longer log would be
-believed. (Decisions whose records are gone from the log come from the master again.)"""
+"""Files that a start rebuilds from the log if they are missing. Each says up to where it covers the
+log, so it must be removed: once the log has grown again with other records, its content would be
+wrong. (Decisions whose records are no longer in the log come from the master again.)"""
 
 FOLDERS_FROM_THE_LOG: Final = ("escrow/checks",)
 
 
 def record_before(store: Store, log_offset: int) -> int:
-    """The start of a record shortly before an offset: the next start reads the log from there. 0,
-    the whole log, if none is known."""
+    """Return the start of a record shortly before an offset, from which the next start reads the
+    log; 0 if none is known."""
     found = 0
     for queue in store.queues:
         unit = queue.unit(queue.first_at_log(log_offset) - 1)
@@ -42,8 +45,8 @@ def record_before(store: Store, log_offset: int) -> int:
 
 
 def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> None:
-    """Cut the log at an offset; durable when this returns. After a crash in the middle, some of the
-    bytes after the offset may remain, without gaps."""
+    """Cut the log at an offset, durably. After a crash in the middle, some of the bytes after the
+    offset may remain, without gaps."""
     _forget(disk)
     snapshot, undeleted = _without_own_deletions(disk, at)
     if undeleted:
@@ -72,8 +75,8 @@ def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> 
 
 
 def _without_own_deletions(disk: Disk, at: int) -> tuple[Snapshot, list[str]]:
-    """The store's note without the topics that this member has deleted and the log's master has;
-    and these topics."""
+    """Return the snapshot without the deletions that this member made as a replaced master, and the
+    topics of those."""
     found = read_snapshot(disk) or Snapshot()
     deleted = Deleted()
     deleted.load(found.deleted, found.latest_ms)

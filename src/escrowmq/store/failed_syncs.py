@@ -28,20 +28,21 @@ from escrowmq.store.store_parts import StoreState
 _log = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 1_000
-"""The time between the failure and the first attempt; it doubles with each further one."""
+"""The pause before the first attempt to repair; it doubles with each further one."""
 
 AGAIN_MAX_MS: Final = 60_000
 _NEVER_MS: Final = 1 << 62
 _PAGE_SIZE: Final = 4096
 _SECTOR_SIZE: Final = 512
 _PART_SIZE: Final = 1024 * 1024
-"""Bytes of the log that are rewritten in one turn; more where one record is larger."""
+"""The size of the parts in which the log is rewritten, one each turn; a larger record is a part of
+its own."""
 
 _FIRST_READ_SIZE: Final = 4096
 
 
 class SyncRepair:
-    """Recovers from a failed sync: one attempt after another, in small parts."""
+    """Repairs what a failed sync may have lost: attempt after attempt, in small parts."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class SyncRepair:
         """Why a restart is needed; empty while repair is possible."""
 
     def sync_failed(self, now_ms: int) -> None:
-        """A sync failed: try after a while."""
+        """Schedule a repair after a failed sync."""
         self.failures_count += 1
         self._try_later(now_ms)
 
@@ -74,7 +75,7 @@ class SyncRepair:
             self._wait_ms = min(2 * self._wait_ms, AGAIN_MAX_MS)
 
     def wake(self, now_ms: int) -> None:
-        """Continue the attempt if it is time."""
+        """Continue the repair if it is time."""
         if now_ms < self._due_ms or self._wanted is not None:
             return
         if self._attempt is None:
@@ -90,24 +91,25 @@ class SyncRepair:
             self._try_later(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When `wake` has something to do."""
+        """The time at which `wake` has something to do."""
         return _NEVER_MS if self._wanted is not None else self._due_ms
 
     def sync_wanted(self) -> Sync | None:
-        """The sync that shows whether the disk works, once everything is rewritten."""
+        """Return the sync that shows whether the disk works again, once everything is rewritten;
+        else None."""
         if self._wanted is None or self._is_wanted_taken:
             return None
         self._is_wanted_taken = True
         return self._wanted
 
     def synced(self) -> None:
-        """That sync succeeded: everything is durable."""
+        """Finish the repair: its sync has succeeded, so everything is durable."""
         self._attempt = self._wanted = None
         self._due_ms, self._wait_ms = _NEVER_MS, AGAIN_MS
 
     def _write_all(self, now_ms: int) -> Iterator[Sync | None]:
-        """Rewrite everything that a checkpoint does not call durable, and request a sync of all of
-        it. Nothing is put meanwhile. CorruptRecord when it is not what was written."""
+        """Rewrite everything that is not known to be durable, then yield a sync of all of it.
+        Nothing is put meanwhile. Raises CorruptRecord if the read data are not what was written."""
         state, log = self._state, self._state.log
         segments, begin, end = log.segments, self._state.ends.durable, log.end_offset
         for position, size in whole_parts(segments, begin, end, has_crc=state.settings.appends_crc):
@@ -117,14 +119,14 @@ class SyncRepair:
             yield None
         state.queues.journal.write_again()
         state.checkpoint.write_again()
-        # Behind all writes: only what these have marked as unsynced is in the round.
+        # After all writes: the round holds only files that these have marked as unsynced.
         files = log_files(segments, begin, end) + self._take_round(now_ms)
         yield Sync(files, end)
 
 
 def write_derived_again(state: StoreState, log_offset: int) -> Iterator[None]:
     """Rewrite the units and index entries of records from a log offset on in place, in parts.
-    CorruptRecord where they are not what was written. Topics may be deleted between parts."""
+    Raises CorruptRecord if they are not what was written. Topics may be deleted between parts."""
     for queue in list(state.queues):
         parts = queue.write_again(log_offset)
         place = queue.topic, queue.queue_id
@@ -135,7 +137,7 @@ def write_derived_again(state: StoreState, log_offset: int) -> Iterator[None]:
 
 
 def safe_segment(state: StoreState) -> int:
-    """The newest segment whose first record is old enough to be durable everywhere."""
+    """Return the newest segment whose first record is old enough to be durable everywhere."""
     segments, safe_ms = state.log.segments, state.durability.safe_ms
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)
@@ -148,8 +150,8 @@ def safe_segment(state: StoreState) -> int:
 
 
 def maybe_unsynced_from(state: StoreState) -> int:
-    """The offset of the first record that was stored too late to be durable everywhere, as far as
-    queues lead to it: lost units belong to such records."""
+    """Return the offset of the first record that may not be durable everywhere, by its store time.
+    It is found by the queues."""
     safe_ms, found = state.durability.safe_ms, state.log.segments.end
     for queue in state.queues:
         low, high = queue.min, queue.end
@@ -181,7 +183,7 @@ def _is_young(state: StoreState, queue: ConsumeQueue, queue_offset: int, safe_ms
 
 
 def log_files(segments: Segments, begin: int, end: int) -> tuple[File, ...]:
-    """The files that hold a range of the log."""
+    """Return the files that hold a range of the log."""
     starts = range(segments.start_of(begin), end, segments.segment_size)
     return tuple(file for start in starts if (file := segments.file(start)) is not None)
 
@@ -198,8 +200,8 @@ def write_log_again(segments: Segments, position: int, size: int) -> None:
 def whole_parts(
     segments: Segments, begin: int, end: int, *, has_crc: bool
 ) -> Iterator[tuple[int, int]]:
-    """The offsets and sizes of parts of the log, from the start of a record on, each verified to be
-    whole records; CorruptRecord where one is not."""
+    """Yield offsets and sizes of consecutive parts of the log, each verified to hold whole records.
+    Raises CorruptRecord where one does not."""
     position = begin
     while (position := max(position, segments.first)) < end:
         following = segments.start_of(position) + segments.segment_size
@@ -220,8 +222,8 @@ def whole_parts(
 
 
 def _lacks_sector(record: Scanned) -> bool:
-    """Whether a part of the properties is zeros that would fill a sector: anything else that a lost
-    sector takes with it is detected by the body's checksum, or by sizes."""
+    """Whether a record's properties contain zeros that fill a whole sector. All other losses of a
+    sector are found by the body's checksum or by sizes."""
     properties = record.properties
     if b"\0" not in properties:
         return False

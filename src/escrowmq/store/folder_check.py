@@ -1,8 +1,8 @@
-"""Whether a data folder holds a store of the supported kind, with its log.
+"""Refuses a data folder of an unsupported kind, or one whose log is missing.
 
-A start that took another kind of store, or one without its log, for an empty store would be ready
-with nothing in it, and would overwrite what leads to the messages. `store check` uses the same
-test."""
+A start that took such a folder for an empty store would serve nothing, and would overwrite the
+files that lead to the messages. `store check` uses the same test.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.store.segment import NAME_SIZE
 
 _ROCKSDB: Final = "CURRENT"
-"""The one file that every RocksDB folder has."""
+"""A file that every RocksDB folder has."""
 
 _OTHERS: Final = ("users", "acls")
-"""RocksDB folders below `config/` that are not part of a store: accounts of ACL 2.0."""
+"""RocksDB folders below `config/` that are not part of the store: the accounts of ACL 2.0."""
 
 _CONFIG_V2: Final = "rdb"
-"""The folder below `config/` of configManagerVersion=v2."""
+"""The RocksDB folder below `config/` of configManagerVersion=v2."""
 
 _DATABASES: Final = {
     "rocksdbstore": (
@@ -39,24 +39,26 @@ _DATABASES: Final = {
         "stop it and move kvStore away"
     ),
 }
-"""Databases beside the log, which RocketMQ 5.4 and newer may have made without using them."""
+"""RocksDB folders beside the log, and what to do about their data. RocketMQ 5.4 and newer may
+create them without using them."""
 
 _ROCKSDB_HALVES: Final = f"{consume_queue.FOLDER}/RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
-"""Halves whose outcomes RocketMQ keeps in `rocksdbstore`, or only in memory until it is closed."""
+"""The queue of halves whose outcomes RocketMQ keeps in `rocksdbstore`, or only in memory until it
+is closed."""
 
 _DLEDGER: Final = "dledger-"
 
 
 def refuse_other(disk: Disk, *, boot: str = "") -> None:
-    """StorageError when the folder holds a store of an unsupported kind, or the remains of one
-    whose log is elsewhere. `boot` names the machine's present boot, if known."""
+    """Raise StorageError if the folder has an unsupported kind of store, or remains of a store
+    whose log is missing. `boot` identifies the machine's present boot, if known."""
     fault = _other_kind(disk) or _without_log(disk, boot)
     if fault:
         raise StorageError(fault)
 
 
 def _other_kind(disk: Disk) -> str:
-    """Which files of RocketMQ's other kinds of stores exist; empty when there are none."""
+    """Return which files of an unsupported kind of store exist; empty when there are none."""
     fault = _tables_elsewhere(disk)
     if fault:
         return fault
@@ -87,7 +89,7 @@ def _other_kind(disk: Disk) -> str:
 
 
 def _tables_elsewhere(disk: Disk) -> str:
-    """Which tables are in a database; empty when there are none."""
+    """Return which tables are in a database; empty when there are none."""
     tables = TABLES.rstrip("/")
     found = sorted(
         name
@@ -115,7 +117,7 @@ def _is_rocksdb(disk: Disk, folder: str) -> bool:
 
 
 def _has_data(disk: Disk, folder: str) -> bool:
-    """Whether anything was ever written to a RocksDB: its tables, or its log since the last one."""
+    """Whether anything was ever written to a RocksDB folder: table files, or a log with content."""
     return _is_rocksdb(disk, folder) and any(
         name.endswith(".sst") or (name.endswith(".log") and disk.size(f"{folder}/{name}"))
         for name in disk.names(folder)
@@ -123,7 +125,7 @@ def _has_data(disk: Disk, folder: str) -> bool:
 
 
 def _without_log(disk: Disk, boot: str) -> str:
-    """Why there must have been a log when there is none; else empty."""
+    """Return the evidence that a log is missing, and what to do; empty if none is missing."""
     if has_log(disk):
         return ""
     witness = _witness(disk, boot)
@@ -137,7 +139,7 @@ def _without_log(disk: Disk, boot: str) -> str:
 
 
 def has_log(disk: Disk) -> bool:
-    """Whether there is a file of the log. A file of length 0 was never written to."""
+    """Whether the log has a file. Files of length 0 do not count: nothing was written to them."""
     folder = commit_log.FOLDER
     return any(
         len(name) == NAME_SIZE and name.isdigit() and disk.size(f"{folder}/{name}")
@@ -146,9 +148,9 @@ def has_log(disk: Disk) -> bool:
 
 
 def _witness(disk: Disk, boot: str) -> str:
-    """The evidence that a log once had messages. Queues are evidence after a clean stop, or within
-    the same boot of the machine: their first units may survive a log that was lost in a power
-    failure."""
+    """Return the evidence that there were messages once; empty without any. Queues are evidence
+    after a clean stop, or within the same boot of the machine: otherwise they may have survived a
+    log that a power failure took."""
     snapshot = read_snapshot(disk)
     if snapshot is not None and snapshot.queue_ends:
         return f"queues.json knows {len(snapshot.queue_ends)} topics with messages"

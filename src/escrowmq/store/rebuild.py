@@ -1,8 +1,9 @@
-"""Rebuilds the units of consume queues from the records of a scan.
+"""Rebuilds the units of consume queues from the records that a scan of the log finds.
 
 The body of a record has a CRC, its other fields have none. So an unexpected queue offset is
-accepted only when the queue's next record follows it, and is treated as damage otherwise: one
-flipped bit must not move a whole queue."""
+accepted only when the queue's next record follows it. Otherwise it is treated as damage: one
+flipped bit must not move a whole queue.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +23,10 @@ from escrowmq.store.store_parts import StoreState
 
 _UNITS_MAX: Final = 400_000
 _UNITS_KEPT_MAX: Final = 100_000
-"""The most units of a queue that wait in memory because a full disk does not take them."""
+"""The most units of a queue that wait in memory because the disk is full."""
 
 _MARKS: Final = (Property.TAGS, Property.DELAY)
-"""What a unit says about a message besides its place. Keys belong to the index, and the scan finds
-them."""
+"""The properties of a message from which its unit is computed."""
 
 _DAMAGES_MAX: Final = 10_000
 
@@ -41,11 +41,12 @@ _HELD: Final = -2
 
 
 class _Builder:
-    """The units of one queue, as the log says.
+    """Collects the units of one queue from the records of the log.
 
     `next` is the next queue offset: -1 before the first record, and _HELD, which no record has,
-    while one is held back. `expected` is the next offset if the held record turns out to be
-    damaged."""
+    while a record is held back. `expected` is the next offset if the held record turns out to be
+    damaged.
+    """
 
     __slots__ = ("expected", "held", "next", "queue", "start", "units")
 
@@ -57,11 +58,11 @@ class _Builder:
         self.expected = -1
 
     def hold(self, record: Scanned) -> None:
-        """Hold a record back."""
+        """Hold a record back until the next one confirms or refutes it."""
         self.held, self.expected, self.next = record, self.next, _HELD
 
     def take_held(self) -> Scanned | None:
-        """Return the record that is held back, if any; `next` is as if it had not existed."""
+        """Return the held record, if any, and continue as if it had not existed."""
         held, self.held = self.held, None
         if held is not None:
             self.next = self.expected
@@ -69,8 +70,8 @@ class _Builder:
 
 
 class Rebuild:
-    """One rebuild. `is_whole` says that the scan began where the log does; after a clean stop every
-    unit should exist already."""
+    """Rebuilds queues in one scan. `is_whole`: the scan began where the log begins. `was_clean`:
+    after a clean stop, so every unit should exist already."""
 
     def __init__(self, state: StoreState, *, is_whole: bool, was_clean: bool) -> None:
         self._state = state
@@ -84,14 +85,14 @@ class Rebuild:
         }
         self._was_clean = was_clean
         self.stalled: list[Dispatch] = []
-        """Records that a full disk keeps out of queues, in the log's order: dispatched when there
-        is space."""
+        """Records that have no unit because the disk is full, in the log's order. They are
+        dispatched when there is space."""
 
         self.mended: dict[str, ConsumeQueue] = {}
         self.damaged: list[Damage] = []
 
     def take(self, records: list[Scanned]) -> None:
-        """Turn records into units. Measured: 0.8 us a record."""
+        """Add the units of these records. Measured: 0.8 us a record."""
         builders, codes, deleted = self._builders, self._codes, self._deleted
         for record in records:
             log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic, _ = record
@@ -112,7 +113,7 @@ class Rebuild:
             self._merge_all()
 
     def finish(self) -> None:
-        """Decide on the records held back, and make the queues agree with the log."""
+        """Decide on the held records, and make the queues agree with the log."""
         for builder in self._builders.values():
             held = builder.take_held()
             if held is not None:
@@ -141,8 +142,8 @@ class Rebuild:
         )
 
     def _judge_unexpected(self, builder: _Builder | None, record: Scanned) -> _Builder | None:
-        """The builder for a record with an unexpected queue offset; None when it is held back until
-        the queue's next record confirms or refutes it."""
+        """Return the builder for a record with an unexpected queue offset; None if the record is
+        held back or rejected."""
         queue_offset = record.queue_offset
         if not 0 <= queue_offset <= record.log_offset // RECORD_SIZE_MIN:
             # Each unit before it has a record in the log before it.
@@ -180,7 +181,7 @@ class Rebuild:
         return None
 
     def _is_believable_alone(self, builder: _Builder, record: Scanned) -> bool:
-        """Whether the last record of a queue may have this offset although it is unexpected."""
+        """Whether the last record of a queue may be accepted although its offset is unexpected."""
         if builder.next < 0:
             if not self._is_whole:
                 raise HoleError(f"{self._name(builder)} lacks what is before {record.queue_offset}")
@@ -191,7 +192,7 @@ class Rebuild:
         )
 
     def _begin(self, builder: _Builder, queue_offset: int) -> None:
-        """Continue a builder at an offset that does not follow its last one."""
+        """Let a builder continue at an offset that does not follow its last one."""
         self._merge(builder)
         if 0 <= queue_offset < builder.next:
             # The topic was deleted and made again, and nothing notes it: the later life counts.
@@ -203,8 +204,8 @@ class Rebuild:
         builder.next = queue_offset
 
     def _keep_below(self, builder: _Builder, queue_offset: int) -> None:
-        """Of units that the disk had no space for, keep those before an offset: the next ones are
-        put right after them."""
+        """Cut the units that wait for space at an offset, or fill them up with gaps, so that the
+        next unit follows them."""
         missing_count = queue_offset - builder.next
         if missing_count > _UNITS_KEPT_MAX:
             raise DiskFull(
@@ -256,7 +257,7 @@ class Rebuild:
         builder.units = bytearray()
 
     def _stall(self) -> None:
-        """Keep what had no space in its queue, for later."""
+        """Collect the records whose units had no space, to be dispatched later."""
         log = self._state.log
         for builder in self._builders.values():
             queue = builder.queue

@@ -1,9 +1,10 @@
 """Opens a store: finds the end of the log, and makes queues and index agree with it.
 
-After a clean stop, only what follows the newest unit is read; if a process was killed and the
-machine is still in the same boot, also what the checkpoint does not call durable. After any other
-end, the log is read from an offset on that was durable everywhere (by the checkpoint, by segment).
-If the queues turn out to lack something before that offset, the whole log is read."""
+How much of the log is read depends on the last stop. After a clean stop: only what follows the
+newest unit. After a kill within the same boot of the machine: also what the checkpoint does not
+call durable. After any other end: from an offset on that was durable everywhere, by the checkpoint.
+If the queues turn out to lack units before that offset, the whole log is read.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ _MARGIN_MS: Final = 3_000
 _AHEAD_MS_MAX: Final = 366 * 86_400_000
 _END_OF_TIME: Final = 1 << 62
 _LAST_SIZE: Final = PROPERTIES_SIZE.size + 1
-"""A record without properties ends with the last letter of its topic and the size of its
-properties, 0."""
+"""The size of a record's last bytes that are never all zeros: of its topic's last letter, and the
+properties' size, which is 0."""
 
 
 class Recovered(NamedTuple):
@@ -49,17 +50,17 @@ class Recovered(NamedTuple):
 
     report: RecoveryReport
     log_end: int
-    """Where to append."""
+    """The log offset at which to append."""
     stored_ms: int
-    """When the newest record was stored; 0 when there is none."""
+    """The time of the newest record; 0 when there is none."""
     trusted_from: int
-    """Records from here on were read and verified."""
+    """The log offset from which on records were read and verified."""
     stalled: list[Dispatch]
-    """Records that a full disk keeps out of queues."""
+    """Records that have no unit because the disk is full."""
 
 
 class Recovery:
-    """One recovery of one store."""
+    """Runs one recovery of a store."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state
@@ -70,10 +71,10 @@ class Recovery:
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
         self._led_to = 0
-        """The end of the newest record that a queue leads to."""
+        """The end of the newest record that has a unit."""
 
     def run(self, now_ms: int) -> Recovered:
-        """Load every file and make them agree."""
+        """Load all files of the store, and make them agree."""
         state, report = self._state, self._report
         report.notes += state.checkpoint.load(now_ms)
         is_open = state.durability.checkpoint.is_open
@@ -113,7 +114,7 @@ class Recovery:
         self._finish(scan, end)
         self._sync(start, end)
         newest_ms = scan.stored_ms or state.durability.checkpoint.log_ms
-        # The scan has read and checked everything from its start on.
+        # The scan has verified everything from its start on.
         is_checked = state.settings.checks_crc_on_recovery and not report.damaged
         return Recovered(
             report,
@@ -125,8 +126,8 @@ class Recovery:
         )
 
     def _has_what_was_written(self) -> bool:
-        """Whether all units and entries exist that the previous process wrote. The kernel keeps
-        them, but it may have dropped those that it could not bring to the disk."""
+        """Whether all units and entries that the previous process wrote exist. The kernel may have
+        dropped those that it could not write to the disk."""
         state = self._state
         try:
             for _ in write_derived_again(state, maybe_unsynced_from(state)):
@@ -137,7 +138,7 @@ class Recovery:
         return True
 
     def _drop_dead(self) -> None:
-        """Load which topics were deleted, and remove what is left of their queues."""
+        """Load the deletions of topics, and remove remains of the queues of deleted topics."""
         state = self._state
         if self._snapshot is not None:
             state.deleted.load(self._snapshot.deleted, self._snapshot.latest_ms)
@@ -152,8 +153,8 @@ class Recovery:
                         del state.queues.by_key[queue.topic, queue.queue_id]
 
     def _drop_leftovers(self) -> None:
-        """Finish a deletion that a power failure has undone in part. A hole elsewhere is damage,
-        and everything before it is kept."""
+        """Delete segments before a hole that an interrupted deletion has left. A hole elsewhere is
+        damage, and everything before it is kept."""
         segments = self._log.segments
         begin = self._snapshot.log_begin if self._snapshot is not None else 0
         starts = segments.starts
@@ -165,16 +166,15 @@ class Recovery:
                         self._report.notes.append(f"{segments.path(start)} was deleted before")
 
     def _drop_queues(self) -> None:
-        """Remove the queues of a log that a power failure has left without a file: nothing of it
-        was durable yet (store/folder_check). The next start would take them for the remains of a
-        log that somebody took away."""
+        """Remove the queues of a log that has no file after a power failure: nothing of it was
+        durable. Otherwise the next start would look for a missing log (store/folder_check)."""
         for queue in self._state.queues.remove_all():
             name = f"{queue.topic}/{queue.queue_id}"
             self._report.notes.append(f"queue {name} led to what was never durable")
 
     def _end_of(self, scan: Walker) -> int:
-        """Where to append: after the last whole record, or after the range that was once there and
-        cannot be read any more: acknowledged messages are never overwritten."""
+        """Return where to append: after the last whole record, or after unreadable data that
+        existed once. Acknowledged messages are never overwritten."""
         end = scan.end_offset
         once = self._end_once(end)
         if once <= end:
@@ -187,7 +187,7 @@ class Recovery:
         return once
 
     def _end_once(self, end: int) -> int:
-        """Where the log ended before, if that is known."""
+        """Return where the log ended before, as far as that is known; else 0."""
         marked = self._state.durability.checkpoint.confirmed_offset
         if self._report.was_clean or not self._is_same_boot:
             return marked if self._report.was_clean else 0
@@ -197,13 +197,13 @@ class Recovery:
         return max(marked, self._end_of_written(end), led_to)
 
     def _end_of_units(self) -> int:
-        """The end of the newest record that a queue leads to."""
+        """Return the end of the newest record that has a unit."""
         units = [queue.unit(queue.end - 1) for queue in self._state.queues]
         return max((unit[0] + unit[1] for unit in units if unit is not None), default=0)
 
     def _end_of_written(self, position: int) -> int:
-        """The end of the record that begins at a position, if it was written to its end; 0 if it
-        was not. A write that is cut off leaves the front of a record."""
+        """Return the end of the record that begins at a position, if it was written completely;
+        else 0."""
         end = claimed_end(self._log.segments, position)
         return end if end is not None and self._has_data_before(end, position) else 0
 
@@ -214,7 +214,7 @@ class Recovery:
     # -- where to begin -----------------------------------------------------------------------
 
     def _check_index(self) -> None:
-        """Remove index files that cannot be trusted; the scan rebuilds them."""
+        """Remove index files that cannot be trusted. The scan rebuilds them."""
         index = self._state.index
         assert index is not None
         young_ms = self._state.durability.checkpoint.index_ms - _MARGIN_MS
@@ -231,7 +231,8 @@ class Recovery:
                 return
 
     def _start_offset(self) -> int:
-        """The latest offset where reading may begin, according to times and marks."""
+        """Return the latest log offset at which the scan may begin, by the checkpoint and the other
+        notes."""
         state = self._state
         low = self._log.min_offset
         snapshot, lost = self._snapshot, self._lost()
@@ -267,7 +268,7 @@ class Recovery:
         return max(start, low)
 
     def _lost(self) -> str:
-        """Why queues are known to lack units; empty when none is."""
+        """Return why queues are known to lack units; empty if none is."""
         state, low, snapshot = self._state, self._log.min_offset, self._snapshot
         if snapshot is not None:
             names = lost_queues(snapshot, state.queues, low)
@@ -283,7 +284,8 @@ class Recovery:
         return ""
 
     def _first_lost_file(self) -> int:
-        """The first record of those queue files that were begun and do not exist."""
+        """Return the log offset of the first record of queue files that were begun but do not
+        exist."""
         state, low = self._state, self._log.min_offset
         start = _END_OF_TIME
         for begun in state.queues.journal.load():
@@ -302,7 +304,7 @@ class Recovery:
         return unit[0] if unit is not None else 0
 
     def _check_last_units(self, start: int) -> None:
-        """Check whether each queue's last unit leads to a record of that queue."""
+        """Check that each queue's last unit leads to a record of that queue."""
         segments = self._log.segments
         for queue in self._state.queues:
             unit = queue.unit(queue.end - 1)
@@ -315,7 +317,7 @@ class Recovery:
                 queue.doubt_last()
 
     def _trusted_start(self) -> int:
-        """The offset of the oldest unit from which on a suspect queue must be rebuilt."""
+        """Return the log offset from which on suspect queues must be rebuilt."""
         start = _END_OF_TIME
         for queue in self._state.queues:
             if queue.is_suspect:
@@ -328,7 +330,8 @@ class Recovery:
     # -- the scan -----------------------------------------------------------------------------
 
     def _scan(self, start: int) -> tuple[Walker, int]:
-        """Read the log, and make the queues agree. Also returns where to append."""
+        """Read the log from an offset on, and make the queues agree. Return the scan, and where to
+        append."""
         state, report = self._state, self._report
         durable_offset = _END_OF_TIME
         if not report.was_clean and not self._is_same_boot:
@@ -362,7 +365,7 @@ class Recovery:
         return scan, end
 
     def _index(self, records: list[Scanned]) -> None:
-        """Add missing entries to the index."""
+        """Add missing entries of these records to the index."""
         index = self._state.index
         assert index is not None
         # Of the newest record indexed, the first keys alone may be in a file that became full.
@@ -403,7 +406,7 @@ class Recovery:
                 self._index([record for record in records if record.log_offset < end])
 
     def _expect_stalled(self) -> None:
-        """Records that a full disk keeps out of queues become visible when there is space."""
+        """Reserve the queue offsets of records that become visible when the disk has space."""
         stalled = self._rebuild.stalled
         if stalled:
             self._report.notes.append(f"the disk has no room for {len(stalled)} units of queues")
@@ -412,7 +415,7 @@ class Recovery:
             item.queue.expect(item.queue_offset + 1)
 
     def _keep_offsets(self) -> None:
-        """Where records were damaged, a queue continues after the offsets that it once assigned."""
+        """Let queues that lost records continue after the offsets that they once assigned."""
         if self._snapshot is None or not self._report.damaged:
             return
         for topic, ends in self._snapshot.queue_ends.items():
@@ -422,8 +425,8 @@ class Recovery:
                     queue.fill_gap(end)
 
     def _distrust(self, start: int) -> int:
-        """Treat what the checkpoint does not call durable as unsynced. Returns from where on.
-        Within one boot the kernel had everything, and the scan needed to read only little of it."""
+        """Treat everything that the checkpoint does not call durable as unsynced. Return the log
+        offset from which on."""
         start = min(start, safe_segment(self._state))
         for queue in self._state.queues:
             queue.distrust_from(start)
@@ -432,9 +435,9 @@ class Recovery:
         return start
 
     def _write_again(self, end: int) -> None:
-        """Rewrite what the previous process wrote, because a failed sync may have ended it and its
-        data may be in memory only. This is done even if the boot seems to be another one: the note
-        of the boot may have had no space."""
+        """Rewrite what the previous process wrote, because its last sync may have failed, so that
+        the data may be in memory only. This is done in any case, because the record of the boot may
+        be missing."""
         state, segments = self._state, self._log.segments
         position = max(safe_segment(state), min(state.durability.checkpoint.confirmed_offset, end))
         while position < end:
@@ -446,7 +449,7 @@ class Recovery:
                 pass
 
     def _sync(self, start: int, end: int) -> None:
-        """Sync what was found, because the process that wrote it may not have."""
+        """Sync all files that the previous process may not have synced."""
         state = self._state
         # In this order: what pages hold may never reach the disk unless it is written once more,
         # and only then does a sync tell the truth (store/failed_syncs.py).
@@ -467,7 +470,7 @@ class Recovery:
         self._note_state()
 
     def _note_state(self) -> None:
-        """Note the state for the next start. Without space it is noted in the checkpoint."""
+        """Write the snapshot for the next start. On a full disk, let the checkpoint tell it."""
         try:
             write_snapshot(self._state)
         except DiskFull:
