@@ -1,8 +1,9 @@
-"""The tables under `config/`: topics.json, consumerOffset.json and the like.
+"""Reads the tables under `config/`: topics.json, consumerOffset.json and so on.
 
 They are read tolerantly (RocketMQ writes integer keys without quotes). Every writer keeps the
-previous version beside the new one (`base.ports.former_path`), which is used when the file is
-absent, empty or torn."""
+previous version beside the new one (`base.ports.former_path`). It is used when the file is absent,
+empty or torn.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +26,23 @@ _MISREAD: Final = (
     OverflowError,
     struct.error,
 )
-"""The exceptions of a reader that finds values which were never written to the file."""
+"""The exceptions by which a parser shows that a file is torn or invalid."""
 
 
 Take = Callable[[bytes | None], None]
 
 _ABSENT: Final = "is not there"
 _BLANK: Final = b" \t\r\n\0"
-"""The content of a file that lost its data in a power failure; it is not JSON."""
+"""Matches a file that lost its data in a power failure; such content is not JSON."""
 
 
 def take_table(disk: Disk, path: str, take: Take) -> str:
-    """Pass the content of a table to its reader, or the previous version when it is absent, empty
-    or unreadable; None when there is neither. Returns what there is to report, else an empty text.
+    """Pass the content of a table to its parser: the newest readable version, or None when there is
+    no file.
 
-    Raises CorruptRecord when a file exists but none can be read."""
+    Return a warning to log, else an empty text. Raises CorruptRecord when files exist but none can
+    be read.
+    """
     problem = _try(path, disk.read(path), take)
     if not problem:
         return ""
@@ -58,7 +61,7 @@ def take_table(disk: Disk, path: str, take: Take) -> str:
 
 
 def _try(path: str, data: bytes | None, take: Take) -> str:
-    """Empty when the reader accepted the data, else what is wrong with it."""
+    """Pass data to a parser. Return what is wrong with it; empty if it was accepted."""
     if data is None:
         return _ABSENT
     if path.endswith(".json") and not data.strip(_BLANK):

@@ -1,7 +1,8 @@
-"""Topics that the master of a copied log has deleted: their queues are removed here as well.
+"""Removes the queues of topics that the master of a copied log has deleted.
 
 The log keeps the records of a deleted topic. A copy that was down reads them again, and then those
-of the new topic of the same name, so what it removes has to end where the old topic did."""
+of a new topic of the same name. So only queues whose records all precede the deletion are removed.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ from escrowmq.store.store_parts import StoreState
 
 
 class CopiedDeletions:
-    """Deletes topics of a copied log."""
+    """Applies the master's deletions of topics to a copied log."""
 
     def __init__(self, state: StoreState, forget_queues: Callable[[], None]) -> None:
         self._state = state
         self._forget_queues = forget_queues
 
     def end_life(self, topic: str, log_end: int, stored_ms: int) -> bool:
-        """The master has deleted a topic when its log ended there: remove the topic's queues that
-        have nothing newer. Returns False if this log does not reach as far yet."""
+        """Remove the queues of a topic that the master deleted when its log ended at `log_end`,
+        except queues with newer records. Return False if this log does not reach that offset
+        yet."""
         state = self._state
         if state.log.end_offset < log_end:
             return False
@@ -46,17 +48,16 @@ class CopiedDeletions:
         return True
 
     def begin_anew(self, queue: ConsumeQueue) -> None:
-        """A queue begins again with offset 0, so its topic was deleted behind the last record that
-        the queue has: remove it, and the topic's other queues that have nothing newer than that.
-        Any other queue may be one of the new topic."""
+        """Handle a queue that begins again with offset 0: its topic was deleted after the queue's
+        last record. Remove the queue, and the topic's other queues that have no newer records."""
         state = self._state
         self.end_life(queue.topic, self._end_of(queue), state.log.stored_ms)
         if state.queues.by_key.get((queue.topic, queue.queue_id)) is queue:
             self._remove([queue])  # it never had a record, or they were damaged
 
     def _end_of(self, queue: ConsumeQueue) -> int:
-        """Where the last record of a queue ends in the log, including those that are not visible
-        yet; 0 if it has none."""
+        """Return the end of the queue's last record in the log, visible or not; 0 if it has
+        none."""
         for item in reversed(self._state.dispatcher.waiting):
             for one, end in _ends_of(item):
                 if one is queue:
@@ -70,7 +71,8 @@ class CopiedDeletions:
 
 
 def _ends_of(item: Unseen) -> list[tuple[ConsumeQueue, int]]:
-    """The queues of what waits to become visible, each with the end of its last record."""
+    """Return the queues of records that wait to become visible, each with the end of its last
+    record."""
     if isinstance(item, UnseenRun):
         ends = []
         for part in item.parts:

@@ -1,8 +1,7 @@
-"""The copy of another broker's log, byte by byte: appends what the master sends, and updates what
-is derived from it.
+"""Appends another broker's log, byte by byte, and updates the queues and the index.
 
 Only whole records are appended, at the offsets that they have at the master. They are added to
-queues and index like records that were put here. So a start finds a log like any other.
+queues and index like records that were put here, so that a start finds a log like any other.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from escrowmq.store.store_parts import StoreState
 _PREPARED: Final = SysFlag.PREPARED  # also of those that were rolled back
 _HALF: Final = Topic.HALF.encode()
 _GAP_MAX: Final = 1_000_000
-"""How many queue offsets may be missing before a record, in a queue that already has units."""
+"""The most queue offsets that may be missing before a record, in a queue that already has units."""
 
 _pack: Final = ENTRY.pack
 
 
 class _Part:
-    """The units of records of one queue that are appended together."""
+    """Collects the units of consecutive records of one queue that are appended together."""
 
     __slots__ = ("next_offset", "queue", "units")
 
@@ -63,18 +62,18 @@ class CopiedLog:
 
     @property
     def min_offset(self) -> int:
-        """Where the oldest segment starts."""
+        """The offset at which the oldest segment starts."""
         return self._log.min_offset
 
     @property
     def end_offset(self) -> int:
-        """Where the next byte is appended."""
+        """The offset at which the next byte is appended."""
         return self._log.end_offset
 
     @property
     def kept_end(self) -> int:
-        """The offset up to which the log is as safe as a broker's acknowledgements: durable, if
-        these wait for the disk."""
+        """The offset up to which the log is as safe as an acknowledged record: durable, if
+        acknowledgements wait for the disk."""
         ends = self._state.ends
         return ends.durable if ends.waits_for_disk else self.end_offset
 
@@ -102,7 +101,7 @@ class CopiedLog:
         write_snapshot(state)
 
     def _forget_derived(self) -> None:
-        """Remove queues and index of a log that a power failure has left empty."""
+        """Remove queues and index, because a power failure has left the log empty."""
         state = self._state
         state.queues.remove_all()
         state.dispatcher.forget_found()
@@ -110,9 +109,9 @@ class CopiedLog:
             state.index.remove_all()
 
     def append(self, data: bytes, records: Sequence[Scanned]) -> None:
-        """Append consecutive records that start at the end, and make them visible. Raises DiskFull
-        if there is no room, with as many appended as fit; CorruptRecord if one cannot belong to
-        this log; StorageError while a failed sync is repaired."""
+        """Append consecutive records at the end, and make them visible. Raises DiskFull if there is
+        no space, after appending as many as fit; CorruptRecord if one cannot belong to this log;
+        StorageError while a failed sync is repaired."""
         self._need_sound_disk()
         dispatcher = self._state.dispatcher
         if dispatcher.stalled is not None and dispatcher.unseen_size > UNSEEN_MAX:
@@ -141,8 +140,8 @@ class CopiedLog:
         self._append_together(data, base, before, parts, keys)
 
     def _part(self, record: Scanned) -> _Part | None:
-        """A part for the queue of a record, which becomes its first; None if the record's queue
-        offset does not follow the existing units."""
+        """Return a new part for the queue of a record; None if the record's queue offset does not
+        follow the existing units."""
         queue = self._queue_of(record)
         next_offset = queue.next_offset
         if next_offset != record.queue_offset:
@@ -183,7 +182,7 @@ class CopiedLog:
         parts: _Parts,
         keys: bytearray,
     ) -> None:
-        """Append everything up to and including the record `last`; `parts` has the units."""
+        """Append all records up to and including `last`; `parts` has their units."""
         if last is None:
             return
         log, begin = self._log, self._log.end_offset
@@ -199,8 +198,8 @@ class CopiedLog:
         self._state.dispatcher.show_run(run)
 
     def _append_alone(self, data: bytes, base: int, record: Scanned) -> None:
-        """Append a record whose unit does not follow the existing ones: the master has deleted and
-        recreated the topic, or has skipped a damaged range before the record."""
+        """Append a record whose queue offset does not follow: the master deleted and recreated its
+        topic, or skipped damaged records before it."""
         known = self._queue_of(record)
         is_before = record.queue_offset < known.next_offset
         queue = self._begun_anew(record, known) if is_before else known
@@ -238,12 +237,14 @@ class CopiedLog:
         return {topic.decode("utf-8", "replace"): queue_id for topic, queue_id in found.items()}
 
     def _need_sound_disk(self) -> None:
-        """The repair of a failed sync makes the log durable up to where it ended at that time."""
+        """Raise StorageError while a failed sync is repaired: the repair expects the log's end not
+        to move."""
         if fault := self._state.write_gate.disk_fault:
             raise StorageError(fault)
 
     def fill(self, position: int, data: bytes) -> None:
-        """Copy the bytes after a segment's filler, although they mean nothing."""
+        """Copy the bytes after a segment's filler. They have no meaning, but the logs must be
+        equal."""
         self._need_sound_disk()
         if data.count(0) != len(data):
             self._log.fill(position, data)

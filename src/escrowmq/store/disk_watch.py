@@ -1,5 +1,5 @@
-"""How full the disk is: above the warning level no messages are accepted until there is space
-again."""
+"""Watches how full the disk is. Above the warning level no messages are accepted until there is
+space again."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _WATCH_FULL_MS: Final = 1_000
 
 
 class DiskWatch:
-    """Watches the disk of the log."""
+    """Checks the disk of the log, and refuses or accepts messages accordingly."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state
         self.percent = 0
         """How full the disk was at the last check."""
         self.full = ""
-        """Why that was too full; empty if it was not."""
+        """The reason if the disk was too full; else empty."""
         self._looked_ms = 0
 
     def look(self, now_ms: int) -> int:
-        """Check how full the disk is, and refuse or accept messages. Returns when to check
-        again, unless `due_ms` is earlier."""
+        """Check how full the disk is, and refuse or accept messages. Return when to check again,
+        unless `due_ms` is earlier."""
         self._looked_ms = now_ms
         settings = self._state.settings
         self.percent = percent(self._state.disk.usage(FOLDER))
@@ -43,22 +43,22 @@ class DiskWatch:
         return now_ms + settings.clean_interval_ms
 
     def due_ms(self, planned_ms: int) -> int:
-        """When to check the disk again. A put may have found it full since the last check."""
+        """Return when to check the disk again: soon if it is or was found to be full."""
         if self.full or self._state.write_gate.is_short_of_disk:
             return min(planned_ms, self._looked_ms + _WATCH_FULL_MS)
         return planned_ms
 
     def note_room(self, full: str | None) -> None:
-        """Note that the disk is full, or has space again."""
+        """Refuse messages because the disk is full (the reason), or accept them again (None)."""
         write_gate = self._state.write_gate
         if full is not None:
             write_gate.refuse(full, is_lasting=False)
-        # Not before the reserve is full again: ends of transactions have lived on it meanwhile.
+        # Only when the reserve is filled up again: ENDs have used it meanwhile.
         elif write_gate.is_short_of_disk and self._state.log.extend():
             write_gate.lift()
             _log.warning("the disk has space: messages are accepted again")
 
 
 def percent(usage: Usage) -> int:
-    """How full a disk is."""
+    """Return how full a disk is, in percent."""
     return 100 * (usage.total_size - usage.free_size) // max(usage.total_size, 1)

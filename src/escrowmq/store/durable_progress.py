@@ -1,4 +1,4 @@
-"""Progress that is saved only once the part of the log it depends on is durable."""
+"""Holds progress back until the part of the log that it depends on is durable."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ T = TypeVar("T")
 
 
 class Mark(NamedTuple, Generic[T]):
-    """Progress at one moment."""
+    """The progress of a delivery at one moment, and the log offsets that it depends on."""
 
     log_end: int
-    """The deliveries before this offset are part of the state, and must be durable before it is
+    """Deliveries before this log offset are included in the state, and must be durable before it is
     saved."""
 
     scan_from: int
-    """From this offset on the log may hold deliveries that are not part of the state."""
+    """From this log offset on, there may be deliveries that the state does not include."""
 
     state: T
 
 
 class Marks(Generic[T]):
-    """Progress that waits until its deliveries are durable."""
+    """Progress at several moments, each waiting for its deliveries to become durable."""
 
     def __init__(self) -> None:
         self._marks: list[Mark[T]] = []
 
     def note(self, mark: Mark[T]) -> None:
-        """Note the progress of this moment. When many wait, every second one is dropped."""
+        """Add the progress of this moment. If many wait, every second one is dropped."""
         if self._marks and self._marks[-1].log_end == mark.log_end:
             self._marks.pop()
         self._marks.append(mark)
@@ -37,7 +37,8 @@ class Marks(Generic[T]):
             del self._marks[-2:0:-2]
 
     def take(self, durable_offset: int) -> Mark[T] | None:
-        """The newest progress whose deliveries are all durable; None when there is none yet."""
+        """Return the newest progress whose deliveries are all durable, and drop it and older ones;
+        None when there is none."""
         found = None
         count = 0
         for mark in self._marks:

@@ -1,4 +1,4 @@
-"""What can be stored, and as which bytes: the less usual forms of a put."""
+"""Decides what can be stored, and encodes the less usual forms of messages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from escrowmq.codec.record import encode_run
 from escrowmq.store.results import Put, PutStatus
 
 _OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * V6_MORE + 1
-"""The size of the fixed fields of a record with two IPv6 hosts and a long topic."""
+"""The largest size of a record's fixed fields: two IPv6 hosts and a long topic."""
 
 Piece = tuple[int, bytes, bytes, dict[str, str]]
-"""What one message of a batch has of its own: flag, body, encoded properties, properties."""
+"""What differs between messages of a batch: flag, body, encoded properties, properties."""
 
 
 def judge(
@@ -30,7 +30,7 @@ def judge(
     body_size_max: int,
     properties_size_max: int,
 ) -> Put | None:
-    """Why a message cannot be stored; None when it can."""
+    """Return why a message cannot be stored; None when it can."""
     if body_size > body_size_max:
         reason = f"body of {body_size} bytes, {body_size_max} allowed"
         return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
@@ -44,13 +44,13 @@ def judge(
 
 
 def too_large(size: int, size_max: int) -> Put:
-    """The result for a message whose record fits into no segment."""
+    """Return the result for a message whose record fits into no segment."""
     reason = f"record of {size} bytes, segments take {size_max}"
     return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
 
 
 def size_bound(message: Message) -> int:
-    """The largest size that the record of a message can have."""
+    """Return the largest size that the record of a message can have."""
     properties_size = len(encode_properties(message.properties)) + CRC_PROPERTY_SIZE + 1
     return _OVERHEAD_MAX + len(message.body) + len(message.topic.encode()) + properties_size
 
@@ -64,8 +64,8 @@ def encode_pieces(
     has_crc: bool,
     stored_ms: int,
 ) -> list[bytes]:
-    """Consecutive records from a queue offset and a log offset on, if wanted with RocketMQ's CRC
-    property at their ends."""
+    """Encode consecutive records from a queue offset and a log offset on, with RocketMQ's CRC
+    property at their ends if wanted."""
     if has_crc:
         pieces = [
             (flag, body, ended(encoded) + bytes(CRC_PROPERTY_SIZE), properties)
@@ -78,13 +78,13 @@ def encode_pieces(
 
 
 def ended(properties: bytes) -> bytes:
-    """Properties with a proper end. Clients leave out the last 0x02, and a value may end with a
-    zero, which would look like a torn write at the end of a record."""
+    """Return properties with a final 0x02, which clients leave out. Without it, a value that ends
+    with a zero would look like a torn write."""
     return properties + b"\x02" if properties and properties[-1] != 2 else properties
 
 
 def without_zeros(pieces: Sequence[Piece]) -> Sequence[Piece]:
-    """The pieces, none of whose properties end with a zero."""
+    """Return the pieces, changed so that no encoded properties end with a zero."""
     if b"\0" not in [piece[2][-1:] for piece in pieces]:
         return pieces
     return [
@@ -94,13 +94,13 @@ def without_zeros(pieces: Sequence[Piece]) -> Sequence[Piece]:
 
 
 def _with_crc(record: bytes) -> bytes:
-    """Fill in the CRC property, whose space was left at the end."""
+    """Fill in the CRC property, for which space was left at the end."""
     record = record[:-CRC_PROPERTY_SIZE]
     return record + crc_property(record)
 
 
 def with_crcs(records: bytes, sizes: Sequence[int]) -> bytes:
-    """Consecutive records, each with the CRC property of its present content."""
+    """Return consecutive records with their CRC properties computed anew."""
     ends = accumulate(sizes)
     return b"".join(
         [_with_crc(records[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
@@ -110,7 +110,7 @@ def with_crcs(records: bytes, sizes: Sequence[int]) -> bytes:
 def answers_of(
     records: list[bytes], *, queue_offset: int, log_offset: int, stored_ms: int
 ) -> list[Put]:
-    """The results for the messages whose records were appended there."""
+    """Return the results for messages whose records were appended at these offsets."""
     puts = []
     for number, record in enumerate(records, queue_offset):
         log_end = log_offset + len(record)

@@ -1,8 +1,9 @@
-"""When which files are synced, and what follows from a sync.
+"""Decides which files are synced when, and applies the results.
 
-The log comes first: with SYNC_FLUSH as soon as something waits and no sync is running, so that one
-sync serves everything that arrived meanwhile. Queues and index are flushed in rounds; after a
-round, the checkpoint may record it."""
+The log comes first: with SYNC_FLUSH it is synced as soon as anything waits and no sync is running,
+so that one sync serves all that arrived meanwhile. Queues and index are flushed in rounds. After a
+round, the checkpoint may record it.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +22,20 @@ _log = logging.getLogger(__name__)
 _PAGE_SIZE: Final = 4096
 _FILE_SPAN_MS: Final = 20
 _ROUND_SPAN_MAX_MS: Final = 60_000
-"""Each queue file in a round delays the next round by this much, up to a limit."""
+"""Each queue file in a round delays the next round by some time; this is the most."""
 
 _ROUND_FILES_MAX: Final = 32
-"""The most files of queues and index in one sync; the rest of a round follows."""
+"""The most files of queues and index in one sync. The others of the round follow in later syncs."""
 
 _ROUND_FILES_MAX_WAITED: Final = 4
-"""The most files in a sync that senders wait for."""
+"""The most files of queues and index in a sync that senders wait for."""
 
 _NEVER_MS: Final = 1 << 62
 _ALL: Final = _NEVER_MS
 
 
 class Flusher:
-    """Keeps track of what is durable."""
+    """Chooses the next sync, and records what is durable."""
 
     def __init__(self, state: StoreState) -> None:
         settings = state.settings
@@ -52,31 +53,33 @@ class Flusher:
         self._flushed_at_ms = 0
         self._round: list[File] = []
         self._queues: list[ConsumeQueue] = []
-        """Queues of the round whose files are still to be collected, some at a time."""
+        """Queues of the current round whose files are not collected yet."""
         self._round_ms = -1
         self._round_offset = 0
-        """The current round is about the units and index entries of records before this offset."""
+        """The current round covers the units and index entries of records before this log
+        offset."""
         self._round_due_ms = self._round_began_ms = 0
         self._found_count = 0
         self._is_put_off = False
         self.quiet_until_ms = 0
-        """No sync is wanted before this time, however much is stored. Each input asks, and finding
-        out takes three calls."""
+        """The time before which no sync is due, whatever is stored. It saves calls, because each
+        input asks."""
 
     def started(self, now_ms: int, *, stored_ms: int) -> None:
-        """The store was opened and everything in it is synced."""
+        """Begin with everything synced, after the store was opened."""
         self._flushed_at_ms, self.quiet_until_ms = now_ms, 0  # the clock may have been set back
         self._round_due_ms = now_ms + self._queue_interval_ms
         self._all_synced(stored_ms)
         self._write_checkpoint()
 
     def look_again(self) -> None:
-        """What waits for the disk has changed: ask anew whether a sync is due."""
+        """Check again with the next call whether a sync is due, because other records may wait for
+        the disk now."""
         self.quiet_until_ms = 0
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
-        """The next sync, if one is due and none is running. After a failure the repair is asked
-        instead (store/failed_syncs)."""
+        """Return the next sync if one is due and none is running. After a failed sync,
+        store/failed_syncs decides in place of this."""
         if self._under_way is not None or self._is_finished:
             return None
         assert self.failed is None, "a sync now could call durable what the failed one lost"
@@ -89,7 +92,7 @@ class Flusher:
         if not log_due and not self._round:
             self._be_quiet()
             return None
-        # The log is in every sync: units may not be called durable before their records.
+        # The log is in every sync: units must not count as durable before their records.
         files = state.log.unsynced()
         if self._round:
             count = _ROUND_FILES_MAX_WAITED if self._is_awaited else _ROUND_FILES_MAX
@@ -100,7 +103,7 @@ class Flusher:
         return self._under_way
 
     def _be_quiet(self) -> None:
-        """Note that nothing is due until a time."""
+        """Compute until when no sync is due."""
         if not self._ends.waits_for_disk:
             wait_ms = min(self._interval_ms, self._thorough_ms)
             self.quiet_until_ms = min(self._flushed_at_ms + wait_ms, self._round_due_ms)
@@ -111,7 +114,7 @@ class Flusher:
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether anything waits for the next sync."""
+        """Whether a record waits for the next sync."""
         return self._ends.waits_for_disk and self._unsynced_size > 0
 
     def _is_flush_due(self, now_ms: int) -> bool:
@@ -122,7 +125,7 @@ class Flusher:
         )
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """A sync has finished: make visible what became durable, and note it in the checkpoint."""
+        """Process a finished sync: record what became durable, and make it visible."""
         assert self._under_way is not None, "a sync was wanted"
         assert log_offset == self._under_way.log_offset, log_offset
         self._under_way = None
@@ -139,22 +142,22 @@ class Flusher:
             self._state.dispatcher.run()
 
     def sync_failed(self, reason: str) -> None:
-        """A sync failed: none is wanted until what it may have lost is rewritten."""
+        """Stop syncing until the data that the failed sync may have lost is rewritten."""
         self.failed, self._under_way, self.quiet_until_ms = reason, None, 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether a sync is running, or none is wanted any more."""
+        """Whether a sync is running, or no more syncs will follow."""
         return self._under_way is not None or self._is_finished
 
     def begin(self, sync: Sync | None) -> Sync | None:
-        """Begin the sync that follows the repair of a failed one."""
+        """Begin the sync that follows the repair of a failed one, if there is one."""
         self._under_way, self._under_way_ms = sync, self._state.log.stored_ms
         return sync
 
     def take_round(self, now_ms: int) -> tuple[File, ...]:
-        """Restart the round with everything that counts as unsynced, and return all its files: what
-        the failed sync should have made durable is among them."""
+        """Restart the round with all files that may be unsynced, and return them, including those
+        of the failed sync."""
         self._round, self._queues, self._round_ms = [], [], -1
         self._collect(now_ms)
         self._find_files(_ALL)
@@ -162,15 +165,15 @@ class Flusher:
         return (*files, *self._durability.files())
 
     def forget_queues(self) -> None:
-        """Queues are about to be removed; the round continues with the others."""
+        """Restart the round, because queues are about to be removed; treat all others as
+        unsynced."""
         self._round, self._queues, self._round_ms = [], [], -1
         # Files that the round had taken count as clean already: nothing else would sync them.
         for queue in self._state.queues:
             queue.distrust()
 
     def wake_at_ms(self) -> int:
-        """When `sync_wanted` may want something; what is wanted at once does not depend on the
-        time."""
+        """The time at which `sync_wanted` may return a sync that does not depend on new records."""
         if self._under_way is not None:
             return _NEVER_MS
         if self.failed is not None:
@@ -183,7 +186,8 @@ class Flusher:
         return self._round_due_ms if self._has_dirt() else _NEVER_MS
 
     def finish(self, now_ms: int) -> bool:
-        """Sync everything here and now, before the store is closed; False after a failure."""
+        """Sync everything before the store is closed. Return whether all of it is durable and
+        visible."""
         state = self._state
         state.dispatcher.flush_keys()
         self._is_finished = True
@@ -221,15 +225,14 @@ class Flusher:
         return self._durability.write_checkpoint(self._state.dispatcher.unseen_from)
 
     def _has_dirt(self) -> bool:
-        """Whether a round has something to sync, beside the log."""
+        """Whether a round has anything to sync, apart from the log."""
         dispatched_offset = self._state.dispatcher.dispatched_offset
         return dispatched_offset > self._durability.derived_offset or self._durability.is_stale
 
     def _begin_round(self, now_ms: int) -> None:
-        """Begin a round, unless a file cannot be opened just now. In that case the files found so
-        far are synced without a checkpoint: the log does not wait, and the next round has the
-        rest."""
-        if self._round_ms >= 0:  # as it is while queues are left
+        """Begin a round. If a file cannot be opened, sync the files found so far without a
+        checkpoint; the next round has the others."""
+        if self._round_ms >= 0:  # a round is still running
             self._round_due_ms = now_ms + self._queue_interval_ms
             return
         try:
@@ -246,7 +249,7 @@ class Flusher:
         self._queues, self._round_ms = [], -1
 
     def _find_some(self) -> None:
-        """Collect the files of as many queues as the next sync may take."""
+        """Collect the files of as many queues as the next sync may have."""
         try:
             self._find_files(_ROUND_FILES_MAX)
         except (StorageError, OSError) as error:
@@ -255,7 +258,7 @@ class Flusher:
             self._note_found()
 
     def _note_found(self) -> None:
-        """The files of a round can be opened once all are found: not when it begins."""
+        """Note that all files of a round could be opened."""
         if not self._queues:
             self._is_put_off = False
 
@@ -270,7 +273,7 @@ class Flusher:
         self._round_due_ms = max(self._round_due_ms, self._round_began_ms + span_ms)
 
     def _collect(self, now_ms: int) -> None:
-        """Collect what changed: queues, the files of the index, and the checkpoint."""
+        """Collect what a round must sync: changed queues, index files, journal and checkpoint."""
         self._round_due_ms = now_ms + self._queue_interval_ms
         state = self._state
         state.dispatcher.flush_keys()

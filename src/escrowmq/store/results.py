@@ -22,8 +22,8 @@ class PutStatus(enum.Enum):
 
 
 class Put(msgspec.Struct, gc=False):
-    """The result of a put. With status OK the record is at `log_offset`..`log_end`; it is durable
-    once the store's `durable_offset` has reached `log_end`."""
+    """The result of a put. If the status is OK, the record is at `log_offset`..`log_end`. It is
+    durable once the store's `durable_offset` has reached `log_end`."""
 
     status: PutStatus
     log_offset: int = -1
@@ -35,7 +35,7 @@ class Put(msgspec.Struct, gc=False):
 
 
 class Arrival(msgspec.Struct, gc=False):
-    """A message became visible to consumers."""
+    """A message that became visible to consumers."""
 
     topic: str
     queue_id: int
@@ -47,7 +47,7 @@ class Arrival(msgspec.Struct, gc=False):
 
 
 class GotStatus(enum.IntEnum):
-    """How a read of a queue went (RocketMQ's GetMessageStatus)."""
+    """The status of a read of a queue (RocketMQ's GetMessageStatus)."""
 
     FOUND = 1
     NO_MATCHED_MESSAGE = 2
@@ -75,7 +75,7 @@ class Got(msgspec.Struct):
 
 
 class FoundByKey(msgspec.Struct):
-    """The result of a query by key: records, newest first, and how far the index reaches."""
+    """The result of a query by key: records, newest first, and up to where the index reaches."""
 
     records: list[bytes]
     last_ms: int
@@ -83,7 +83,7 @@ class FoundByKey(msgspec.Struct):
 
 
 class RecoveryReport(msgspec.Struct):
-    """What opening a store found and did."""
+    """What a recovery found and repaired."""
 
     was_clean: bool = True
     scanned_from: int = 0
@@ -95,12 +95,12 @@ class RecoveryReport(msgspec.Struct):
     index_rebuilt: list[str] = []
     notes: list[str] = []
     is_short: bool = False
-    """Whether the log ends before something that had been written, or made durable."""
+    """Whether the log ends before data that had been written, or made durable."""
 
     @property
     def lost_from(self) -> int | None:
-        """The first offset of the log from which on something that was written is not there, or
-        cannot be read. None if nothing is known to be lost."""
+        """The log offset from which on written data are missing or unreadable; None if nothing is
+        known to be lost."""
         if self.damaged:
             return self.damaged[0].log_offset
         return self.log_end if self.is_short else None

@@ -20,32 +20,32 @@ _HOUR_MS: Final = 3_600_000
 _LAST_HOUR: Final = 23
 _HOUR: Final = re.compile(r"[0-9]{1,2}")
 _LOOK_AGAIN_MS: Final = 1_000
-"""The time until the next attempt to delete what was still needed."""
+"""The pause before the next attempt to delete segments that were still needed."""
 
 _TRIMMED_AT_ONCE: Final = 256
-"""Queues that are trimmed in one turn of the loop: a search and a removal each."""
+"""The most queues that are trimmed in one turn."""
 
 _MANUAL_ROUNDS: Final = 20
 
 
 def hour_in(zone: tzinfo) -> Callable[[int], int]:
-    """A function that tells the hour of the day in a time zone."""
+    """Return a function that returns the hour of the day in a time zone."""
     return lambda now_ms: datetime.fromtimestamp(now_ms / 1000, zone).hour
 
 
 @lru_cache(maxsize=8)
 def hours_of(text: str) -> frozenset[int]:
-    """The hours that deleteWhen names; an invalid hour never arrives."""
+    """Return the hours that deleteWhen names. Invalid ones never match."""
     return frozenset(int(part) for part in _parts(text) if _HOUR.fullmatch(part))
 
 
 def not_hours(text: str) -> list[str]:
-    """What deleteWhen names that is not an hour."""
+    """Return the parts of deleteWhen that are not hours."""
     return [part for part in _parts(text) if not _HOUR.fullmatch(part) or int(part) > _LAST_HOUR]
 
 
 def check_hours(text: str) -> None:
-    """UsageError when deleteWhen names something that is not an hour."""
+    """Raise UsageError if deleteWhen has a part that is not an hour."""
     if not_hours(text):
         raise UsageError(
             f"deleteWhen={text[:64]}: hours from 00 to {_LAST_HOUR}, separated by `;`, are expected"
@@ -57,14 +57,14 @@ def _parts(text: str) -> list[str]:
 
 
 class _Freed(NamedTuple):
-    """Segments before a log offset were found to be no longer needed, when the log had this end."""
+    """Segments before `until` are no longer needed, once the log is durable up to `log_end`."""
 
     until: int
     log_end: int
 
 
 class Retention:
-    """Deletes old segments and trims what leads to them."""
+    """Deletes old segments, and trims queues and index accordingly."""
 
     def __init__(self, state: StoreState, disk: DiskWatch, hour: Callable[[int], int]) -> None:
         self._state = state
@@ -74,9 +74,10 @@ class Retention:
         self._manual_rounds = 0
         self.keeper: Callable[[int, int], int] | None = None
         """Called with the log offset before which segments will be deleted, and the time. It
-        carries forward what it can, and returns from where on the log is still needed."""
+        carries forward pending halves, and returns the log offset from which on the log is still
+        needed."""
         self.kept_count = 0
-        """Segments that are past their time and still needed."""
+        """The number of segments that are past their time but still needed."""
         self._told_of = -1
         self._freed = _Freed(0, 0)
         self._untrimmed: list[tuple[str, int]] = []
@@ -84,20 +85,20 @@ class Retention:
         self._planned_ms = 0
 
     def ask(self) -> None:
-        """Clean up now, whatever the hour (RocketMQ's manual deletion)."""
+        """Order a clean-up now, at any hour (RocketMQ's manual deletion)."""
         self._manual_rounds = _MANUAL_ROUNDS
         self._planned_ms = 0
 
     def begin(self, now_ms: int) -> None:
-        """The store is open: check the disk; the first clean-up follows when it is due."""
+        """Check the disk after the store was opened, and plan the first clean-up."""
         self._planned_ms = self._disk.look(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When to call `wake`."""
+        """The time to call `wake`."""
         return self._disk.due_ms(self._planned_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Check the disk and clean up, when it is time."""
+        """Check the disk and clean up, if it is time."""
         if now_ms < self.wake_at_ms():
             return
         if self._untrimmed:
@@ -107,7 +108,8 @@ class Retention:
         self.clean(now_ms)
 
     def clean(self, now_ms: int) -> int:
-        """Delete what is due of the log, and what leads to it. Returns how many segments."""
+        """Delete the segments that are due, and trim queues and index. Return how many were
+        deleted."""
         settings = self._settings
         is_hour = self._hour(now_ms) in hours_of(settings.delete_when)
         is_forced = (
@@ -156,8 +158,8 @@ class Retention:
         return len(doomed)
 
     def _without_needed(self, doomed: list[int], now_ms: int) -> list[int]:
-        """The segments that may really be deleted: not those with messages that wait for their end
-        or their time."""
+        """Return the segments that no message needs: none of pending transactions, and none with a
+        later delivery time."""
         if not doomed or self.keeper is None:
             self.kept_count = 0
             return doomed
@@ -178,9 +180,9 @@ class Retention:
         return free
 
     def _replaced_durably(self, free: list[int], now_ms: int) -> list[int]:
-        """The segments no longer needed that may be deleted at once. What replaces their messages
-        (a copy that was carried forward or delivered, the message of a half) may have been appended
-        just now: until the log is durable up to there, a power failure would leave neither."""
+        """Return the segments that may be deleted now. Copies that replace their messages may have
+        been appended in this turn: until the log is durable up to there, a power failure would take
+        both."""
         log, ends, freed = self._state.log, self._state.ends, self._freed
         if not free or ends.durable >= ends.written:
             return free
@@ -199,8 +201,8 @@ class Retention:
             _log.warning("segments are deleted although that could not be recorded: %s", error)
 
     def trim(self) -> None:
-        """Trim queues and index to the start of the log: many queues in several turns; reads skip
-        the missing part meanwhile."""
+        """Trim queues and index to the beginning of the log, many queues over several turns.
+        Meanwhile reads skip the missing records."""
         state = self._state
         self._untrimmed = list(state.queues.by_key)
         self._trim_some()

@@ -1,5 +1,5 @@
-"""What follows from records that are known as bytes (`codec.log_stretches.Scanned`): the tags code
-in a unit and the keys of the index, without decoding the message."""
+"""Computes a unit's tags code and the index keys of records that are known as bytes
+(`codec.log_stretches.Scanned`), without decoding the message."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _KNOWN_MAX: Final = 10_000
 
 
 class UnitCodes:
-    """The last field of units."""
+    """Computes the tags codes of units."""
 
     def __init__(self, delays_ms: dict[int, int]) -> None:
-        """`delays_ms`: the delays of levels."""
+        """`delays_ms`: the delay of each delay level."""
         self._delays_ms = delays_ms
         self._known: dict[bytes, int] = {b"": 0}
 
     def of(self, record: Scanned, *, is_schedule: bool) -> int:
-        """The tags code of a record; or when it is due, if it is of the schedule topic."""
+        """Return the tags code of a record; for a record of the schedule topic, its delivery
+        time."""
         tags = value_of(record.properties, b"TAGS\x01")
         code = self._known.get(tags)
         if code is None:
@@ -38,13 +39,13 @@ class UnitCodes:
 
 
 class RecordKeys:
-    """The index keys of records."""
+    """Computes the index keys of records."""
 
     def __init__(self) -> None:
         self._prefixes: dict[bytes, int] = {}
 
     def add(self, keys: bytearray, record: Scanned) -> None:
-        """Add the keys of a record."""
+        """Append the index keys of a record to `keys`."""
         if record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
             return  # as in RocketMQ: dropped records must not be found
         properties, topic = record.properties, record.topic

@@ -16,23 +16,23 @@ from escrowmq.store.results import FoundByKey
 from escrowmq.store.store_parts import StoreState
 
 _FRONT_SIZE: Final = HEAD_V6.stored_at + TIME.size
-"""The first bytes of any record, at least up to its store time."""
+"""The number of bytes at the beginning of any record that contain its store time."""
 
 _QUERY_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
 class Searcher:
-    """Looks things up in a store."""
+    """Looks up messages in a store."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state
 
     def message_at(self, log_offset: int) -> StoredMessage | None:
-        """The message whose record starts at an offset that comes from outside; None when none
-        does.
+        """Return the message whose record starts at an untrusted log offset; None when none does.
 
         Clients can put anything into a message, even a forged record, so it is not enough that the
-        bytes look like one. The queue that the record names must lead there."""
+        bytes look like one. The queue that the record names must lead there.
+        """
         record = self.record_at(log_offset)
         try:
             message = decode_record(record) if record is not None else None
@@ -43,7 +43,7 @@ class Searcher:
         state, place = self._state, (message.topic, message.queue_id)
         queue, queue_offset = state.queues.by_key.get(place), message.queue_offset
         if queue is not None and queue_offset >= queue.end:
-            # Its unit will be there when the disk has room, or is done.
+            # Its unit will be written when the disk has space, or the record is durable.
             is_led_to = any(waiting.covers(log_offset) for waiting in state.dispatcher.waiting)
         else:
             there = log_offset, message.record_size
@@ -51,8 +51,8 @@ class Searcher:
         return message if is_led_to else None
 
     def record_at(self, log_offset: int) -> bytes | None:
-        """The whole record at an offset that is known to be the start of one; None when it cannot
-        be read."""
+        """Return the whole record at a log offset that is known to be the start of one; None when
+        it is unreadable."""
         log = self._state.log
         if not log.min_offset <= log_offset <= log.end_offset - RECORD_SIZE_MIN:
             return None
@@ -64,20 +64,21 @@ class Searcher:
         return record if check_record(record, log_offset, has_crc=has_crc) is None else None
 
     def stored_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """When the message at a queue offset was stored; -1 when there is none."""
+        """Return the store time of the message at a queue offset; -1 when there is none."""
         unit = queue.unit(queue_offset)
         return self.stored_ms_at(unit[0]) if unit is not None else -1
 
     def stored_ms_at(self, place: int) -> int:
-        """When the record was stored that a unit leads to, or that begins a segment; -1 when there
-        is none."""
+        """Return the store time of the record at a log offset that a unit or a segment's start
+        names; -1 when there is none."""
         head = self._state.log.read(place, _FRONT_SIZE)
         if len(head) < _FRONT_SIZE or PLACED.unpack_from(head)[2] != place:
             return -1
         return stored_ms_in(head)
 
     def offset_at(self, queue: ConsumeQueue, time_ms: int, *, upper: bool) -> int:
-        """The first offset stored at a time or later; with `upper` the last one not later."""
+        """Return the first queue offset stored at a time or later; with `upper`, the last one
+        stored at that time or before."""
         low, high = queue.min, queue.end
         if low == high:
             return 0
@@ -96,8 +97,8 @@ class Searcher:
         return low - 1 if low > begin else 0
 
     def _stored_ms_up_to(self, queue: ConsumeQueue, queue_offset: int, low: int) -> tuple[int, int]:
-        """The last message up to an offset, not before `low`, whose store time can be read, and
-        that time; -1 when there is none."""
+        """Return the last message up to an offset, not before `low`, that has a readable store
+        time, and that time; -1 when there is none."""
         while queue_offset >= low:
             queue_offset, unit = queue.unit_up_to(queue_offset, low)
             stored_ms = self.stored_ms_at(unit[0]) if unit is not None else -1
@@ -109,8 +110,8 @@ class Searcher:
     def query(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int, after: int = -1
     ) -> FoundByKey:
-        """Records of a topic with a key, stored within a span of time and after a log offset,
-        newest first."""
+        """Return records of a topic with a key, stored within a span of time and after a log
+        offset, newest first."""
         state = self._state
         index = state.index
         found = FoundByKey([], 0, 0)
@@ -137,8 +138,8 @@ class Searcher:
         return found
 
     def _is_wanted(self, record: bytes, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
-        """Whether the record itself has the key, because hashes collide. Its arguments are
-        positional: times by their order."""
+        """Whether a record really has the key and the time: hashes collide. The arguments are
+        positional, for speed."""
         try:
             message = decode_record(record)
         except CorruptRecord:

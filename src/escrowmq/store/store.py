@@ -1,7 +1,7 @@
-"""The public face of this room: put, read, and everything that maintains what was put.
+"""The interface of this room: put, read, and maintain the store.
 
-A pure state machine over the Disk port: one thread calls it, and only `File.sync` runs
-elsewhere."""
+A state machine over the Disk port: one thread calls it, and only `File.sync` runs elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ ABORT, LOCK = "abort", "lock"
 _log = logging.getLogger(__name__)
 _OK: Final = PutStatus.OK
 _BOOT_AGAIN_MS: Final = 1_000
-"""The time between attempts to note the boot on a full disk."""
+"""The pause between attempts to record the boot on a full disk."""
 
 
 class Store:
@@ -131,10 +131,11 @@ class Store:
     # -- life ---------------------------------------------------------------------------------
 
     def open(self, now_ms: int) -> RecoveryReport:
-        """Lock, load and recover. Reports what was found damaged, cut off or rebuilt.
+        """Lock, load and recover the store. Return what was found damaged, cut off or rebuilt.
 
-        StoreLocked when another process uses the folder; StorageError when the files do not match
-        these settings, or are not a complete store of this kind."""
+        Raises StoreLocked when another process uses the folder; StorageError when the files do not
+        match these settings, or are not a complete store of this kind.
+        """
         assert not self._is_open, "open once"
         self.disk.lock(LOCK)
         refuse_other(self.disk, boot=self._state.boot)
@@ -164,8 +165,8 @@ class Store:
         self.flusher.started(now_ms, stored_ms=self.log.stored_ms)
 
     def close(self, now_ms: int) -> None:
-        """Make everything durable, and mark that by removing the abort file. After a failed sync
-        the file stays: the next start reads the log again."""
+        """Make everything durable, and remove the abort file. After a failed sync the file stays,
+        so that the next start reads the log."""
         if not self._is_open:
             return
         self._is_open = False
@@ -192,7 +193,7 @@ class Store:
             self.disk.remove(ABORT)
 
     def follow(self) -> CopiedLog:
-        """Become the copy of another broker: from now on, only that broker's log is appended."""
+        """Become a copy of another broker: from now on, only records of its log are appended."""
         from escrowmq.store.copied_log import CopiedLog
 
         self.write_gate.close_to_all("this broker is a slave: it stores what its master does")
@@ -208,8 +209,8 @@ class Store:
         properties: bytes | None = None,
         is_settling: bool = False,
     ) -> Put:
-        """Append a message. `properties` are the message's own in encoded form, if the caller has
-        them. Settling puts use reserved space when the disk is full."""
+        """Append a message. `properties` are its properties in encoded form, if known. Settling
+        puts may use reserved space on a full disk."""
         write_gate = self.write_gate
         if write_gate.refusal is not None and (write_gate.is_lasting or not is_settling):
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=write_gate.refusal)
@@ -251,78 +252,80 @@ class Store:
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
     def run(self, host: bytes) -> Run:
-        """The run that puts messages of one input together, from one host; see `Run` for when it
-        may be used."""
+        """Return the run that puts messages of one input together, sent from one host (see
+        `Run`)."""
         return Run(self._state, host)
 
     def has_room(self, messages: Sequence[Message]) -> bool:
-        """Whether several settling messages can all be put, one after another, and become
-        visible."""
+        """Whether several settling messages all have space in the log and in their queues."""
         return self.log.make_room(sum(map(size_bound, messages))) and self.queues.reserve(messages)
 
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, log_offset: int) -> StoredMessage | None:
-        """The message of a queue whose record starts at an offset; None when none does. The offset
-        may come from an untrusted client."""
+        """Return the queued message whose record starts at an untrusted log offset; None when none
+        does."""
         return self._searcher.message_at(log_offset)
 
     def read_record(self, log_offset: int, size: int) -> bytes:
-        """A record whose offset and size are known; CorruptRecord when it is not there."""
+        """Return a record whose offset and size are known. Raises CorruptRecord when it is
+        unreadable."""
         record = self.reader.record(log_offset, size)
         if record is None:
             raise CorruptRecord(f"no complete record of {size} bytes at log offset {log_offset}")
         return record
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first queue offset that exists, and the one that the next visible message gets."""
+        """Return the first queue offset that exists, and the one that the next visible message
+        gets."""
         queue = self._by_key.get((topic, queue_id))
         return (queue.min, queue.end) if queue is not None else (0, 0)
 
     def is_complete(self, topic: str, queue_id: int) -> bool:
-        """Whether every record of a queue has its unit: none waits for the disk."""
+        """Whether every record of a queue has its unit, and none waits for the disk."""
         queue = self._by_key.get((topic, queue_id))
         return queue is None or queue.end == queue.next_offset
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]]:
-        """Units of a queue: log offset, record size, tags code."""
+        """Return units of a queue: log offset, record size, tags code."""
         queue = self._by_key.get((topic, queue_id))
         if queue is None or queue_offset < queue.min:
             return []
         return list(ENTRY.iter_unpack(queue.units(queue_offset, count)))
 
     def offset_at(self, topic: str, queue_id: int, time_ms: int, *, upper: bool = False) -> int:
-        """The first queue offset stored at a time or later; with `upper` the last one stored then
-        or before. After the end: the end (the last one); before the beginning: the first (0)."""
+        """Return the first queue offset stored at a time or later; with `upper`, the last one
+        stored then or before. After the end: the end (the last one). Before the beginning: the
+        first (0)."""
         queue = self._by_key.get((topic, queue_id))
         return self._searcher.offset_at(queue, time_ms, upper=upper) if queue is not None else 0
 
     def stored_ms_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When the message at a queue offset was stored; -1 when there is none."""
+        """Return the store time of the message at a queue offset; -1 when there is none."""
         queue = self._by_key.get((topic, queue_id))
         return self._searcher.stored_ms(queue, queue_offset) if queue is not None else -1
 
     def query(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int, after: int = -1
     ) -> FoundByKey:
-        """Messages of a topic with a key (or unique key), stored within a span of time and after a
-        log offset, newest first."""
+        """Return messages of a topic with a key (or unique key), stored within a span of time and
+        after a log offset, newest first."""
         find = self._searcher.query
         return find(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms, after=after)
 
     def queues_of(self, topic: str) -> list[int]:
-        """The queue ids of a topic that hold, or held, messages."""
+        """Return the queue ids of a topic that have or had messages."""
         return [queue.queue_id for queue in self.queues.of(topic)]
 
     def topics(self) -> list[str]:
-        """The topics that have a queue."""
+        """Return the topics that have a queue."""
         return self.queues.topics()
 
     def delete_topic(self, topic: str) -> int:
-        """Remove a topic's queues. Returns how many. Its records stay in the log until they are
-        old."""
+        """Remove a topic's queues. Return how many. Its records stay in the log until they
+        expire."""
         doomed = self.queues.of(topic)
         if not doomed:
             return 0
@@ -338,7 +341,8 @@ class Store:
         return len(doomed)
 
     def deletion_fault(self) -> str:
-        """Why no topic can be deleted at present, if the file that notes it cannot be written."""
+        """Return why no topic can be deleted now: the file that records it cannot be written; else
+        an empty text."""
         try:
             write_snapshot(self._state)
         except (StorageError, OSError) as error:
@@ -347,27 +351,26 @@ class Store:
 
     @property
     def has_noted_deletions(self) -> bool:
-        """Whether a start will know of all deletions. If their file had no space, it is tried
-        again."""
+        """Whether all deletions are saved; try to save them if not."""
         if not self.deleted.is_kept:
             note_deletions(self._state)
         return self.deleted.is_kept
 
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
-        """Remove the queues of all other topics. Returns which ones."""
+        """Remove the queues of topics that are not in the list. Return those topics."""
         doomed = sorted(set(self.topics()) - set(live_topics))
         for topic in doomed:
             self.delete_topic(topic)
         return doomed
 
     def take_arrivals(self) -> list[Arrival]:
-        """Return, and forget, what became visible."""
+        """Return the messages that became visible, and clear them."""
         return self.dispatcher.take_arrivals()
 
     # -- making durable -----------------------------------------------------------------------
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
-        """What to sync now, if anything; one sync at a time."""
+        """Return the next sync to do; None if none is due, or one is running."""
         flusher = self.flusher
         if now_ms < flusher.quiet_until_ms:
             return None
@@ -376,7 +379,7 @@ class Store:
         return flusher.sync_wanted(now_ms)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """The requested sync has finished."""
+        """Record that the requested sync has finished."""
         was_failed = self.flusher.failed is not None
         self.flusher.synced(log_offset, now_ms)
         if was_failed and self._is_open:
@@ -385,8 +388,8 @@ class Store:
             _log.warning("what a failed sync may have lost is durable: messages are accepted again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """The requested sync failed. Nothing that waited for it is durable: the store accepts no
-        messages until all of it is rewritten and synced (failed_syncs.py)."""
+        """Accept no messages until all that the failed sync may have lost is rewritten and synced
+        (failed_syncs.py)."""
         is_news = self.flusher.failed is None
         self.flusher.sync_failed(reason)
         self.mending.sync_failed(now_ms)
@@ -396,13 +399,13 @@ class Store:
             self.write_gate.disk_failed(f"a sync failed ({reason}); {again}")
 
     def _cannot_be_mended(self, reason: str) -> None:
-        """What a failed sync may have lost cannot be rewritten."""
+        """Accept no messages until a restart, because lost data cannot be rewritten."""
         lost = f"a sync failed, and what it should have kept cannot be read back ({reason})"
         _log.critical("read-only until a restart, which reads the disk again: %s", lost)
         self.write_gate.disk_failed(f"{lost}; restart to read the disk again")
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due: stalled dispatch, clean-up, a check of the disk."""
+        """Do the work that is due: stalled dispatch, clean-up, a check of the disk."""
         if not self._is_open:
             return
         if self.dispatcher.stalled:
@@ -420,7 +423,7 @@ class Store:
         self.retention.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When `wake` and `sync_wanted` should be called next."""
+        """The time to call `wake` and `sync_wanted` next."""
         if self.dispatcher.is_behind:
             return 0
         flushes_ms, mends_ms = self.flusher.wake_at_ms(), self.mending.wake_at_ms()
@@ -428,27 +431,27 @@ class Store:
 
     @property
     def durable_offset(self) -> int:
-        """The log is durable up to here."""
+        """The log offset up to which the log is durable."""
         return self.ends.durable
 
     @property
     def lasting_offset(self) -> int:
-        """What follows from the log up to here may be saved."""
+        """The log offset up to which the log is final: data that depend on it may be saved."""
         return self.ends.lasting_end
 
     @property
     def end_offset(self) -> int:
-        """Where the next record will stand."""
+        """The log offset of the next record."""
         return self.log.end_offset
 
     @property
     def min_log_offset(self) -> int:
-        """Where the log begins."""
+        """The log offset at which the log begins."""
         return self.log.min_offset
 
     @property
     def oldest_stored_ms(self) -> int:
-        """Store time of the oldest record; -1 when there is none."""
+        """The store time of the oldest record; -1 when there is none."""
         return self._searcher.stored_ms_at(self.log.min_offset)
 
     @property
@@ -458,34 +461,34 @@ class Store:
 
     @property
     def disk_fault(self) -> str:
-        """Why the disk takes no messages, whatever else this store refuses them for; empty if it
+        """Why the disk takes no messages, apart from other reasons to refuse them; empty if it
         takes them."""
         return self.write_gate.disk_fault or self.disk_watch.full
 
     @property
     def unseen_size(self) -> int:
-        """Bytes of log that consumers cannot see yet."""
+        """The size of the log that consumers cannot see yet."""
         return self.dispatcher.unseen_size
 
     @property
     def disk_percent(self) -> int:
-        """How full the disk was at the last check."""
+        """How full the disk was at the last check, in percent."""
         return self.disk_watch.percent
 
     @property
     def damaged(self) -> dict[int, str]:
-        """Records that were requested and could not be read: log offset and reason."""
+        """Unreadable records that were requested: the reason, by log offset."""
         return self.reader.damaged
 
     @property
     def last_stored_ms(self) -> int:
-        """Store time of the newest record."""
+        """The store time of the newest record."""
         return self.log.stored_ms
 
     def go_back(self, now_ms: int) -> None:
-        """Stamp records with this time although earlier records have a later one: the clock was
-        wrong when those were stored. This is saved at once: the next start may find a last record
-        with a correct time, while a topic deleted later still has records with a later one."""
+        """Let further records have this time, although earlier ones have a later time: the clock
+        was wrong then. Save that now, because it decides which records a deletion of a topic
+        covers."""
         self.deleted.note_earlier_times(self.log.stored_ms)
         note_deletions(self._state)
         self.log.go_back(now_ms)

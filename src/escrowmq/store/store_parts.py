@@ -1,4 +1,4 @@
-"""The parts of a store, for those who maintain it: its files and what is known of them."""
+"""The parts of a store: its files, and what is known about them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from escrowmq.store.write_gate import WriteGate
 
 
 class StoreState:
-    """Makes no decisions: recovery, flushes, clean-up and searches work on it."""
+    """The shared state of a store's parts. Recovery, flushes, clean-up and searches work on it."""
 
     def __init__(self, disk: Disk, settings: StoreSettings, *, boot: str, zone: tzinfo) -> None:
         self.disk = disk
         self.settings = settings
         self.boot = boot
-        """The machine's present boot; empty when it is not known."""
+        """Identifies the machine's present boot; empty when unknown."""
         self.is_boot_noted = True
-        """Whether the next start can find out that it is in the same boot."""
+        """Whether the snapshot file names the present boot."""
         self.log = CommitLog(
             disk, segment_size=settings.log_segment_size, reserve_size=settings.reserve_size
         )
@@ -50,5 +50,5 @@ class StoreState:
         self.write_gate = WriteGate()
 
     def boot_noted(self, *, is_noted: bool) -> None:
-        """The present boot is in the file that the next start reads, or had no room there."""
+        """Set whether the snapshot file names the present boot. A full disk may prevent that."""
         self.is_boot_noted = is_noted

@@ -1,4 +1,4 @@
-"""The zeros after the written part: files are created with their full length."""
+"""Removes the zeros after the written part of a file: files are created with their full length."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ _BLOCK: Final = bytes(4096)
 
 
 def without_zeros(data: bytes) -> bytes:
-    """Everything up to the last byte that is not zero. It compares block by block: 0.05 ms for a MB
-    of zeros, where `rstrip` looks at each byte (4.6 ms, measured; a start calls it for the journal
-    and each queue)."""
+    """Return everything up to the last byte that is not zero. Compares block by block: 0.05 ms for
+    a MB of zeros, where `rstrip` takes 4.6 ms (measured)."""
     end, size = len(data), len(_BLOCK)
     while end >= size and data[end - size : end] == _BLOCK:
         end -= size

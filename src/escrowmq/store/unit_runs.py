@@ -1,5 +1,5 @@
-"""Which of a queue's units are read at once, and where their records are in the log: adjacent
-records are read together."""
+"""Chooses units of a queue, and finds the log ranges of their records; adjacent records are read
+together."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from escrowmq.lane import native
 from escrowmq.store.consume_queue import GAP_SIZE
 
 RECORDS_SIZE_MAX: Final = 128 * 1024 * 1024
-"""Bytes of one answer, whatever the settings say."""
+"""The most bytes of one answer, whatever the settings say."""
 
 _LOG_OFFSET_MAX: Final = 1 << 62
 _CODE_AT: Final = 12
 _KEPT_MAX: Final = 1024
 CODES_MAX: Final = 16
-"""The native lane compares a unit with each code; with more codes than this, a set is faster."""
+"""The most tags codes for the native lane, which compares a unit with each. With more, a set is
+faster."""
 
 
 UnitRuns = tuple[bytes, Sequence[int], int, int]
-"""The log ranges of the records (base/runs), their queue offsets, the offset after the last unit
-that was examined, and the bytes of all records together."""
+"""Log ranges of records (base/runs), their queue offsets, the offset after the last examined unit,
+and the size of all records."""
 
 
 def runs_of(
     units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
 ) -> UnitRuns | None:
-    """Of the units, the first of which has that queue offset, those with one of these codes (any
-    with None). None if one of them is impossible."""
+    """Choose the units that have one of these codes (None: any), up to the limits. `first` is the
+    queue offset of the first unit. Return None if a unit is impossible."""
     find = native.find_runs
     if find is None or len(codes or ()) > CODES_MAX:
         return find_runs(units, first, codes, count_max, size_max)
@@ -40,7 +41,7 @@ def runs_of(
 
 @lru_cache(_KEPT_MAX)
 def coded(codes: frozenset[int] | None) -> bytes | None:
-    """The codes in the form that the native lane takes."""
+    """Return the codes in the form that the native lane takes."""
     return (
         None if codes is None else b"".join([ENTRY.pack(0, 0, code)[_CODE_AT:] for code in codes])
     )
@@ -49,7 +50,7 @@ def coded(codes: frozenset[int] | None) -> bytes | None:
 def find_runs(
     units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
 ) -> UnitRuns | None:
-    """What `runs_of` does, one unit at a time, as the native lane does it."""
+    """Do the same as `runs_of` in Python, one unit at a time."""
     at, total = first, 0
     found: list[int] = []
     run_start = run_end = -1

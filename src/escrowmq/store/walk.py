@@ -1,4 +1,4 @@
-"""Walks through stored messages: of the log from an offset on, of a queue, with a key."""
+"""Iterates over stored messages: of the log from an offset on, of a queue, or with a unique key."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
 
 EVER_MS: Final = (1 << 62) - 1
-"""The end of a search that is not bounded by time: a clock may have been ahead."""
+"""The end of a search without a time limit. Record times may be in the future."""
 _READ_COUNT: Final = 256
 _SAME_KEY_MAX: Final = 64
-"""Messages with one unique key that are examined: one per resumption."""
+"""The most messages with one unique key that are examined; each resumption adds one."""
 
 
 def walk(store: Store, log_offset: int, *, kind: int | None = None) -> Iterator[StoredMessage]:
-    """The whole records of the log from an offset on, or those with one transaction type; damaged
-    parts are skipped. Of other records only the first bytes are read: 0.4 us each."""
+    """Yield the whole records of the log from an offset on, or only those of one transaction type.
+    Damaged parts are skipped. Of other types only the first bytes are read: 0.4 us each."""
     has_crc = store.settings.appends_crc
     walker = Walker(store.log.segments, has_crc=has_crc, leads_to=store.queues.proof())
     end_offset, start = store.end_offset, max(log_offset, store.min_log_offset)
@@ -43,7 +43,7 @@ def walk(store: Store, log_offset: int, *, kind: int | None = None) -> Iterator[
 def walk_queue(
     store: Store, topic: str, queue_offset: int, end: int, *, queue_id: int = 0
 ) -> Iterator[StoredMessage]:
-    """Messages of a topic's queue between two offsets; unreadable ones are skipped."""
+    """Yield the messages of a topic's queue between two offsets. Unreadable ones are skipped."""
     while entries := store.entries(
         topic, queue_id, queue_offset, min(_READ_COUNT, end - queue_offset)
     ):
@@ -59,8 +59,8 @@ def walk_queue(
 def with_unique_key(
     store: Store, topic: str, unique_key: str, *, after: int = -1
 ) -> list[StoredMessage]:
-    """Messages of a topic with a unique key, stored after a log offset, newest first. Not after a
-    time: clocks are set back."""
+    """Return messages of a topic with a unique key, newest first, stored after a log offset. No
+    time limits them, because clocks may be set back."""
     found = store.query(
         topic, unique_key, count_max=_SAME_KEY_MAX, begin_ms=0, end_ms=EVER_MS, after=after
     )

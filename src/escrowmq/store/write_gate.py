@@ -1,4 +1,4 @@
-"""Whether messages are accepted, and why not. Others decide, and tell it here: store/disk_watch,
+"""Says whether messages are accepted, and why not. Others decide that: store/disk_watch,
 store/failed_syncs, and the broker."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _log = logging.getLogger(__name__)
 
 
 class WriteGate:
-    """Whether a store accepts puts. A lasting refusal, as after a failed sync, applies to all of
-    them; any other still lets ends of transactions through."""
+    """Accepts or refuses puts. A lasting refusal, as after a failed sync, applies to all puts; any
+    other does not apply to ENDs and other settling puts."""
 
     def __init__(self) -> None:
         self.refusal: str | None = "the store is not open"
@@ -31,17 +31,17 @@ class WriteGate:
         return self.refusal or "" if self.is_short_of_disk or self._has_failed else ""
 
     def disk_failed(self, reason: str) -> None:
-        """Accept nothing from now on: a sync has failed."""
+        """Refuse all puts from now on, because a sync has failed."""
         self._has_failed = True
         self.refuse(reason, is_lasting=True)
 
     def close_to_all(self, reason: str) -> None:
-        """Accept no messages in this process any more: the log is another broker's."""
+        """Refuse all puts in this process, because the log is another broker's."""
         self._closed = reason
         self.refuse(reason, is_lasting=True)
 
     def refuse(self, reason: str, *, is_lasting: bool) -> None:
-        """Accept no messages from now on. A passing reason does not replace a lasting one."""
+        """Refuse puts for this reason. A passing reason does not replace a lasting one."""
         if is_lasting or not self.is_lasting:
             if self.refusal is None and not is_lasting:
                 _log.error("no new messages are accepted: %s", reason)
@@ -49,12 +49,12 @@ class WriteGate:
             self.is_short_of_disk = not is_lasting
 
     def lift(self) -> None:
-        """Accept messages again, unless there is another reason not to."""
+        """Accept puts again, unless there is another reason not to."""
         self.refusal, self.is_lasting = self._closed or self._paused or None, bool(self._closed)
         self.is_short_of_disk = self._has_failed = False
 
     def pause(self, reason: str) -> None:
-        """Accept no messages until `resume`, for a reason that has nothing to do with the disk."""
+        """Refuse puts until `resume`, for a reason that has nothing to do with the disk."""
         self._paused = reason
         if self.refusal is None:
             _log.warning("no new messages are accepted: %s", reason)
@@ -62,13 +62,14 @@ class WriteGate:
             self.refusal = reason
 
     def resume(self) -> None:
-        """End `pause`."""
+        """Accept puts again after `pause`, unless there is another reason not to."""
         self._paused = ""
         if not self.is_lasting and not self.is_short_of_disk:
             self.refusal = None
 
     def failed(self, error: Exception) -> Put:
-        """The result for a message that could not be written."""
+        """Return the result for a message that could not be written. If the disk is full, refuse
+        further ones."""
         if isinstance(error, DiskFull):
             self.refuse(f"the disk is full: {error}", is_lasting=False)
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
