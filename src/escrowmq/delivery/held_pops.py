@@ -1,4 +1,5 @@
-"""Long polls of pops: they wait for any queue of a topic, or one, and its retry topics."""
+"""Holds long polls of pops. They wait for messages of a topic, in one queue or any, and of its
+retry topics."""
 
 from __future__ import annotations
 
@@ -11,12 +12,11 @@ from escrowmq.delivery.held_pulls import Holds, LongPoll
 
 T = TypeVar("T")
 Place = tuple[str, str]
-"""Topic and group."""
+"""Where a poll waits: topic and group."""
 
 
 class Polls(Generic[T]):
-    """Waiting polls by topic, group and queue (-1: any queue). A message wakes the first of those
-    that wait for the same and whose filter matches."""
+    """Waiting polls by topic, group and queue (-1: any queue)."""
 
     def __init__(
         self, *, count_max: int, per_key_max: int, counts: Counter[str] | None = None
@@ -26,7 +26,7 @@ class Polls(Generic[T]):
         self._per_key_max = per_key_max
         self._queues: dict[Place, set[int]] = {}
         self.places_by_topic: dict[str, set[Place]] = {}
-        """Keys of polls, by the topics for which they wait."""
+        """Topics and groups of waiting polls, by each topic whose messages can wake them."""
 
         self._topics: dict[Place, tuple[str, ...]] = {}
 
@@ -42,7 +42,7 @@ class Polls(Generic[T]):
         account: str = "",
         weight: int = 1,
     ) -> bool:
-        """Let a poll wait for messages of some topics; return False if too many wait."""
+        """Hold a poll until messages of these topics arrive. Return False if too many wait."""
         if (
             self.is_full(place, queue_id, weight=weight)
             or self._holds.count_of(peer) >= HELD_PER_PEER_MAX
@@ -70,24 +70,24 @@ class Polls(Generic[T]):
         return True
 
     def is_full(self, place: Place, queue_id: int, *, weight: int = 1) -> bool:
-        """Whether too many polls wait for a queue to add one of this weight."""
+        """Whether too many polls wait for a queue to hold one more of this weight."""
         is_crowded = self.count(place, queue_id) > self._per_key_max
         return is_crowded or self._holds.count + weight > self._count_max
 
     def has(self, place: Place) -> bool:
-        """Whether polls may wait there; False is certain."""
+        """Whether a topic and group may have waiting polls. False is certain."""
         return place in self._queues
 
     def count(self, place: Place, queue_id: int) -> int:
-        """How many wait for a queue."""
+        """Return how many polls wait for a queue."""
         return self._holds.count_at((_name(place), queue_id))
 
     def places(self, topic: str) -> list[Place]:
-        """Keys of the polls that a message of this topic can wake."""
+        """Return the topics and groups of the polls that a message of this topic can wake."""
         return sorted(self.places_by_topic.get(topic, ()))
 
     def queues(self, place: Place) -> list[int]:
-        """The queues with waiting polls, -1 first."""
+        """Return the queues with waiting polls, -1 first."""
         queues = self._queues.get(place)
         if queues is None:
             return []
@@ -107,31 +107,31 @@ class Polls(Generic[T]):
                 del self.places_by_topic[topic]
 
     def all(self) -> list[LongPoll[T]]:
-        """All waiting polls."""
+        """Return all waiting polls."""
         return self._holds.all()
 
     def of(self, peer: int) -> list[LongPoll[T]]:
-        """The polls of one client."""
+        """Return the waiting polls of one client."""
         return self._holds.of(peer)
 
     def waiting(self, place: Place, queue_id: int) -> list[LongPoll[T]]:
-        """The polls that wait for a queue, in order."""
+        """Return the polls that wait for a queue, the oldest first."""
         return self._holds.waiting((_name(place), queue_id))
 
     def release(self, held: LongPoll[T]) -> None:
-        """A poll is answered."""
+        """Remove a poll that was answered."""
         self._holds.release(held)
 
     def expired(self, now_ms: int) -> Iterator[LongPoll[T]]:
-        """Release, one by one, the polls whose timeout has passed."""
+        """Remove the polls whose timeout has passed, and yield each."""
         return self._holds.expired(now_ms)
 
     def lost(self, peer: int) -> None:
-        """A client is gone with its polls."""
+        """Remove the polls of a disconnected client."""
         self._holds.lost(peer)
 
     def wake_at_ms(self) -> int:
-        """When the next poll times out."""
+        """The time at which the next poll times out."""
         return self._holds.wake_at_ms()
 
 

@@ -1,10 +1,11 @@
 """Orderly pops: only one batch of a queue is in flight at a time (ConsumerOrderInfoManager).
 
-A group's batch of a queue is kept here and in `config/consumerOrderInfo.json`: which messages,
-since when, until when, which of them are acknowledged, and how often each was delivered before. The
-consumer's offset stays at the first unacknowledged one, so if the file is lost, or saved before a
-kill, the rest of the batch is redelivered at once. RocketMQ takes the acknowledgement of a message
-whose batch it does not know for one of all messages before it."""
+A group's batch of a queue is kept here and in `config/consumerOrderInfo.json`: its messages, since
+when and until when they are invisible, which are acknowledged, and how often each was delivered
+before. The group's offset stays at the first unacknowledged message. So if the file is lost, or too
+old after a kill, the rest of the batch is redelivered immediately. RocketMQ takes the
+acknowledgement of a message whose batch it does not know for one of all messages before it.
+"""
 
 from __future__ import annotations
 
@@ -30,26 +31,27 @@ GroupQueue = tuple[str, str, int]
 
 
 class OrderedBatch(msgspec.Struct, kw_only=True):
-    """The last batch popped from a queue; members in RocketMQ's order, under its names."""
+    """The last batch popped from a queue. The fields are in RocketMQ's order, with its names."""
 
     attempt_id: str | None = msgspec.field(default=None, name="a")
     acked: int = msgspec.field(default=0, name="cm")
     invisible_ms: int | None = msgspec.field(default=None, name="i")
     consumed_ms: int = msgspec.field(default=0, name="l")
     diffs: list[int] = msgspec.field(default_factory=list, name="o")
-    """The first queue offset, then the distances of the others from it."""
+    """The first queue offset, then the distances of the other messages from it."""
 
     counts: dict[int, int] | None = msgspec.field(default=None, name="oc")
     visible_ms: dict[int, int] | None = msgspec.field(default=None, name="ot")
     pop_ms: int = msgspec.field(default=0, name="popTime")
 
     def offsets(self) -> list[int]:
-        """The queue offsets."""
+        """Return the queue offsets of the messages."""
         first = self.diffs[0] if self.diffs else 0
         return [first, *(first + diff for diff in self.diffs[1:])] if self.diffs else []
 
     def visible_again_ms(self) -> int:
-        """When the last unacknowledged message becomes visible; 0 if all are acknowledged."""
+        """Return when the last unacknowledged message becomes visible again; 0 if all are
+        acknowledged."""
         changed = self.visible_ms or {}
         until_ms = self.pop_ms + (self.invisible_ms or 0)
         return max(
@@ -62,7 +64,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
         )
 
     def count_from(self, now_ms: int) -> None:
-        """If a clock that was ahead set the batch's times, count them from now on."""
+        """If the batch's times are in the future, because a clock was ahead, shift them to now."""
         ahead_ms = self.pop_ms - now_ms
         if ahead_ms > 0:
             changed = self.visible_ms or {}
@@ -72,7 +74,8 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
             }
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: messages stay hidden for their full time."""
+        """Shift the batch's times by the clock's jump: messages stay invisible for their full
+        time."""
         self.consumed_ms += by_ms
         if self.invisible_ms:
             self.invisible_ms += by_ms
@@ -80,7 +83,8 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
             self.visible_ms = {offset: at + by_ms for offset, at in self.visible_ms.items()}
 
     def next_offset(self) -> int:
-        """The first unacknowledged message, or the offset after the last one."""
+        """Return the offset of the first unacknowledged message, or the offset after the last
+        message."""
         offsets = self.offsets()
         for index, offset in enumerate(offsets):
             if not self.acked >> index & 1:
@@ -89,28 +93,28 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
 
 
 class OrderTable:
-    """The batches of all orderly groups."""
+    """The last batch of each queue of all orderly groups."""
 
     def __init__(self, is_there: IsThere = never_renewed) -> None:
         self._batches: dict[GroupQueue, OrderedBatch] = {}
         self._frees: list[tuple[int, GroupQueue]] = []
         self._scheduled: dict[GroupQueue, int] = {}
         self._holders: dict[GroupQueue, int] = {}
-        """Consumers whose batches are renewed while they are connected."""
+        """By queue: the consumer whose batch is renewed while it is connected."""
         self._leapt: dict[GroupQueue, int] = {}
-        """How far the clock was set forward since their batches were popped."""
+        """By queue: how far the clock was set forward since its batch was popped."""
         self._is_there = is_there
         self.is_changed = False
 
     @property
     def has_any(self) -> bool:
-        """Whether there are batches."""
+        """Whether there are any batches."""
         return bool(self._batches)
 
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, data: bytes | None, now_ms: int) -> None:
-        """Load consumerOrderInfo.json; raises if it cannot be parsed, and is then empty."""
+        """Load consumerOrderInfo.json. If it cannot be parsed, raises, and the table is empty."""
         self._batches.clear()
         found: list[tuple[GroupQueue, OrderedBatch]] = []
         raw: dict[str, Any] = fastjson.decode(data) if data else {}
@@ -124,11 +128,12 @@ class OrderTable:
             self._put_batch(line, batch)
 
     def saved(self) -> None:
-        """The result of `save` is stored, or will be: changes count from now on."""
+        """Note that the result of `save` is being stored: later changes need another save."""
         self.is_changed = False
 
     def save(self, is_there: Callable[[GroupQueue], bool], now_ms: int) -> bytes:
-        """The present content of consumerOrderInfo.json, without what is gone or long over."""
+        """Return the present content of consumerOrderInfo.json. Drop batches that are a day old, or
+        whose queue or group no longer exists."""
         table: dict[str, dict[str, OrderedBatch]] = {}
         for line, batch in list(self._batches.items()):
             if now_ms - batch.consumed_ms > _FORGET_MS or not is_there(line):
@@ -143,7 +148,8 @@ class OrderTable:
     def is_blocked(
         self, line: GroupQueue, *, attempt_id: str | None, invisible_ms: int, now_ms: int
     ) -> bool:
-        """Whether a queue must not be read. The consumer that has its batch may ask again."""
+        """Whether a queue must not be popped, because a batch of it is in flight. A repeated
+        attempt of the consumer that has the batch is not blocked."""
         batch = self._batches.get(line)
         if batch is None or (batch.attempt_id is not None and batch.attempt_id == attempt_id):
             return False
@@ -161,8 +167,8 @@ class OrderTable:
         now_ms: int,
         holder: int = NOBODY,
     ) -> tuple[dict[int, int], int]:
-        """A batch is popped; return how often each message was delivered before (where it was), and
-        the smallest of these numbers."""
+        """Record a popped batch. Return how often each message was delivered before, if ever, and
+        the lowest of these numbers (0 if any message is new)."""
         first = queue_offsets[0]
         assert all(offset >= first >= 0 for offset in queue_offsets), queue_offsets
         batch = OrderedBatch(
@@ -188,9 +194,9 @@ class OrderTable:
     def acknowledge(
         self, line: GroupQueue, queue_offset: int, pop_ms: int, *, group_offset: int
     ) -> int:
-        """Acknowledge a message; return the group's new offset, ILLEGAL if it was not in flight,
-        IGNORED if it was redelivered since, or will be: of a batch that was lost, messages may be
-        acknowledged in their order only."""
+        """Acknowledge a message. Return the group's new offset; ILLEGAL if it was not in flight;
+        IGNORED if it was or will be redelivered. Messages of an unknown batch must be acknowledged
+        in order."""
         batch = self._batches.get(line)
         if batch is None:
             return queue_offset + 1 if queue_offset == group_offset else IGNORED
@@ -207,7 +213,7 @@ class OrderTable:
         return batch.next_offset()
 
     def show_at(self, line: GroupQueue, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
-        """Change when a message becomes visible."""
+        """Set when a message becomes visible again."""
         batch = self._batches.get(line)
         if batch is not None and batch.pop_ms == pop_ms and queue_offset in batch.offsets():
             if batch.visible_ms is None:
@@ -217,7 +223,7 @@ class OrderTable:
             self._schedule(line, batch)
 
     def _renew(self, line: GroupQueue, batch: OrderedBatch, now_ms: int) -> bool:
-        """Renew a batch if its holder is connected; return whether that blocks the queue."""
+        """Renew a batch if its holder is connected. Return whether this blocks the queue."""
         holder = self._holders.get(line)
         if holder is None:
             return False
@@ -232,16 +238,16 @@ class OrderTable:
         return now_ms < batch.visible_again_ms()
 
     def clear(self, line: GroupQueue) -> None:
-        """A queue is free: its offset was reset."""
+        """Drop the batch of a queue whose offset was reset, so that the queue can be popped."""
         if self._batches.pop(line, None) is not None:
             self.is_changed = True
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted; a new one of that name has other messages."""
+        """Drop the batches of a deleted topic."""
         self._forget([line for line in self._batches if line[1] == topic])
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted; a new one of that name may read at once."""
+        """Drop the batches of a deleted group."""
         self._forget([line for line in self._batches if line[0] == group])
 
     def _forget(self, lines: list[GroupQueue]) -> None:
@@ -251,7 +257,7 @@ class OrderTable:
             self._leapt.pop(line, None)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: no queue becomes free earlier."""
+        """Shift all times by the clock's jump, so that no queue becomes free early."""
         for batch in self._batches.values():
             batch.clock_leapt(by_ms)
             self.is_changed = True
@@ -274,7 +280,7 @@ class OrderTable:
             heapq.heappush(self._frees, (visible_again_ms, line))
 
     def freed(self, now_ms: int) -> list[GroupQueue]:
-        """Queues that have become free since."""
+        """Return the queues that have become free since the last call."""
         found = []
         while self._frees and self._frees[0][0] <= now_ms:
             at_ms, line = heapq.heappop(self._frees)
@@ -291,7 +297,7 @@ class OrderTable:
         return found
 
     def wake_at_ms(self) -> int:
-        """When `freed` may find something next."""
+        """The time at which `freed` may return something next."""
         return self._frees[0][0] if self._frees else NEVER_MS
 
 

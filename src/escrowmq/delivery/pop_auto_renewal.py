@@ -1,7 +1,9 @@
-"""Automatic renewal: messages stay hidden while their consumer is connected and wants them to.
+"""Automatic renewal: messages stay invisible while their consumer is connected, if it asked for
+that.
 
-Consumers need not ask for more time: when a message's time is over, the broker looks whether its
-consumer still holds it. The consumer's receipt stays valid meanwhile."""
+Consumers need not request more time: when a message's invisible time is over, the broker checks
+whether its consumer is still connected. The consumer's receipt stays valid.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,25 @@ from collections.abc import Callable
 from typing import Final
 
 STEP_MS: Final = 60_000
-"""Interval of these looks; at the latest this long after its consumer is gone a message is
-redelivered."""
+"""The interval of these checks, in ms. A message is redelivered at most this long after its
+consumer has disconnected."""
 
 SPAN_MAX_MS: Final = 10_800_000
-"""After three hours a message is redelivered in any case, as by RocketMQ's proxy."""
+"""After this time (three hours) a message is redelivered in any case, as by RocketMQ's proxy."""
 
 IsThere = Callable[[int], bool]
-"""Whether a holder, by its number, is still connected."""
+"""Returns whether a consumer, by its connection's number, is still connected."""
 
 NOBODY: Final = 0
 
 
 def never_renewed(_: int) -> bool:
-    """For tables without renewal."""
+    """Return False: for tables without renewal."""
     return False
 
 
 def span_ms(pop_ms: int, now_ms: int) -> int:
-    """How long since its pop a message is hidden by now; 0 if the maximum is reached."""
+    """Return the invisible time to set, counted from the pop; 0 if the maximum is reached."""
     passed_ms = now_ms - pop_ms
     if not 0 <= passed_ms < SPAN_MAX_MS:
         return 0

@@ -1,9 +1,11 @@
-"""Check points in memory: popped and unacknowledged messages, and when they are due again.
+"""The check points in memory: popped messages that are not acknowledged, and when they are due for
+redelivery.
 
-Check points with the same revive queue and invisible time form a track: they are due in the order
+Check points with the same revive queue and invisible time form a track. They are due in the order
 in which they were made, which is also that of their records. So a track is a simple queue that
 gives both the next due check point and the oldest record still needed. Measured: 209 bytes for a
-check point of one message, 6 a message for one of 32."""
+check point of one message, 6 a message for one of 32.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,17 @@ from escrowmq.delivery.revive_records import CheckPointKey
 
 NEVER_MS: Final = 1 << 62
 MESSAGES_MAX: Final = 62
-"""Messages of one check point; more than any pop may request."""
+"""The most messages of one check point, more than any pop may request."""
 
 _TIME_BITS: Final = 44
 _TIME_MASK: Final = (1 << _TIME_BITS) - 1
 TIME_MAX: Final = _TIME_MASK
-"""Later pop times are invalid."""
+"""The highest valid pop time."""
 
 _REVIVE_BITS: Final = 10
 _START_SHIFT: Final = _TIME_BITS + _REVIVE_BITS
 PUT_OFF_FIRST_MS: Final = 1_000
-"""How long a check point is postponed if its messages cannot be read when it is due; doubled each
+"""The first pause before a check point is retried whose messages could not be read; it doubles each
 time."""
 
 PUT_OFF_MAX_MS: Final = 32_000
@@ -38,12 +40,12 @@ _AHEAD_STEP_MS: Final = 1_000
 _PUT_OFF_STEP_MS: Final = 1_000
 
 TrackKey = tuple[int, int, int, int, int]
-"""Revive queue, invisible time, grace; for postponed ones also how long and until when, otherwise
-0."""
+"""Identifies a track: revive queue, invisible time, and grace. For postponed check points also the
+pause and the time of the retry; otherwise 0."""
 
 
 class GroupQueue:
-    """One group in one queue, and its open check points by start offset and pop time."""
+    """A queue as read by one group, with its open check points by their key."""
 
     __slots__ = ("group", "open", "queue_id", "topic")
 
@@ -69,27 +71,27 @@ class Track:
         self.is_scheduled = False
 
     def take_key(self, key: TrackKey) -> None:
-        """Set this track's key."""
+        """Set this track's key and the values in it."""
         self.key = key
         self.revive_queue, invisible_ms, self.grace_ms, self.delay_ms, self.until_ms = key
         self.span_ms = invisible_ms + self.grace_ms
 
     def due_ms(self) -> int:
-        """When the first check point is due, or will be retried."""
+        """Return when the first check point is due, or will be retried."""
         return self.until_ms or self.first_due_ms()
 
     def first_due_ms(self) -> int:
-        """When the first check point was originally due."""
+        """Return when the first check point was due originally."""
         return self.points[0].pop_ms + self.span_ms
 
     def oldest(self) -> int:
-        """The lowest offset of a check point's record in the revive queue."""
+        """Return the lowest offset of its check points' records in the revive queue."""
         # Postponed entries come from several tracks, in any order; elsewhere the first is first.
         points = self.points
         return min(p.revive_offset for p in points) if self.until_ms else points[0].revive_offset
 
     def drop_done(self) -> None:
-        """Remove settled check points from the front."""
+        """Remove finished check points from the front."""
         points = self.points
         while points and points[0].is_done:
             points.popleft()
@@ -100,46 +102,46 @@ class Track:
 # `eq=False`: the ledger keys its acks by the object, while `acked` changes. `gc=False`, since there
 # may be two million: the circle with its line is broken by hand (`Popped._forget`).
 class CheckPoint(msgspec.Struct, gc=False, eq=False):
-    """Messages popped together from one queue."""
+    """Messages that a group popped together from one queue."""
 
     key: int
     line: GroupQueue
     track: Track
     revive_offset: int
     acked: int
-    """A bit for each message."""
+    """One bit for each message, set if it is acknowledged."""
 
     count: int
     diffs: tuple[int, ...] | None
-    """Offsets of the messages from the start; None if they are consecutive."""
+    """The offsets of the messages relative to the start; None if they are consecutive."""
 
     holder: int = 0
-    """The consumer whose messages are renewed while it is connected (delivery/pop_auto_renewal); 0
-    is none."""
+    """The consumer whose messages are renewed while it is connected (delivery/pop_auto_renewal); 0:
+    none."""
 
     @property
     def start_offset(self) -> int:
-        """Where the pop began to read."""
+        """The queue offset at which the pop began to read."""
         return self.key >> _START_SHIFT
 
     @property
     def pop_ms(self) -> int:
-        """When they were popped."""
+        """The time of the pop."""
         return self.key & _TIME_MASK
 
     @property
     def is_done(self) -> bool:
-        """Whether all are acknowledged."""
+        """Whether all messages are acknowledged."""
         return self.acked == (1 << self.count) - 1
 
     def handle(self) -> CheckPointKey:
-        """The identity of the check point."""
+        """Return the identity of the check point."""
         line, revive = self.line, self.track.revive_queue
         start, pop_ms = self.start_offset, self.pop_ms
         return CheckPointKey(line.group, line.topic, line.queue_id, start, pop_ms, revive)
 
     def open_offsets(self) -> list[int]:
-        """Queue offsets of unacknowledged messages."""
+        """Return the queue offsets of unacknowledged messages."""
         start, diffs, acked = self.start_offset, self.diffs, self.acked
         return [
             start + (index if diffs is None else diffs[index])
@@ -148,7 +150,7 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
         ]
 
     def bit_of(self, queue_offset: int) -> int:
-        """The bit of a message; 0 if it is not one of these."""
+        """Return the bit of a message; 0 if it does not belong to this check point."""
         diff = queue_offset - self.start_offset
         if self.diffs is None:
             return 1 << diff if 0 <= diff < self.count else 0
@@ -156,7 +158,7 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
 
 
 class Popped:
-    """All open check points."""
+    """All open check points, by queue and by due time."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str, int], GroupQueue] = {}
@@ -165,11 +167,11 @@ class Popped:
         self._serial = 0
         self.count = 0
         self.counts: Counter[str] = Counter()
-        """Open check points of each group."""
+        """The number of open check points of each group."""
 
     def messages_by_reader(self, points_max: int) -> Counter[tuple[str, str]] | None:
-        """How many messages each group holds of each topic; None with more check points than that,
-        since each is looked at."""
+        """Return the number of messages in flight by group and topic; None if there are more than
+        `points_max` check points, because each must be examined."""
         if self.count > points_max:
             return None
         found: Counter[tuple[str, str]] = Counter()
@@ -179,7 +181,7 @@ class Popped:
         return found
 
     def find(self, handle: CheckPointKey) -> CheckPoint | None:
-        """The open check point; None if it is settled or never existed."""
+        """Return the open check point; None if it is finished or never existed."""
         # Both come from clients. A value that is too wide would reach into its neighbour's bits of
         # the key, and name another check point.
         if handle.revive_queue >> _REVIVE_BITS or handle.pop_ms >> _TIME_BITS:
@@ -189,9 +191,9 @@ class Popped:
 
     @staticmethod
     def ahead_ms(pop_ms: int, now_ms: int) -> int:
-        """How much less a check point waits whose time is in the future (because of a clock that
-        was ahead, or many changes within one millisecond): it counts from now on, and delays those
-        behind it by no more than a step. Those of each step have a track."""
+        """Return how much earlier a check point is due if its pop time is in the future: because a
+        clock was ahead, or after many changes in one millisecond. It is rounded down to whole
+        seconds, so that such check points share tracks."""
         ahead = max(0, pop_ms - now_ms)
         return ahead - ahead % _AHEAD_STEP_MS
 
@@ -206,7 +208,8 @@ class Popped:
         acked: int = 0,
         holder: int = 0,
     ) -> CheckPoint:
-        """Add a check point, and the offset of its record. It replaces one with the same handle."""
+        """Add a check point with the offset of its record. It replaces one with the same
+        identity."""
         assert 0 < len(queue_offsets) <= MESSAGES_MAX, len(queue_offsets)
         old = self.find(handle)
         if old is not None:
@@ -242,7 +245,7 @@ class Popped:
             heapq.heappush(self._dues, (track.due_ms(), self._serial, track))
 
     def acknowledge(self, point: CheckPoint, queue_offsets: list[int]) -> list[int]:
-        """Record acks; return new ones."""
+        """Mark messages as acknowledged. Return those that were not before."""
         news = []
         for offset in queue_offsets:
             bit = point.bit_of(offset)
@@ -254,13 +257,14 @@ class Popped:
         return news
 
     def give_up(self, is_gone: Callable[[GroupQueue], bool]) -> list[tuple[CheckPoint, list[int]]]:
-        """Settle all check points of deleted groups or topics; return the open messages of each."""
+        """Finish all check points of deleted groups or topics. Return the unacknowledged messages
+        of each."""
         lines = [line for line in self._lines.values() if is_gone(line)]
         points = [point for line in lines for point in line.open.values()]
         return [(point, self.acknowledge(point, point.open_offsets())) for point in points]
 
     def settle(self, point: CheckPoint) -> None:
-        """All messages of a check point are acknowledged."""
+        """Mark all messages of a check point as acknowledged."""
         if not point.is_done:
             point.acked = (1 << point.count) - 1
             self._forget(point)
@@ -285,7 +289,8 @@ class Popped:
     # -- when ------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> CheckPoint | None:
-        """The next due check point; it stays until it is settled."""
+        """Return the next due check point; None if none is due. It stays first until it is finished
+        or postponed."""
         dues = self._dues
         while dues and dues[0][0] <= now_ms:
             _, serial, track = dues[0]
@@ -301,8 +306,8 @@ class Popped:
         return None
 
     def put_off(self, point: CheckPoint, now_ms: int) -> bool:
-        """The messages of the check point from `next_due` cannot be read: postpone it, but not
-        those behind it. Returns whether this is its first time."""
+        """Postpone the check point from `next_due`, whose messages cannot be read, without delaying
+        others. Return whether this is the first time."""
         track = point.track
         assert track.points[0] is point, "it is the first that is due"
         track.points.popleft()
@@ -315,8 +320,7 @@ class Popped:
         return not track.delay_ms
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: each check point waits for its full time. Those of a track
-        stay in order; new ones have tracks of their own, or are due after them."""
+        """Shift all due times by the clock's jump: each check point waits for its full time."""
         tracks, self._tracks = self._tracks, {}
         for (revive, invisible_ms, grace_ms, delay_ms, until_ms), track in tracks.items():
             later_ms = until_ms + by_ms if until_ms else 0
@@ -326,11 +330,11 @@ class Popped:
         self._dues = [(due_ms + by_ms, serial, track) for due_ms, serial, track in self._dues]
 
     def wake_at_ms(self) -> int:
-        """No check point is due before this time."""
+        """The earliest time at which a check point may be due."""
         return self._dues[0][0] if self._dues else NEVER_MS
 
     def late_ms(self, now_ms: int) -> dict[int, int]:
-        """How long the next check point of each revive queue has been due."""
+        """Return by revive queue how long the next check point has been due."""
         found: dict[int, int] = {}
         for track in self._tracks.values():
             if track.points:
@@ -339,7 +343,7 @@ class Popped:
         return found
 
     def oldest(self) -> dict[int, int]:
-        """The oldest record with an open check point, by revive queue."""
+        """Return by revive queue the oldest record of an open check point."""
         found: dict[int, int] = {}
         for track in self._tracks.values():
             if track.points:

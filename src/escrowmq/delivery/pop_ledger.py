@@ -61,13 +61,13 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Arrival, Put, PutStatus, Store
 
 GRACE_MS: Final = 1_000
-"""An ack that is in flight when the time is over still counts."""
+"""The time after the invisible time during which acks that are on their way still count."""
 
 PEER_GRACE_MS: Final = 3_000
-"""The same for RocketMQ's check points, whose acks may still be in its timer."""
+"""The same for check points of RocketMQ, whose acks may still be in its timer."""
 
 DUE_MAX: Final = 256
-"""Check points per wake-up; the rest follow after other waiting work."""
+"""The most check points that are handled in one turn; others follow in later turns."""
 
 RETRY_MS: Final = 1_000
 _READ_COUNT: Final = 256
@@ -77,7 +77,7 @@ _log = logging.getLogger(__name__)
 
 
 class PopLedger:
-    """All popped messages. `later` stores a message through the timer."""
+    """All messages in flight with groups that pop. `later` stores a message through the timer."""
 
     def __init__(  # noqa: PLR0913 - what it works on
         self,
@@ -111,10 +111,10 @@ class PopLedger:
         self._later = later
         self.topic = revive_topic(settings.cluster)
         self.log_end = 0
-        """Everything stored here is durable when the log is durable up to this offset."""
+        """Everything stored here is durable once the log is durable up to this offset."""
 
         self.stored_counts = Counts()
-        """Records by group, topic, kind and outcome."""
+        """The number of stored records by group, topic, kind and outcome."""
         self._dropped_count = 0
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
@@ -126,19 +126,19 @@ class PopLedger:
 
     @property
     def dropped_count(self) -> int:
-        """Skipped records, and messages that could not be redelivered."""
+        """The number of skipped records, and of messages that could not be redelivered."""
         return self._dropped_count + self._redelivery.dropped_count
 
     @property
     def again_counts(self) -> Counts:
-        """Redelivered messages by group, topic and outcome."""
+        """The number of redelivered messages by group, topic and outcome."""
         return self._redelivery.counts
 
     # -- life ------------------------------------------------------------------------------------
 
     def load(self, now_ms: int, *, is_sound: bool) -> None:
-        """Read the records that may be open, and advance offsets not saved in time. In a log with
-        holes (not `is_sound`) they pass no message without its check point."""
+        """Read the records that may be open, and advance offsets that were not saved. In a log with
+        holes (not `is_sound`), offsets skip no message without its check point."""
         self._started_ms = now_ms
         self._is_sound = is_sound
         store = self._store
@@ -161,7 +161,8 @@ class PopLedger:
             return None
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A record became visible in the revive topic: ours, or from RocketMQ's timer."""
+        """Apply a record that became visible in the revive topic: RocketMQ's timer may have stored
+        it."""
         key = (arrival.queue_id, arrival.queue_offset)
         if key in self._own:  # taken in when it was stored
             self._own.discard(key)
@@ -173,7 +174,7 @@ class PopLedger:
     def _try_to_take(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
-        """Apply a record; one that is invalid is skipped."""
+        """Apply a record; skip it if it is invalid."""
         try:
             self._take(record, revive_offset, now_ms, moves_offsets=moves_offsets)
         except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
@@ -186,7 +187,7 @@ class PopLedger:
     def _take(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
-        """Apply a record."""
+        """Apply a check point, an acknowledgement, or an orderly group's offset."""
         tag = record.properties.get(Property.TAGS)
         if tag == CHECK_POINT_TAG:
             body = msgspec.json.decode(record.body, type=CheckPointBody)
@@ -210,7 +211,7 @@ class PopLedger:
         now_ms: int,
         moves_offsets: bool,
     ) -> None:
-        """Positional, like `_take`."""
+        """Apply a check point. The arguments are positional."""
         diffs = body.d if body.d is not None else list(range(body.n))
         if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
             return  # RocketMQ makes check points without messages to move an offset
@@ -236,7 +237,7 @@ class PopLedger:
                 self._advance(body.c, body.t, body.q, following, now_ms)
 
     def _is_of_an_earlier_life(self, topic: str, record: StoredMessage) -> bool:
-        """Whether the topic was deleted since."""
+        """Whether the topic was deleted after this record."""
         return self._store.deleted.covers(topic, record.log_offset, record.stored_ms)
 
     def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
@@ -247,12 +248,12 @@ class PopLedger:
     # -- handing out -----------------------------------------------------------------------------
 
     def has_room(self, group: str) -> bool:
-        """Whether a group may pop more."""
+        """Whether a group may have more messages in flight."""
         popped = self.popped
         return popped.count < CHECK_POINTS_MAX and popped.counts[group] < CHECK_POINTS_OF_GROUP_MAX
 
     def revive_queue(self, invisible_ms: int) -> int:
-        """The revive queue for a pop."""
+        """Return the revive queue for a pop with this invisible time."""
         return revive_queue(invisible_ms, self._settings.revive_queues_count)
 
     def hand_out(
@@ -265,8 +266,8 @@ class PopLedger:
         now_ms: int,
         holder: int = NOBODY,
     ) -> bool:
-        """Record popped messages, and the group's next offset if it changed. False if the record
-        could not be stored: then the messages must not be delivered."""
+        """Record popped messages, and the group's next offset if it changed. Return False if that
+        failed: then the messages must not be delivered."""
         if not self.has_room(handle.group) or self.popped.find(handle) is not None:
             return False
         body = encode_check_point(
@@ -289,8 +290,7 @@ class PopLedger:
         return True
 
     def _renew(self, point: CheckPoint, now_ms: int) -> bool:
-        """Renew a check point if its holder is connected, under the same handle: its receipts stay
-        valid."""
+        """Renew a check point if its holder is connected. Its receipts stay valid."""
         if not self._is_there(point.holder):
             return False
         handle, offsets = point.handle(), point.open_offsets()
@@ -350,7 +350,7 @@ class PopLedger:
     def acknowledge(
         self, handle: CheckPointKey, queue_offsets: list[int], *, invisible_ms: int, now_ms: int
     ) -> None:
-        """Acknowledge messages; `flush` stores it."""
+        """Acknowledge messages. `flush` stores this."""
         point = self.popped.find(handle)
         if point is not None:
             news = self.popped.acknowledge(point, queue_offsets)
@@ -360,7 +360,8 @@ class PopLedger:
             self._forward(handle, queue_offsets[:_ACKS_MAX], invisible_ms, now_ms)
 
     def _may_be_peers(self, handle: CheckPointKey, invisible_ms: int, now_ms: int) -> bool:
-        """Whether an unknown check point may be in an earlier RocketMQ broker's timer."""
+        """Whether an unknown check point may be in the timer of a RocketMQ broker that ran
+        before."""
         return (
             handle.pop_ms < self._started_ms
             and handle.pop_ms + invisible_ms > now_ms
@@ -370,7 +371,7 @@ class PopLedger:
     def _forward(
         self, handle: CheckPointKey, queue_offsets: list[int], invisible_ms: int, now_ms: int
     ) -> None:
-        """Send an ack after its check point, as RocketMQ does."""
+        """Store an ack in the timer, to follow its check point there, as RocketMQ does."""
         tag, body = encode_ack(handle, queue_offsets, broker_name=self._settings.name)
         due_ms = handle.pop_ms + invisible_ms
         message = Message(
@@ -391,11 +392,12 @@ class PopLedger:
         self.log_end = self._store.end_offset
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted: nothing is redelivered to it. `flush` stores that."""
+        """Finish the check points of a deleted group, so that nothing is redelivered to it."""
         self._settle_deleted(lambda line: line.group == group)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: none of its messages is redelivered."""
+        """Finish the check points of a deleted topic, so that none of its messages is
+        redelivered."""
         self._settle_deleted(lambda line: line.topic == topic)
 
     def _settle_deleted(self, is_gone: Callable[[GroupQueue], bool]) -> None:
@@ -403,11 +405,11 @@ class PopLedger:
             self._acks.setdefault(point, []).extend(offsets)
 
     def come_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """An orderly group has settled everything before an offset; `flush` stores it."""
+        """Record that an orderly group has finished all messages before an offset."""
         self._orders[group, topic, queue_id] = offset
 
     def flush(self, now_ms: int) -> None:
-        """Store the acks of this input."""
+        """Store the acks and orderly offsets of this input."""
         acks, orders = self._acks.copy(), self._orders.copy()
         self._acks.clear()
         self._orders.clear()
@@ -429,8 +431,8 @@ class PopLedger:
         invisible_ms: int,
         now_ms: int,
     ) -> int | None:
-        """Hide one message for another duration from now on; return the pop time of its new check
-        point, None if it could not be stored. An acknowledged message stays so."""
+        """Make a message invisible for another time from now on. Return the pop time of its new
+        check point; None if that could not be stored. An acknowledged message is not changed."""
         point = self.popped.find(handle)
         if point is None:
             if not self._may_be_peers(handle, old_ms, now_ms):
@@ -443,7 +445,7 @@ class PopLedger:
             pop_ms=max(now_ms, handle.pop_ms + 1),
             revive_queue=self.revive_queue(invisible_ms),
         )
-        while self.popped.find(new) is not None:  # popped just now, by another client
+        while self.popped.find(new) is not None:  # another client has just popped it
             new = new._replace(pop_ms=new.pop_ms + 1)
         is_new = self.hand_out(  # first: a crash in between repeats the message and loses none
             new, [queue_offset], invisible_ms=invisible_ms, next_offset=None, now_ms=now_ms
@@ -456,13 +458,13 @@ class PopLedger:
     # -- what is due -----------------------------------------------------------------------------
 
     def wake_at_ms(self) -> int:
-        """When to call `due` next."""
+        """The time to call `due` next."""
         at_ms = self.popped.wake_at_ms()
         return at_ms if at_ms == NEVER_MS else max(at_ms, self._retry_ms)
 
     def due(self, now_ms: int) -> int:
-        """Redeliver messages not acknowledged in time; return how many check points were
-        settled."""
+        """Redeliver messages that were not acknowledged in time. Return how many check points were
+        finished."""
         if now_ms < self._retry_ms:
             return 0
         try:

@@ -1,4 +1,4 @@
-"""Members of groups that pop: they send no heartbeats, but operators want to see them too."""
+"""Members of groups that pop. They may send no heartbeats, but operators want to see them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from escrowmq.delivery.clients import CLUSTERING, Channel, ConsumerGroup
 POP: Final = "CONSUME_POP"
 
 TOPIC_IDLE_MS: Final = 600_000
-"""A topic from which a group has not popped for this long is forgotten (RocketMQ's
+"""The time without a pop after which a group's topic is forgotten (RocketMQ's
 subscriptionExpiredTimeout)."""
 
 _FRESH_MS: Final = 1_000
 
 
 class Poppers:
-    """Clients that popped lately, and their topics. Beyond the limits they are not recorded,
-    because they are only shown."""
+    """Clients that popped recently, with their topics. They are only shown, so clients beyond the
+    limits are not recorded."""
 
     def __init__(
         self, *, topics_max: int = POPPED_TOPICS_MAX, channels_max: int = POPPERS_MAX
@@ -33,11 +33,11 @@ class Poppers:
         self._channels_count = 0
 
     def find(self, group: str) -> ConsumerGroup | None:
-        """The recorded members of a group that pops."""
+        """Return the recorded members of a group that pops; None if there are none."""
         return self._groups.get(group)
 
     def is_fresh(self, name: str, peer: int, topic: str, expression: str, now_ms: int) -> bool:
-        """Whether the same was recorded a moment ago."""
+        """Whether the same pop was recorded within the last second."""
         group = self._groups.get(name)
         if group is None:
             return False
@@ -50,11 +50,12 @@ class Poppers:
         )
 
     def groups_on(self, topic: str) -> list[str]:
-        """Groups that pop from a topic."""
+        """Return the groups that pop from a topic."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def note(self, name: str, channel: Channel, subscriptions: Iterable[Subscription]) -> None:
-        """Record a group's pop. A subscription's version is the time, by which it ages."""
+        """Record a pop of a client. A subscription's version is the time of the pop, by which it
+        expires."""
         group = self._groups.get(name)
         if group is None:
             group = ConsumerGroup(name)
@@ -80,14 +81,14 @@ class Poppers:
             self._by_peer.setdefault(channel.peer, set()).add(group.name)
 
     def lost(self, peer: int) -> None:
-        """A connection is gone; its groups are remembered for a while."""
+        """Remove a lost connection. Its groups are remembered for a while."""
         for name in self._by_peer.pop(peer, ()):
             del self._groups[name].channels[peer]
             self._channels_count -= 1
             assert self._channels_count >= 0, self._channels_count
 
     def forget(self, now_ms: int, *, channel_idle_ms: int) -> None:
-        """Forget connections that have not popped, and topics not popped from, for too long."""
+        """Forget clients, and topics of groups, without a pop for too long."""
         for group in list(self._groups.values()):
             for peer, channel in list(group.channels.items()):
                 if channel.seen_ms < now_ms - channel_idle_ms:
@@ -103,7 +104,7 @@ class Poppers:
                 del self._groups[group.name]
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: no group is forgotten for that."""
+        """Shift the times of pops by the clock's jump, so that nothing is forgotten early."""
         for group in self._groups.values():
             for channel in group.channels.values():
                 channel.seen_ms += by_ms

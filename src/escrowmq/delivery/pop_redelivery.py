@@ -1,7 +1,8 @@
-"""Redelivery of a popped message to its group, as a copy in the group's retry topic.
+"""Redelivers popped messages to their group, as copies in the group's retry topic.
 
-If the disk cannot read a message at present, its check point is postponed alone: it may be one file
-that cannot be opened, and the messages of other groups are elsewhere."""
+If the disk cannot read a message, only its check point is postponed: it may be one file that cannot
+be opened, while the messages of other groups are elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ _log = logging.getLogger(__name__)
 
 
 class Redelivery:
-    """Puts messages into retry topics. `read` returns a record, None if it is no longer one;
-    `came_again` is called for each settled message."""
+    """Stores messages in retry topics. `read` returns a record, or None if it is invalid.
+    `came_again` is called for each message that is done."""
 
     def __init__(  # noqa: PLR0913 - what it works on
         self,
@@ -57,15 +58,15 @@ class Redelivery:
         self._popped = popped
         self._came_again = came_again
         self._failing: set[tuple[str, str, int]] = set()
-        """Groups and queues whose messages could not be read when they were last due."""
+        """Groups and queues whose messages could not be read the last time."""
 
         self.dropped_count = 0
         self.counts = Counts()
-        """Messages by group, topic and outcome."""
+        """The number of messages by group, topic and outcome."""
 
     def settle(self, point: CheckPoint, now_ms: int) -> bool:
-        """Redeliver the messages of a due check point, and postpone it if some cannot be read;
-        return False if the store accepts none at present."""
+        """Redeliver the messages of a due check point; postpone it if some cannot be read. Return
+        False if the store accepts no messages now."""
         handle = point.handle()
         failure: Exception | None = None
         for queue_offset in point.open_offsets():
@@ -81,7 +82,8 @@ class Redelivery:
         return True
 
     def _postpone(self, point: CheckPoint, failure: Exception | None, now_ms: int) -> None:
-        """Postpone a check point after a failure. One failure per group and queue is logged."""
+        """Postpone a check point after a failure. Log the first failure of a group and queue, and
+        the end of it."""
         line = (group, topic, queue_id) = point.handle()[:3]
         if failure is None:
             if line in self._failing:
@@ -97,8 +99,8 @@ class Redelivery:
             )  # fmt: skip
 
     def _try_to_put_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
-        """Put a message into the retry topic; return False to be retried later. One that can never
-        be delivered is set aside."""
+        """Store a message in the retry topic. Return False to be retried later. A message that can
+        never be delivered is skipped."""
         try:
             return self._put_again(handle, queue_offset, now_ms)
         except (OSError, StorageError):

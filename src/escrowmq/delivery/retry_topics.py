@@ -1,9 +1,10 @@
-"""The owner of a retry topic whose name is ambiguous.
+"""Decides to which group a retry topic with an ambiguous name belongs.
 
-`%RETRY%billing_orders` is the retry topic of the group `billing_orders`; in the older naming it is
-also where messages that the group `billing` popped from `orders` are redelivered. It belongs to its
-first user: a group that pops has offsets in its retry topic from the beginning, and does not use
-one that belongs to another group."""
+`%RETRY%billing_orders` is the retry topic of the group `billing_orders`. In the older naming it is
+also the topic where messages are redelivered that the group `billing` popped from `orders`. It
+belongs to its first user: a group that pops has offsets in its retry topic from the beginning, and
+does not use one that belongs to another group.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from escrowmq.delivery.topics import TopicTable
 
 
 class RetryTopics:
-    """The retry topics of popped messages."""
+    """Chooses the retry topics of popped messages."""
 
     def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable) -> None:
         self._topics = topics
@@ -23,8 +24,8 @@ class RetryTopics:
         self._offsets = offsets
 
     def read(self, topic: str, group: str, *, is_v2: bool) -> list[str]:
-        """The retry topics that a group's pops of a topic read. With the newer naming there may
-        still be messages under the older name."""
+        """Return the retry topics that a group's pops of a topic read. With the newer naming, there
+        may still be messages under the older name."""
         older, newer = (retry_topic(topic, group, kind) for kind in (RETRY_V1, RETRY_V2))
         if self._is_anothers(older, group):
             return [newer]
@@ -32,7 +33,8 @@ class RetryTopics:
         return [newer, older] if is_v2 else [older]
 
     def wants_newer(self, topic: str, group: str, *, is_v2: bool) -> bool:
-        """Whether a popped message goes to the topic with the newer name, which is unambiguous."""
+        """Whether a popped message is redelivered in the topic with the newer name, which is
+        unambiguous."""
         return is_v2 or self._is_anothers(retry_topic(topic, group, RETRY_V1), group)
 
     def _is_anothers(self, name: str, group: str) -> bool:

@@ -23,25 +23,27 @@ CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ORDER_TAG: Final = "escrowOrder"
-"""Ours alone: an orderly group's offset. RocketMQ ignores it."""
+"""The tag of records with an orderly group's offset. RocketMQ does not have it, and ignores such
+records."""
 
 NEXT_PROPERTY: Final = "ESCROW_NEXT"
-"""Ours alone, on a pop's check point: the group's next offset."""
+"""The property of a pop's check point with the group's next offset. RocketMQ does not have it."""
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Its offset in a revive queue is that of the last settled record."""
+"""The group whose offset in a revive queue is that of the last finished record."""
 
 MARK_GROUP: Final = "CID_RMQ_SYS_ESCROW_POP"
-"""Its offset in a revive queue: consumerOffset.json accounts for the records before it."""
+"""The group whose offset in a revive queue says which records consumerOffset.json already
+includes."""
 
 _ROOM: Final = 1024
-"""Upper bound of the bytes of a record's other fields, its topic, and the added property."""
+"""An upper bound of the size of a record's other fields, its topic, and the added property."""
 
 _CLASSES_MS: Final = (10_000, 30_000, 60_000, 300_000, 900_000, 1_800_000, 3_600_000)
 
 
 class CheckPointBody(msgspec.Struct):
-    """A check point, its members in RocketMQ's order."""
+    """The body of a check point's record. The fields are in RocketMQ's order."""
 
     bm: int = 0
     bn: str | None = None
@@ -59,7 +61,7 @@ class CheckPointBody(msgspec.Struct):
 
 
 class AckBody(msgspec.Struct):
-    """An ack, or several with `aol`."""
+    """The body of an ack's record: one message (`ao`), or several (`aol`)."""
 
     ao: int = -1
     aol: list[int] | UnsetType = UNSET
@@ -71,12 +73,12 @@ class AckBody(msgspec.Struct):
     t: str = ""
 
     def offsets(self) -> list[int]:
-        """The acknowledged queue offsets."""
+        """Return the acknowledged queue offsets."""
         return [self.ao] if isinstance(self.aol, UnsetType) else self.aol
 
 
 class OrderBody(msgspec.Struct):
-    """An orderly group's offset in a queue."""
+    """The body of a record with an orderly group's offset in a queue."""
 
     c: str
     o: int
@@ -85,8 +87,8 @@ class OrderBody(msgspec.Struct):
 
 
 class CheckPointKey(NamedTuple):
-    """The identity of a check point: its group, when and where its messages were popped, and its
-    revive queue. (The records of one revive queue have an order that survives restarts.)"""
+    """Identifies a check point: its group, when and where its messages were popped, and its revive
+    queue."""
 
     group: str
     topic: str
@@ -97,15 +99,16 @@ class CheckPointKey(NamedTuple):
 
 
 def revive_queue(invisible_ms: int, queues_count: int) -> int:
-    """The revive queue for an invisible time. RocketMQ uses them in turn; but its reviver stops at
-    the first check point that is not due, so equal times are kept together here."""
+    """Return the revive queue for an invisible time. Check points with similar times share a queue,
+    because RocketMQ's reviver stops at the first that is not due. (RocketMQ itself uses the queues
+    in turn.)"""
     return min(bisect.bisect_left(_CLASSES_MS, invisible_ms), queues_count - 1)
 
 
 def encode_check_point(
     handle: CheckPointKey, queue_offsets: Sequence[int], *, invisible_ms: int, broker_name: str
 ) -> bytes:
-    """The body of a check point."""
+    """Return the body of a check point's record."""
     start = handle.start_offset
     return msgspec.json.encode(
         CheckPointBody(
@@ -126,7 +129,7 @@ def encode_check_point(
 def encode_ack(
     handle: CheckPointKey, queue_offsets: list[int], *, broker_name: str
 ) -> tuple[str, bytes]:
-    """Tag and body of an ack."""
+    """Return the tag and the body of an ack's record."""
     is_one = len(queue_offsets) == 1
     body = AckBody(
         ao=queue_offsets[0] if is_one else -1,
@@ -144,8 +147,8 @@ def encode_ack(
 def redelivery_copy(
     source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: bool
 ) -> Message:
-    """The message for its next delivery (PopReviveService.reviveRetry), with the time of its first
-    pop if there is room."""
+    """Return the copy of a message for its next delivery (PopReviveService.reviveRetry), with the
+    time of its first pop if there is space."""
     topic = source.topic
     if kind_of(topic) == NORMAL:
         topic = retry_topic(topic, handle.group, 2 if is_v2 else 1)
@@ -169,5 +172,5 @@ def redelivery_copy(
 
 
 def revive_topic(cluster: str) -> str:
-    """The topic of revive records."""
+    """Return the name of the topic of revive records."""
     return Topic.REVIVE_PREFIX + cluster
