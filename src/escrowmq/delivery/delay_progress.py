@@ -1,8 +1,9 @@
 """Delivers each delayed record exactly once, even across crashes.
 
-Progress is saved now and then, together with the end of the log at that moment. After a crash the
-log after that position is read, and records that it shows as delivered are not delivered again.
-Only progress whose deliveries are durable is saved, so none is lost either."""
+Progress is saved periodically, with the end of the log at that moment. After a crash, the log after
+that position is read, and records that it shows as delivered are not delivered again. Only progress
+whose deliveries are durable is saved, so no delivery is lost.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk
 
 RETRY_MS: Final = 100
-"""Pause after a failed put, as in RocketMQ."""
+"""The pause after a failed put, as in RocketMQ."""
 
 BATCH_MAX: Final = 256
-"""Deliveries per wake-up; the rest follow after other waiting work."""
+"""The most deliveries in one turn; others follow in later turns."""
 
 NEVER_MS: Final = 1 << 62
 
 SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
-"""Bytes of log that are read if there is no progress at all; a longer log is another broker's,
-which would have saved its progress."""
+"""The most bytes of log that are read if no progress was ever saved. A longer log was written by
+another broker, which would have saved its progress."""
 
 RESAVE_SIZE: Final = 8 * 1024 * 1024
-"""After this much more log the same progress is saved again, so that a start reads less."""
+"""After this much more log, even unchanged progress is saved again, so that a start reads less."""
 
 PutMessage = Callable[[Message, int], Put]
 
@@ -57,7 +58,8 @@ def _fingerprint(message: Message) -> int:
 
 
 class Delivered:
-    """Deliveries in the log after the saved progress, to be matched with records that seem due."""
+    """The deliveries that the log shows after the saved progress. Records that seem due are
+    compared with them."""
 
     def __init__(self, store: Store, mark: str) -> None:
         self._store = store
@@ -66,8 +68,8 @@ class Delivered:
         self._scan_from = 0
 
     def read(self, log_offset: int, oldest_pending: int | None) -> None:
-        """Read delivered records from a position on. Pending records cannot have been delivered
-        before they were stored; if nothing is pending there is nothing to look for."""
+        """Read deliveries from a log offset on. Pending records cannot have been delivered before
+        they were stored, so reading starts at the oldest of them; without one, nothing is read."""
         if oldest_pending is None:
             return
         self._scan_from = log_offset = max(log_offset, oldest_pending)
@@ -77,17 +79,18 @@ class Delivered:
                 self._counts[_fingerprint(message)] += 1
 
     def read_without_progress(self, oldest_pending: int | None) -> None:
-        """`read` if nothing was ever saved: the broker is new, or stopped at once."""
+        """Read deliveries from the beginning of the log, if no progress was ever saved and the log
+        is short."""
         if self._store.end_offset - self._store.min_log_offset <= SCAN_SIZE_MAX:
             self.read(self._store.min_log_offset, oldest_pending)
 
     @property
     def scan_from(self) -> int:
-        """Where a later start must begin to read, as far as this one is concerned."""
+        """The log offset from which a later start must read deliveries."""
         return self._scan_from if self._counts else self._store.end_offset
 
     def take(self, source: StoredMessage) -> bool:
-        """Whether a delayed record was delivered; each delivery matches one record."""
+        """Return whether a delayed record was delivered. Each delivery matches only one record."""
         if not self._counts:
             return False
         found = _fingerprint(source)
@@ -98,25 +101,26 @@ class Delivered:
         return True
 
     def forget(self) -> None:
-        """All due records were matched; other deliveries match nothing pending."""
+        """Forget the deliveries, because all due records were compared."""
         self._counts.clear()
 
 
 class Courier:
     """Reads delayed records and delivers their messages.
 
-    `put` must not delay: the delivered record keeps the properties of its delay."""
+    `put` must not delay messages: the delivered record keeps the properties of its delay.
+    """
 
     def __init__(self, store: Store, put: PutMessage | None = None) -> None:
         self._store = store
         self._put = put or store.put
         self.delivered_count = 0
         self.dropped_count = 0
-        """Records that could not be read or can never be delivered; each is logged."""
+        """The number of records that were unreadable or can never be delivered. Each is logged."""
 
     def read(self, log_offset: int, size: int) -> StoredMessage | None:
-        """A record; None, and counted, if it is no longer one. A disk error is raised: on a retry
-        the record may be there."""
+        """Return a delayed record; None, after counting it, if it is invalid. A disk error is
+        raised, because a retry may succeed."""
         try:
             return decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
@@ -124,12 +128,12 @@ class Courier:
             return None
 
     def drop(self, log_offset: int, reason: str) -> None:
-        """Count and log a skipped record, so that the rest continues."""
+        """Count and log a record that is skipped, so that others can be delivered."""
         self.dropped_count += 1
         _log.error("delayed message at log offset %d is skipped: %s", log_offset, reason)
 
     def deliver(self, source: StoredMessage, message: Message | None, now_ms: int) -> bool:
-        """Put a message; return False to be retried later."""
+        """Store a due message. Return False if that must be retried later."""
         if message is None:
             self.drop(source.log_offset, "it names no topic and queue to be delivered to")
             return True

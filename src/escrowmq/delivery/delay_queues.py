@@ -1,4 +1,5 @@
-"""Delay levels: each is a queue of the schedule topic, read in order as its head becomes due."""
+"""Delay levels: each is a queue of the schedule topic, whose messages are delivered in order as
+they become due."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ PATH: Final = "config/delayOffset.json"
 
 _ENTRIES_READ: Final = 32
 _LOG_OFFSET: Final = "escrowLogOffset"
-"""A member of the file that RocketMQ neither reads nor writes: if present, no other broker has
-written the file since."""
+"""A field of the file that RocketMQ ignores when reading and drops when writing: if present, no
+other broker has written the file since."""
 
 
 class DelayQueues:
-    """The levels of one broker. Call `load` once, before anything else."""
+    """Delivers the messages of all delay levels of a broker. Call `load` first."""
 
     def __init__(
         self, store: Store, settings: StoreSettings, put: PutMessage | None = None
@@ -52,11 +53,11 @@ class DelayQueues:
         self._saved: dict[int, int] | None = None
         self._saved_from = 0
         self._stuck: set[int] = set()
-        """Levels whose last put failed."""
+        """Levels whose last delivery failed."""
         self.version = DataVersion()
 
     def load(self, data: bytes | None, now_ms: int) -> None:
-        """Load delayOffset.json, and look for deliveries after it was written."""
+        """Load delayOffset.json, and find deliveries after it was written."""
         file: dict[str, Any] = fastjson.decode(data) if data else {}
         for level, offset in (file.get("offsetTable") or {}).items():
             if int(level) in self._offsets:
@@ -75,7 +76,8 @@ class DelayQueues:
         self._note()
 
     def _oldest_pending(self) -> int | None:
-        """Where the first record is that seems undelivered; None if none does."""
+        """Return the log offset of the first record that seems undelivered; None if there is
+        none."""
         places = []
         for level, offset in self._offsets.items():
             start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
@@ -83,36 +85,35 @@ class DelayQueues:
         return min((log_offset for log_offset, _, _ in places), default=None)
 
     def needed_from(self) -> int:
-        """The start of the log that undelivered records need."""
+        """Return the log offset from which on undelivered records need the log."""
         oldest = self._oldest_pending()
         return self._store.end_offset if oldest is None else oldest
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A record became visible in the schedule topic."""
+        """Note that a record became visible in the schedule topic, and schedule its delivery."""
         level = arrival.queue_id + 1
         if self._due_ms.get(level) == NEVER_MS:
             # In this topic the tags code of a unit is the time of its delivery, as at RocketMQ.
             self._due_ms[level] = self._guard(level, arrival.tags_code, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When to call `due` next."""
+        """The time to call `due` next."""
         return min(self._due_ms.values(), default=NEVER_MS)
 
     def wake(self, now_ms: int) -> None:
-        """Deliver due messages, if there are any."""
+        """Deliver due messages if it is time."""
         if now_ms >= self.wake_at_ms():
             self.due(now_ms)
 
     def due(self, now_ms: int) -> int:
-        """Deliver what is due, a bounded number of messages; return how many records were
-        passed."""
+        """Deliver a bounded number of due messages. Return how many records were passed."""
         passed = 0
         for level in sorted(self._due_ms, key=self._due_ms.__getitem__):
             if self._due_ms[level] > now_ms or passed >= BATCH_MAX:
                 break
             passed += self._try_to_deliver(level, now_ms, BATCH_MAX - passed)
-        # A level whose put failed seems not to be due for a moment. What must be matched with its
-        # head must not be forgotten: a delivery from before the start would be made twice.
+        # A level whose put failed has a later due time. Its next record must still be compared
+        # with old deliveries, or it could be delivered twice.
         if not self._stuck and self.wake_at_ms() > now_ms:
             self._delivered.forget()
         if passed:
@@ -125,8 +126,8 @@ class DelayQueues:
         )
 
     def _try_to_deliver(self, level: int, now_ms: int, count_max: int) -> int:
-        """Deliver the messages of a level that are due (`_deliver`). If the disk cannot read them,
-        the level waits without blocking others."""
+        """Deliver the due messages of a level. If the disk cannot read them, the level waits,
+        without blocking others."""
         start = self._offsets[level]
         try:
             return self._deliver(level, now_ms, count_max)
@@ -138,8 +139,8 @@ class DelayQueues:
             return self._offsets[level] - start
 
     def _deliver(self, level: int, now_ms: int, count_max: int) -> int:
-        """Deliver from one level until its head is not due, a put fails, or the limit is
-        reached."""
+        """Deliver messages of a level until the next one is not due, a put fails, or the limit is
+        reached. Return how many records were passed."""
         start = self._offsets[level]
         while (passed := self._offsets[level] - start) < count_max:
             entries = self._store.entries(
@@ -184,7 +185,7 @@ class DelayQueues:
             return True
 
     def _update_due(self, level: int, now_ms: int) -> None:
-        """Determine when the head of a level is due."""
+        """Determine when the next message of a level is due."""
         offset = self._offsets[level]
         start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
         if offset < start:  # retention has removed the message to deliver
@@ -194,21 +195,23 @@ class DelayQueues:
         self._due_ms[level] = self._guard(level, entries[0][2], now_ms) if entries else NEVER_MS
 
     def backlog(self) -> dict[int, tuple[int, int]]:
-        """By level: the next queue offset to be delivered, and the end of the queue."""
+        """Return for each level the next queue offset to deliver, and the end of its queue."""
         return {
             level: (offset, self._store.bounds(Topic.SCHEDULE, level - 1)[1])
             for level, offset in self._offsets.items()
         }
 
     def encode(self) -> bytes:
-        """The body of GET_ALL_DELAY_OFFSET."""
+        """Return the body of the answer to GET_ALL_DELAY_OFFSET."""
         offsets = msgspec.Raw(fastjson.encode_map(self._offsets.items()))
         return fastjson.encode({"dataVersion": self.version, "offsetTable": offsets})
 
     def save(self, now_ms: int) -> bytes | None:
-        """delayOffset.json up to durable deliveries; None if that is already written.
+        """Return the content of delayOffset.json, up to durable deliveries; None if it was written
+        already.
 
-        RocketMQ also reads quoted levels, and ignores the unknown member."""
+        RocketMQ also reads quoted levels, and ignores the unknown field.
+        """
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note()
         mark = self._marks.take(self._store.lasting_offset)

@@ -1,7 +1,8 @@
-"""Delayed messages: what is stored in their place.
+"""Stores delayed messages in other topics until they are due.
 
 A message with a delay level goes to the schedule topic, one with a delivery time to the timer's
-topic; both keep their destination in REAL_TOPIC and REAL_QID (RocketMQ's HookUtils)."""
+topic. Both keep their destination in REAL_TOPIC and REAL_QID (RocketMQ's HookUtils).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.properties import number_in
 
 WISHES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
-"""Properties of a delivery time; the first one present counts."""
+"""Properties that ask for a delivery time. The first one present counts."""
 
 _ROOM: Final = 1024
-"""Upper bound of the bytes of a record's other fields, its topic, and the added properties."""
+"""An upper bound of the size of a record's other fields, its topic, and the added properties."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
@@ -32,11 +33,11 @@ _DELAYED_TYPES: Final = frozenset({0, SysFlag.COMMIT})
 
 
 class DelayRules:
-    """The settings for delays; some may change while the broker runs."""
+    """The settings for delays. Some may change while the broker runs."""
 
     def __init__(self, store: StoreSettings, broker: BrokerSettings) -> None:
         self.spans_ms: Final = delay_levels(store.delay_levels)
-        """Spans in ms by level."""
+        """The delay of each level in ms."""
         self.level_max: Final = max(self.spans_ms, default=0)
         self.has_timer: Final = broker.has_timer
         self.precision_ms: Final = broker.timer_precision_ms
@@ -44,19 +45,19 @@ class DelayRules:
 
     @property
     def ahead_max_ms(self) -> int:
-        """How far in the future a delivery time may be."""
+        """How far in the future a delivery time may be, in ms."""
         return self._broker.timer_delay_max_s * 1000
 
 
 def delay(
     message: Message, now_ms: int, rules: DelayRules, *, is_accepted: bool = False
 ) -> Message | Refusal:
-    """The message to store: itself, its delayed form, or none.
+    """Return the message to store: unchanged, or in its delayed form; or why it is refused.
 
-    Half messages are left alone. (RocketMQ's hook takes them for plain ones, and their later
-    delivery drops them; here a delay on a half is handled by the transaction engine.) A delivery
-    time accepted with the half is kept however far away it is by now: the clock may have been
-    corrected since, or the limit lowered."""
+    Half messages are left unchanged: the transaction engine handles their delay. (RocketMQ's hook
+    treats them as plain messages, and loses them.) With `is_accepted`, a delivery time is accepted
+    however far away it is: it was checked with the half.
+    """
     if (
         message.topic in _NEVER_DELAYED
         or message.sys_flag & SysFlag.TRANSACTION_MASK not in _DELAYED_TYPES
@@ -103,7 +104,7 @@ def _by_time(
 
 
 def wish(properties: dict[str, str], sent_ms: int) -> int | None:
-    """When a message should be delivered; None if its properties are invalid."""
+    """Return when a message should be delivered; None if its properties are invalid."""
     for name in WISHES:
         text = properties.get(name)
         if text is None:
@@ -132,11 +133,12 @@ def _moved(message: Message, properties: dict[str, str], topic: str, queue_id: i
 
 
 def restore(source: StoredMessage, **added: str) -> Message | None:
-    """The original message of a delayed record, with more properties if there is room; None if it
-    has no destination.
+    """Return the original message of a delayed record, with more properties if there is space; None
+    if it has no destination.
 
     DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as on RocketMQ's disk:
-    RocketMQ clears them after making the string that it stores."""
+    RocketMQ clears them after encoding the stored properties.
+    """
     properties = source.properties
     topic = properties.get(Property.REAL_TOPIC)
     queue_id = number_in(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)

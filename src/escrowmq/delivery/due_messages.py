@@ -1,4 +1,4 @@
-"""Delivery of due messages."""
+"""Stores delayed messages in their topic when they are due."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from escrowmq.store.store import Put, Store
 
 
 class Due:
-    """Stores due messages in their topic."""
+    """Stores delayed messages in their topic when they are due."""
 
     def __init__(self, store: Store, topics: TopicTable) -> None:
         self._store = store
         self._topics = topics
 
     def put(self, message: Message, now_ms: int) -> Put:
-        """Store a due message, in an existing queue."""
+        """Store a due message, in a queue that is still read."""
         message.queue_id = self._topics.queue_read(message.topic, message.queue_id)
         return self._store.put(message, now_ms)

@@ -50,7 +50,7 @@ from escrowmq.store.store import Arrival, Store
 
 PATH: Final = "config/timercheck"
 PENDING_MAX: Final = 20_000_000
-"""Records in memory; more are read when others have been delivered."""
+"""The most records in memory. More are read when others have been delivered."""
 
 RECALLS_MAX: Final = 1_000_000
 FILE_SIZE: Final = 4096
@@ -73,22 +73,22 @@ _TIMER_LOG: Final = "timerlog"
 _ROLL_WINDOW_MS: Final = 172_800_000
 _ROLL_SLACK_MS: Final = 60_000
 _UNSEEN_MS: Final = 60_000
-"""How long a record may wait for a sync before it is visible; a RocketMQ broker must allow for
-it."""
+"""How long a record may wait for a sync before it is visible. A RocketMQ broker that takes over
+must allow for that."""
 
 
 class _State(NamedTuple):
     taken: int
     border: int
     oldest: int
-    """No record before this queue offset is pending."""
+    """The lowest queue offset of a pending record, or less."""
 
     read_ms: int = 0
     """No pending record has a slot before this time."""
 
 
 class TimerQueue:
-    """The timer of one broker. Call `load` once, before anything else."""
+    """Delivers the messages of one broker that have a delivery time. Call `load` first."""
 
     def __init__(
         self, store: Store, settings: BrokerSettings, put: PutMessage | None = None
@@ -99,15 +99,16 @@ class TimerQueue:
         self._heap: list[int] = []
         self._taken = 0
         self._blocks: dict[int, int] = {}
-        """Pending records by block of queue offsets, in the order of offsets."""
+        """The number of pending records in each block of queue offsets, in order."""
         self._recalls: set[tuple[str, str]] = set()
-        """Key and slot of messages to be dropped; a recall may have another message's key."""
+        """Key and slot of messages that are recalled. The slot is needed because a recall may have
+        another message's key."""
         self._delivered = Delivered(store, Property.TIMER_OUT_MS)
         self._marks: Marks[_State] = Marks()
         self._saved: _State | None = None
         self._saved_from = 0
         self._border = 0
-        """Above the largest delivered key."""
+        """A key above all delivered ones."""
         self._counter = 0
         self.counts = TimingCounts()
         self.due_times = DueTimes()
@@ -122,8 +123,8 @@ class TimerQueue:
     # -- life ------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Load timercheck, ours or RocketMQ's. The records themselves are read by the following
-        calls of `due`, a bounded number each."""
+        """Load timercheck, ours or RocketMQ's. Later calls of `due` read the records, a bounded
+        number each."""
         start, end = self._store.bounds(Topic.TIMER, 0)
         ours = _decode(data) if data else None
         if ours is not None:
@@ -144,13 +145,14 @@ class TimerQueue:
         self._has_more = True
 
     def _oldest_pending(self, start: int) -> int | None:
-        """Where the first record is that may be undelivered; None if there is none."""
+        """Return the log offset of the first record that may be undelivered; None if there is
+        none."""
         oldest = max(self._before.oldest, start)
         places = self._store.entries(Topic.TIMER, 0, oldest, 1)
         return places[0][0] if places else None
 
     def needed_from(self) -> int:
-        """The start of the log that undelivered records need."""
+        """Return the log offset from which on undelivered records need the log."""
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         start, _ = self._store.bounds(Topic.TIMER, 0)
@@ -163,11 +165,11 @@ class TimerQueue:
 
     @property
     def pending_count(self) -> int:
-        """Records that wait, or are retried."""
+        """The number of records that wait, or are retried."""
         return len(self._heap) + len(self._unread.waiting)
 
     def late_ms(self, now_ms: int) -> int:
-        """How long the next record has been due."""
+        """Return how long the next record has been due."""
         keys = [one.key for one in self._unread.waiting if one.key != NOT_TAKEN]
         key = min([*keys, *self._heap[:1]], default=None)
         return 0 if key is None else max(0, now_ms - (key >> _OFFSET_BITS))
@@ -178,25 +180,25 @@ class TimerQueue:
         return self._taken
 
     def arrived(self, arrival: Arrival) -> None:
-        """A record became visible in the timer's topic."""
+        """Note that a record became visible in the timer's topic, and must be read."""
         assert arrival.topic == Topic.TIMER
         self._has_more = True
 
     def wake_at_ms(self) -> int:
-        """When to call `due` next."""
+        """The time to call `due` next."""
         if self._has_more:
             return 0
         at_ms = max(self._heap[0] >> _OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
         return min(at_ms, self._unread.wake_at_ms())
 
     def wake(self, now_ms: int) -> None:
-        """Read new records and deliver due messages, if there are any."""
+        """Read new records and deliver due messages if it is time."""
         if now_ms >= self.wake_at_ms():
             self.due(now_ms)
 
     def due(self, now_ms: int) -> int:
-        """Read new records and deliver what is due, a bounded number of each; return how many were
-        passed."""
+        """Read new records, and deliver due messages, a bounded number of each. Return how many
+        records were passed."""
         if self._has_more:
             self._take_in(now_ms)
         while (unread := self._unread.take(now_ms)) is not None:
@@ -257,8 +259,8 @@ class TimerQueue:
         self._has_more = self._taken < end
 
     def _try_again(self, unread: Unread, now_ms: int) -> None:
-        """Retry a record that could not be read: it is due again, or, if its time is unknown, is
-        read again."""
+        """Retry a record that could not be read: make it due again, or, if its time is unknown,
+        read it."""
         _, queue_offset, key = unread
         if key != NOT_TAKEN:
             heapq.heappush(self._heap, key)
@@ -270,7 +272,7 @@ class TimerQueue:
             return
         if source is not None:
             self._try_to_push(source, queue_offset, now_ms)
-        self._uncount(queue_offset)  # behind the push: its block keeps its place among the others
+        self._uncount(queue_offset)  # after the push, so that the order is kept
         self._unread.was_read(queue_offset)
 
     def _try_to_push(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
@@ -303,9 +305,8 @@ class TimerQueue:
         self._count(queue_offset)
 
     def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
-        """The delivery time to the millisecond. A delay counts from the store time, which is that
-        of the delay or a little later; the slot limits it. A recall lasts for the whole of its
-        slot, and so comes last in it."""
+        """Return the delivery time in ms. A delay counts from the store time; the slot limits the
+        result. A recall must be in force for its whole slot, so it is last in it."""
         last_ms = slot_ms + self._precision_ms
         if Property.TIMER_DEL_UNIQKEY in source.properties:
             return last_ms
@@ -313,8 +314,8 @@ class TimerQueue:
         return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
     def _is_rolled(self, source: StoredMessage, slot_ms: int) -> bool:
-        """Whether RocketMQ has stored this record again, nearer to its time: its wheel holds two
-        days (TimerMessageStore.doEnqueue), and the copy is in the topic as well."""
+        """Whether RocketMQ has stored a copy of this record nearer to its time: its wheel holds two
+        days (TimerMessageStore.doEnqueue). The copy is in the topic too."""
         if self._peer_read_ms is None:
             return False
         rest_ms = slot_ms - source.stored_ms - _ROLL_WINDOW_MS
@@ -356,7 +357,7 @@ class TimerQueue:
         return self.courier.deliver(source, restore(source, **added), now_ms)
 
     def _is_recalled(self, source: StoredMessage) -> bool:
-        """Whether a message is recalled, or is itself the recall; both end here."""
+        """Whether a message is recalled, or is itself a recall. Neither is delivered."""
         properties = source.properties
         recall, slot = properties.get(Property.TIMER_DEL_UNIQKEY), properties[Property.TIMER_OUT_MS]
         if recall is not None:
@@ -384,14 +385,14 @@ class TimerQueue:
         read_ms = now_ms
         if self._heap:
             read_ms = min(read_ms, (self._heap[0] >> _OFFSET_BITS) - 1)
-        if self._unread.count:  # that of one may not be known
+        if self._unread.count:  # its time may be unknown
             read_ms = 0
         if self._store.unseen_size:  # messages not visible yet may be late for their slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
         return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
 
     def _note(self, now_ms: int) -> None:
-        """Record the progress now, unless undelivered records are before delivered ones."""
+        """Record the progress now, unless undelivered records precede delivered ones."""
         if self._unread.count:
             return
         if self._is_settled and (not self._heap or self._heap[0] >= self._border):
@@ -400,13 +401,14 @@ class TimerQueue:
             )
 
     def check_point(self, now_ms: int) -> bytes:
-        """The progress in the 56 bytes of RocketMQ's TimerCheckpoint."""
+        """Return the progress in the 56 bytes of RocketMQ's TimerCheckpoint."""
         state = self._state(now_ms)
         oldest = state.oldest
         return _HEAD.pack(state.read_ms, 0, oldest, oldest, 0, now_ms, self._counter)
 
     def save(self, now_ms: int) -> bytes | None:
-        """timercheck up to durable deliveries; None if that is already written."""
+        """Return the content of timercheck, up to durable deliveries; None if it was written
+        already."""
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note(now_ms)
         mark = self._marks.take(self._store.lasting_offset)
@@ -418,9 +420,9 @@ class TimerQueue:
         return self._encode(mark, now_ms)
 
     def _encode(self, mark: Mark[_State], now_ms: int) -> bytes:
-        """Encode the file. RocketMQ, without a timer log here, reads the topic from `oldest` on and
-        skips records with a slot before `read_ms`; it repeats delivered records that are
-        neither."""
+        """Encode the file. A RocketMQ broker has no timer log here: it reads the topic from
+        `oldest` on, and skips records with a slot before `read_ms`. It delivers the others, even if
+        they were delivered before."""
         state = mark.state
         self._counter += 1
         head = _HEAD.pack(state.read_ms, 0, state.oldest, state.oldest, 0, now_ms, self._counter)
@@ -430,8 +432,8 @@ class TimerQueue:
         return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
 
     def _disown(self, now_ms: int) -> None:
-        """Remove RocketMQ's wheel and timer log, once: their records have been read, and a RocketMQ
-        broker that returns would deliver them again. The progress is made durable first."""
+        """Delete RocketMQ's wheel and timer log once all their records are read; otherwise a
+        RocketMQ broker that returns would deliver them again. The progress is saved first."""
         self._is_settled = True
         self._peer_read_ms = None
         disk = self._store.disk
@@ -446,7 +448,7 @@ class TimerQueue:
 
 
 def _recall_key(message: StoredMessage) -> str:
-    """The identity by which a delayed message is recalled."""
+    """Return the identity by which a delayed message is recalled."""
     properties = message.properties
     return f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"
 
@@ -456,7 +458,7 @@ def _key(time_ms: int, queue_offset: int) -> int:
 
 
 def _decode(data: bytes) -> tuple[int, _State] | None:
-    """Log offset and state; None if RocketMQ has written the file since, or it was never
+    """Decode log offset and state; None if RocketMQ has written the file since, or it was never
     written."""
     if len(data) < FILE_SIZE:
         return None

@@ -1,4 +1,4 @@
-"""Numbers of delayed messages, by topic."""
+"""Counts delayed messages by topic."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ class _Count(msgspec.Struct, rename="camel"):
 
 
 class TimingCounts:
-    """RocketMQ's TimerMetrics. A topic without waiting messages is forgotten."""
+    """Counts waiting messages by topic, like RocketMQ's TimerMetrics. A topic without any is
+    forgotten."""
 
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}
         self._version = DataVersion()
         self.taken, self.passed = Counts(), Counts()
-        """Messages that came and went since the start, by topic."""
+        """The number of messages that arrived and that left since the start, by topic."""
 
     def waiting(self) -> dict[str, int]:
-        """Messages that wait, by topic."""
+        """Return the number of waiting messages by topic."""
         return {topic: count.count for topic, count in self._counts.items()}
 
     def add(self, source: Message, step: int, now_ms: int) -> None:
-        """One more message of a topic waits (1), or one fewer (-1)."""
+        """Count a message of a topic that begins to wait (step 1), or no longer waits (-1)."""
         topic = source.properties.get(Property.REAL_TOPIC, "")
         (self.taken if step > 0 else self.passed).add(topic)
         count = self._counts.get(topic)
@@ -43,5 +44,5 @@ class TimingCounts:
         self._version.advance(now_ms)
 
     def encode(self) -> bytes:
-        """The body of GET_TIMER_METRICS."""
+        """Return the body of the answer to GET_TIMER_METRICS."""
         return fastjson.encode({"dataVersion": self._version, "timingCount": self._counts})

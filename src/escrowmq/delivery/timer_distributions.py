@@ -1,7 +1,8 @@
-"""How far ahead delayed messages are due, and were when they were stored.
+"""Distributions of how far ahead delayed messages are due, and of the delays they were sent with.
 
 RocketMQ's metrics, with its bounds: TimerMetrics.timerDist, and the view of
-DefaultStoreMetricsManager."""
+DefaultStoreMetricsManager.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +14,30 @@ from typing import Final
 from escrowmq.base.measure import Distribution
 
 AHEAD_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
-"""Waiting messages are counted between one of these and the one before."""
+"""Upper bounds in seconds of the distribution of how far ahead waiting messages are due."""
 
 _SLOT_MS: Final = 5_000
-"""Each of those is a multiple of it."""
+"""The span for which waiting messages are counted. Each bound is a multiple of it."""
 
 DELAYS_S: Final = (60.0, 600.0, 3_600.0, 43_200.0, 86_400.0, 259_200.0, math.inf)
 TOPICS_MAX: Final = 1_000
-"""Topics with a distribution of their own; later ones have none."""
+"""The most topics that have a distribution of delays."""
 
 
 class DueTimes:
-    """When waiting messages are due: numbers by spans of five seconds, of which there are 51,840
+    """Counts waiting messages by due time, in spans of five seconds. There are at most 51,840 spans
     within the longest delay that RocketMQ allows by default."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
 
     def add(self, due_ms: int) -> None:
-        """Count one more waiting message."""
+        """Count a message that begins to wait."""
         slot = due_ms // _SLOT_MS
         self._counts[slot] = self._counts.get(slot, 0) + 1
 
     def drop(self, due_ms: int) -> None:
-        """Count one waiting message fewer."""
+        """Uncount a message that no longer waits."""
         slot = due_ms // _SLOT_MS
         left = self._counts[slot] - 1
         if left:
@@ -45,8 +46,9 @@ class DueTimes:
             del self._counts[slot]
 
     def ahead(self, now_ms: int) -> dict[int, int]:
-        """Waiting messages by the bounds AHEAD_S, to within five seconds. Overdue messages count as
-        due at once; those due in more than a day are not counted, as in RocketMQ."""
+        """Return the number of waiting messages for each bound in AHEAD_S, to within five seconds.
+        Overdue messages count as due now. Those due in more than a day are not counted, as in
+        RocketMQ."""
         now = now_ms // _SLOT_MS
         bounds = [bound * 1_000 // _SLOT_MS for bound in AHEAD_S]
         found = [0] * len(bounds)
@@ -58,7 +60,7 @@ class DueTimes:
 
 
 class Delays:
-    """Requested delays by topic, since the start."""
+    """The distributions of requested delays by topic, since the start."""
 
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
@@ -76,7 +78,7 @@ class Delays:
         self._sums_s[topic] += delay_s
 
     def distributions(self, *before: str) -> tuple[Distribution, ...]:
-        """By topic, with some labels before it."""
+        """Return a distribution for each topic, with `before` as its first labels."""
         return tuple(
             Distribution(
                 (*before, topic),

@@ -1,5 +1,5 @@
-"""Records of the timer that the disk could not read when they were needed: it may be one file of
-the log that cannot be opened, and all other messages are elsewhere."""
+"""Remembers records of the timer that the disk could not read, to retry them. It may be one file of
+the log that cannot be opened, while all other messages are elsewhere."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import logging
 from typing import Final, NamedTuple
 
 COUNT_MAX: Final = 10_000
-"""With this many, the disk itself has failed, and all wait."""
+"""If there are this many, the whole disk seems to fail, and the error is raised."""
 
 WAIT_MS: Final = 1_000
-"""The first pause before a retry, doubled each time."""
+"""The first pause before a retry; it doubles each time."""
 
 WAIT_MAX_MS: Final = 32_000
 
 NOT_TAKEN: Final = -1
-"""The key of a record that could not be read yet, so that its time is unknown."""
+"""In place of the key of a record whose delivery time is unknown, because it was never read."""
 
 _NEVER_MS: Final = 1 << 62
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unread(NamedTuple):
-    """An unread record."""
+    """An unreadable record: its key, and when it is retried."""
 
     retry_ms: int
     queue_offset: int
@@ -32,7 +32,7 @@ class Unread(NamedTuple):
 
 
 class UnreadRecords:
-    """Retries each record, with growing pauses."""
+    """Schedules the retries of unreadable records, with growing pauses."""
 
     def __init__(self) -> None:
         self._waiting: list[Unread] = []
@@ -40,7 +40,7 @@ class UnreadRecords:
 
     @property
     def count(self) -> int:
-        """How many could not be read, including those that are being retried."""
+        """The number of unreadable records, including those that are being retried."""
         return len(self._waits_ms)
 
     @property
@@ -49,8 +49,8 @@ class UnreadRecords:
         return self._waiting
 
     def put_off(self, queue_offset: int, key: int, now_ms: int, error: Exception) -> None:
-        """A record cannot be read now. The first is logged, until all could be read; raises the
-        error if there are too many."""
+        """Schedule a retry of an unreadable record. Log the first failure until all are readable
+        again. Raises the error if there are too many."""
         wait_ms = self._waits_ms.get(queue_offset, 0)
         if not wait_ms and self.count >= COUNT_MAX:
             raise error
@@ -60,16 +60,16 @@ class UnreadRecords:
         heapq.heappush(self._waiting, Unread(now_ms + wait_ms, queue_offset, key))
 
     def take(self, now_ms: int) -> Unread | None:
-        """A record to retry."""
+        """Return a record to retry now; None if there is none."""
         if self._waiting and self._waiting[0].retry_ms <= now_ms:
             return heapq.heappop(self._waiting)
         return None
 
     def was_read(self, queue_offset: int) -> None:
-        """A record was read and is no longer one of these."""
+        """Forget a record that was read successfully."""
         if self._waits_ms.pop(queue_offset, None) and not self._waits_ms:
             _log.info("all delayed messages can be read again")
 
     def wake_at_ms(self) -> int:
-        """When `take` has one next."""
+        """The time at which `take` returns the next record."""
         return self._waiting[0].retry_ms if self._waiting else _NEVER_MS
