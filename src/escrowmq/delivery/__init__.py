@@ -1,3 +1,4 @@
 """Delivery of messages to consumers: topics, groups, offsets, locks, long polls, retries, delays.
 
-Pure: time, disk and randomness come from outside. It does not know the wire format."""
+Does no I/O itself: time, disk and randomness are passed in. It does not know the wire format.
+"""

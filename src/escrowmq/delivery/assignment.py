@@ -1,6 +1,7 @@
-"""Assignment of queues to clients by the broker (QueryAssignmentProcessor).
+"""Assigns queues to clients, as RocketMQ's brokers do (QueryAssignmentProcessor).
 
-messageRequestMode.json says which groups pop a topic instead of pulling it."""
+messageRequestMode.json says which groups pop a topic instead of pulling it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _SHARE_ALL: Final = -1
 
 
 class RequestMode(msgspec.Struct, rename="camel", kw_only=True):
-    """How a group reads a topic; members in RocketMQ's order."""
+    """How a group reads a topic: by pulls or pops. The fields are in RocketMQ's order."""
 
     consumer_group: str = ""
     mode: str = PULL
@@ -30,25 +31,25 @@ class RequestMode(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class RequestModes:
-    """The modes set by operators."""
+    """How groups read topics, as set by operators."""
 
     def __init__(self, default: str) -> None:
         self._default = default
         self._modes: dict[str, dict[str, RequestMode]] = {}
 
     def load(self, data: bytes | None) -> None:
-        """Load messageRequestMode.json; raises if it cannot be parsed."""
+        """Load messageRequestMode.json. Raises if it cannot be parsed."""
         raw: dict[str, Any] = fastjson.decode(data) if data else {}
         self._modes = msgspec.convert(
             raw.get("messageRequestModeMap") or {}, dict[str, dict[str, RequestMode]], strict=False
         )
 
     def encode(self) -> bytes:
-        """All modes, as one line."""
+        """Return all modes as one line of JSON."""
         return _encoded(self._modes)
 
     def saved_with(self, mode: RequestMode) -> bytes:
-        """messageRequestMode.json with one more mode."""
+        """Return the new content of messageRequestMode.json, with one more mode."""
         modes = {**self._modes, mode.topic: {**self._modes.get(mode.topic, {})}}
         modes[mode.topic][mode.consumer_group] = mode
         return msgspec.json.format(_encoded(modes), indent=2)
@@ -58,7 +59,7 @@ class RequestModes:
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
 
     def get(self, topic: str, group: str) -> RequestMode:
-        """The mode of a group, or the default."""
+        """Return how a group reads a topic: as set by an operator, or by default."""
         found = self._modes.get(topic, {}).get(group)
         if found is not None:
             return found
@@ -75,7 +76,7 @@ Strategy = Callable[[str, list[Queue], list[str]], list[Queue]]
 
 
 def allocate_evenly(client_id: str, queues: list[Queue], client_ids: list[str]) -> list[Queue]:
-    """AVG: consecutive queues for each client, the first clients get one more."""
+    """Assign consecutive queues to each client; the first clients get one more (strategy AVG)."""
     if client_id not in client_ids:
         return []
     index = client_ids.index(client_id)
@@ -85,7 +86,7 @@ def allocate_evenly(client_id: str, queues: list[Queue], client_ids: list[str]) 
 
 
 def allocate_in_turn(client_id: str, queues: list[Queue], client_ids: list[str]) -> list[Queue]:
-    """AVG_BY_CIRCLE: round robin."""
+    """Assign queues round robin (strategy AVG_BY_CIRCLE)."""
     if client_id not in client_ids:
         return []
     return queues[client_ids.index(client_id) :: len(client_ids)]
@@ -100,7 +101,8 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 def assign(
     mode: RequestMode, strategy: str, client_id: str, queues: list[Queue], client_ids: list[str]
 ) -> list[Queue] | None:
-    """The queues of a client; None if unknown, then it should keep what it has."""
+    """Return the queues of a client; None if they cannot be determined, so that it keeps its
+    present ones."""
     allocate = STRATEGIES.get(strategy)
     if allocate is None or not client_id or not queues or not client_ids:
         return None

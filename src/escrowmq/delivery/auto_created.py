@@ -1,5 +1,5 @@
-"""Topics and groups created by their first use, and by which account: all accounts share one table
-of names, and each has a limited share."""
+"""Records which account created which topics and groups by using them. All accounts share one table
+of names, and each may have a limited share of it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ PATH: Final = "config/escrowMadeNames.json"
 
 
 class RequestAccount:
-    """The account of the request that is being served."""
+    """The account whose request is being served now."""
 
     __slots__ = ("account", "has_owners")
 
     def __init__(self) -> None:
         self.account = ""
-        """Empty without access control."""
+        """The account; empty without access control."""
         self.has_owners = False
-        """Whether names belong to the account that created them: not without access control, nor if
-        configured as RocketMQ's."""
+        """Whether names belong to the account that created them. Not so without access control, or
+        if configured to behave like RocketMQ."""
 
 
 class AutoCreateQuota:
-    """The names of one kind, each with the account that created it. Operators' names have none:
-    they create them by a request of its own."""
+    """The automatically created names of one kind, each with its account. Names that operators
+    create explicitly are not included."""
 
     def __init__(
         self, present: RequestAccount | None = None, *, most: int = 0, setting: str = ""
@@ -41,7 +41,8 @@ class AutoCreateQuota:
         self.changes = 0
 
     def admit(self, name: str) -> None:
-        """Check that the present account may create one more; raises UsageError if it may not."""
+        """Check that the present account may create one more name. Raises UsageError if it may
+        not."""
         account = self._present.account
         if account and self._most and self._counts[account] >= self._most:
             raise UsageError(
@@ -51,7 +52,7 @@ class AutoCreateQuota:
             )
 
     def note(self, name: str) -> None:
-        """The present account has created a name."""
+        """Record that the present account has created a name."""
         if self._present.account:
             self._put(name, self._present.account)
 
@@ -62,7 +63,7 @@ class AutoCreateQuota:
         self.changes += 1
 
     def gone(self, name: str) -> None:
-        """A name was deleted."""
+        """Remove a name that was deleted."""
         account = self._accounts.pop(name, None)
         if account is not None:
             self.changes += 1
@@ -72,18 +73,18 @@ class AutoCreateQuota:
                 del self._counts[account]
 
     def count(self, account: str) -> int:
-        """How many an account has created."""
+        """Return how many names an account has created."""
         return self._counts.get(account, 0)
 
     def saved(self) -> dict[str, list[str]]:
-        """Each account's names, to be saved."""
+        """Return each account's names, to be saved."""
         found: dict[str, list[str]] = {}
         for name, account in self._accounts.items():
             found.setdefault(account, []).append(name)
         return found
 
     def load(self, saved: dict[str, list[str]]) -> None:
-        """Load what was saved."""
+        """Load each account's names."""
         for account, names in saved.items():
             for name in names:
                 self._put(name, account)
@@ -91,7 +92,7 @@ class AutoCreateQuota:
 
 
 class AutoCreatedFile(msgspec.Struct):
-    """The saved file."""
+    """The content of the saved file: names of topics and groups by account."""
 
     topics: dict[str, list[str]] = {}
     groups: dict[str, list[str]] = {}

@@ -31,9 +31,9 @@ class Channel(msgspec.Struct):
     address: str
     seen_ms: int
     account: str = ""
-    """The account whose limit its groups count for; empty without access control."""
+    """The account in whose limit its groups are counted; empty without access control."""
     published: set[str] = msgspec.field(default_factory=set)
-    """Topics of the transactional messages that it sent."""
+    """The topics of transactional messages that this producer has sent."""
 
 
 class ConsumerGroup:
@@ -48,11 +48,11 @@ class ConsumerGroup:
         self.consume_from = ""
 
     def client_ids(self) -> list[str]:
-        """Ids of the members."""
+        """Return the client ids of the members."""
         return list(dict.fromkeys(channel.client_id for channel in self.channels.values()))
 
     def subscribe(self, subscriptions: list[Subscription]) -> bool:
-        """Store a member's subscriptions; return whether the set of topics changed."""
+        """Store a member's subscriptions. Return whether the set of topics changed."""
         is_changed = False
         wanted = {subscription.topic for subscription in subscriptions}
         for subscription in subscriptions:
@@ -68,7 +68,7 @@ class ConsumerGroup:
 
 
 class Membership:
-    """The groups of one connection."""
+    """The groups in which one connection is a member."""
 
     __slots__ = ("account", "consumers", "producers")
 
@@ -76,16 +76,16 @@ class Membership:
         self.account = account
         self.producers: set[str] = set()
         self.consumers: dict[str, int] = {}
-        """The number of subscribed topics by group."""
+        """The number of subscribed topics of each group."""
 
     @property
     def count(self) -> int:
-        """The number of groups."""
+        """The number of groups in which it is a member."""
         return len(self.producers) + len(self.consumers)
 
 
 class Clients:
-    """All live producers and consumers."""
+    """All live producers and consumers, with their groups."""
 
     def __init__(self, *, memberships_max: int = MEMBERSHIPS_MAX, of_account_max: int = 0) -> None:
         self.producers: dict[str, dict[int, Channel]] = {}
@@ -104,8 +104,8 @@ class Clients:
         consumers: Mapping[str, int],
         account: str = "",
     ) -> None:
-        """Check that a connection of an account may join these groups too; for consumers, with
-        their numbers of topics. Raises UsageError with the exceeded limit."""
+        """Check that a connection may join these groups too; `consumers`: the number of topics of
+        each group. Raises UsageError with the exceeded limit."""
         member = self._members.get(peer) or Membership(account)
         known = member.count
         count = len(member.producers | producers) + len(member.consumers.keys() | consumers.keys())
@@ -136,7 +136,7 @@ class Clients:
             )
 
     def _joined(self, channel: Channel) -> Membership:
-        """Increment the number of groups of a connection."""
+        """Count a group of a connection."""
         member = self._members.get(channel.peer)
         if member is None:
             member = self._members[channel.peer] = Membership(channel.account)
@@ -145,7 +145,7 @@ class Clients:
         return member
 
     def _uncount_group(self, peer: int) -> None:
-        """Decrement the number of groups of a connection."""
+        """Uncount a group of a connection."""
         member = self._members[peer]
         self._count -= 1
         self._counts[member.account] -= 1
@@ -158,7 +158,7 @@ class Clients:
     # -- producers ---------------------------------------------------------------------------
 
     def produce(self, group: str, channel: Channel) -> bool:
-        """A producer sent a heartbeat; return whether it is new."""
+        """Add or renew a producer after a heartbeat. Return whether it is new."""
         channels = self.producers.setdefault(group, {})
         is_new = channel.peer not in channels
         channels[channel.peer] = channel
@@ -167,7 +167,7 @@ class Clients:
         return is_new
 
     def stop_producing(self, group: str, peer: int) -> None:
-        """A producer unregistered."""
+        """Remove a producer that has unregistered."""
         channels = self.producers.get(group)
         if channels is None or channels.pop(peer, None) is None:
             return
@@ -181,7 +181,8 @@ class Clients:
     def consume(
         self, name: str, channel: Channel, subscriptions: list[Subscription]
     ) -> tuple[ConsumerGroup, bool]:
-        """A consumer sent a heartbeat; return its group, and whether members or topics changed."""
+        """Add or renew a consumer after a heartbeat. Return its group, and whether members or
+        topics changed."""
         group = self.consumers.get(name)
         if group is None:
             group = self.consumers[name] = ConsumerGroup(name)
@@ -195,7 +196,7 @@ class Clients:
         return group, is_changed
 
     def stop_consuming(self, name: str, peer: int) -> ConsumerGroup | None:
-        """A consumer unregistered; return its group if it was a member."""
+        """Remove a consumer that has unregistered. Return its group; None if it was no member."""
         group = self.consumers.get(name)
         if group is None or group.channels.pop(peer, None) is None:
             return None
@@ -206,14 +207,14 @@ class Clients:
         return group
 
     def find_consumer(self, name: str, client_id: str) -> Channel | None:
-        """The member with this client id."""
+        """Return a group's member with this client id; None if there is none."""
         group = self.consumers.get(name)
         if group is None:
             return None
         return next((c for c in group.channels.values() if c.client_id == client_id), None)
 
     def find_clients(self, client_id: str) -> Iterator[Channel]:
-        """The connections with this client id."""
+        """Yield the connections with this client id."""
         for channels in self.producers.values():
             for channel in channels.values():
                 if channel.client_id == client_id:
@@ -224,7 +225,7 @@ class Clients:
                     yield channel
 
     def client_id(self, peer: int) -> str | None:
-        """The client id in a connection's heartbeats; None if there were none."""
+        """Return the client id in a connection's heartbeats; None if it sent none."""
         member = self._members.get(peer)
         if member is None:
             return None
@@ -233,13 +234,14 @@ class Clients:
         return next(self.consumers[name].channels[peer].client_id for name in member.consumers)
 
     def groups_on(self, topic: str) -> list[str]:
-        """Groups with a live member that subscribes to a topic."""
+        """Return the groups with a live member that subscribes to a topic."""
         return [name for name, group in self.consumers.items() if topic in group.subscriptions]
 
     # -- leaving -----------------------------------------------------------------------------
 
     def lost(self, peer: int) -> list[ConsumerGroup]:
-        """A connection is lost; return the consumer groups that lost a member."""
+        """Remove the producers and consumers on a lost connection. Return the consumer groups that
+        lost a member."""
         member = self._members.get(peer)
         if member is None:
             return []
@@ -249,8 +251,8 @@ class Clients:
         return [group for name in names if (group := self.stop_consuming(name, peer)) is not None]
 
     def note_published(self, group: str, peer: int, topic: str) -> str:
-        """Record a topic to which a producer of the group publishes; return its client id, or
-        nothing if it is not a member."""
+        """Record a topic to which a producer of the group publishes. Return its client id; empty if
+        it is no member."""
         channel = self.producers.get(group, {}).get(peer)
         if channel is None:
             return ""
@@ -259,15 +261,15 @@ class Clients:
         return channel.client_id
 
     def seen_ms(self, peer: int) -> int:
-        """When a producer's connection sent its last heartbeat; -1 if it never did."""
+        """Return the time of the last heartbeat of producers on a connection; -1 if there was
+        none."""
         member = self._members.get(peer)
         names = member.producers if member is not None else ()
         return max((self.producers[name][peer].seen_ms for name in names), default=-1)
 
     def expire(self, limit_ms: int) -> tuple[set[int], list[ConsumerGroup]]:
-        """Remove members that no heartbeat has named since then; return their connections, and the
-        consumer groups that lost a member. Others on the same connection may live on: those of two
-        clients that share it, of which one was stopped and could not unregister."""
+        """Remove members without a heartbeat since `limit_ms`. Return their connections, and the
+        consumer groups that lost a member. Other clients on the same connection may remain."""
         peers: set[int] = set()
         groups: list[ConsumerGroup] = []
         for name, channels in list(self.producers.items()):
@@ -284,7 +286,7 @@ class Clients:
         return peers, groups
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: nobody has been silent for longer."""
+        """Shift the times of heartbeats by the clock's jump, so that no client expires early."""
         all_channels = [*self.producers.values(), *(g.channels for g in self.consumers.values())]
         # One heartbeat makes one channel for all of its groups.
         different = {id(one): one for channels in all_channels for one in channels.values()}

@@ -1,4 +1,4 @@
-"""DataVersion: by it RocketMQ sees whether a table has changed."""
+"""DataVersion: RocketMQ compares it to see whether a table has changed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import msgspec
 
 
 class DataVersion(msgspec.Struct, rename="camel"):
-    """Members in RocketMQ's order."""
+    """The version of a table: a time and a counter. The fields are in RocketMQ's order."""
 
     counter: int = 0
     state_version: int = 0
     timestamp: int = 0
 
     def advance(self, now_ms: int) -> None:
-        """The table has changed."""
+        """Advance the version, because the table has changed."""
         self.counter += 1
         self.timestamp = now_ms

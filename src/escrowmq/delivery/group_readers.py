@@ -1,4 +1,4 @@
-"""The members of a group, whichever way they read."""
+"""Finds the members of a group, whether they pull or pop."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from escrowmq.delivery.pop_members import Poppers
 
 
 class Readers:
-    """Members from heartbeats and from pops."""
+    """Finds members of groups, from heartbeats and from pops."""
 
     def __init__(self, clients: Clients, poppers: Poppers) -> None:
         self._clients = clients
         self._poppers = poppers
 
     def online(self, group: str) -> ConsumerGroup | None:
-        """The live members of a group: those with heartbeats, otherwise those that pop."""
+        """Return the live members of a group: those with heartbeats, otherwise those that pop."""
         return self._clients.consumers.get(group) or self._poppers.find(group)
 
     def subscription(self, group: str, topic: str) -> SubscriptionBody | None:
-        """A live group's subscription to a topic."""
+        """Return a live group's subscription to a topic; None if there is none."""
         for known in (self._clients.consumers.get(group), self._poppers.find(group)):
             if known is not None and topic in known.subscriptions:
                 return known.subscriptions[topic]

@@ -17,7 +17,7 @@ from escrowmq.errors import UsageError
 
 
 class GroupConfig(msgspec.Struct, rename="camel", kw_only=True):
-    """One consumer group, its members in RocketMQ's order."""
+    """The configuration of a consumer group. The fields are in RocketMQ's order."""
 
     attributes: dict[str, str] = {}
     broker_id: int = 0
@@ -39,7 +39,7 @@ class GroupConfig(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class GroupFile(msgspec.Struct, rename="camel", kw_only=True):
-    """subscriptionGroup.json, and the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    """The content of subscriptionGroup.json, and the body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
 
     data_version: DataVersion
     forbidden_table: dict[str, dict[str, int]] = {}
@@ -69,7 +69,7 @@ def is_group_name(name: str) -> bool:
 
 
 class GroupTable:
-    """The consumer groups that this broker knows."""
+    """The configurations of the consumer groups that this broker knows."""
 
     def __init__(
         self,
@@ -86,7 +86,8 @@ class GroupTable:
         self.version = DataVersion()
         self.is_changed = False
         self.wishes_count = 0
-        """See TopicTable."""
+        """The number of requested changes, including repeated ones: a request is answered only
+        after a save."""
         self._pieces = EntryTexts()
 
     def load(self, data: bytes | None) -> None:
@@ -99,7 +100,8 @@ class GroupTable:
             self._pieces.written(self._groups)  # all at once, while no request is served
 
     def take_over(self, data: bytes) -> None:
-        """Become what another broker's table is, as GET_ALL_SUBSCRIPTIONGROUP_CONFIG gives it."""
+        """Replace this table by another broker's, as GET_ALL_SUBSCRIPTIONGROUP_CONFIG returns
+        it."""
         file = msgspec.convert(fastjson.decode(data), GroupFile, strict=False)
         if file == self.file():
             return
@@ -110,11 +112,11 @@ class GroupTable:
         self.is_changed = True
 
     def saved(self) -> None:
-        """The result of `save` is stored, or will be: changes count from now on."""
+        """Note that the result of `save` is being stored: later changes need another save."""
         self.is_changed = False
 
     def save(self) -> bytes:
-        """The present content of subscriptionGroup.json."""
+        """Return the present content of subscriptionGroup.json."""
         return file_of(
             dataVersion=indented(self.version, depth=1),
             forbiddenTable=indented(self.forbidden, depth=1),
@@ -122,7 +124,7 @@ class GroupTable:
         )
 
     def file(self) -> GroupFile:
-        """Version and tables as one value."""
+        """Return the version and the tables as one value."""
         return GroupFile(
             data_version=self.version,
             forbidden_table=self.forbidden,
@@ -130,7 +132,7 @@ class GroupTable:
         )
 
     def create_system_groups(self, now_ms: int) -> None:
-        """Create the groups of a fresh RocketMQ broker."""
+        """Create the groups that a fresh RocketMQ broker has."""
         for name in SYSTEM_GROUPS:
             if name not in self._groups:
                 self.put(
@@ -139,16 +141,16 @@ class GroupTable:
                 )
 
     def peek(self, name: str) -> GroupConfig | None:
-        """The group, if it is known."""
+        """Return a group's configuration; None if the group does not exist. Creates no group."""
         return self._groups.get(name)
 
     def names(self) -> list[str]:
-        """All groups."""
+        """Return the names of all groups."""
         return list(self._groups)
 
     def get(self, name: str, now_ms: int) -> GroupConfig | None:
-        """The group, created if allowed and the name is valid; raises UsageError if there are too
-        many."""
+        """Return a group's configuration; create the group if that is allowed and its name is
+        valid, else return None. Raises UsageError if there are too many groups."""
         config = self._groups.get(name)
         if config is None and self._may_create(name):
             if len(self._groups) >= self._count_max:
@@ -169,13 +171,13 @@ class GroupTable:
         return is_group_name(name)
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
-        """Create or replace a group."""
+        """Create or replace a group's configuration."""
         self._groups[config.group_name] = config
         self._pieces.forget(config.group_name)
         self._changed(now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
-        """Remove a group; return whether it existed."""
+        """Remove a group. Return whether it existed."""
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
             self.wishes_count += 1

@@ -1,4 +1,4 @@
-"""Long polls: pulls that wait for a message of their queue."""
+"""Holds long polls of pulls, which wait for messages of their queue."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ _NEVER_MS = (1 << 62) - 1
 
 _WEIGHT_SIZE = 4_096
 _FIELD_SIZE = 100
-"""Memory of a field besides its characters."""
+"""The memory that a header field takes besides its characters, in bytes."""
 
 
 def weight_of(request: Command) -> int:
-    """For how many long polls a request counts that is kept while it waits: one per 4 KiB."""
+    """Return for how many long polls a waiting request counts, by its memory: one for each 4
+    KiB."""
     ext = request.ext or {}
     size = len(request.body) + _FIELD_SIZE * len(ext) + sum(map(len, ext))
     return 1 + (size + sum(map(len, ext.values()))) // _WEIGHT_SIZE
 
 
 def wait_ms_of(asked_ms: int, settings: BrokerSettings) -> int:
-    """How long a pull waits for a message: as long as requested, or a moment if long polling is off
-    (longPollingEnable)."""
+    """Return how long a pull waits for messages: as requested, or a short time if long polling is
+    off (longPollingEnable)."""
     return max(0, asked_ms if settings.holds_pulls else settings.short_poll_ms)
 
 
 class LongPoll(Generic[T]):
-    """One waiting pull."""
+    """A waiting pull or pop."""
 
     __slots__ = (
         "account", "deadline_ms", "is_done", "key", "peer", "question", "queue_offset", "serial",
@@ -53,7 +54,7 @@ class LongPoll(Generic[T]):
     ) -> None:
         self.key = key
         self.weight = weight
-        """For how many it counts if it uses much memory."""
+        """For how many long polls it counts: more than 1 if it uses much memory."""
         self.question = question
         self.peer = peer
         self.account = account
@@ -61,27 +62,27 @@ class LongPoll(Generic[T]):
         self.deadline_ms = deadline_ms
         self.is_done = False
         self.serial = 0
-        """Its number in its table: lower ones have waited longer."""
+        """Its number in its table. A lower one has waited longer."""
 
 
 class Holds(Generic[T]):
-    """Waiting pulls by queue, and by their timeout."""
+    """Waiting long polls by queue, by client and by timeout."""
 
     def __init__(self, held_max: int = PULLS_HELD_MAX, counts: Counter[str] | None = None) -> None:
         self._held_max = held_max
         self._counts: Counter[str] = Counter() if counts is None else counts
-        """Numbers of waiting polls by account, here and in other tables that share this."""
+        """The number of waiting polls of each account, in all tables that share this counter."""
         # Dicts as sets that keep their order: out of a list of 90 000 each is found by a walk.
         self.by_queue: dict[tuple[str, int], dict[LongPoll[T], None]] = {}
-        """Waiting pulls by topic and queue."""
+        """Waiting polls by topic and queue."""
         self._by_peer: dict[int, dict[LongPoll[T], None]] = {}
         self._deadlines: list[tuple[int, int, LongPoll[T]]] = []
         self._serial = 0
         self.count = 0
 
     def hold(self, held: LongPoll[T]) -> LongPoll[T] | None:
-        """Let a pull wait. If there are too many, return the one that would time out first; or the
-        client's first, if that client has too many."""
+        """Hold a long poll. If its client has too many, or all have, remove one and return it: the
+        client's oldest, or the one that would time out first."""
         self._serial += 1
         held.serial = self._serial
         self.by_queue.setdefault(held.key, {})[held] = None
@@ -99,31 +100,31 @@ class Holds(Generic[T]):
         return None
 
     def has(self, key: tuple[str, int]) -> bool:
-        """Whether pulls wait for this queue."""
+        """Whether polls wait for this queue."""
         return key in self.by_queue
 
     def count_at(self, key: tuple[str, int]) -> int:
-        """How many wait for this queue."""
+        """Return how many polls wait for this queue."""
         return len(self.by_queue.get(key, ()))
 
     def waiting(self, key: tuple[str, int]) -> list[LongPoll[T]]:
-        """The pulls that wait for this queue."""
+        """Return the polls that wait for this queue, the oldest first."""
         return list(self.by_queue.get(key, ()))
 
     def all(self) -> list[LongPoll[T]]:
-        """All waiting pulls."""
+        """Return all waiting polls."""
         return [held for own in self._by_peer.values() for held in own]
 
     def of(self, peer: int) -> list[LongPoll[T]]:
-        """The pulls of one client."""
+        """Return the waiting polls of one client."""
         return list(self._by_peer.get(peer, ()))
 
     def count_of(self, peer: int) -> int:
-        """How many pulls of one client wait."""
+        """Return how many polls of one client wait."""
         return len(self._by_peer.get(peer, ()))
 
     def release(self, held: LongPoll[T]) -> None:
-        """This pull is answered, or its client is gone."""
+        """Remove a poll that was answered, or whose client has disconnected."""
         if held.is_done:
             return
         held.is_done = True
@@ -143,7 +144,7 @@ class Holds(Generic[T]):
             heapq.heapify(self._deadlines)
 
     def expired(self, now_ms: int) -> Iterator[LongPoll[T]]:
-        """Release, one by one, the pulls whose timeout has passed."""
+        """Remove the polls whose timeout has passed, and yield each."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, _, held = heapq.heappop(self._deadlines)
             if not held.is_done:
@@ -151,12 +152,12 @@ class Holds(Generic[T]):
                 yield held
 
     def lost(self, peer: int) -> None:
-        """A client is gone with its pulls."""
+        """Remove the polls of a disconnected client."""
         for held in list(self._by_peer.get(peer, ())):
             self.release(held)
 
     def wake_at_ms(self) -> int:
-        """When the next pull times out."""
+        """The time at which the next poll times out."""
         while self._deadlines and self._deadlines[0][2].is_done:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else _NEVER_MS

@@ -13,21 +13,22 @@ from escrowmq.delivery.data_version import DataVersion
 _NOT_STORED = -1
 _LOG_END = "escrowLogEnd"
 _VERSION_STEP = 500
-"""Commits between two data versions (RocketMQ's consumerOffsetUpdateVersionStep)."""
+"""The number of commits after which the data version advances (RocketMQ's
+consumerOffsetUpdateVersionStep)."""
 
 
 class OffsetTable:
-    """Offsets by group, topic and queue; and offsets reset by an operator."""
+    """The committed offsets of all groups by topic and queue, and pending resets by operators."""
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
-        """By topic and group."""
+        """The next offset that each group will pull, by topic and group."""
         self._resets: dict[str, dict[int, int]] = {}
         self.version = DataVersion()
         self.is_changed = False
         self.saved_log_end = -1
-        """Where the log ended when the loaded file was made; -1 if the file does not say."""
+        """The end of the log when the loaded file was written; -1 if the file does not say."""
         self._commits_count = 0
 
     @staticmethod
@@ -47,26 +48,27 @@ class OffsetTable:
 
     @property
     def changes_count(self) -> int:
-        """Grows with each change."""
+        """A number that increases with each change."""
         return self._commits_count
 
     def take_over(self, data: bytes) -> None:
-        """Become what another broker's table is, as GET_ALL_CONSUMER_OFFSET gives it."""
+        """Replace this table by another broker's, as GET_ALL_CONSUMER_OFFSET returns it."""
         self._offsets = {}
         self.load(data)
         self.is_changed = True
 
     def saved(self) -> None:
-        """The result of `save` is stored, or will be: changes count from now on."""
+        """Note that the result of `save` is being stored: later changes need another save."""
         self.is_changed = False
 
     def save(self, *, log_end: int) -> bytes:
-        """The present content of consumerOffset.json; RocketMQ also reads quoted keys. It says
-        where the log ends now, so that a start can tell which topics were deleted later."""
+        """Return the present content of consumerOffset.json. It includes the end of the log, so
+        that a start can tell which topics were deleted later. Keys are quoted, which RocketMQ reads
+        too."""
         return msgspec.json.format(fastjson.encode({**self._file(), _LOG_END: log_end}), indent=2)
 
     def encode(self) -> bytes:
-        """The body of GET_ALL_CONSUMER_OFFSET."""
+        """Return the body of the answer to GET_ALL_CONSUMER_OFFSET."""
         return fastjson.encode(self._file())
 
     def _file(self) -> dict[str, object]:
@@ -87,7 +89,7 @@ class OffsetTable:
         return found
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
-        """A group has read up to, and not including, an offset."""
+        """Set a group's offset in a queue: it has read all messages before it."""
         self._offsets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self.is_changed = True
         self._commits_count += 1
@@ -95,12 +97,13 @@ class OffsetTable:
             self.version.advance(now_ms)
 
     def items(self) -> list[tuple[str, dict[int, int]]]:
-        """Each TOPIC@GROUP with its offsets by queue."""
+        """Return each TOPIC@GROUP with its offsets by queue."""
         return list(self._offsets.items())
 
     def cut(self, end_of: Callable[[str, int], int | None], now_ms: int) -> list[str]:
-        """Reset offsets beyond the ends of their queues: messages there were lost, and new ones at
-        these offsets were not read. Returns descriptions of the changes; None is an unknown end."""
+        """Set back offsets that are after the ends of their queues, as returned by `end_of` (None:
+        unknown). Messages there were lost, and new ones will get these offsets. Return descriptions
+        of the changes."""
         done = []
         for key, queues in self._offsets.items():
             topic, _, group = key.partition("@")
@@ -112,7 +115,7 @@ class OffsetTable:
         return done
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset; -1 if there is none. A pending reset counts as committed."""
+        """Return the committed offset, or that of a pending reset; -1 if there is none."""
         key = self._key(group, topic)
         if self._resets:
             reset = self._resets.get(key, {}).get(queue_id)
@@ -122,19 +125,19 @@ class OffsetTable:
         return _NOT_STORED if queues is None else queues.get(queue_id, _NOT_STORED)
 
     def of(self, group: str, topic: str) -> dict[int, int]:
-        """All committed offsets of a group in a topic."""
+        """Return a group's committed offsets in a topic, by queue."""
         return dict(self._offsets.get(self._key(group, topic), {}))
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Record the last requested offset, for statistics only."""
+        """Record the next offset that a group will pull, for statistics only."""
         self._pulled.setdefault((topic, group), {})[queue_id] = offset
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """The last requested offset; -1 if there is none."""
+        """Return the next offset that a group will pull; -1 if unknown."""
         return self._pulled.get((topic, group), {}).get(queue_id, _NOT_STORED)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
-        """Set an offset that the group's next pull is answered with."""
+        """Reset a group's offset. The group's next pull is answered with it."""
         self._resets.setdefault(self._key(group, topic), {})[queue_id] = offset
         # Resets are not saved: after a restart this offset alone stands for a reset still to be
         # reported.
@@ -145,7 +148,7 @@ class OffsetTable:
         return bool(self._resets) and queue_id in self._resets.get(self._key(group, topic), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The pending reset, once."""
+        """Return the pending reset and clear it; None if there is none."""
         if not self._resets:
             return None
         key = self._key(group, topic)
@@ -158,29 +161,29 @@ class OffsetTable:
         return offset
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics in which a group has offsets."""
+        """Return the topics in which a group has offsets."""
         return [topic for topic, _, other in self._names() if other == group]
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that have offsets in a topic."""
+        """Return the groups that have offsets in a topic."""
         return [group for other, _, group in self._names() if other == topic]
 
     def _names(self) -> Iterator[tuple[str, str, str]]:
-        """Topic, separator and group of every key. Topics cannot contain the separator, groups
-        can."""
+        """Yield topic, separator and group of every key. Topics cannot contain the separator,
+        groups can."""
         return (key.partition("@") for key in self._offsets)
 
     def clone(self, source: str, target: str, topic: str, now_ms: int) -> None:
-        """Give one group the offsets of another."""
+        """Copy a group's offsets in a topic to another group."""
         for queue_id, offset in self.of(source, topic).items():
             self.commit(target, topic, queue_id, offset, now_ms)
 
     def forget_topics(self, topics: Container[str]) -> None:
-        """Some topics were deleted."""
+        """Remove the offsets in deleted topics."""
         self._forget(lambda of, _: of in topics)
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted."""
+        """Remove the offsets of a deleted group."""
         self._forget(lambda _, of: of == group)
 
     def _forget(self, is_gone: Callable[[str, str], bool]) -> None:

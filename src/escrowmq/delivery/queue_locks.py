@@ -1,4 +1,4 @@
-"""Queue locks of orderly consumers: one owner a queue, for a minute at a time."""
+"""Queue locks of orderly consumers: each queue has at most one owner, for a minute at a time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from escrowmq.base.fixed_limits import QUEUE_LOCKS_MAX
 
 LOCK_MS: Final = 60_000
 _PURGE_MS: Final = 1_000
-"""Interval of searches for expired locks, when there is no room for a new one."""
+"""The interval of searches for expired locks, when there are too many locks for a new one."""
 
 
 class QueueLocks:
-    """Which client holds which queue of a group."""
+    """Which client of a group has locked which queue, and until when."""
 
     def __init__(self, count_max: int = QUEUE_LOCKS_MAX) -> None:
         self._locks: dict[str, dict[tuple[str, int], tuple[str, int]]] = {}
@@ -21,7 +21,8 @@ class QueueLocks:
         self._purge_at_ms = 0
 
     def lock(self, group: str, client: str, topic: str, queue_id: int, now_ms: int) -> bool:
-        """Take or renew a lock; return False if another client holds it, or there are too many."""
+        """Lock a queue, or renew the lock. Return False if another client holds it, or there are
+        too many locks."""
         held = self._locks.get(group, {})
         lock = held.get((topic, queue_id))
         if lock is None:
@@ -49,7 +50,7 @@ class QueueLocks:
                 del self._locks[group]
 
     def unlock(self, group: str, client: str, topic: str, queue_id: int) -> None:
-        """Release a lock; does nothing if it is another client's."""
+        """Remove a lock, unless another client holds it."""
         held = self._locks.get(group, {})
         lock = held.get((topic, queue_id))
         if lock is not None and lock[0] == client:
@@ -60,7 +61,7 @@ class QueueLocks:
                 del self._locks[group]
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: locks last their full time."""
+        """Extend all locks by the clock's jump, so that they last their full time."""
         for held in self._locks.values():
             for queue, (client, until_ms) in held.items():
                 held[queue] = (client, until_ms + by_ms)

@@ -1,8 +1,9 @@
-"""Requests that wait for another client's reply: which account sent them, and to which topic.
+"""Remembers which account sent a request that waits for another client's reply, and to which topic.
 
 A reply is addressed by a client id, which any client can claim, and by the request's correlation
-id, which no one knows before the request is stored. So the first account that sends a request with
-these two is the requester; and accounts that may read its topic may answer."""
+id, which no other client knows before the request is stored. So the first account that sends a
+request with these two is the requester. Accounts that may read its topic may reply.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +14,21 @@ from escrowmq.base.fixed_limits import ASKED_MAX
 from escrowmq.base.message import Property
 
 _LASTING_MS: Final = 300_000
-"""How long a reply is expected; clients wait for some seconds."""
+"""How long a reply is expected. Clients wait for some seconds."""
 
 _SHARE: Final = 4
-"""One account has at most this share of all; beyond that, its own oldest are forgotten."""
+"""One account may have at most the total divided by this. Beyond that, its oldest requests are
+forgotten."""
 
 _ID_SIZE_MAX: Final = 255
 
 Key = tuple[str, str]
-"""Client id and correlation id."""
+"""Identifies a request: client id and correlation id."""
 
 
 class Asker(NamedTuple):
-    """The requester's account and topic."""
+    """A request that waits for its reply: the account that sent it, its topic, and when it
+    expires."""
 
     account: str
     topic: str
@@ -33,7 +36,7 @@ class Asker(NamedTuple):
 
 
 class AskedTable:
-    """The recent requests."""
+    """The recent requests that wait for replies."""
 
     def __init__(self, count_max: int = ASKED_MAX) -> None:
         self._asked: dict[Key, Asker] = {}
@@ -44,7 +47,7 @@ class AskedTable:
         return len(self._asked)
 
     def note(self, properties: Mapping[str, str], account: str, topic: str, now_ms: int) -> None:
-        """A request was stored."""
+        """Remember who sent a request that is stored."""
         key = _key(properties)
         if key is None:
             return
@@ -62,13 +65,13 @@ class AskedTable:
         self._of.setdefault(account, {})[key] = None
 
     def find(self, properties: Mapping[str, str], now_ms: int) -> Asker | None:
-        """The requester that a reply answers; None if it is unknown, or too long ago."""
+        """Return the request that a reply answers; None if it is unknown or has expired."""
         key = _key(properties)
         asked = None if key is None else self._asked.get(key)
         return asked if asked is not None and asked.until_ms > now_ms else None
 
     def answered(self, properties: Mapping[str, str]) -> None:
-        """A reply has reached the requester."""
+        """Forget a request whose reply has reached the requester."""
         key = _key(properties)
         if key in self._asked:
             self._forget(key)

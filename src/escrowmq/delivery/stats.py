@@ -1,4 +1,4 @@
-"""Counters for clients and operators: numbers of messages by topic and group."""
+"""Counters for clients and operators: numbers and sizes of messages by topic and group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAY_EVERY: Final = 360
 _DAY_SAMPLES: Final = 25
 
 SIZE_BITS_MAX: Final = 40
-"""No put is as large as this power of two."""
+"""The number of bits of the largest counted size: no put is as large as this power of two."""
 
 PUT_COUNT: Final = "TOPIC_PUT_NUMS"
 PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -27,7 +27,7 @@ BROKER_GET: Final = "BROKER_GET_NUMS"
 
 
 class SpanRate(msgspec.Struct):
-    """A time span: the sum, the rate per second, and the average per call."""
+    """Statistics of a time span: the sum, the rate per second, and the average per call."""
 
     avgpt: float = 0.0
     sum: int = 0
@@ -35,7 +35,7 @@ class SpanRate(msgspec.Struct):
 
 
 class StatMeter:
-    """One counter and its history."""
+    """A counter with samples of its past values."""
 
     __slots__ = ("_days", "_hours", "_minutes", "calls", "total")
 
@@ -51,7 +51,7 @@ class StatMeter:
         self._days: collections.deque[tuple[int, int, int]] = collections.deque(maxlen=_DAY_SAMPLES)
 
     def sample(self, now_ms: int, serial: int) -> None:
-        """Record the counter's value."""
+        """Record a sample of the counter's value."""
         now = (now_ms, self.total, self.calls)
         self._minutes.append(now)
         if serial % _HOUR_EVERY == 0:
@@ -71,19 +71,19 @@ class StatMeter:
         )
 
     def minute(self) -> SpanRate:
-        """The last minute."""
+        """Return the statistics of the last minute."""
         return self._rate(self._minutes)
 
     def hour(self) -> SpanRate:
-        """The last hour."""
+        """Return the statistics of the last hour."""
         return self._rate(self._hours)
 
     def day(self) -> SpanRate:
-        """The last day."""
+        """Return the statistics of the last day."""
         return self._rate(self._days)
 
     def tps(self, samples: int) -> float:
-        """Events per second over the last few samples of ten seconds."""
+        """Return the events per second over the last samples, which are ten seconds apart."""
         past = self._minutes
         if len(past) < 2:
             return 0.0
@@ -93,7 +93,8 @@ class StatMeter:
 
 
 _Meters = tuple[StatMeter, StatMeter, StatMeter]
-"""Meters of a topic's messages, or of a group's of a topic: number, bytes, and total number."""
+"""The meters of a topic, or of a group in a topic: number of messages, bytes, and number in the
+whole broker."""
 
 
 def _note_call(meters: _Meters, count: int, size: int) -> None:
@@ -107,15 +108,15 @@ def _note_call(meters: _Meters, count: int, size: int) -> None:
 
 
 class Stats:
-    """All counters of one broker."""
+    """All message counters of one broker."""
 
     def __init__(self) -> None:
         self._meters: dict[tuple[str, str], StatMeter] = {}
         self._puts: dict[str, tuple[StatMeter, StatMeter, StatMeter, list[int]]] = {}
-        """The meters of puts by topic, and numbers of puts by the bits of their size: one look-up
-        instead of four."""
+        """The meters of puts by topic, and how many puts had which size, in powers of two. In one
+        table, to save look-ups."""
         self._gets: dict[tuple[str, str], _Meters] = {}
-        """The same for groups' gets from topics."""
+        """The meters of gets by group and topic."""
         self._serial = 0
         self._sample_at_ms = 0
         self.put_failed_count = 0
@@ -123,7 +124,7 @@ class Stats:
         self.pulls_missed = StatMeter()
 
     def meter(self, name: str, key: str) -> StatMeter | None:
-        """A counter, if anything was counted."""
+        """Return a counter; None if nothing was counted."""
         return self._meters.get((name, key))
 
     def _meter(self, name: str, key: str) -> StatMeter:
@@ -138,13 +139,13 @@ class Stats:
         meter.calls += 1
 
     def put(self, topic: str, count: int, size: int) -> None:
-        """Messages were stored."""
+        """Count messages that were stored together in a topic."""
         counts, sizes, broker, bits = self._puts.get(topic) or self._puts_of(topic)
         bits[(size - 1).bit_length()] += 1
         _note_call((counts, sizes, broker), count, size)
 
     def put_each(self, topic: str, sizes: list[int]) -> None:
-        """Messages of these sizes were stored, by one put each."""
+        """Count messages of these sizes that were stored one by one."""
         counts, totals, broker, bits = self._puts.get(topic) or self._puts_of(topic)
         for size in sizes:
             bits[(size - 1).bit_length()] += 1
@@ -165,12 +166,12 @@ class Stats:
         return found
 
     def sizes(self) -> list[tuple[str, list[int], int]]:
-        """By topic, how many puts had at most 1, 2, 4, 8, ... bytes and more than half of that, and
-        the bytes of all."""
+        """Return for each topic how many puts had at most 1, 2, 4, 8, ... bytes and more than half
+        of that, and the bytes of all."""
         return [(topic, found[3], found[1].total) for topic, found in self._puts.items()]
 
     def get(self, group: str, topic: str, count: int, size: int) -> None:
-        """Messages were delivered."""
+        """Count messages that a group received."""
         _note_call(self._gets.get((group, topic)) or self._gets_of(group, topic), count, size)
 
     def _gets_of(self, group: str, topic: str) -> _Meters:
@@ -183,15 +184,15 @@ class Stats:
         return found
 
     def note_sent_back(self, group: str, topic: str) -> None:
-        """A consumer gave a message back."""
+        """Count a message that a consumer sent back for redelivery."""
         self._add(BACK_COUNT, f"{topic}@{group}", 1)
 
     def totals(self, name: str) -> dict[str, int]:
-        """All counters of one name, by topic or by topic@group."""
+        """Return all counters of one name, by topic or by topic@group."""
         return {key: meter.total for (of, key), meter in self._meters.items() if of == name}
 
     def forget(self, key: str) -> None:
-        """A topic or group was deleted."""
+        """Remove the counters of a deleted topic or group."""
         self._puts.pop(key, None)
         for place in [place for place in self._gets if key in place]:
             del self._gets[place]
@@ -199,7 +200,7 @@ class Stats:
             del self._meters[item]
 
     def wake(self, now_ms: int) -> None:
-        """Sample every counter when it is time."""
+        """Sample every counter if it is time."""
         if now_ms < self._sample_at_ms:
             return
         self._sample_at_ms = now_ms + SAMPLE_MS
@@ -208,5 +209,5 @@ class Stats:
         self._serial += 1
 
     def wake_at_ms(self) -> int:
-        """When the next sample is due."""
+        """The time of the next sample."""
         return self._sample_at_ms

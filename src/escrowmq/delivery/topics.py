@@ -1,4 +1,4 @@
-"""Topics: their configuration, creation, and topics.json."""
+"""Topics: their configurations, their creation, and topics.json."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TopicFlag:
 
 
 class TopicConfig(msgspec.Struct, rename="camel", kw_only=True):
-    """One topic, its members in RocketMQ's order."""
+    """The configuration of a topic. The fields are in RocketMQ's order."""
 
     attributes: dict[str, str] = {}
     order: bool = False
@@ -52,12 +52,12 @@ class TopicConfig(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def is_compacted(self) -> bool:
-        """Whether only the newest message of a key is kept, so that each needs a key."""
+        """Whether only the newest message of each key is kept, so that each message needs a key."""
         return self.attributes.get("cleanup.policy") == "COMPACTION"
 
 
 class TopicFile(msgspec.Struct, rename="camel", kw_only=True):
-    """topics.json, and the body of GET_ALL_TOPIC_CONFIG."""
+    """The content of topics.json, and the body of GET_ALL_TOPIC_CONFIG."""
 
     data_version: DataVersion
     topic_config_table: dict[str, TopicConfig] = {}
@@ -71,13 +71,14 @@ _ATTRIBUTES: Final[dict[str, frozenset[str] | None]] = {
     ),
     "reserve.time": None,
 }
-"""The values of each attribute; None if any is allowed."""
+"""The allowed values of each attribute; None if any value is."""
 
 MESSAGE_TYPE: Final = "message.type"
 
 
 def name_fault(name: str) -> str | None:
-    """Why a topic's name is invalid, with RocketMQ's text (TopicValidator); None if it is valid."""
+    """Return why a topic's name is invalid, in RocketMQ's words (TopicValidator); None if it is
+    valid."""
     if not name.strip():
         return "The specified topic is blank."
     if not has_name_letters(name):
@@ -88,7 +89,7 @@ def name_fault(name: str) -> str | None:
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """Parse `+key=value,-key` of an update request; raises UsageError with RocketMQ's text."""
+    """Parse `+key=value,-key` of an update request. Raises UsageError in RocketMQ's words."""
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
@@ -106,7 +107,7 @@ def parse_attributes(text: str) -> dict[str, str]:
 def merge_attributes(
     current: dict[str, str], changes: dict[str, str], *, is_new: bool
 ) -> dict[str, str]:
-    """The attributes after an update; raises UsageError if a change is not allowed."""
+    """Return the attributes after an update. Raises UsageError if a change is not allowed."""
     merged = dict(current)
     for name, value in changes.items():
         if name[0] == "+":
@@ -121,7 +122,7 @@ def merge_attributes(
 
 
 class TopicTable:
-    """The topics of this broker."""
+    """The configurations of this broker's topics."""
 
     def __init__(
         self,
@@ -138,8 +139,8 @@ class TopicTable:
         self.version = DataVersion()
         self.is_changed = False
         self.wishes_count = 0
-        """Requested changes, including those already made: they are reported as saved, so they must
-        be saved."""
+        """The number of requested changes, including repeated ones: a request is answered only
+        after a save."""
         self.unregistered: set[str] = set()
         """Topics that changed since the last registration at name servers."""
         self.get = self._topics.get
@@ -154,9 +155,8 @@ class TopicTable:
             self._pieces.written(self._topics)  # all at once, while no request is served
 
     def take_over(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
-        """Become a copy of another broker's table, as GET_ALL_TOPIC_CONFIG returns it; return the
-        removed topics. Topics that every broker has, and those created after that table was read,
-        are kept."""
+        """Replace this table by another broker's, as GET_ALL_TOPIC_CONFIG returns it. Topics that
+        every broker has, and those that `keeps` accepts, stay. Return the removed topics."""
         file = msgspec.convert(fastjson.decode(data), TopicFile)
         found = file.topic_config_table
         gone = {
@@ -178,35 +178,35 @@ class TopicTable:
         return gone
 
     def saved(self) -> None:
-        """The result of `save` is stored, or will be: changes count from now on."""
+        """Note that the result of `save` is being stored: later changes need another save."""
         self.is_changed = False
 
     def save(self) -> bytes:
-        """The present content of topics.json."""
+        """Return the present content of topics.json."""
         return file_of(
             dataVersion=indented(self.version, depth=1),
             topicConfigTable=self._pieces.written(self._topics),
         )
 
     def file(self) -> TopicFile:
-        """Version and table as one value."""
+        """Return the version and the table as one value."""
         return TopicFile(data_version=self.version, topic_config_table=self._topics)
 
     def names(self) -> list[str]:
-        """All topics."""
+        """Return the names of all topics."""
         return list(self._topics)
 
     def configs(self) -> Iterable[TopicConfig]:
-        """All configurations."""
+        """Return all configurations."""
         return self._topics.values()
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Create or replace a topic."""
+        """Create or replace a topic's configuration."""
         self._topics[config.topic_name] = config
         self._changed(config.topic_name, now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
-        """Remove a topic; return whether it existed."""
+        """Remove a topic. Return whether it existed."""
         if self._topics.pop(name, None) is None:
             self.wishes_count += 1
             return False
@@ -215,15 +215,16 @@ class TopicTable:
         return True
 
     def touch(self, now_ms: int) -> None:
-        """Register every topic again: something changed that concerns all."""
+        """Mark all topics as unregistered, after a change that affects every one (such as
+        brokerPermission)."""
         self.version.advance(now_ms)
         self.unregistered.update(self._topics)
         self.wishes_count += 1
         self.is_changed = True
 
     def queue_read(self, name: str, queue_id: int) -> int:
-        """The queue of a topic for a message that was sent to this one: another one if the topic
-        has fewer queues since, and the old one is no longer read."""
+        """Return the queue to use for a message that was sent to this one: another one if the topic
+        has fewer queues now, because the old one is no longer read."""
         config = self._topics.get(name)
         if config is None or not 0 < config.read_queue_nums <= queue_id:
             return queue_id
@@ -241,7 +242,7 @@ class TopicTable:
         return name in self.system or name.startswith(Topic.SYSTEM_PREFIX)
 
     def create_system_topics(self, now_ms: int) -> None:
-        """Create the topics of a fresh RocketMQ broker."""
+        """Create the topics that a fresh RocketMQ broker has."""
         s = self._settings
         inherit = Perm.READ | Perm.WRITE | Perm.INHERIT
         wanted = {
@@ -281,7 +282,7 @@ class TopicTable:
     def create_from(
         self, name: str, *, template: str, queues_count: int, is_unit: bool, now_ms: int
     ) -> TopicConfig | None:
-        """Create a topic on its first send, if its template allows it; None if not. Raises
+        """Create a topic on its first send, if its template allows that; else return None. Raises
         UsageError if there are too many topics."""
         source = self._topics.get(template)
         if source is None:
@@ -323,9 +324,9 @@ class TopicTable:
         is_asked_for: bool = False,
         now_ms: int,
     ) -> TopicConfig:
-        """The topic, created readable and writable if absent (retry, dead-letter, discard). One
-        that is requested by name counts as created by the requester; raises UsageError if it is one
-        too many."""
+        """Return a topic's configuration; create the topic, readable and writable, if it does not
+        exist (retry, dead-letter, discard). With `is_asked_for`, it counts as created by the
+        requesting account. Raises UsageError if that has too many."""
         config = self._topics.get(name)
         if config is None:
             if is_asked_for:
