@@ -1,12 +1,13 @@
-"""Requests that are alike: one client's sends and ENDs differ only in a few values.
+"""Learns shapes of requests: one client's sends and ENDs differ only in a few values.
 
-A shape is all of a request's header except these values, and is learnt from one request that is
+A shape is all of a request's header except these values. It is learnt from one request that is
 parsed as usual. The native lane finds the requests that have a shape (lane/alike.c), and their
 values, by comparing bytes. A request of no known shape takes the general path.
 
 In binary form each value has its size in front of it. In JSON it ends with a quote: if nothing else
 is escaped, each quote begins or ends a string, so a name with a colon that occurs once is the name
-of one field, and with another value in its place all other fields stay the same."""
+of one field, and with another value in its place all other fields stay the same.
+"""
 
 from __future__ import annotations
 
@@ -31,28 +32,30 @@ _SIZE: Final = struct.Struct(">I")
 _FRONT: Final = struct.Struct(">II")
 
 OPAQUE, FIELDS_SIZE, _OWN = range(3)
-"""Values that every request has. A header in JSON has no size of its fields."""
+"""Numbers of values that every request has. A header in JSON has no FIELDS_SIZE."""
 
 QUEUE, BORN, PROPERTIES, _SIGNATURE = range(_OWN, _OWN + 4)
 NEVER_ALIKE: Final = {NUMBER, "_UNIQUE_KEY_QUERY"}
-"""Fields of signed requests that are different each time, or not signed."""
+"""Fields of signed requests that differ each time, or that signatures do not cover. Such requests
+have no shape."""
 
 _JSON_REST_MAX: Final = 2048
-"""The longest header in JSON without the properties: a longer one has unexpected fields."""
+"""The longest JSON header, without its properties, that is learnt. A longer one has unexpected
+fields."""
 
 _OPAQUE_IN_JSON: Final = re.compile(rb'"opaque":([0-9]+)').search
 _is_odd_in_json: Final = re.compile(rb'"\s|\\').search
-"""Without spaces and escapes, a name that occurs once is that of one field."""
+"""Whether a JSON header has spaces or escapes. Without these, a name that occurs once is that of
+one field."""
 
 
 class Kind(NamedTuple):
-    """A kind of request, and the fields that vary between those that are alike, if they have
-    them."""
+    """A kind of requests, and the fields in which requests of one shape may differ."""
 
     header: type[SendHeaderV2 | EndTransactionHeader]
     varies: tuple[str, ...]
     always: int
-    """How many of them, from the first on, each request has."""
+    """The number of these fields, from the first on, that each request must have."""
 
 
 SEND: Final = Kind(SendHeaderV2, ("e", "g", "i", SIGNATURE), 3)
@@ -65,11 +68,11 @@ _END_NAMES: Final = {
 }
 
 _Span = tuple[int, int, int]
-"""Start and end of a value in a header, and which one it is."""
+"""A value in a header: its start, its end, and its number."""
 
 
 class Alike:
-    """The shape of a request, and the request from which it was learnt."""
+    """The shape of requests, and the request from which it was learnt."""
 
     __slots__ = ("command", "header", "is_json", "order", "pieces", "signed")
 
@@ -84,9 +87,9 @@ class Alike:
             pieces.append(raw[at : begin - (size_before if which >= _OWN else 0)])
             at = end
         self.pieces = (*pieces, raw[at:])
-        """The header before each value, and after the last one."""
+        """The parts of the header before each value, and after the last one."""
         self.order = bytes(which for _, _, which in spans)
-        """Which value is at which position."""
+        """The numbers of the values, in their order in the header."""
         self.command, self.header = command, header
         self.signed: Signed | None = None
         ext = command.ext or {}
@@ -95,11 +98,11 @@ class Alike:
 
     @property
     def wants_id(self) -> bool:
-        """Whether its sender requests a signed id for a half."""
+        """Whether such a request asks for a signed id of its half."""
         return (self.command.ext or {}).get(WANTS_ID) == "true"
 
     def frame(self, values: dict[int, bytes], body: bytes) -> bytes:
-        """A request in binary form with other values."""
+        """Return a request of this shape in binary form, with these values."""
         parts = list(self.pieces[:2])
         parts.insert(1, values[OPAQUE])
         fields = [self.pieces[2]]
@@ -113,7 +116,8 @@ class Alike:
 
 
 class Signed:
-    """What requests of one shape are signed over: the values of their fields, sorted by name."""
+    """The signed content that requests of one shape share: the values of their fields, sorted by
+    name."""
 
     def __init__(self, ext: dict[str, str]) -> None:
         self.access_key = ext[ACCESS_KEY]
@@ -123,7 +127,7 @@ class Signed:
         self._order = [int(digit) for digit in re.findall(rb"\0([012])\0", text)]
 
     def content(self, queue: bytes, born: bytes, properties: bytes) -> bytes:
-        """The signed content of one of them, without its body."""
+        """Return the signed content of one request, without its body."""
         values = queue, born, properties
         first, *rest = self._parts
         return first + b"".join(
@@ -132,8 +136,8 @@ class Signed:
 
 
 def learn(data: bytes, at: int, header_end: int, kind: Kind) -> Alike | None:
-    """The shape of the request whose frame starts at a position; None if it is invalid, or similar
-    requests are unlikely."""
+    """Return the shape of the request whose frame starts at a position. Return None if the request
+    is invalid, or similar ones are unlikely."""
     raw = data[at + _FRONT_SIZE : header_end]
     try:
         command = decode_header(raw, data[at + 4])
@@ -150,8 +154,8 @@ def learn(data: bytes, at: int, header_end: int, kind: Kind) -> Alike | None:
 
 
 def _spans(raw: bytes, ext: dict[str, str], kind: Kind) -> list[_Span]:
-    """The positions of the values in a binary header; none if it has a remark, an empty value, or
-    more bytes than its fields take."""
+    """Return the values in a binary header. Return none if it has a remark, an empty value, or more
+    bytes than its fields take."""
     size = int.from_bytes(raw[_FIELDS_AT - _SIZE.size : _FIELDS_AT], "big")
     if raw[_REMARK] != bytes(_SIZE.size) or size != len(raw) - _FIELDS_AT:
         return []
@@ -166,8 +170,7 @@ def _spans(raw: bytes, ext: dict[str, str], kind: Kind) -> list[_Span]:
 
 
 def _spans_in_json(raw: bytes, command: Command, kind: Kind) -> list[_Span]:
-    """The positions of the values in a JSON header; none if it has other members than it seems
-    to."""
+    """Return the values in a JSON header. Return none if the header is not in the usual form."""
     opaque, ext = _OPAQUE_IN_JSON(raw), command.ext or {}
     if opaque is None or raw.count(b'"opaque":') != 1 or not raw.isascii():
         return []

@@ -66,7 +66,8 @@ def decode_binary(data: bytes) -> Command:
 
 
 def encode_binary(command: Command) -> bytes:
-    """The binary header of a command; raises struct.error or OverflowError if it does not fit."""
+    """Encode a command's header in binary form. Raises struct.error or OverflowError if it does not
+    fit."""
     remark = command.remark.encode() if command.remark else b""
     fields = encode_fields(command.ext) if command.ext else b""
     return b"".join(
@@ -87,7 +88,7 @@ def encode_binary(command: Command) -> bytes:
 
 
 class _Layout:
-    """Names and sizes of one header's fields."""
+    """The names and sizes of the fields of one header, with which similar headers are parsed."""
 
     __slots__ = ("names", "prefixes", "unpack")
 
@@ -102,7 +103,7 @@ _layouts: Final[dict[int, _Layout]] = {}
 
 
 def decode_fields(data: bytes) -> dict[str, str]:
-    """Names and values. Empty values are left out, because RocketMQ reads them as null."""
+    """Decode names and values. Empty values are left out, because RocketMQ reads them as null."""
     layout = _layouts.get(len(data))
     if layout is not None:
         parts = layout.unpack(data)
@@ -145,7 +146,8 @@ def _walk(data: bytes) -> dict[str, str]:
 
 
 def field_spans(data: bytes, at: int, end: int) -> dict[bytes, tuple[int, int]]:
-    """The positions of the values of decoded fields, in order; none if a name is repeated."""
+    """Return start and end of the values of decoded fields, by name. Return none if a name is
+    repeated."""
     found: dict[bytes, tuple[int, int]] = {}
     while at < end:
         name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
@@ -165,7 +167,7 @@ def _prefix(name: str, value_size: int) -> bytes:
 
 
 def encode_fields(ext: dict[str, str]) -> bytes:
-    """The fields without their total size; raises OverflowError if a name is too long."""
+    """Encode fields without their total size. Raises OverflowError if a name is too long."""
     parts: list[bytes] = []
     for name, text in ext.items():
         value = text.encode()

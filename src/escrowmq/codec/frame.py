@@ -23,7 +23,8 @@ _FRONT_SIZE: Final = _FRONT.size
 
 
 class FrameReader:
-    """Converts bytes to commands. Once `broken` is set nothing more comes: close the connection."""
+    """Reads commands from the bytes of one connection. Once `broken` is set, it reads nothing more:
+    close the connection."""
 
     __slots__ = (
         "_back",
@@ -53,20 +54,21 @@ class FrameReader:
         self.broken: RemoteProtocolError | None = None
 
     def let_in(self, room: HalfFrames) -> None:
-        """The peer has proved its account: from now on other limits apply, also to incomplete
-        frames."""
+        """Apply the limits for known clients from now on, also to incomplete frames: the peer has
+        proved its account."""
         self.leave()
         self._room, self.frame_size_max = room, FRAME_SIZE_MAX
         if self._held:
             room.hold(self, len(self._held))
 
     def leave(self) -> None:
-        """The peer is gone, or its incomplete frame is complete."""
+        """Release the space of the incomplete frame, because the peer is gone or the frame
+        complete."""
         if self._room is not None:
             self._room.free(self)
 
     def give_up(self, reason: str) -> None:
-        """Drop the incomplete frame; nothing more is read."""
+        """Drop the incomplete frame, and read nothing more."""
         self.broken = RemoteProtocolError(reason)
         self._held = bytearray()
 
@@ -76,7 +78,8 @@ class FrameReader:
         return bool(self._held)
 
     def put_back(self, data: bytes, at: int) -> None:
-        """Put back those of `take`'s bytes that must wait until others had their turn."""
+        """Keep those bytes of `take` for later that must wait until other connections had their
+        turn."""
         self._back = data[at:]
 
     @property
@@ -85,8 +88,8 @@ class FrameReader:
         return bool(self._back)
 
     def take(self, data: bytes) -> bytes:
-        """The bytes to read: those put back, those of the incomplete frame, and these; none while
-        that frame is incomplete."""
+        """Return the bytes to read: those put back, those of the incomplete frame, and these.
+        Return none while that frame is incomplete."""
         if self._back:
             data, self._back = self._back + data, b""
         if self.broken is not None:
@@ -105,8 +108,8 @@ class FrameReader:
     def next(
         self, data: bytes, at: int, decode: Callable[[bytes, int], Command] = decode_header
     ) -> tuple[Command, int] | None:
-        """The command at a position of `take`'s bytes, decoded by the given function, and its end.
-        None if no complete one is there: the incomplete rest is kept."""
+        """Return the command at a position of `take`'s bytes, decoded by the given function, and
+        its end. Return None if no complete frame is there; the incomplete rest is kept."""
         left = len(data) - at
         if left >= _FRONT_SIZE:
             size, kind, high, low = _FRONT.unpack_from(data, at)
@@ -134,7 +137,8 @@ class FrameReader:
         return None
 
     def feed(self, data: bytes) -> list[Command]:
-        """The complete commands; those before a broken frame are still returned."""
+        """Return the complete commands in these bytes. Those before a broken frame are still
+        returned."""
         data, at = self.take(data), 0
         commands = []
         while (found := self.next(data, at)) is not None:
@@ -155,15 +159,15 @@ class FrameReader:
 
 
 class Holder(Protocol):
-    """The owner of incomplete input."""
+    """An object that holds incomplete input."""
 
     def give_up(self, reason: str) -> None:
-        """Drop the incomplete input; nothing more is read."""
+        """Drop the incomplete input, and read nothing more."""
 
 
 class HalfFrames:
-    """The incomplete frames of many peers, limited in total size. Beyond the limit, the oldest is
-    dropped: an honest sender's is complete soon."""
+    """Tracks the incomplete frames of many peers, and limits their total size. Beyond the limit,
+    the oldest is dropped, because an honest sender completes its frame soon."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
@@ -172,7 +176,8 @@ class HalfFrames:
         self.given_up_count = 0
 
     def hold(self, reader: Holder, size: int) -> None:
-        """The present size of a reader's incomplete frame."""
+        """Set the present size of a reader's incomplete frame. Drop the oldest frames if the total
+        exceeds the limit."""
         self.size += size - self._sizes.get(reader, 0)
         self._sizes[reader] = size
         while self.size > self._size_max:
@@ -185,20 +190,19 @@ class HalfFrames:
             )
 
     def free(self, reader: Holder) -> None:
-        """Release the space of a reader's incomplete frame: it was completed, or never will be."""
+        """Release the space of a reader's incomplete frame, which was completed or dropped."""
         self.size -= self._sizes.pop(reader, 0)
 
 
 class FrameWatch:
-    """Finds peers that begin a frame and do not complete it, however many bytes they send
-    meanwhile."""
+    """Finds peers that do not complete a frame, however many bytes they send meanwhile."""
 
     def __init__(self) -> None:
         self._begun: dict[FrameReader, tuple[int, int]] = {}
 
     def overdue(self, readers: Iterable[tuple[int, FrameReader]], now_ms: int) -> list[int]:
-        """The peers whose frame has been incomplete for too long, or was dropped. Call it
-        periodically: a frame counts as begun from the first call that finds it."""
+        """Return the peers whose frame has been incomplete for too long, or was dropped. Call it
+        periodically: a frame's time counts from the first call that finds it."""
         begun: dict[FrameReader, tuple[int, int]] = {}
         found = []
         for peer, reader in readers:

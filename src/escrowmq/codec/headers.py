@@ -15,19 +15,19 @@ from escrowmq.base.command import Int
 from escrowmq.errors import UsageError
 
 Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""Numbers beyond RocketMQ's int or long are unparsable."""
+"""A number in the range of a type of RocketMQ. Others are unparsable, as in RocketMQ."""
 
 
 class HeaderError(UsageError):
-    """A required header field is missing or unparsable; answered with code 1."""
+    """A required header field is missing or unparsable. The answer has code 1."""
 
 
 class Header(msgspec.Struct, rename="camel"):
-    """The fields of one request."""
+    """Base of all header types: the typed fields of one request."""
 
 
 class SendHeader(Header):
-    """SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324)."""
+    """The fields of SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324)."""
 
     topic: str
     queue_id: Int
@@ -62,7 +62,8 @@ class SendHeaderV2(
         "batch": "m",
     },
 ):
-    """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), SEND_REPLY_MESSAGE_V2 (325)."""
+    """The fields of SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), SEND_REPLY_MESSAGE_V2
+    (325)."""
 
     topic: str
     queue_id: Int
@@ -80,7 +81,7 @@ class SendHeaderV2(
 
 
 class PullHeader(Header):
-    """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+    """The fields of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
 
     consumer_group: str
     topic: str
@@ -97,7 +98,7 @@ class PullHeader(Header):
 
 
 class QueryHeader(Header):
-    """QUERY_MESSAGE (12)."""
+    """The fields of QUERY_MESSAGE (12)."""
 
     topic: str
     key: str
@@ -107,14 +108,14 @@ class QueryHeader(Header):
 
 
 class ViewHeader(Header):
-    """VIEW_MESSAGE_BY_ID (33)."""
+    """The fields of VIEW_MESSAGE_BY_ID (33)."""
 
     offset: Long
     topic: str | None = None
 
 
 class OffsetHeader(Header):
-    """QUERY_CONSUMER_OFFSET (14)."""
+    """The fields of QUERY_CONSUMER_OFFSET (14)."""
 
     consumer_group: str
     topic: str
@@ -123,7 +124,7 @@ class OffsetHeader(Header):
 
 
 class CommitHeader(Header):
-    """UPDATE_CONSUMER_OFFSET (15)."""
+    """The fields of UPDATE_CONSUMER_OFFSET (15)."""
 
     consumer_group: str
     topic: str
@@ -132,14 +133,14 @@ class CommitHeader(Header):
 
 
 class QueueHeader(Header):
-    """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
+    """The fields of GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
 
     topic: str
     queue_id: Int
 
 
 class SearchOffsetHeader(Header):
-    """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
+    """The fields of SEARCH_OFFSET_BY_TIMESTAMP (29)."""
 
     topic: str
     queue_id: Int
@@ -148,7 +149,7 @@ class SearchOffsetHeader(Header):
 
 
 class UnregisterClientHeader(Header):
-    """UNREGISTER_CLIENT (35)."""
+    """The fields of UNREGISTER_CLIENT (35)."""
 
     client_i_d: str = msgspec.field(name="clientID")
     producer_group: str | None = None
@@ -156,7 +157,7 @@ class UnregisterClientHeader(Header):
 
 
 class SendBackHeader(Header):
-    """CONSUMER_SEND_MSG_BACK (36)."""
+    """The fields of CONSUMER_SEND_MSG_BACK (36)."""
 
     offset: Long
     group: str
@@ -168,7 +169,7 @@ class SendBackHeader(Header):
 
 
 class EndTransactionHeader(Header):
-    """END_TRANSACTION (37)."""
+    """The fields of END_TRANSACTION (37)."""
 
     producer_group: str
     tran_state_table_offset: Long
@@ -182,7 +183,8 @@ class EndTransactionHeader(Header):
 
 
 class EndByIdHeader(Header):
-    """END_TRANSACTION (37) by a signed transaction id, which replaces group and offsets."""
+    """The fields of END_TRANSACTION (37) with a signed transaction id, in place of group and
+    offsets."""
 
     escrow_id: str
     commit_or_rollback: Int
@@ -191,25 +193,25 @@ class EndByIdHeader(Header):
 
 
 class ConsumerGroupHeader(Header):
-    """GET_CONSUMER_LIST_BY_GROUP (38), GET_CONSUMER_CONNECTION_LIST (203)."""
+    """The fields of GET_CONSUMER_LIST_BY_GROUP (38), GET_CONSUMER_CONNECTION_LIST (203)."""
 
     consumer_group: str
 
 
 class TopicHeader(Header):
-    """Requests about one topic: 202, 215, 300, 351."""
+    """The fields of requests about one topic (202, 215, 300, 351)."""
 
     topic: str
 
 
 class GroupHeader(Header):
-    """Requests about one group: 343, 352."""
+    """The fields of requests about one group (343, 352)."""
 
     group: str
 
 
 class GroupTopicHeader(Header):
-    """Requests about a group and a topic: 303, 345, 353, 223."""
+    """The fields of requests about a group and a topic (303, 345, 353, 223)."""
 
     group: str
     topic: str
@@ -218,7 +220,7 @@ class GroupTopicHeader(Header):
 
 
 class CreateTopicHeader(Header):
-    """UPDATE_AND_CREATE_TOPIC (17)."""
+    """The fields of UPDATE_AND_CREATE_TOPIC (17)."""
 
     topic: str
     read_queue_nums: Int
@@ -233,20 +235,20 @@ class CreateTopicHeader(Header):
 
 
 class DeleteGroupHeader(Header):
-    """DELETE_SUBSCRIPTIONGROUP (207)."""
+    """The fields of DELETE_SUBSCRIPTIONGROUP (207)."""
 
     group_name: str
     clean_offset: bool = False
 
 
 class ProducerGroupHeader(Header):
-    """GET_PRODUCER_CONNECTION_LIST (204)."""
+    """The fields of GET_PRODUCER_CONNECTION_LIST (204)."""
 
     producer_group: str
 
 
 class ConsumeStatsHeader(Header):
-    """GET_CONSUME_STATS (208)."""
+    """The fields of GET_CONSUME_STATS (208)."""
 
     consumer_group: str
     topic: str | None = None
@@ -254,7 +256,7 @@ class ConsumeStatsHeader(Header):
 
 
 class ResetOffsetHeader(Header):
-    """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
+    """The fields of INVOKE_BROKER_TO_RESET_OFFSET (222)."""
 
     topic: str
     group: str
@@ -265,7 +267,7 @@ class ResetOffsetHeader(Header):
 
 
 class RunningInfoHeader(Header):
-    """GET_CONSUMER_RUNNING_INFO (307)."""
+    """The fields of GET_CONSUMER_RUNNING_INFO (307)."""
 
     consumer_group: str
     client_id: str
@@ -273,7 +275,7 @@ class RunningInfoHeader(Header):
 
 
 class ConsumeDirectlyHeader(Header):
-    """CONSUME_MESSAGE_DIRECTLY (309)."""
+    """The fields of CONSUME_MESSAGE_DIRECTLY (309)."""
 
     consumer_group: str
     client_id: str
@@ -283,7 +285,7 @@ class ConsumeDirectlyHeader(Header):
 
 
 class CorrectionHeader(Header):
-    """QUERY_CORRECTION_OFFSET (308)."""
+    """The fields of QUERY_CORRECTION_OFFSET (308)."""
 
     compare_group: str
     topic: str
@@ -291,7 +293,7 @@ class CorrectionHeader(Header):
 
 
 class CloneOffsetHeader(Header):
-    """CLONE_GROUP_OFFSET (314)."""
+    """The fields of CLONE_GROUP_OFFSET (314)."""
 
     src_group: str
     dest_group: str
@@ -300,14 +302,14 @@ class CloneOffsetHeader(Header):
 
 
 class StatsHeader(Header):
-    """VIEW_BROKER_STATS_DATA (315)."""
+    """The fields of VIEW_BROKER_STATS_DATA (315)."""
 
     stats_name: str
     stats_key: str
 
 
 class QueryQueueHeader(Header):
-    """QUERY_CONSUME_QUEUE (321)."""
+    """The fields of QUERY_CONSUME_QUEUE (321)."""
 
     topic: str
     queue_id: Int
@@ -317,14 +319,14 @@ class QueryQueueHeader(Header):
 
 
 class ResumeCheckHeader(Header):
-    """RESUME_CHECK_HALF_MESSAGE (323)."""
+    """The fields of RESUME_CHECK_HALF_MESSAGE (323)."""
 
     msg_id: str
     topic: str | None = None
 
 
 class RecallHeader(Header):
-    """RECALL_MESSAGE (370)."""
+    """The fields of RECALL_MESSAGE (370)."""
 
     topic: str
     recall_handle: str
@@ -332,7 +334,8 @@ class RecallHeader(Header):
 
 
 class PopHeader(Header):
-    """POP_MESSAGE (200050), NOTIFICATION (200054), PEEK (200052), POLLING_INFO (200055)."""
+    """The fields of POP_MESSAGE (200050), NOTIFICATION (200054), PEEK_MESSAGE (200052),
+    POLLING_INFO (200055)."""
 
     consumer_group: str
     topic: str
@@ -349,7 +352,7 @@ class PopHeader(Header):
 
 
 class AckHeader(Header):
-    """ACK_MESSAGE (200051) and CHANGE_MESSAGE_INVISIBLETIME (200053)."""
+    """The fields of ACK_MESSAGE (200051) and CHANGE_MESSAGE_INVISIBLETIME (200053)."""
 
     consumer_group: str
     topic: str
@@ -362,11 +365,13 @@ class AckHeader(Header):
 H = TypeVar("H", bound=msgspec.Struct)
 
 _BY_HAND = (SendHeaderV2, PullHeader)
-"""RocketMQ's hand-written decoders, which refuse unparsable numbers instead of ignoring them."""
+"""Header types for which RocketMQ has hand-written decoders: these refuse unparsable numbers
+instead of ignoring them."""
 
 
 def read_header(kind: type[H], ext: dict[str, str] | None) -> H:
-    """The typed fields; raises HeaderError if a required one is missing or unparsable."""
+    """Convert header fields to a typed header. Raises HeaderError if a required one is missing or
+    unparsable."""
     try:
         return msgspec.convert(ext or {}, kind, strict=False)
     except msgspec.ValidationError as error:

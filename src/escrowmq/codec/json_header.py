@@ -1,4 +1,4 @@
-"""Command headers in JSON: in RocketMQ's form, and in every form that RocketMQ accepts."""
+"""Encodes command headers in RocketMQ's JSON form, and decodes every form that RocketMQ accepts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from escrowmq.base.fixed_limits import EXT_FIELDS_MAX
 from escrowmq.errors import RemoteProtocolError
 
 _SHOWN_MAX: Final = 64
-"""Characters of a wrong value in an error."""
+"""The number of characters of a wrong value that an error shows."""
 
 _QUOTES_MAX: Final = 4 * EXT_FIELDS_MAX + 64
-"""The maximum in a JSON header with the allowed number of fields."""
+"""The most quotes in a JSON header with the allowed number of fields."""
 
 _NULL: Final = b"null"
 _ABSENT: Final = msgspec.Raw(_NULL)
@@ -34,8 +34,8 @@ _decode_any = msgspec.json.Decoder(float_hook=_Fraction).decode
 
 
 class _OddHeader(msgspec.Struct):
-    """A raw JSON header. Values are parsed on demand, and nested ones never as a whole, so that
-    80,000 empty lists cost nothing."""
+    """A JSON header with unparsed values. They are parsed on demand, and nested ones never as a
+    whole, so that 80,000 empty lists cost nothing."""
 
     code: msgspec.Raw = _ABSENT
     opaque: msgspec.Raw = _ABSENT
@@ -51,7 +51,7 @@ _decode_odd_fields = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
 class _WireHeader(msgspec.Struct, omit_defaults=True):
-    """The JSON header in RocketMQ's order of members."""
+    """A JSON header for encoding. The fields are in RocketMQ's order."""
 
     code: int
     extFields: dict[str, str] | None  # noqa: N815 - the wire's spelling
@@ -79,8 +79,8 @@ def decode_json(data: bytes) -> Command:
 
 
 def _check_quotes(data: bytes) -> None:
-    """Each field has at least two quotes, of which the first is never escaped: counting them takes
-    a hundredth of the time of parsing the fields."""
+    """Raise RemoteProtocolError if the header has too many quotes. Each field has at least two, and
+    counting them takes a hundredth of the time of parsing."""
     if data.count(b'"') - data.count(b'\\"') > _QUOTES_MAX:
         raise RemoteProtocolError(
             f"more than {EXT_FIELDS_MAX} header fields; put the rest in the body"
@@ -95,7 +95,8 @@ def _check_count(fields: Sized) -> None:
 
 
 def _decode_tolerantly(data: bytes) -> Command:
-    """Decode like RocketMQ: numbers and nulls among the fields, unknown languages."""
+    """Decode a header as tolerantly as RocketMQ: numbers and nulls among the fields, unknown
+    languages."""
     try:
         return _command_of(_decode_odd(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -116,7 +117,7 @@ def _command_of(raw: _OddHeader) -> Command:
 
 
 def _value(raw: bytes) -> object:
-    """A text, a number, a boolean or null; for nested values only whether they are empty."""
+    """Decode a text, number, boolean or null. Return nested values unparsed."""
     return _decode_any(raw) if raw[:1] not in b"[{" else raw
 
 
@@ -147,7 +148,7 @@ def _ext(raw: msgspec.Raw) -> dict[str, str] | None:
 
 
 def _text(raw: bytes) -> str:
-    """A field's value as text: lists and objects without blanks."""
+    """Return a field's value as text; lists and objects without blanks."""
     first = raw[:1]
     if first == b'"':
         text = _decode_any(raw)
@@ -157,7 +158,7 @@ def _text(raw: bytes) -> str:
 
 
 def encode_json(command: Command) -> bytes:
-    """The header of a command in JSON."""
+    """Encode a command's header in JSON."""
     return _encode_json(
         _WireHeader(
             command.code,

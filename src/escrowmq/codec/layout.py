@@ -52,11 +52,11 @@ HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
 SIZE: Final = struct.Struct(">I")
 FRONT: Final = struct.Struct(">II")
-"""Record size and magic."""
+"""Record size and magic, at the beginning of a record."""
 
 PLACED: Final = struct.Struct(">II20xqi")
-"""Record size, magic, log offset and sysFlag: these distinguish a record of this position from
-bytes that merely look like one."""
+"""Record size, magic, log offset and sysFlag. They distinguish a record at this position from bytes
+that merely look like one."""
 
 LOG_OFFSET: Final = struct.Struct(">q")
 TIME: Final = struct.Struct(">q")
@@ -64,11 +64,11 @@ PROPERTIES_SIZE: Final = struct.Struct(">H")
 
 
 class Head:
-    """Offsets of the fields after the born host, by the hosts' address families, and structs that
-    read a record's head: `fields` all of it; `walked` the fields for a walk over a log (size,
-    magic, CRC, queue id, queue offset, log offset, sysFlag, store time, body size); `place`, from
-    the queue offset on, the fields that depend on where and when a record is stored, including born
-    time and host."""
+    """The layout of a record's head, which depends on the hosts' address families. Structs that
+    read it: `fields`, all of it; `walked`, the fields for a walk over a log (size, magic, CRC,
+    queue id, queue offset, log offset, sysFlag, store time, body size); `place`, from the queue
+    offset on, the fields that depend on where and when a record is stored, including born time and
+    host."""
 
     __slots__ = (
         "body_size_at", "fields", "place", "prepared_at", "reconsume_times_at", "size",
@@ -82,7 +82,7 @@ class Head:
         self.prepared_at = self.reconsume_times_at + 4
         self.body_size_at = self.prepared_at + LOG_OFFSET.size
         self.size = self.body_size_at + 4
-        """Size of the head: the body begins here."""
+        """The size of the head. The body begins here."""
         self.fields = struct.Struct(f">IIIiiqqiq{born_size}sq{store_size}siqi")
         self.walked = struct.Struct(f">IIIi4xqqi{8 + born_size}xq{store_size + 12}xi")
         self.place = struct.Struct(f">qqiq{born_size}sq")
@@ -95,16 +95,16 @@ HEADS: Final = {
     for born in (0, SysFlag.BORN_HOST_V6)
     for store in (0, SysFlag.STORE_HOST_V6)
 }
-"""By the bits of sysFlag for IPv6 hosts (`HOSTS_V6`)."""
+"""The head layouts by the bits of sysFlag for IPv6 hosts (`HOSTS_V6`)."""
 
 HEAD_V4: Final = HEADS[0]
 HEAD_V6: Final = HEADS[HOSTS_V6]
-"""The longest head."""
+"""The layout of the longest head."""
 
 RECORD_SIZE_MIN: Final = HEAD_V4.size + 1 + PROPERTIES_SIZE.size
-"""Of a record without body, topic and properties."""
+"""The size of a record without body, topic and properties."""
 
 
 def topic_size_width(magic: int) -> int:
-    """The number of bytes that hold the topic's length."""
+    """Return the number of bytes that hold the topic's length."""
     return 2 if magic == MAGIC_V2 else 1

@@ -1,9 +1,10 @@
-"""Walks through a log: complete records, damage between them, and the log's end. All code that
-reads a log uses it: a start, the check of a store, a pipeline over files.
+"""Walks through a log: complete records, damage between them, and the log's end.
 
-Bodies and properties may contain anything, even records. So a position counts as the start of a
-record only if data of our own leads there: the record before it, a segment's start, a queue
-entry."""
+All code that reads a log uses it: a start, the check of a store, a pipeline over files. Bodies and
+properties may contain anything, even bytes that look like records. So a position counts as the
+start of a record only if trusted data leads there: the record before it, a segment's start, or a
+queue entry.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +39,16 @@ NO_END: Final = 1 << 62
 _SECTOR_SIZE: Final = 512
 _MARKS: Final = tuple(SIZE.pack(magic) for magic in MAGICS)
 _FRONT_MIN: Final = 4
-"""A record's first bytes, if fewer than this, can be zeros even if it is complete."""
+"""If a record's first bytes are alone in a sector and fewer than this, they may be zeros even in a
+complete record."""
 
 LeadsTo = Callable[[tuple[str, int], int, tuple[int, int]], bool]
-"""Whether the queue entry of (topic, queue id) at a queue offset points to a record (log offset,
-size)."""
+"""Returns whether the queue entry of (topic, queue id) at a queue offset points to a record (log
+offset, size)."""
 
 
 class Log(Protocol):
-    """Bytes in segments, each of which begins with a record. Implemented by
+    """A log in segments, each of which begins with a record. Implemented by
     `store.segment.Segments`."""
 
     @property
@@ -55,23 +57,23 @@ class Log(Protocol):
 
     @property
     def end(self) -> int:
-        """The end of the last one."""
+        """The end of the last segment."""
 
     def start_of(self, position: int) -> int:
-        """The start of a position's segment."""
+        """Return the start of the segment that holds a position."""
 
     def end_of(self, position: int) -> int:
-        """The end of a position's segment."""
+        """Return the end of the segment that holds a position."""
 
     def has(self, position: int) -> bool:
-        """Whether a position's segment exists."""
+        """Whether the segment that holds a position exists."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; fewer where the segment ends."""
+        """Return bytes from a position on; fewer where the segment ends."""
 
     def data_from(self, position: int) -> int:
-        """The first position from here on, in the same segment, that may contain data; its end if
-        none does."""
+        """Return the first position from this one on, in the same segment, that may contain data;
+        the segment's end if none does."""
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -83,7 +85,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Stretch(NamedTuple, Generic[R]):
-    """A range of a log, and the records that begin in it."""
+    """A range of a log, and the result of parsing it."""
 
     log_offset: int
     data: bytes
@@ -91,19 +93,19 @@ class Stretch(NamedTuple, Generic[R]):
 
 
 class _Head(NamedTuple):
-    """The fields by which a position is recognised as a record, without its body."""
+    """The fields of a record's head by which it is compared with a queue entry."""
 
     size: int
     queue_id: int
     queue_offset: int
     topic: bytes
     behind: int
-    """The position of its properties' size."""
+    """The position after the topic, where the properties' size is."""
 
 
 def claimed_end(log: Log, position: int) -> int | None:
-    """The end of the record that claims to begin at this position; None if there is no head of a
-    record."""
+    """Return the end of the record that seems to begin at this position; None if there is no head
+    of a record."""
     front = log.read(position, PLACED.size)
     if len(front) < PLACED.size:
         return None
@@ -116,10 +118,11 @@ def claimed_end(log: Log, position: int) -> int | None:
 
 
 class Walker:
-    """One walk through a log, from the start of a record to the log's end.
+    """Walks once through a log, from the start of a record to the log's end.
 
-    `leads_to` says whether a queue entry points to a record; it is used to skip damage. None if
-    there are no queues; then the walker must guess by appearance."""
+    `leads_to` says whether a queue entry points to a record. It is used to find the next record
+    after damage. Without queues (None), the walker must guess by how the bytes look.
+    """
 
     def __init__(
         self,
@@ -142,7 +145,7 @@ class Walker:
         self.cut_reason = ""
 
     def batches(self, start: int) -> Iterator[list[Scanned]]:
-        """The complete records in order. Afterwards `end_offset` is where to append."""
+        """Yield the complete records in order. Afterwards, `end_offset` is where to append."""
         for _, _, found in self.stretches(start, self._take):
             if found.records:
                 yield found.records
@@ -150,8 +153,8 @@ class Walker:
     def stretches(
         self, start: int, take: Callable[[bytes, int], Parsed[R]]
     ) -> Iterator[Stretch[R]]:
-        """The log in ranges, each with what `take` finds in it: records, or the filler at a
-        segment's end. Afterwards `end_offset` is where to append."""
+        """Yield the log in ranges, each with what `take` finds in it: records, or the filler at a
+        segment's end. Afterwards, `end_offset` is where to append."""
         log, position = self._log, start
         while position < log.end:
             if not log.has(position):
@@ -180,7 +183,8 @@ class Walker:
         self.end_offset = position
 
     def _resume(self, position: int, reason: str) -> int | None:
-        """Where the walk continues after something that is not a record; None at the log's end."""
+        """Record the damage at a position, and return where the walk continues; None at the log's
+        end."""
         after = self.next_record(position + 1, claimed=self._claimed_end(position))
         if after is None:
             self.cut_reason = reason
@@ -194,8 +198,8 @@ class Walker:
         return after
 
     def _is_unwritten(self, position: int, after: int) -> bool:
-        """Whether a range looks as if a write had not reached the disk: zeros at its start, or at
-        its end, or in all its bytes of a sector. Flipped bits do not look so."""
+        """Whether a range looks as if a write had not reached the disk: zeros at its start, at its
+        end, or in all its bytes of a sector. Flipped bits look different."""
         end = min(after, self._log.end_of(position))
         data = self._log.read(position, min(end - position, CHUNK_SIZE))
         if not any(data[:8]) or not any(data[-8:]):
@@ -209,7 +213,7 @@ class Walker:
 
     def _lacks_front(self, position: int, count: int) -> bool:
         """Whether a record is complete except for the first bytes of its size, which are zeros and
-        in a sector of their own."""
+        lie in another sector."""
         head = self._head_at(position)
         if head is None:
             return False
@@ -223,8 +227,9 @@ class Walker:
         return head.size == size & ((1 << low_bits) - 1)
 
     def _claimed_end(self, position: int) -> int | None:
-        """The end claimed by something that looks like the record of this position, if a complete
-        record begins there: damage mostly hits the body, which is the larger part."""
+        """Return the end of the damaged record at a position, by its own size, if a complete
+        record or a segment begins there. Mostly only the body is damaged, because it is the
+        largest part."""
         log = self._log
         end = claimed_end(log, position)
         if end is None:
@@ -237,9 +242,9 @@ class Walker:
     def next_record(
         self, position: int, *, claimed: int | None = None, before: int = NO_END
     ) -> int | None:
-        """The start of the next complete record: where a queue entry points, at a segment's start,
-        or where the damaged record ends by its own size. Without queues, the first that looks like
-        a record and is not a remnant: store times do not go back."""
+        """Return the start of the next complete record: where a queue entry points, at a segment's
+        start, or where the damaged record ends by its own size. Without queues: the first that
+        looks like a record and is not older than those before it. Return None at the log's end."""
         goes_by_looks = self._leads_to is None and claimed is None
         for start in self._log.starts:
             if self._log.end_of(start) <= position:
@@ -263,8 +268,8 @@ class Walker:
         return bool(found.records) and found.records[0].stored_ms >= from_ms
 
     def _has_queue_entry(self, position: int) -> bool:
-        """Whether a queue entry points to what looks like the head of a record: no body is read for
-        it."""
+        """Whether a queue entry points to what looks like a record's head at this position. No body
+        is read."""
         if self._leads_to is None:
             return False
         head = self._head_at(position)
@@ -289,7 +294,7 @@ class Walker:
         return _Head(size, queue_id, queue_offset, topic, topic_at + width + length)
 
     def _candidates(self, position: int, before: int) -> Iterator[int]:
-        """Positions in one segment with a magic and the right log offset."""
+        """Yield positions in one segment that have a magic and the right log offset."""
         end = min(self._log.end_of(position), before + PLACED.size)
         while position < end:
             position, data = next_data(self._log, position, end)
@@ -307,7 +312,8 @@ class Walker:
 
 
 def next_data(log: Log, position: int, end: int) -> tuple[int, bytes]:
-    """The next chunk of a segment that is not all zeros, and its start; an empty one at the end."""
+    """Return the position and bytes of the next chunk of a segment that is not all zeros; no bytes
+    at the end."""
     while position < end and log.has(position):
         # A magic may begin just before the data that a block holds.
         position = max(position, min(log.data_from(position), end) - MAGIC_AT)
@@ -319,7 +325,7 @@ def next_data(log: Log, position: int, end: int) -> tuple[int, bytes]:
 
 
 def _marks(data: bytes) -> Iterator[int]:
-    """Positions of a record's magic, in order."""
+    """Yield the positions of records' magic numbers, in order."""
     ahead = [(at, mark) for mark in _MARKS if (at := data.find(mark)) >= 0]
     while ahead:
         at, mark = nearest = min(ahead)

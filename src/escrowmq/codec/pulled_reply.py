@@ -1,4 +1,5 @@
-"""Replies to pulls, which differ in their opaque, three offsets and the size of the body."""
+"""Encodes replies to pulls by templates: they differ only in their opaque, three offsets and the
+size of the body."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from escrowmq.codec.reply_template import ReplyTemplate
 
 _KEPT_MAX: Final = 256
 BODY_SIZE_MAX: Final = FRAME_SIZE_MAX // 2
-"""A larger body may exceed a frame, which the general encoder reports."""
+"""The largest body that the template encodes. A larger one may exceed a frame, which the general
+encoder reports."""
 
 
 def pull_fields(next_offset: object, low: object, high: object) -> dict[str, str]:
-    """The fields of every reply to a pull: the next offset, and the queue's bounds."""
+    """Return the fields that every reply to a pull has: the next offset, and the queue's bounds."""
     return {
         "suggestWhichBrokerId": "0",
         "nextBeginOffset": str(next_offset),
@@ -35,8 +37,8 @@ def encode_pulled(  # noqa: PLR0913 - what it says
     flags: tuple[int, int],
     body_size: int,
 ) -> bytes:
-    """The frame without its body, of this size, in the form of the request. With the flags of topic
-    and group. Positional arguments: it is called for every pull."""
+    """Return a reply frame without its body, in the encoding of the request. `flags` are those of
+    topic and group. The arguments are positional, for speed: this is called for every pull."""
     if body_size > BODY_SIZE_MAX:
         ext = pull_fields(next_offset, low, high) | _flag_fields(flags)
         return encode_reply(request, code, remark=remark, ext=ext, later_size=body_size)
@@ -48,7 +50,8 @@ def encode_pulled(  # noqa: PLR0913 - what it says
 
 @lru_cache(_KEPT_MAX)
 def pulled_template(code: int, remark: str, flags: tuple[int, int]) -> ReplyTemplate:
-    """Replies with these flags of topic and group: the three offsets vary."""
+    """Return the template of replies with these flags of topic and group, in which the three
+    offsets vary."""
     offsets = dict.fromkeys(("nextBeginOffset", "minOffset", "maxOffset"))
     fields = {**pull_fields("", "", ""), **offsets, **_flag_fields(flags)}
     return ReplyTemplate(fields, code=code, remark=remark)

@@ -1,8 +1,10 @@
-"""Requests that a connection repeats with a few different numbers: pulls, and committed offsets.
+"""Recognises requests that a connection repeats with a few different numbers: pulls, and committed
+offsets.
 
 The first of a kind is parsed as usual. The native lane (lane/repeats.c) finds those that follow:
-all their bytes are the same except for the numbers. They get a copy of the first one's header with
-their own numbers."""
+all their bytes are equal except for the numbers. Each gets a copy of the first one's header with
+its own numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from escrowmq.lane.native import RepeatedGiven
 
 
 class Varying(NamedTuple):
-    """A number that differs between similar requests."""
+    """A number that differs between repetitions: the header's attribute, and how many digits it may
+    have."""
 
     attribute: str
     digits_max: int
@@ -36,73 +39,76 @@ REPEATED: Final[dict[int, tuple[type[msgspec.Struct], dict[bytes, Varying]]]] = 
     Request.LITE_PULL_MESSAGE: (PullHeader, _PULL),
     Request.UPDATE_CONSUMER_OFFSET: (CommitHeader, {**_QUEUE, **_COMMIT}),
 }
-"""The fields of these requests, and which of them vary."""
+"""By request code: the header type, and the fields that vary."""
 
 _Span = tuple[int, int, Varying]
-"""Start and end of a number in a header, and which one it is."""
+"""A number in a header: its start, its end, and which field it is."""
 
 _FRONT_SIZE: Final = 8
-"""The sizes of a frame and of its header."""
+"""The size of a frame's first fields: the sizes of the frame and of its header."""
 
 _PLACE: Final = struct.Struct("=ii")
-"""Start and end of a number, for the native lane."""
+"""Encodes start and end of a number for the native lane."""
 
 _SIZE_MAX: Final = 512
-"""Largest cached header."""
+"""The largest header that is learnt."""
 
 _KEPT_MAX: Final = 128
 _COST: Final = 8
 _CREDIT_MAX: Final = 64
-"""A connection may learn one request per this many repetitions, and some at first."""
+"""The most credit of a connection. Learning a request costs credit, and each repetition earns
+some."""
 
 _OPAQUE_AT: Final = 5
 _OPAQUE_END: Final = 9
 _FIELDS_AT: Final = 21
-"""Without a remark."""
+"""The position of the fields in a header without remark."""
 
 _REMARK_SIZE: Final = slice(13, 17)
 _FIELDS_SIZE: Final = slice(17, 21)
 _NONE: Final = bytes(4)
 _copy: Final = methodcaller("__copy__")
-"""Like `copy.copy`, in half of the time."""
+"""Copies an object like `copy.copy`, in half the time."""
 
 
 class RequestTemplate:
-    """A request that others repeat."""
+    """A request that was parsed, as a template for its repetitions."""
 
     __slots__ = ("command", "names", "plan")
 
     def __init__(self, command: Repeated, names: tuple[str, ...]) -> None:
         self.command = command
         self.names = names
-        """The attributes of its header that vary, in their order."""
+        """The attributes of its header that vary, in their order in the header."""
         self.plan: object = None
-        """Further data of the code that serves these requests."""
+        """Data that the code that serves these requests has attached."""
 
     def attach_plan(self, plan: object) -> None:
-        """Attach data for the requests that follow."""
+        """Attach data, to serve the repetitions faster."""
         self.plan = plan
 
 
 Match = tuple[RequestTemplate, int, list[int], int]
-"""A repeated request, with its opaque, its numbers in order, and its end."""
+"""A repetition of a known request: the template, its opaque, its numbers in order, and its end."""
 
 
 class RepeatedRequests:
-    """The repeated requests of one connection. Without the native lane none is known, and all are
-    parsed as usual."""
+    """The requests that one connection repeats. Without the native lane, all requests are parsed as
+    usual."""
 
     __slots__ = ("_constants", "_credit", "_given")
 
     def __init__(self) -> None:
         self._credit = _CREDIT_MAX
         self._constants: set[tuple[bytes, ...]] = set()
-        """Of each known request, the places of its numbers and the bytes around them."""
+        """Identifies the known requests: the positions of their numbers, and the bytes around
+        them."""
         self._given: dict[int, list[RepeatedGiven]] = {}
-        """The known requests, by the size of their headers."""
+        """The known requests, by the size of their headers, for the native lane."""
 
     def decode(self, data: bytes, kind: int) -> Command:
-        """Decode a header and learn from it; raises RemoteProtocolError if it is invalid."""
+        """Decode a header, and learn the request for its repetitions. Raises RemoteProtocolError if
+        it is invalid."""
         command = decode_header(data, kind)
         if (
             native.find_repeated is not None
@@ -114,9 +120,8 @@ class RepeatedRequests:
         return command
 
     def find(self, data: bytes, at: int) -> Match | None:
-        """The known request that is repeated at a position of the input. None if it is another one,
-        has a body, or is incomplete, or if one of its numbers is not in clients' usual form: other
-        forms may mean the same, or be invalid."""
+        """Return the repetition at a position of the input. Return None if the request there is
+        unknown, incomplete, or has a body or a number in an unusual form."""
         if native.find_repeated is None:
             return None
         match = native.find_repeated(data, at, self._given)
@@ -125,7 +130,7 @@ class RepeatedRequests:
         return match
 
     def _learn(self, command: Command, data: bytes) -> None:
-        """Learn this request, so that the next similar one is a repetition."""
+        """Learn a request, so that its repetitions are found."""
         if self._credit < _COST:
             self._credit += 1
             return
@@ -160,7 +165,7 @@ class RepeatedRequests:
 
 
 def with_text_fields(command: Command) -> Command:
-    """The command with its fields as text, for code that needs more than its header."""
+    """Return a command with its fields as text, for code that needs more than its typed header."""
     if type(command) is not Repeated:
         return command
     found = decode_header(command.raw, BINARY)
@@ -169,7 +174,7 @@ def with_text_fields(command: Command) -> Command:
 
 
 def command_of(match: Match, data: bytes, at: int) -> Repeated:
-    """The command of a match at a position of the input."""
+    """Return the command of a repetition at a position of the input."""
     known, opaque, numbers, end = match
     found: Repeated = _copy(known.command)
     found.header = _copy(found.header)
@@ -180,7 +185,7 @@ def command_of(match: Match, data: bytes, at: int) -> Repeated:
 
 
 def _around(data: bytes, spans: list[_Span]) -> list[bytes]:
-    """A header without its opaque and its numbers."""
+    """Return the parts of a header around its opaque and its numbers."""
     pieces, at = [data[:_OPAQUE_AT]], _OPAQUE_END
     for begin, end, _ in spans:
         pieces.append(data[at:begin])
@@ -189,8 +194,8 @@ def _around(data: bytes, spans: list[_Span]) -> list[bytes]:
 
 
 def _spans(data: bytes, varying: dict[bytes, Varying]) -> list[_Span]:
-    """The positions of the numbers in a decoded header, in order; none if one of them has too many
-    digits, a name is repeated, or the header has more bytes than its fields take."""
+    """Return the numbers in a decoded header, in order. Return none if one has too many digits, a
+    name is repeated, or the header has more bytes than its fields take."""
     fields_size = int.from_bytes(data[_FIELDS_SIZE], "big")
     if data[_REMARK_SIZE] != _NONE or fields_size != len(data) - _FIELDS_AT:
         return []

@@ -1,8 +1,9 @@
-"""Replies that differ only in their opaque and in the values of a few fields.
+"""Templates of replies that differ only in their opaque and in the values of a few fields.
 
-What stands around these is encoded once, in both forms of header. The native lane writes such
-replies from the same pieces (lane/replies.c). Measured, for the answer to a send: 1.0 us, where the
-general encoder takes 2.5 (binary) and 1.3 (JSON)."""
+The parts around these are encoded once, in both encodings. The native lane writes such replies from
+the same parts (lane/replies.c). Measured, for the answer to a send: 1.0 us, where the general
+encoder takes 2.5 (binary) and 1.3 (JSON).
+"""
 
 from __future__ import annotations
 
@@ -26,14 +27,15 @@ _OPAQUE: Final = struct.Struct(">i")
 _OPAQUE_AT: Final = 5
 _OPAQUE_END: Final = 9
 _OPAQUE_IN_JSON: Final = b'"language":"PYTHON","opaque":'
-"""Inside a string its quotes would be escaped."""
+"""The text before the opaque in a JSON header. It cannot occur inside a string, where its quotes
+would be escaped."""
 
 _HOLE: Final = "\x7f"
 
 
 class ReplyTemplate:
-    """A reply with a code and fields; the value of a field that varies is None here. Values are
-    ASCII; those in JSON need no escapes, or have them (`escaped`)."""
+    """A reply with a code and fields. A field whose value is None here varies. Values must be
+    ASCII; in JSON they must be escaped already (`escaped`)."""
 
     __slots__ = ("_binary", "_json", "_names", "pieces")
 
@@ -44,14 +46,15 @@ class ReplyTemplate:
         binary = self._pieces(fields, code, remark)
         json = self._pieces_in_json(fields, code, remark)
         self.pieces = (*binary, *json)
-        """In binary form what stands before the opaque, before the size of all fields, before each
-        value, and after the last one; in JSON before each value, before the opaque, and behind."""
+        """The parts of the encoded reply. In binary form: before the opaque, before the size of all
+        fields, before each value, and after the last one. In JSON: before each value, before the
+        opaque, and after it."""
         self._json = b"".join(
             [*(_literal(piece) + b"%b" for piece in json[:-2]), _literal(json[-2]), b"%d",
              _literal(json[-1])]
         )  # fmt: skip
         self._binary: dict[tuple[int, ...], tuple[int, bytes]] = {}
-        """By the sizes of the values: the size of the header, and what it is made of."""
+        """By the sizes of the values: the size of the header, and its format string."""
 
     def _pieces(
         self, fields: Mapping[str, str | None] | None, code: int, remark: str | None
@@ -82,7 +85,7 @@ class ReplyTemplate:
     def frame(
         self, opaque: int, values: Sequence[bytes] = (), *, is_binary: bool, body_size: int = 0
     ) -> bytes:
-        """The frame with a value for each field that varies, without its body."""
+        """Return the frame, without its body, with a value for each field that varies."""
         if not is_binary:
             header = self._json % (*values, opaque)
             size = len(header)
@@ -111,7 +114,7 @@ class ReplyTemplate:
 
 
 class ReplyTemplates:
-    """Replies without a body that were given lately, such as success or an empty pop."""
+    """Cache of recent replies without a body, such as success or an empty pop."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], ReplyTemplate] = {}
@@ -119,7 +122,7 @@ class ReplyTemplates:
     def encode(
         self, request: Command, code: int, *, remark: str | None, ext: dict[str, str] | None
     ) -> bytes:
-        """The frame of a reply, in the form of the request."""
+        """Return the frame of a reply, in the encoding of its request."""
         if not -_CODE_MAX_BINARY <= code <= _CODE_MAX_BINARY:  # a client's, passed on
             return encode_reply(request, code, remark=remark, ext=ext)
         key: tuple[object, ...] = (code, remark, None)
@@ -134,15 +137,15 @@ class ReplyTemplates:
 
 
 def sent_template(always: Mapping[str, str], queue_id: int | None = None) -> ReplyTemplate:
-    """The reply to a stored message, a broker's most frequent reply: with its id, its place and
-    its key; of one queue, or with the queue too."""
+    """Return the template of the reply to a send: message id, queue offset and key vary, and the
+    queue if it is not given."""
     queue = None if queue_id is None else str(queue_id)
     own = {"msgId": None, "queueId": queue, "queueOffset": None, "transactionId": None}
     return ReplyTemplate({**always, **own})
 
 
 def escaped(text: str) -> bytes:
-    """ASCII text as it is within a string in JSON."""
+    """Return ASCII text escaped for a JSON string."""
     return text.encode() if text.isalnum() else msgspec.json.encode(text)[1:-1]
 
 
@@ -151,5 +154,5 @@ def _reply(code: int, remark: str | None, ext: dict[str, str] | None) -> Command
 
 
 def _literal(text: bytes) -> bytes:
-    """Text escaped for a template."""
+    """Return text escaped for a format string."""
     return text.replace(b"%", b"%%")
