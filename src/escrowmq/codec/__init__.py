@@ -1,1 +1,2 @@
-"""Converts bytes to values and back: functions of bytes. No I/O, clock or state."""
+"""Converts bytes to values and back. All modules here are functions of bytes, without I/O, clock or
+state."""

@@ -9,16 +9,17 @@ from escrowmq.codec.client_bodies import decode_body
 
 
 class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A user in requests and files; None means not given."""
+    """A user in requests and files. A field that is None was not given."""
 
     username: str | None = None
     password: str | None = None
     user_type: str | None = None
     user_status: str | None = None
     former_password: str | None = None
-    """In the file alone: valid beside the password."""
+    """A former password that is still valid. Used in the file only."""
     keeps_former: bool | None = None
-    """In a change: whether the previous password, or the former one, stays valid."""
+    """In a change of the password: whether the previous password, or the former one, stays
+    valid."""
 
     def __repr__(self) -> str:
         return f"UserInfo({self.username!r})"  # no password in any log
@@ -30,18 +31,18 @@ class _Inner(msgspec.Struct, rename="camel"):
 
 
 def first_user(data: bytes) -> UserInfo:
-    """The user in the setting initAuthenticationUser."""
+    """Parse the user in the setting initAuthenticationUser."""
     return decode_body(UserInfo, data)
 
 
 def inner_user(data: bytes) -> UserInfo:
-    """The user in the setting innerClientAuthenticationCredentials."""
+    """Parse the user in the setting innerClientAuthenticationCredentials."""
     inner = decode_body(_Inner, data)
     return UserInfo(username=inner.access_key, password=inner.secret_key)
 
 
 class EntryInfo(msgspec.Struct, rename="camel", omit_defaults=True):
-    """An entry of a policy."""
+    """One entry of a policy."""
 
     resource: str | None = None
     actions: list[str] | None = None
@@ -50,7 +51,7 @@ class EntryInfo(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class PolicyInfo(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Entries of one type, Custom or Default."""
+    """The entries of one policy type, Custom or Default."""
 
     policy_type: str | None = None
     entries: list[EntryInfo] | None = None
@@ -64,28 +65,28 @@ class AclInfo(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Question(msgspec.Struct, rename="camel"):
-    """May a user do something to a resource, coming from an address?"""
+    """A question to access control: may a user act on a resource, coming from an address?"""
 
     user: str
     action: str
     resource: str
-    """A topic, or `Topic:T`, `Group:g`, `Cluster:c`."""
+    """A topic, or `Topic:T`, `Group:g` or `Cluster:c`."""
     address: str = "127.0.0.1"
 
 
 class Judgement(msgspec.Struct, rename="camel"):
-    """The answer of one kind of access control, with its reasons."""
+    """The answer of one ACL version, with its reasons."""
 
     acl: str
-    """`1.0` or `2.0`."""
+    """The ACL version, `1.0` or `2.0`."""
     is_allowed: bool
     decided_by: str
-    """The rule that decides."""
+    """The rule that decided."""
     steps: list[str]
-    """All rules considered, in order."""
+    """All rules that were considered, in order."""
 
 
 class Judgements(msgspec.Struct, rename="camel"):
-    """The answers of every access control that is on; none if all are off."""
+    """The answers of all ACL versions that are on; empty if all are off."""
 
     answers: list[Judgement] = []

@@ -22,7 +22,7 @@ _SIZE: Final = struct.Struct(">H")
 
 
 def encode_batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
-    """The body for (flag, body, encoded properties) of each message."""
+    """Encode the body of a batch from (flag, body, encoded properties) of each message."""
     parts: list[bytes] = []
     for flag, body, properties in entries:
         size = _HEAD.size + len(body) + _SIZE.size + len(properties)
@@ -36,13 +36,13 @@ def encode_batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def entry_size(entry: tuple[int, bytes, bytes]) -> int:
-    """Bytes that a message takes in a batch."""
+    """Return the number of bytes that a message takes in a batch."""
     return _HEAD.size + len(entry[1]) + _SIZE.size + len(entry[2])
 
 
 def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """(flag, body, encoded properties) of each message; raises RemoteProtocolError if one is
-    truncated, or there are too many."""
+    """Decode a batch to (flag, body, encoded properties) of each message. Raises
+    RemoteProtocolError if one is truncated, or there are too many."""
     found, end = decode_part(data, 0, count_max=BATCH_MESSAGES_MAX)
     if end < len(data):
         raise RemoteProtocolError(
@@ -54,7 +54,7 @@ def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
 def decode_part(
     data: bytes, at: int, *, count_max: int
 ) -> tuple[list[tuple[int, bytes, bytes]], int]:
-    """Up to a number of messages from a byte on, and the next byte."""
+    """Decode a limited number of messages from a position on. Return them and the next position."""
     found: list[tuple[int, bytes, bytes]] = []
     while at < len(data) and len(found) < count_max:
         try:

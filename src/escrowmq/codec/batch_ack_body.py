@@ -1,4 +1,5 @@
-"""The body of BATCH_ACK_MESSAGE (200151): acks in batches, with short names or long ones."""
+"""Decodes the body of BATCH_ACK_MESSAGE (200151): acks in batches, with short or long field
+names."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _LONG_NAMES: Final = {
 
 
 class AckBatch(msgspec.Struct):
-    """Acks of messages that were popped together (RocketMQ's BatchAck)."""
+    """Acks of messages that were popped together (RocketMQ's BatchAck), as one bit for each
+    message."""
 
     c: str
     t: str
@@ -37,7 +39,7 @@ class AckBatch(msgspec.Struct):
 
 
 def decode_acks(data: bytes) -> list[AckBatch]:
-    """The batches of a body; raises RemoteProtocolError if it is invalid."""
+    """Decode the batches of a body. Raises RemoteProtocolError if it is invalid."""
     if not data:
         return []
     raw: Any = fastjson.decode(data)

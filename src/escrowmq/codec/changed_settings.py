@@ -1,4 +1,4 @@
-"""Settings changed by requests, kept across restarts in a file of their own.
+"""Keeps settings that requests have changed across restarts, in a file of their own.
 
 RocketMQ (Configuration.persist) rewrites the file with which it was started: comments are lost,
 every default becomes fixed, and if the file is not writable the change is lost. Here the operator's
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Change(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A setting's value as text, the one that it replaced, and who changed it when."""
+    """A changed setting: its value as text, the value it replaced, and who changed it when."""
 
     instead_of: str
     value: str
@@ -34,7 +34,7 @@ class Change(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Changes:
-    """The settings of some tables, by RocketMQ's names, and which of them were changed."""
+    """Changes settings at run time, and records the changes. Settings have RocketMQ's names."""
 
     def __init__(self, *tables: msgspec.Struct, fixed: frozenset[str] = frozenset()) -> None:
         self._places: dict[str, tuple[msgspec.Struct, msgspec.structs.FieldInfo]] = {
@@ -47,7 +47,7 @@ class Changes:
         self._changed: dict[str, Change] = {}
 
     def texts(self) -> dict[str, str]:
-        """The current value of every setting, in Java's spelling."""
+        """Return the current value of every setting, in Java's spelling."""
         return {
             name: _text(getattr(table, field.name)) for name, (table, field) in self._places.items()
         }
@@ -57,12 +57,11 @@ class Changes:
         return name in self._places
 
     def may_change(self, name: str) -> bool:
-        """Whether a setting exists and can be changed while the broker runs or for its next
-        start."""
+        """Whether a setting exists, and requests may change it now or for the next start."""
         return name in self._places and name not in self._fixed
 
     def load(self, data: bytes | None, *, source: str) -> None:
-        """Apply the changes of a saved file; invalid ones are skipped."""
+        """Apply the changes of a saved file. Invalid ones are logged and skipped."""
         if not data:
             return
         try:
@@ -87,8 +86,8 @@ class Changes:
             _log.info("%s: %s=%s", source, name, change.value)
 
     def parse(self, texts: dict[str, str]) -> dict[str, Any]:
-        """The typed values of settings that may be changed; raises UsageError with the first
-        invalid one."""
+        """Parse new values of settings that may be changed. Raises UsageError at the first invalid
+        one."""
         parsed = {}
         for name, text in texts.items():
             try:
@@ -98,11 +97,11 @@ class Changes:
         return parsed
 
     def saved_with(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> bytes:
-        """The file to save before these values are applied."""
+        """Return the content of the file to save before these values are applied."""
         return fastjson.encode(dict(sorted(self._merged_changes(parsed, who, at_ms).items())))
 
     def changed(self) -> dict[str, Change]:
-        """Settings that differ from those of the start, by name."""
+        """Return the changed settings by name."""
         return dict(self._changed)
 
     def _merged_changes(self, parsed: dict[str, Any], who: str, at_ms: int) -> dict[str, Change]:
@@ -117,7 +116,7 @@ class Changes:
         return changed
 
     def apply(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> None:
-        """Put new values in force."""
+        """Set new values, and record the changes."""
         self._changed = self._merged_changes(parsed, who, at_ms)
         for name, value in parsed.items():
             table, field = self._places[name]

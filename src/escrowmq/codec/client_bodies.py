@@ -1,4 +1,4 @@
-"""JSON bodies of frequent requests of clients."""
+"""JSON bodies of requests that clients send frequently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escrowmq.errors import RemoteProtocolError, UsageError
 
 
 class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
-    """One topic of a consumer; members in RocketMQ's order."""
+    """A consumer's subscription to one topic. The fields are in RocketMQ's order."""
 
     class_filter_mode: bool = False
     code_set: list[int | str] = []
@@ -26,13 +26,13 @@ class SubscriptionBody(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class ProducerBody(msgspec.Struct, rename="camel"):
-    """One producer group of a client."""
+    """A producer group of a client, in a heartbeat."""
 
     group_name: str = ""
 
 
 class ConsumerBody(msgspec.Struct, rename="camel", kw_only=True):
-    """One consumer group of a client."""
+    """A consumer group of a client, with its subscriptions, in a heartbeat."""
 
     group_name: str
     consume_type: str | None = None
@@ -43,7 +43,7 @@ class ConsumerBody(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class HeartbeatBody(msgspec.Struct, kw_only=True):
-    """HEART_BEAT (34)."""
+    """The body of HEART_BEAT (34)."""
 
     size_max: ClassVar[int] = JSON_BODY_SIZE_MAX
     client_id: str = msgspec.field(name="clientID")
@@ -54,7 +54,7 @@ class HeartbeatBody(msgspec.Struct, kw_only=True):
 
 
 class LockBody(msgspec.Struct, rename="camel", kw_only=True):
-    """LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
+    """The body of LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
 
     size_max: ClassVar[int] = LOCKS_SIZE_MAX
     client_id: str = ""
@@ -64,7 +64,7 @@ class LockBody(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class CheckClientBody(msgspec.Struct, rename="camel", kw_only=True):
-    """CHECK_CLIENT_CONFIG (46)."""
+    """The body of CHECK_CLIENT_CONFIG (46)."""
 
     size_max: ClassVar[int] = QUESTION_SIZE_MAX
     client_id: str = ""
@@ -77,8 +77,8 @@ T = TypeVar("T")
 
 
 def read_own_body(request: Command, kind: type[T]) -> T:
-    """The body of one of our own requests, validated strictly; no body counts as an empty one.
-    Raises UsageError."""
+    """Decode the body of one of our own requests, strictly. A missing body counts as an empty
+    object. Raises UsageError."""
     if len(request.body) > JSON_BODY_SIZE_MAX:
         raise UsageError(
             f"the body of request {request.code} has {len(request.body)} bytes; "
@@ -91,8 +91,8 @@ def read_own_body(request: Command, kind: type[T]) -> T:
 
 
 def decode_body(kind: type[T], data: bytes) -> T:
-    """The typed body; raises RemoteProtocolError. For kinds that anyone may send, `size_max` is
-    set."""
+    """Decode a JSON body to a type. Raises RemoteProtocolError. Types of bodies that any client may
+    send have a limit, `size_max`."""
     most = getattr(kind, "size_max", 0)
     if most and len(data) > most:
         raise RemoteProtocolError(
@@ -110,7 +110,7 @@ def decode_body(kind: type[T], data: bytes) -> T:
 
 
 def decode_queue_table(kind: type[T], data: bytes) -> dict[Queue, T]:
-    """A body's `offsetTable` by queue; raises RemoteProtocolError."""
+    """Decode a body's `offsetTable`, by queue. Raises RemoteProtocolError."""
     body: Any = fastjson.decode(data)
     table = body.get("offsetTable") if isinstance(body, dict) else None
     try:

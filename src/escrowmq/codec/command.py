@@ -1,4 +1,4 @@
-"""Encodes commands to frames, and decodes headers, in both forms (codec/json_header,
+"""Encodes commands to frames, and decodes headers, in both encodings (codec/json_header,
 codec/binary_header)."""
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _encode_header(command: Command) -> tuple[int, bytes]:
 
 
 def encode_command(command: Command, *, later_size: int = 0) -> bytes:
-    """The whole frame of a request or reply, in its form. With `later_size`, that many bytes of
-    body follow, which the caller writes itself: large bodies are not copied."""
+    """Encode a request or reply to a frame, in the command's encoding. With `later_size`, the
+    caller writes a body of that size itself, so that it is not copied."""
     kind, header = _encode_header(command)
     size = 4 + len(header) + len(command.body) + later_size
     if size + 4 > FRAME_SIZE_MAX:
@@ -57,7 +57,7 @@ def encode_request(
     is_one_way: bool = False,
     remark: str | None = None,
 ) -> bytes:
-    """The frame of a request of ours; always JSON, which every peer reads."""
+    """Encode a request of ours to a frame, always in JSON, which every peer reads."""
     return encode_command(
         Command(
             code=code,
@@ -80,7 +80,8 @@ def encode_reply(
     remark: str | None = None,
     later_size: int = 0,
 ) -> bytes:
-    """The frame of a reply, in the form of the request; `later_size` as in `encode_command`."""
+    """Encode a reply to a frame, in the encoding of its request. For `later_size`, see
+    `encode_command`."""
     return encode_command(
         Command(
             code=code,

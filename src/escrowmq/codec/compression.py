@@ -26,7 +26,7 @@ _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 
 
 def compress(body: bytes, *, form: str, level: int) -> tuple[bytes, int]:
-    """The compressed body, and its sysFlag bits."""
+    """Compress a body. Return it with its sysFlag bits."""
     bits = FORMS.get(form)
     if bits is None:
         raise UsageError(f"compression {form!r}; one of {', '.join(sorted(FORMS))} is expected")
@@ -41,8 +41,7 @@ def compress(body: bytes, *, form: str, level: int) -> tuple[bytes, int]:
 
 
 def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """The decompressed body; raises RemoteProtocolError if it is broken or larger than
-    `size_max`."""
+    """Decompress a body. Raises RemoteProtocolError if it is broken or larger than `size_max`."""
     if not sys_flag & SysFlag.COMPRESSED:
         return body
     bits = sys_flag & SysFlag.COMPRESSION_MASK
@@ -71,9 +70,9 @@ def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
 
 
 def readable_size(body: bytes, sys_flag: int, *, size_max: int) -> int:
-    """How many bytes a body that cannot be decompressed yields before it breaks, up to `size_max`:
-    what it has cost to find that out. They are read in steps, because the libraries drop what came
-    before an error. Gzip is read as well."""
+    """Return how many bytes a broken compressed body yields before its error, up to `size_max`: the
+    cost of finding the error. It is read in steps, because the libraries drop what precedes an
+    error. Gzip is read too."""
     size = 0
     with contextlib.suppress(Exception):  # each library has errors of its own
         for part in _parts(body, sys_flag & SysFlag.COMPRESSION_MASK):
@@ -84,7 +83,8 @@ def readable_size(body: bytes, sys_flag: int, *, size_max: int) -> int:
 
 
 def _parts(body: bytes, bits: int) -> Iterator[bytes]:
-    """The decompressed body in steps, until it ends or breaks."""
+    """Yield the decompressed body in steps, until it ends. Raises the library's error where it
+    breaks."""
     if bits == FORMS["lz4"]:
         read = _library("lz4.frame").LZ4FrameFile(io.BytesIO(body)).read
     elif bits == FORMS["zstd"]:
@@ -100,8 +100,9 @@ def _parts(body: bytes, bits: int) -> Iterator[bytes]:
 
 
 def _unpack_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
-    """The decompressed body (more than `size_max` if it is too large), and whether the frame was
-    complete. Fed in small steps, because the library does not limit the output."""
+    """Decompress a body. Return it (more than `size_max` bytes if it is too large), and whether its
+    frame was complete. The input is fed in small steps, because the library does not limit the
+    output."""
     library = _library("zstandard")
     decoder = library.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
@@ -119,7 +120,7 @@ def _unpack_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
 
 
 def _library(name: str) -> Any:  # noqa: ANN401 - a module
-    """Loaded when first needed: most clients never need it."""
+    """Import a library when it is first needed. Most clients never need it."""
     import importlib
 
     try:

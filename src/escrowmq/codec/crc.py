@@ -1,4 +1,4 @@
-"""RocketMQ's CRC property: the last of a record, over all bytes before it."""
+"""RocketMQ's CRC property: the last property of a record, computed over all bytes before it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from zlib import crc32
 CRC_MARK: Final = b"__CRC32#\x01"
 CRC_PROPERTY_SIZE: Final = 20
 CRC_DIGITS_AT: Final = len(CRC_MARK) - CRC_PROPERTY_SIZE
-"""Offset from the record's end."""
+"""The position of the digits, relative to the record's end."""
 
 
 def crc_property(record: bytes) -> bytes:
-    """The CRC property of a record that is given without these last 20 bytes (which its sizes
-    include)."""
+    """Return the CRC property of a record, given without its last 20 bytes, which its sizes must
+    include."""
     crc = crc32(record) & 0x7FFFFFFF
     return CRC_MARK + f"{crc:010d}"[::-1].encode() + b"\x02"
 
 
 def crc_fits(data: bytes, at: int, record_end: int) -> bool:
-    """Whether the ten digits match, the least significant first (RocketMQ's
+    """Whether the ten digits of the CRC property match, the least significant first (RocketMQ's
     MessageDecoder.createCrc32)."""
     digits = data[record_end + CRC_DIGITS_AT : record_end - 1][::-1]
     crc = crc32(data[at : record_end - CRC_PROPERTY_SIZE]) & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""JSON bodies of the request that redelivers dead letters (docs/extensions.md)."""
+"""JSON bodies of the request to redeliver dead letters (docs/extensions.md)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _Count = Annotated[int, Meta(ge=0)]
 
 
 class WhichLetters(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Dead letters of one queue of a group."""
+    """Selects dead letters of one queue of a group."""
 
     group: Annotated[str, Meta(min_length=1)]
     topic: str = ""
-    """Only those that failed there."""
+    """Only letters that failed in this topic; all if empty."""
     queue_id: _Count = 0
     begin: _Count = 0
     end: int = -1
-    """Letters before this queue offset; -1 means all."""
+    """Only letters before this queue offset; -1 means all."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     is_dry_run: bool = False
 
@@ -36,11 +36,11 @@ class DeadLetter(msgspec.Struct, rename="camel", kw_only=True):
     queue_offset: int
     died_ms: int
     status: Literal["dead", "redelivered", "done"] = "dead"
-    """`dead`: not redelivered yet. `redelivered`: now. `done`: by an earlier request."""
+    """`dead`: not redelivered. `redelivered`: by this request. `done`: by an earlier request."""
 
 
 class DeadLettersPage(msgspec.Struct, rename="camel", kw_only=True):
-    """Dead letters, and the queue offset to continue at; -1 at the end."""
+    """A page of dead letters, and the queue offset at which to continue; -1 at the end."""
 
     items: list[DeadLetter]
     next: int = -1

@@ -28,7 +28,7 @@ import msgspec
 ENTRY: Final = struct.Struct(">qiq")
 ENTRY_SIZE: Final = ENTRY.size
 GAP_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
-"""Fills a queue file before the first entry of a queue that does not start at 0."""
+"""The entry that stands for no message, such as before a queue's first entry."""
 
 INDEX_HEADER: Final = struct.Struct(">qqqqii")
 INDEX_SLOT: Final = struct.Struct(">i")
@@ -38,11 +38,12 @@ CHECKPOINT_SIZE: Final = 4096
 _CHECKPOINT: Final = struct.Struct(">qqqqq")
 _OURS: Final = struct.Struct(">qq")
 _OURS_AT: Final = 496
-"""In the first sector, at its end: newer RocketMQ brokers use the bytes after the others."""
+"""The position of our own fields: at the end of the first sector. Newer RocketMQ brokers may use
+the bytes before it."""
 
 
 class Checkpoint(msgspec.Struct):
-    """Store times up to which the files are durable."""
+    """The content of the checkpoint file: store times up to which the files are durable."""
 
     log_ms: int = 0
     queue_ms: int = 0
@@ -50,14 +51,15 @@ class Checkpoint(msgspec.Struct):
     master_flushed_offset: int = 0
     confirmed_offset: int = 0
     unseen_from: int = -1
-    """The oldest record of the log before `confirmed_offset` that has no entry in its queue, while
-    other queues may have entries of newer ones; -1 if there is none. RocketMQ has zeros there."""
+    """The oldest record before `confirmed_offset` that lacks an entry in its queue, while newer
+    ones may have theirs; -1 if there is none. RocketMQ has zeros there."""
     is_open: bool = False
-    """The store was opened when there was no room for the file "abort", and not closed since."""
+    """Whether the store is open, or was not closed. Set only if the disk had no space for the file
+    "abort"."""
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The whole file."""
+    """Return the content of the file."""
     data = _CHECKPOINT.pack(
         checkpoint.log_ms,
         checkpoint.queue_ms,
@@ -70,7 +72,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Decode the file; zeros where it is too short."""
+    """Decode the content of the file. Missing bytes count as zeros."""
     data = data.ljust(CHECKPOINT_SIZE, b"\0")
     found = Checkpoint(*_CHECKPOINT.unpack_from(data))
     is_open, behind_unseen = _OURS.unpack_from(data, _OURS_AT)

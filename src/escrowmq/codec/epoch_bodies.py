@@ -1,4 +1,4 @@
-"""JSON bodies of the requests about epochs (docs/extensions.md)."""
+"""JSON bodies of the requests about epochs of streaming queries (docs/extensions.md)."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ _Count = Annotated[int, Meta(ge=0)]
 
 
 class Epoch(msgspec.Struct, kw_only=True):
-    """The identity of a batch: group, query, and number."""
+    """Identifies an epoch: producer group, query name, and batch number."""
 
     group: str
     epoch: str
 
 
 class Decide(Epoch, kw_only=True):
-    """Make the halves of these tokens visible; each must have the given number."""
+    """The request to make the halves of these tokens visible. Each token must have the given number
+    of halves."""
 
     tokens: Annotated[dict[Token, _Count], Meta(max_length=EPOCH_TOKENS_MAX)]
 
 
 class Abandon(Epoch, kw_only=True):
-    """Drop the halves of these tokens."""
+    """The request to drop the halves of these tokens."""
 
     tokens: Annotated[list[Token], Meta(max_length=EPOCH_TOKENS_MAX)]
 
 
 class Decided(msgspec.Struct, kw_only=True):
-    """The decision about an epoch."""
+    """The answer: the decision about an epoch."""
 
     decided: Literal["now", "before", "no"]
     tokens: dict[str, int]
-    """The valid tokens. For batches before the last one they are no longer known."""
+    """The tokens that count. They are unknown for batches before the newest decided one."""
 
     count: int
-    """The number of their messages."""
+    """The number of messages of these tokens."""
 
 
 class Abandoned(msgspec.Struct, kw_only=True):
-    """How many halves were dropped."""
+    """The answer to Abandon: the number of dropped halves."""
 
     count: int

@@ -24,8 +24,8 @@ encode: Final = msgspec.json.encode
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON is what it is
-    """Decode a text; a key that is an object becomes that object's compact JSON text with sorted
-    members. Raises RemoteProtocolError if it is not even valid in RocketMQ's dialect."""
+    """Decode a text. A key that is an object becomes that object's compact JSON text with sorted
+    members. Raises RemoteProtocolError if it is invalid even in RocketMQ's dialect."""
     try:
         return _decode_strict(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -33,7 +33,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON is what it is
 
 
 class _Reader:
-    """A parser of the dialect."""
+    """A parser of RocketMQ's JSON dialect."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -103,7 +103,7 @@ class _Reader:
 
 
 class Queue(msgspec.Struct, frozen=True, rename="camel"):
-    """A message queue in RocketMQ's JSON."""
+    """Identifies a message queue, in RocketMQ's JSON form."""
 
     broker_name: str
     queue_id: int
@@ -111,10 +111,10 @@ class Queue(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def encode_map(items: Iterable[tuple[object, object]]) -> bytes:
-    """An object whose keys are objects (or numbers, without quotes)."""
+    """Encode an object whose keys are objects, or numbers without quotes."""
     return b"{%b}" % b",".join(encode(key) + b":" + encode(value) for key, value in items)
 
 
 def decode_queue_map(found: dict[str, Any]) -> dict[Queue, Any]:
-    """A decoded object whose keys are queues."""
+    """Convert a decoded object whose keys are queues."""
     return {msgspec.json.decode(key, type=Queue): value for key, value in found.items()}

@@ -1,4 +1,4 @@
-"""Hashes of RocketMQ's files and protocol."""
+"""Hash functions of RocketMQ's files and protocol."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 
 _POWERS: Final = [pow(31, n, 1 << 32) for n in range(1024)]
 _MARKS_MAX: Final = 1_024
-"""Cached marks of accounts: computing one takes 1 µs, which each half would pay."""
+"""The number of cached account marks. Computing one takes 1 µs, for each half."""
 
 _HEAD_SIZE: Final = 20
-"""A unique key's first 20 characters (address, process, class loader) repeat, so they are hashed
-once."""
+"""The number of first characters of a unique key (address, process, class loader) that repeat.
+Their hash is cached."""
 
 
 def _plain_hash(text: str) -> int:
@@ -40,7 +40,7 @@ def _head_hash(text: str) -> int:
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: signed 32 bits over UTF-16 units."""
+    """Return Java's `String.hashCode`: signed 32 bits over UTF-16 units."""
     if len(text) > _HEAD_SIZE and text.isascii():
         tail = text[_HEAD_SIZE:]
         if len(tail) < len(_POWERS):
@@ -55,23 +55,24 @@ def java_hash(text: str) -> int:
 
 @functools.lru_cache(maxsize=16_384)
 def tags_code(tags: str) -> int:
-    """The hash of a TAGS property in a consume-queue entry; 0 without one."""
+    """Return the hash of a TAGS property in a consume-queue entry; 0 without tags."""
     return java_hash(tags) if tags else 0
 
 
 def index_hash(topic: str, key: str) -> int:
-    """The hash of `topic#key` in an index file: never negative."""
+    """Return the hash of `topic#key` in an index file, which is never negative."""
     code = abs(java_hash(f"{topic}#{key}"))
     return 0 if code == 0x8000_0000 else code
 
 
 def body_crc(body: bytes) -> int:
-    """CRC-32 without its top bit, as in records and register requests."""
+    """Return CRC-32 without its top bit, as in records and register requests."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
 @functools.lru_cache(maxsize=4096)
 @functools.lru_cache(maxsize=_MARKS_MAX)
 def account_mark(name: str) -> str:
-    """The mark of the sending account in a message: of constant length, and useless for signing."""
+    """Return the mark by which a message names the account that sent it. It has constant length,
+    and does not help to sign as that account."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:24]

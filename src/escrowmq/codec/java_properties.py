@@ -1,4 +1,4 @@
-"""Java's properties format, in which RocketMQ stores its settings: `key=value` a line."""
+"""Parses Java's properties format, in which RocketMQ stores its settings: `key=value` lines."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class ConfError(UsageError):
-    """The text is not a valid list of settings."""
+    """Raised for a text that is not a valid list of settings."""
 
 
 def parse_conf(text: str) -> dict[str, str]:
-    """The pairs of a text, parsed like java.util.Properties: comments, continued lines and escapes;
-    the last of repeated keys counts. Trailing blanks belong to a value.
+    """Parse a text like java.util.Properties: comments, continued lines and escapes.
 
-    A lone backslash as the last line is ignored; Java takes it for a pair of two empty texts."""
+    The last of repeated keys counts, and trailing blanks belong to a value. A lone backslash as the
+    last line is ignored; Java reads it as an empty key with an empty value.
+    """
     if len(text) > SETTINGS_TEXT_SIZE_MAX:
         raise ConfError(
             f"{len(text)} characters of settings; {SETTINGS_TEXT_SIZE_MAX} are read; leave out "

@@ -1,7 +1,8 @@
-"""One line of the log `escrowmq.audit` (docs/security.md).
+"""Formats lines of the log `escrowmq.audit` (docs/security.md).
 
 `event=...`, then further `key=value`. A value with characters other than letters, digits and
-`._:/%*|-` is a JSON string in quotes, so that no one can forge a line."""
+`._:/%*|-` is a JSON string in quotes, so that no one can forge a line.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9._:/%*|-]+")
 
 
 def audit_line(event: str, fields: Mapping[str, object]) -> str:
-    """The line for an event."""
+    """Return the line for an event with its fields."""
     text = " ".join(f"{name}={quoted(value)}" for name, value in fields.items())
     return f"event={event} {text}"
 
 
 def quoted(value: object) -> str:
-    """A value in the form for a line."""
+    """Return a value as it is written in a line, in quotes if necessary."""
     text = str(value)
     if len(text) > VALUE_SIZE_MAX:
         text = text[:VALUE_SIZE_MAX] + "..."

@@ -33,7 +33,8 @@ _MARK: Final = b"escrowmq-1"
 def sign_own(
     code: int, fields: Mapping[str, str], body: bytes, *, secret: str, session: str
 ) -> str:
-    """The value of the field `Signature`; an existing such field is not covered."""
+    """Return the value of the field `Signature`. It covers all fields except an existing
+    `Signature`."""
     pairs = sorted((name.encode(), fields[name].encode()) for name in fields if name != SIGNATURE)
     parts = [_MARK, session.encode(), code.to_bytes(4, "big"), len(pairs).to_bytes(4, "big")]
     for pair in pairs:
@@ -47,7 +48,7 @@ def sign_own(
 def is_signed_own(
     code: int, fields: Mapping[str, str], body: bytes, *, secret: str, session: str
 ) -> bool:
-    """Whether the signature was made with a secret; takes constant time."""
+    """Whether the signature was made with a secret. Takes constant time."""
     try:
         expected = sign_own(code, fields, body, secret=secret, session=session)
         return hmac.compare_digest(expected.encode(), fields.get(SIGNATURE, "").encode())

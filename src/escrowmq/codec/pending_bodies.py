@@ -12,7 +12,7 @@ _Millis = Annotated[int, Meta(ge=0)]
 
 
 class Filter(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Selects halves; fields that are not given match all."""
+    """Selects halves. Fields that are not given match all."""
 
     topic: str | None = None
     group: str | None = None
@@ -25,7 +25,8 @@ class Filter(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 
 
 class Which(Filter, kw_only=True):
-    """One transaction, by its signed id or by a message; or those that match a filter."""
+    """Names one transaction, by its signed id or by a message, or selects those that match a
+    filter."""
 
     id: str | None = None
     message_id: str | None = None
@@ -35,7 +36,7 @@ class Which(Filter, kw_only=True):
 
 
 class PendingEvent(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """An event of a half."""
+    """One event in the life of a half."""
 
     at_ms: int
     what: str
@@ -44,7 +45,7 @@ class PendingEvent(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=T
 
 
 class Item(msgspec.Struct, rename="camel", kw_only=True):
-    """One half message, or one that was given up."""
+    """A half message, pending or ended, or a discarded one."""
 
     id: str = ""
     half_offset: int
@@ -66,41 +67,43 @@ class Item(msgspec.Struct, rename="camel", kw_only=True):
     origin: str = ""
     state: str
     ended_ms: int = -1
-    """When it was settled; -1 while it is pending, or if no op record near it names it."""
+    """The time when it was ended; -1 while it is pending, or if no op record that names it was
+    found."""
     ended_by: Literal["", "producer", "check", "operator", "broker"] = ""
-    """Who settled it: its producer on its own, or asked by a check; an operator; or the broker,
-    which gives up after the last check. Empty if unknown, as with RocketMQ's op records."""
+    """Who ended it: `producer`; `check`, the producer's answer to one; `operator`; or `broker`,
+    which discards after the last check. Empty if unknown, as with RocketMQ's op records."""
     ended_who: str = ""
-    """The operator's address, preceded by the account and an `@`, or the client that was asked."""
+    """The operator's address, preceded by the account and an `@`, or the client that answered the
+    check."""
     reason: str = ""
-    """The operator's reason."""
+    """The operator's reason for ending it."""
     events: list[PendingEvent] = []
 
 
 class PendingPage(msgspec.Struct, rename="camel", kw_only=True):
-    """Items, and the offset after which to continue; -1 at the end."""
+    """A page of items, and the offset after which to continue; -1 at the end."""
 
     items: list[Item]
     next: int = -1
 
 
 class PendingCounts(msgspec.Struct, rename="camel", kw_only=True):
-    """Numbers of pending halves."""
+    """The numbers of pending halves."""
 
     count: int
     parked: int
     oldest_ms: int
-    """When the oldest was stored; -1 if there are none."""
+    """The store time of the oldest; -1 if there are none."""
 
     by_topic: dict[str, int]
     by_group: dict[str, int]
     parked_by_group: dict[str, int] = {}
     next: int = -1
-    """Where to continue if this counts only a part."""
+    """The offset after which to continue if only a part was counted; -1 if all were."""
 
 
 class Done(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """The result of a change."""
+    """The result of a change of transactions."""
 
     count: int = 0
     outcome: str = ""

@@ -1,5 +1,5 @@
-"""Encoded properties that are stored as they were received. Which of their values the broker needs
-is looked up once for each combination of names."""
+"""Parses encoded properties that can be stored as they were received. Where the values are that the
+broker needs is determined once for each combination of names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
 PLAIN_KEYS_MAX: Final = 4
-"""With more keys in a message, its input may be too much for one turn."""
+"""The most keys of a message that the fast path accepts. Each costs time when the message is
+indexed."""
 
 _NAMES_MAX: Final = 32
 _PLANS_MAX: Final = 1024
@@ -15,8 +16,8 @@ _TEXT: Final = bytes(range(256)).translate(None, b"\x01\x02")
 
 
 class Plan(NamedTuple):
-    """For properties with certain names, the positions of the values that the broker needs; -1 if
-    one is missing."""
+    """The positions of the values that the broker needs, in properties with certain names; -1 if a
+    value is missing."""
 
     separators: bytes
     key: int
@@ -27,18 +28,19 @@ class Plan(NamedTuple):
 
 
 class Properties:
-    """Encoded properties that can be stored unchanged: the same names, in the same order, were seen
-    before, and the broker acts on none of them, in a message or in a half."""
+    """Recognises encoded properties that can be stored unchanged: their names are known in this
+    order, and the broker acts on none of them."""
 
     def __init__(self, special: Container[str], special_of_half: Container[str]) -> None:
         self._special = special
         self._special_of_half = special_of_half
         self.plans: dict[tuple[bytes, ...], Plan | None] = {}
-        """By the names; None if such properties must be decoded one by one."""
+        """The plan for each sequence of names; None if such properties must be decoded one by
+        one."""
 
     def read(self, encoded: bytes) -> tuple[Plan, list[bytes]] | None:
-        """The plan for properties that end with a separator; None if they must be decoded one by
-        one."""
+        """Split properties that end with a separator. Return their plan and fields; None if they
+        must be decoded one by one."""
         if b"\x01\x02" in encoded or not encoded.isascii():
             return None
         fields = encoded.replace(b"\x02", b"\x01").split(b"\x01")
@@ -54,7 +56,7 @@ class Properties:
         return plan, fields
 
     def are_plain(self, names: Iterable[str]) -> bool:
-        """Whether the broker acts on none of these, in a message that is not a half."""
+        """Whether the broker acts on none of these properties, in a message that is not a half."""
         return not any(name in self._special or name == "TRAN_MSG" for name in names)
 
     def _learn(self, names: tuple[bytes, ...]) -> Plan | None:

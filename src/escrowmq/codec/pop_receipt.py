@@ -34,7 +34,7 @@ _JOINTS: Final = {RETRY_V1: "_", RETRY_V2: _V2_MARK}
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The receipt with which a consumer acknowledges a message, or asks for more time."""
+    """The receipt with which a consumer acknowledges a message, or changes its invisible time."""
 
     start_offset: int
     pop_ms: int
@@ -57,7 +57,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 def encode_receipt(receipt: Receipt) -> str:
-    """The receipt as text."""
+    """Encode a receipt to text."""
     return (
         f"{receipt.start_offset} {receipt.pop_ms} {receipt.invisible_ms} {receipt.revive_queue} "
         f"{receipt.kind} {receipt.broker_name} {receipt.queue_id} {receipt.queue_offset}"
@@ -65,7 +65,7 @@ def encode_receipt(receipt: Receipt) -> str:
 
 
 def decode_receipt(text: str) -> Receipt:
-    """The receipt; raises UsageError if it is invalid."""
+    """Decode a receipt. Raises UsageError if it is invalid."""
     parts = text.split(" ")
     if len(parts) < _FIELDS_MIN:
         raise UsageError(f"extraInfo has {len(parts)} fields; at least {_FIELDS_MIN} are required")
@@ -86,14 +86,15 @@ def decode_receipt(text: str) -> Receipt:
 
 
 def kind_of(topic: str) -> int:
-    """Whether a topic is a retry topic, and in which naming."""
+    """Return whether a topic is a retry topic, and in which naming (0: none)."""
     if not topic.startswith(Topic.RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if _V2_MARK in topic else RETRY_V1
 
 
 def retry_topic(topic: str, group: str, kind: int) -> str:
-    """Where a group's popped messages of a topic are redelivered; the topic itself for kind 0."""
+    """Return the topic where a group's popped messages of a topic are redelivered; for kind 0 the
+    topic itself."""
     if kind == NORMAL:
         return topic
     joint = _JOINTS.get(kind)
@@ -103,7 +104,8 @@ def retry_topic(topic: str, group: str, kind: int) -> str:
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic that a group's retry topic belongs to; any other topic is its own."""
+    """Return the topic that a group's retry topic belongs to. Any other topic is returned
+    unchanged."""
     for kind in (RETRY_V2, RETRY_V1):
         prefix = retry_topic("", group, kind)
         if topic.startswith(prefix):
@@ -115,19 +117,19 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def encode_starts(items: Iterable[tuple[int, int, int]]) -> str:
-    """startOffsetInfo of (kind, queue, start)."""
+    """Encode startOffsetInfo from (kind, queue, start)."""
     return ";".join([f"{kind} {queue} {start}" for kind, queue, start in items])
 
 
 def encode_offsets(items: Iterable[tuple[int, int, Sequence[int]]]) -> str:
-    """msgOffsetInfo of (kind, queue, offsets)."""
+    """Encode msgOffsetInfo from (kind, queue, offsets)."""
     return ";".join(
         [f"{kind} {queue} {','.join(map(str, offsets))}" for kind, queue, offsets in items]
     )
 
 
 def encode_counts(kind: int, queue_id: int, counts: dict[int, int], count_min: int) -> str:
-    """orderCountInfo of one queue: how often messages were delivered before, if any were."""
+    """Encode orderCountInfo of one queue: how often messages were delivered before, if any were."""
     items = [f"{kind} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
     # Clients before 5.0.1 know the queue's count only.
     items.append(f"{kind} {queue_id} {count_min}")
@@ -135,7 +137,7 @@ def encode_counts(kind: int, queue_id: int, counts: dict[int, int], count_min: i
 
 
 def decode_list(text: str) -> dict[tuple[int, str], list[int]]:
-    """Any of the three lists: numbers by kind and queue (or `qo<queue>%<offset>`)."""
+    """Decode any of the three lists: numbers by kind and queue (or `qo<queue>%<offset>`)."""
     found: dict[tuple[int, str], list[int]] = {}
     for item in filter(None, text.split(";")):
         try:

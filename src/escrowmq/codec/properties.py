@@ -1,4 +1,4 @@
-r"""Message properties: `name 0x01 value 0x02`, repeated, UTF-8."""
+r"""Encodes and decodes message properties: `name 0x01 value 0x02`, repeated, UTF-8."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import Final
 
 _ENTRY_SIZE_MIN: Final = 3
 _DIGITS_MAX: Final = 19
-"""Of the largest long. Python refuses to parse numbers of some thousand digits."""
+"""The number of digits of the largest long. Python refuses to parse numbers of some thousand
+digits."""
 
 
 def encode_properties(properties: dict[str, str]) -> bytes:
-    """The encoded form; the last entry too ends with 0x02."""
+    """Encode properties. The last one ends with 0x02 too."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode(
         "utf-8", "surrogatepass"
     )
 
 
 def decode_properties(encoded: bytes) -> dict[str, str]:
-    """All readable entries: those without name, separator or value are skipped, as by RocketMQ's
+    """Decode properties. Entries without name, separator or value are skipped, as by RocketMQ's
     `MessageDecoder.string2messageProperties`."""
     return parse_properties(encoded.decode("utf-8", "replace"))
 
@@ -34,8 +35,8 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def value_of(properties: bytes, mark: bytes) -> bytes:
-    """The value of one property, given as name and 0x01; empty if it is missing. The last one
-    wins."""
+    """Return the value of one property, given as name and 0x01; empty if it is missing. If it is
+    repeated, the last one counts."""
     at = properties.rfind(mark)
     if at < 0:
         return b""
@@ -47,8 +48,8 @@ def value_of(properties: bytes, mark: bytes) -> bytes:
 
 
 def number_in(text: str | None, *, most: int) -> int | None:
-    """The number from 0 to `most` in a property; None for anything else. Clients choose these
-    values, so later readers must not fail on them."""
+    """Return the number from 0 to `most` in a property; None for anything else. Clients choose
+    these values, so readers must not fail on them."""
     if not text or len(text) > _DIGITS_MAX or not (text.isascii() and text.isdecimal()):
         return None
     number = int(text)

@@ -18,7 +18,8 @@ _SIZE_MAX: Final = 1024
 
 
 class RecallHandle(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a handle."""
+    """The content of a recall handle: which delayed message, on which broker, and its delivery
+    time."""
 
     topic: str
     broker_name: str
@@ -27,13 +28,13 @@ class RecallHandle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_handle(handle: RecallHandle) -> str:
-    """The handle as text."""
+    """Encode a recall handle to text."""
     words = (_VERSION, handle.topic, handle.broker_name, str(handle.deliver_ms), handle.unique_key)
     return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 
 
 def decode_handle(text: str) -> RecallHandle:
-    """The contents of a handle; raises UsageError if it is invalid."""
+    """Decode a recall handle. Raises UsageError if it is invalid."""
     if len(text) > _SIZE_MAX:
         raise UsageError(f"recall handle of {len(text)} characters, {_SIZE_MAX} allowed")
     try:

@@ -28,7 +28,7 @@ from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import RemoteProtocolError
 
 TOPICS_MAX: Final = 200_000
-"""Topics of one registration."""
+"""The most topics in one registration."""
 
 _SIZE: Final = struct.Struct(">i")
 _ZLIB_LEVEL: Final = 9
@@ -59,7 +59,7 @@ class QueueData(msgspec.Struct, rename="camel"):
 
 
 class BrokerData(msgspec.Struct, rename="camel"):
-    """The addresses of one broker name, by broker id."""
+    """The addresses of the brokers that share a name, by broker id."""
 
     broker_addrs: dict[int, str]
     broker_name: str
@@ -69,7 +69,7 @@ class BrokerData(msgspec.Struct, rename="camel"):
 
 
 class TopicRoute(msgspec.Struct, rename="camel"):
-    """Where a topic is (RocketMQ's TopicRouteData)."""
+    """The brokers and queues of a topic (RocketMQ's TopicRouteData)."""
 
     broker_datas: list[BrokerData] | None = None
     filter_server_table: dict[str, list[str] | None] | None = None
@@ -79,14 +79,14 @@ class TopicRoute(msgspec.Struct, rename="camel"):
 
 
 class ClusterInfo(msgspec.Struct, rename="camel"):
-    """All brokers and clusters."""
+    """All brokers and clusters that a name server knows."""
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}
 
 
 class GoneBroker(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A broker that was registered until recently; ours alone, as is the request for it."""
+    """A broker that was registered until recently. This type and its request are our own."""
 
     name: str
     cluster: str
@@ -94,7 +94,7 @@ class GoneBroker(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     address: str
     since_ms: int
     has_said_so: bool = False
-    """Whether it unregistered, as a broker does that is stopped."""
+    """Whether the broker unregistered itself, as it does when it is stopped."""
 
 
 class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
@@ -111,7 +111,7 @@ class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class TopicLike(Protocol):
-    """The fields of a topic in a compressed registration."""
+    """The fields that a topic in a compressed registration must have."""
 
     attributes: Any
     perm: int
@@ -122,7 +122,7 @@ class TopicLike(Protocol):
 
 
 class RegistrationBody(msgspec.Struct, kw_only=True):
-    """The body of REGISTER_BROKER, from either form."""
+    """The content of REGISTER_BROKER's body, in either form."""
 
     version: TableVersion = TableVersion()
     topics: dict[str, RegisteredTopic] = {}
@@ -130,7 +130,7 @@ class RegistrationBody(msgspec.Struct, kw_only=True):
     filter_servers: list[str] | None = None
 
     def names(self) -> set[str]:
-        """The names of its topics."""
+        """The names of the registered topics."""
         return {topic.topic_name or key for key, topic in self.topics.items()}
 
 
@@ -149,7 +149,7 @@ class _RegisterBody(msgspec.Struct, rename="camel"):
 
 
 def encode_route(route: TopicRoute, *, is_standard: bool) -> bytes:
-    """A route; `is_standard` quotes broker ids and escapes non-ASCII characters."""
+    """Encode a route. `is_standard` quotes broker ids and escapes non-ASCII characters."""
     data = fastjson.encode(
         _present(
             {
@@ -216,7 +216,7 @@ def _addresses(addresses: dict[int, str], is_standard: bool) -> object:
 
 
 def decode_route(data: bytes) -> TopicRoute:
-    """A route in either form."""
+    """Decode a route in either form."""
     return decode_body(TopicRoute, data)
 
 
@@ -224,7 +224,7 @@ def decode_route(data: bytes) -> TopicRoute:
 
 
 def encode_cluster_info(info: ClusterInfo) -> bytes:
-    """All brokers and clusters; broker ids without quotes for every client."""
+    """Encode all brokers and clusters. Broker ids are never quoted."""
     brokers = {name: _broker(broker, False) for name, broker in info.broker_addr_table.items()}
     return fastjson.encode(
         {"brokerAddrTable": brokers, "clusterAddrTable": info.cluster_addr_table}
@@ -232,12 +232,12 @@ def encode_cluster_info(info: ClusterInfo) -> bytes:
 
 
 def decode_cluster_info(data: bytes) -> ClusterInfo:
-    """All brokers and clusters."""
+    """Decode all brokers and clusters."""
     return decode_body(ClusterInfo, data)
 
 
 def encode_gone_brokers(brokers: list[GoneBroker]) -> bytes:
-    """Encode brokers that left recently."""
+    """Encode the list of brokers that left recently."""
     return msgspec.json.encode({"brokers": brokers})
 
 
@@ -246,12 +246,12 @@ class _GoneBrokers(msgspec.Struct):
 
 
 def decode_gone_brokers(data: bytes) -> list[GoneBroker]:
-    """Decode brokers that left recently."""
+    """Decode the list of brokers that left recently."""
     return decode_body(_GoneBrokers, data).brokers
 
 
 def encode_member_group(cluster: str | None, broker_name: str, addresses: dict[int, str]) -> bytes:
-    """The addresses that share a broker name."""
+    """Encode the addresses of the brokers that share a name."""
     group = {
         "brokerAddrs": _addresses(addresses, False),
         "brokerName": broker_name,
@@ -261,17 +261,17 @@ def encode_member_group(cluster: str | None, broker_name: str, addresses: dict[i
 
 
 def encode_topic_list(topics: Iterable[str], *, broker_address: str | None = None) -> bytes:
-    """Names of topics."""
+    """Encode a list of topic names."""
     return fastjson.encode(_present({"brokerAddr": broker_address, "topicList": list(topics)}))
 
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
-    """The items of one namespace."""
+    """Encode the items of one namespace of the key-value configuration."""
     return fastjson.encode({"table": table})
 
 
 def decode_version(data: bytes) -> TableVersion:
-    """A table version."""
+    """Decode a table version."""
     return decode_body(TableVersion, data)
 
 
@@ -285,7 +285,7 @@ def encode_registration(
     filter_servers: Iterable[str] = (),
     is_compressed: bool = False,
 ) -> bytes:
-    """The body with which our brokers register."""
+    """Encode the body with which our brokers register."""
     if is_compressed:
         return zlib.compress(_registration_stream(topics, version, filter_servers), _ZLIB_LEVEL)
     table = {topic.topic_name: topic for topic in topics}
@@ -327,7 +327,7 @@ def _sized(data: bytes) -> bytes:
 def decode_registration(
     data: bytes, *, is_compressed: bool, sender_version: int
 ) -> RegistrationBody:
-    """The body of REGISTER_BROKER in the form of the sender's release."""
+    """Decode the body of REGISTER_BROKER, in the form of the sender's release."""
     if not data:
         return RegistrationBody()
     if sender_version < Version.V3_0_11:
@@ -366,7 +366,7 @@ def _inflate(data: bytes) -> bytes:
 
 
 class _Stream:
-    """Consecutive items, each with its size."""
+    """Reads consecutive items, each preceded by its size."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

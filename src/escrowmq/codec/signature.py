@@ -21,7 +21,7 @@ _KEYS_MAX: Final = 256
 
 
 def content_of(fields: Mapping[str, str]) -> bytes:
-    """The signed content of the fields, without the body."""
+    """Return the signed content of the fields, without the body."""
     names = [name for name in fields if name != SIGNATURE]
     if not "".join(names).isascii():
         names.sort(key=lambda name: name.encode("utf-16-be", "surrogatepass"))
@@ -31,7 +31,7 @@ def content_of(fields: Mapping[str, str]) -> bytes:
 
 
 class SigningKey:
-    """A secret, prepared for signing: HMAC-SHA1 with both inner hash states precomputed (RFC 2104).
+    """A secret prepared for signing: HMAC-SHA1 with both inner hash states precomputed (RFC 2104).
     Measured: 2.5 us for 300 bytes, where `hmac.digest` takes 7.6 (CPython 3.11, OpenSSL 3)."""
 
     __slots__ = ("_inner", "_outer")
@@ -44,7 +44,7 @@ class SigningKey:
         self._outer = hashlib.sha1(padded.translate(_OUTER))  # noqa: S324
 
     def signature(self, *parts: bytes) -> bytes:
-        """Of all parts, concatenated."""
+        """Return the signature of all parts, concatenated."""
         inner, outer = self._inner.copy(), self._outer.copy()
         for part in parts:
             inner.update(part)
@@ -52,16 +52,17 @@ class SigningKey:
         return base64.b64encode(outer.digest())
 
     def has_signed(self, signature: bytes, *parts: bytes) -> bool:
-        """Compares in constant time."""
+        """Whether a signature is that of all parts, concatenated. Compares in constant time."""
         return hmac.compare_digest(self.signature(*parts), signature)
 
 
 @functools.lru_cache(_KEYS_MAX)
 def key_of(secret: str) -> SigningKey:
-    """The signing key of a secret."""
+    """Return the signing key of a secret."""
     return SigningKey(secret.encode())
 
 
 def sign(fields: Mapping[str, str], body: bytes, *, secret: str) -> str:
-    """The value of the field `Signature`; an existing such field is not covered."""
+    """Return the value of the field `Signature`. It covers all fields except an existing
+    `Signature`, and the body."""
     return key_of(secret).signature(content_of(fields), body).decode()

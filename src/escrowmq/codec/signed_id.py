@@ -30,11 +30,12 @@ MAC_SIZE: Final = 16
 ID_SIZE_MAX: Final = 512
 _FRONT: Final = struct.Struct(">BBQQII")
 _BASE64: Final = re.compile(r"[A-Za-z0-9_-]+")
-"""The base64 alphabet; the library's decoder ignores all other characters."""
+"""The base64 alphabet. Ids with other characters are refused, which the library's decoder would
+ignore."""
 
 
 class SignedId(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a transaction id."""
+    """The content of a signed transaction id."""
 
     key_number: int
     queue_offset: int
@@ -45,17 +46,17 @@ class SignedId(msgspec.Struct, frozen=True, kw_only=True):
     form: int = FORM
 
     def is_of(self, unique_key: str) -> bool:
-        """Whether this is the id of the message with that unique key."""
+        """Whether this is the id of the message with this unique key."""
         return self.message_crc == crc_of(unique_key)
 
 
 def crc_of(unique_key: str) -> int:
-    """The checksum of a message in an id."""
+    """Return the checksum of a message's unique key, as in an id."""
     return zlib.crc32(unique_key.encode())
 
 
 def pack(found: SignedId) -> bytes:
-    """The bytes to sign: all except the MAC."""
+    """Return the bytes to sign: all except the MAC."""
     front = _FRONT.pack(
         found.form,
         found.key_number,
@@ -68,13 +69,13 @@ def pack(found: SignedId) -> bytes:
 
 
 def encode(packed: bytes, mac: bytes) -> str:
-    """The id as text."""
+    """Encode an id to text."""
     return base64.urlsafe_b64encode(packed + mac).rstrip(b"=").decode()
 
 
 def decode(text: str) -> tuple[SignedId, bytes, bytes]:
-    """The contents of an id, the signed bytes, and the MAC, not verified yet. Raises UsageError if
-    the text is not an id."""
+    """Decode an id. Return its content, the signed bytes, and the MAC, which is not verified here.
+    Raises UsageError if the text is not an id."""
     if len(text) <= ID_SIZE_MAX and _BASE64.fullmatch(text):
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,11 +1,11 @@
-"""Bytes that should be text."""
+"""Checks whether bytes are text."""
 
 from __future__ import annotations
 
 
 def is_text(data: bytes) -> bool:
-    """Whether all bytes are valid text. Decoders skip fields that are not needed, but a record with
-    invalid bytes anywhere is broken."""
+    """Whether all bytes are valid UTF-8. Decoders skip fields that are not needed, but a record
+    with invalid bytes anywhere is broken."""
     if data.isascii():
         return True
     try:
