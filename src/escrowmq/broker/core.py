@@ -64,7 +64,7 @@ class BrokerCore:
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
         self.take_effects = self.broker.output.take
         self.rounds = Rounds()
-        # Without a folder of their own the accounts lie beside the other tables.
+        # Accounts without a folder of their own are beside the other tables.
         made = self.assembly = Assembly(
             self.broker, self.rounds, disk, changes,
             ha_address=ha_address, accounts=accounts or disk, signs_as=signs_as, replica=replica,

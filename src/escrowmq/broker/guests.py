@@ -266,7 +266,7 @@ class _Guest:
         self._ear.asked(code, opaque, ext or {}, body, is_one_way=is_one_way)
 
     def let_in(self) -> None:
-        """Do nothing: the front asks when it needs to know."""
+        """Do nothing: the front asks whether its clients are authenticated (`passed_count`)."""
 
     def lost(self, now_ms: int) -> None:
         """Answer all waiting requests of a guest that has left: its calls may be on connections

@@ -7,7 +7,7 @@ from escrowmq.broker.peer import Peer
 
 
 class Peers:
-    """Connections and guests, by their numbers."""
+    """The connected peers by number: connections, and guests of in-process fronts."""
 
     def __init__(self, calls: PeerCalls) -> None:
         self.by_id: dict[int, Peer] = {}

@@ -17,10 +17,10 @@ A = TypeVar("A")
 
 
 class Rule(NamedTuple, Generic[A]):
-    """One rule about requests of a kind."""
+    """One rule: it recognises special requests, and may refuse them."""
 
     name: str
-    """What is special about a request that the rule concerns."""
+    """What the rule recognises: the way in which a request is special."""
 
     concerns: Callable[[A], bool]
     judge: Callable[[A], Refusal | None] | None = None

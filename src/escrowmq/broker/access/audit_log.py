@@ -1,5 +1,6 @@
-"""Operations and refusals for the log `escrowmq.audit` (docs/security.md): one line each,
-`event=operation` or `event=denial`, in the form of `codec/key_value_line`."""
+"""Writes operators' operations and refused requests to the log `escrowmq.audit`
+(docs/security.md): one line each, `event=operation` or `event=denial`, in the form of
+`codec/key_value_line`."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ _NAMES: Final = {code: name for name, code in vars(Request).items() if name.isup
 
 
 def who(asked: Question) -> str:
-    """The sender of a request as one word: the address, preceded by the account if there are
-    accounts."""
+    """Return the sender of a request as one word: the account, if there are accounts, and the
+    address."""
     account = "".join(asked.account.split())
     return f"{account}@{asked.peer.address}" if account else asked.peer.address
 

@@ -169,8 +169,8 @@ class Door(Part):
         if asked.peer.identity:
             account_proofs.name(asked.command, asked.peer.identity)
         if not (self.judges and self._names_somebody(asked)):
-            # Before anything is spent on it: a stranger's request, or one where no proof is
-            # required.
+            # For a stranger's request, or one that needs no proof: the rate limit comes first,
+            # before any costly check.
             refusal = self.rates.judge(asked) if self.rates.is_on else None
             if refusal is not None or not self.judges:
                 return refusal
@@ -240,7 +240,7 @@ class Door(Part):
             if code not in self.users.terms.unauthenticated:
                 peer.passed()
             if code == Request.HEART_BEAT:
-                # As whom it is a member of its groups from now on.
+                # The account with which it is a member of its groups from now on.
                 peer.account = asked.account
             return None
         if self.rates.is_on and self._names_somebody(asked):  # the sender failed to prove it

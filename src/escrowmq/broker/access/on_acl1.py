@@ -67,7 +67,7 @@ class AclHandlers:
 
     @property
     def trouble(self) -> str:
-        """Why the files are not in force; empty when they are."""
+        """Why the account files differ from the rules in force; empty when they do not."""
         return self._files.trouble
 
     def load(self, now_ms: int) -> None:
@@ -154,7 +154,7 @@ class AclHandlers:
         path = ext.get("aclFileFullPath") or DEFAULT_FILE
         files = self._files
         try:
-            # Over the wire no other path than that of a file that is read already.
+            # A request may only name a file that is loaded already.
             if path not in (DEFAULT_FILE, *files.names()):
                 raise UsageError(f"{path[:256]!r} is none of {', '.join(files.names())}")
             patterns = _listed(text) or []
@@ -250,7 +250,7 @@ class StoredPlaces:
             return
         half = self._transactions.half_at(header.tran_state_table_offset, header.commit_log_offset)
         if half is None:
-            return  # there is nothing to end, which the handler says
+            return  # there is nothing to end; the handler answers that
         engine = self._transactions.engine
         again = newest_copy(half, engine.halves, self._store)
         yield half.properties.get(Property.REAL_TOPIC, "")

@@ -46,7 +46,7 @@ def read_terms(settings: BrokerSettings) -> AuthRequirements:
 
 def _codes(text: str, name: str) -> frozenset[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    # RocketMQ has names of gRPC methods here too.
+    # In RocketMQ, this setting may also name gRPC methods.
     numbers = [part for part in parts if "." not in part]
     if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in numbers):
         raise UsageError(f"{name}={text[:128]}: request codes separated by `,` are expected")

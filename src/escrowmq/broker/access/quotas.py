@@ -134,7 +134,7 @@ class Quotas:
         most = settings.pending_max * percent // 100
         if not percent or self._pending.sources.accounts[account] < max(1, most):
             return ""
-        # Not looked at before the account is at its bound: nearly no send is.
+        # Checked last, because it is costly: very few sends come from an account at its limit.
         if not properties.startswith(_HALF) and f"\x02{_HALF}" not in properties:
             return ""
         return (

@@ -48,7 +48,7 @@ class Buckets:
         if not is_free:
             if rate.requests and bucket.requests < 1:
                 return f"{rate.requests_name}={rate.requests}"
-            # A body may be larger than a second's worth: it is let in, and then paid for.
+            # A body may exceed the tokens of a second: it is admitted, and later ones wait longer.
             if rate.size and bucket.size <= 0:
                 return f"{rate.size_name}={rate.size}"
         # Free requests count and are never refused. Their debt is bounded: otherwise the client's
@@ -78,7 +78,7 @@ class Buckets:
         bucket.at_ms = now_ms
         bucket.requests = min(rate.requests, bucket.requests + passed_s * rate.requests)
         bucket.size = min(rate.size, bucket.size + passed_s * rate.size)
-        if not rate.size:  # nothing is owed, should a limit be set later
+        if not rate.size:  # no debt, in case a limit is set later
             bucket.size = 0
         return bucket
 

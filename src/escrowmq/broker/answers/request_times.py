@@ -1,7 +1,7 @@
-"""Durations of requests, as RocketMQ's exporter reports them (RemotingMetricsManager).
+"""Measures the durations of requests, as RocketMQ's exporter does (RemotingMetricsManager).
 
-Most requests are answered within the millisecond in which they arrived. Each of these costs an
-addition, in `Answers.say` itself, and no call.
+Most requests are answered within the millisecond in which they arrived. To count one of
+these costs one addition, in `Answers.write` itself, and no call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The fast path: plain messages of ordinary producers, their batches, halves and ends, from the
-bytes of their frames to those of the replies, without a value for each step in between.
+"""The fast path: serves plain messages, batches, halves and ENDs of producers, from the bytes of
+their frames to the bytes of the replies, without creating an object for each request.
 
 The general path (remoting, serving, on_send, on_end) defines what these requests mean. A request is
-served here only if it means the same there, whatever else is true. Each takes three steps:
+served here only if its result is the same as there. Each request takes three steps:
 
 1. Match: it has a shape that its connection has shown before (codec/alike).
 2. Admit: the rules are kept for its queue, its group and its properties (broker/fast/short_puts);
@@ -10,12 +10,12 @@ served here only if it means the same there, whatever else is true. Each takes t
    names is pending (broker/fast/short_ends).
 3. Lay out: the native lane writes the records and replies of all consecutive requests at once.
 
-The first request that it does not serve may teach it a shape, a queue or names of properties, and
-is then tried once more. A frame in any doubt takes the general path, after those before it were
-served here. A test compares the replies, files and figures of both paths byte for byte.
+From the first request that it cannot serve, it may learn a shape, a queue or names of properties;
+then it tries the request once more. A frame in any doubt takes the general path, after the frames
+before it were served here. A test compares replies, files and metrics of both paths byte for byte.
 
-Nothing is answered, counted or visible before everything is in the log. If that fails, nothing has
-happened, and everything takes the general path, which says why."""
+No request is answered, counted or visible before all of them are in the log. If writing fails,
+nothing has changed, and all of them take the general path, which reports the error."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from escrowmq.store.log_ends import LogEnds
 _log = logging.getLogger(__name__)
 
 _FRONT: Final = struct.Struct(">II").unpack_from
-"""Frame size; encoding and header size."""
+"""Unpacks the beginning of a frame: its size, and its encoding with the header's size."""
 
 _FRONT_SIZE: Final = 10
 _IPV4_SIZE: Final = 8

@@ -33,7 +33,7 @@ def shape_of(alike: Alike) -> Shape | None:
 
 def _shape_of_ends(alike: Alike, header: EndTransactionHeader, *, is_one_way: bool) -> Shape | None:
     if alike.command.code != Request.END_TRANSACTION:
-        return None  # its header begins with another code than it has
+        return None  # the code is not at the beginning of its header
     state = plain_verdict(header.commit_or_rollback, is_from_check=header.from_transaction_check)
     if state is None:
         return None
@@ -51,7 +51,7 @@ def _shape_of_sends(alike: Alike, header: SendHeaderV2, *, is_one_way: bool) -> 
     if is_batch:
         may_be = len(header.topic) <= TOPIC_SIZE_MAX and not sys_flag & ODD, False
     elif header.batch:
-        return None  # one message by its code, several by its header
+        return None  # its code is for single messages, its header for a batch
     else:
         may_be = not sys_flag & ODD, not sys_flag & ODD_OF_HALF
     return Shape(

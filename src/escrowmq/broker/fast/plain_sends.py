@@ -1,11 +1,11 @@
-"""Plain messages and halves of guests, written together: what broker/fast/fast_path is for
-connections.
+"""Writes plain messages and halves of guests together. This does for guests what
+broker/fast/fast_path does for connections.
 
-A front passes them as values, one after the other. All of them are written, and their senders
+A front passes messages as values, one after the other. All of them are written, and their senders
 answered, before the front's next request is served, or at the end of its turn. The general path
-(on_send) defines what such a message means: whatever is not plain, or cannot be written this way
-just now, must be sent as a request, and so must everything when the log does not accept it. A test
-compares the replies, files and figures of both paths."""
+(on_send) defines what a message means. A message that is not plain, or cannot be written this way
+now, must be sent as a request; so must all of them if the log does not accept them. A test compares
+the replies, files and metrics of both paths."""
 
 from __future__ import annotations
 

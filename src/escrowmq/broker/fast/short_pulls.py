@@ -1,12 +1,12 @@
-"""Pulls that a connection repeats, and that find messages: from the bytes of their frames to those
-of the replies, without a value for each step in between.
+"""The fast path for pulls: serves pulls that a connection repeats and that find messages, from the
+bytes of their frames to the bytes of the replies.
 
 The general path (remoting, serving, on_pull) defines what these requests mean. A request is served
-here only if it means the same there: it is like one that was judged there, and nothing that the
-decision depends on has changed (broker/reads/pull_judgements); its group has no reset to learn of;
-there are messages, which are not old and which this process has written or verified
-(store/queue_reading, `reply`). A request in any doubt takes the general path, with nothing
-done. A test compares the replies, files and figures of both paths byte for byte."""
+here only if its result is the same as there. So it must be like one that was judged there, and
+nothing that the decision depends on may have changed (broker/reads/pull_judgements). Its group must
+have no pending reset. There must be recent messages that this process has written or verified
+(store/queue_reading, `reply`). A request in any doubt takes the general path, with nothing done.
+A test compares replies, files and metrics of both paths byte for byte."""
 
 from __future__ import annotations
 

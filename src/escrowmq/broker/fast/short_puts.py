@@ -43,10 +43,10 @@ _ALL: Final = 1 << 31
 PutSends = tuple[
     int, bytes, int, int, list[tuple[str, int, int, int]], tuple[bytes, bool] | None, Tail
 ]
-"""Requests that were put: the position of the first that was not; all replies; how many were put
-(without batches), and how many of these want no answer; as many figures of the batches
-(lane/native); the opaque of the last one, and whether it is in JSON, if it is a half whose sender
-requests a signed id; where the last one went. (A plain tuple: a struct takes longer to make.)"""
+"""The result of putting sends: the position of the first that was not put; all replies; how many
+were put (without batches), and how many of these are one-way; counts of each batch (lane/native);
+opaque and encoding of the last one, if it is a half whose sender requests a signed id; the queue
+end of the last one. (A plain tuple, because it is faster to create than a struct.)"""
 
 
 class ShortPuts:

@@ -1,4 +1,4 @@
-"""The state of consumer groups: messages and time behind, in flight, and dead letters.
+"""Gauges of consumer groups: their lag in messages and time, messages in flight, dead letters.
 
 Names and labels are those of RocketMQ's exporter (BrokerMetricsManager, ConsumerLagCalculator). A
 lag in time requires reading a record of the log, so only a limited number of queues has one."""
@@ -46,7 +46,7 @@ class _Reading(NamedTuple):
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """The values of `_LABELS`."""
+        """The values of the metric labels `_LABELS`."""
         is_retry = str(self.topic.startswith(Topic.RETRY_PREFIX)).lower()
         return self.topic, self.group, is_retry
 

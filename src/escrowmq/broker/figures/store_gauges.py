@@ -1,5 +1,4 @@
-"""The state of the store, and the number of topics and groups: gauges that are computed on
-demand."""
+"""Gauges of the store, and of the numbers of topics and groups, computed on demand."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""config/transactionMetrics: pending halves by topic, as in RocketMQ.
+"""Writes config/transactionMetrics: the numbers of pending halves by topic, as RocketMQ does.
 
-Written for readers of that file; its counts are never read, because the log gives them without
-drift."""
+It is written for other programs only. The broker never reads its counts, because it gets exact ones
+from the log."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class LaterGauges:
             ("latency", "How late redeliveries are.", late_ms),
         ):
             yield Family(
-                f"rocketmq_pop_revive_{name}_milliseconds",  # of the lag too, though it is a number
+                f"rocketmq_pop_revive_{name}_milliseconds",  # a count, for the lag
                 "gauge",
                 text,
                 ("queue_id",),

@@ -291,8 +291,8 @@ class Popper:
         has_room = left > 0 and size_left > 0 and self._ledger.has_room(group)
         tests_left = selector.tested_max - finds.tested_count
         has_tests = not selector.tested_max or tests_left > 0
-        # A reset is taken only where the queue is read: the batch that is popped then makes late
-        # acknowledgements void.
+        # A reset is applied only when the queue is read: the new batch then invalidates late
+        # acknowledgements.
         if has_room and has_tests and offsets.take_reset(group, topic, queue_id) is not None:
             self._orders.clear((group, topic, queue_id))
         offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)

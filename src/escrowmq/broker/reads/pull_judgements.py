@@ -123,7 +123,7 @@ class PullJudge:
     def _judge(self, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
         header, settings = asked.header, self._settings
         name = header.consumer_group
-        # A group may be made by who names it first: not by a pull that is refused all the same.
+        # Looking up a group may create it: a pull that is refused anyway must not do that.
         about = PullAsked(
             settings, header, asked.command.code, asked.peer.address, None,
             self._topics.get(header.topic), self._clients.consumers.get(name),

@@ -192,7 +192,7 @@ class GroupCopy(Part):
         was_distrusted, self._is_distrusted = self._is_distrusted, False
         self._is_dialling = self._is_connected = False
         self._copy = None
-        # One that was closed is tried again at once: whether it is refused tells what happened.
+        # After a lost connection dial immediately: a refusal shows that the master has ended.
         self._due_ms = max(self._due_ms, now_ms if was_connected else now_ms + _RETRY_MS)
         if self._record is not None and self._was_welcome and not was_distrusted:
             self._log_fault(

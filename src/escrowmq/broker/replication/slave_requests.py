@@ -81,7 +81,7 @@ def rows_of_slave(
     def pulled(asked: Asked[PullHeader]) -> Reply:
         if not replica.slave_reads:
             return Refusal(Response.SYSTEM_BUSY, _BUSY)
-        # Nothing waits at a slave: what is not here may be at the master.
+        # Pulls do not wait at a slave: messages missing here may be at the master.
         asked.header = _without_waiting(asked.header)
         reply = pulls.pull(asked)
         if isinstance(reply, Pulled) and reply.code != Response.SUCCESS:

@@ -45,8 +45,8 @@ class Arrivals(Part):
         pops.set_arrival_server(self._settle_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether a pull, a pop or delayed delivery waits for messages of a queue. Called for each
-        queue of each input, so it calls nothing else: that takes a fifth of the time."""
+        """Whether a pull, a pop or delayed delivery waits for messages of a queue. It is called
+        for each queue of each input, and calls nothing itself, which is five times as fast."""
         return (
             (topic, queue_id) in self._pulled
             or topic in self._popped

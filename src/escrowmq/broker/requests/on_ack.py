@@ -74,7 +74,7 @@ class AckHandlers:
         if isinstance(bounds, Refusal):
             return bounds
         low, high = bounds
-        # The end itself passes, as at RocketMQ (AckMessageProcessor).
+        # An offset equal to the end is accepted, as in RocketMQ (AckMessageProcessor).
         if not low <= header.offset <= high:
             remark = (
                 f"offset is illegal, key:{header.topic}@{header.queue_id}, "
@@ -123,8 +123,8 @@ class AckHandlers:
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
         if offset < 0:
             return None
-        # Until the group has learnt of a reset, acknowledgements are of messages from before it,
-        # and move nothing.
+        # While a reset is pending, acknowledgements are for messages read before the reset, and
+        # must not move the offset.
         if not self._offsets.has_reset(group, topic, queue_id):
             self._offsets.commit(group, topic, queue_id, offset, now_ms)
             self._ledger.come_to(group, topic, queue_id, offset)

@@ -123,7 +123,7 @@ class ConfigHandlers:
         }
         return Answer(
             body=body.encode(),
-            # Ours alone: what was changed by requests, from what, by whom and when.
+            # Our own addition: the settings changed by requests, with old value, sender and time.
             ext={"version": version, "escrowChanges": fastjson.encode(changed).decode()},
         )
 

@@ -1,5 +1,5 @@
-"""The connected clients, as operators see them: members of groups, producers, what they subscribe
-to."""
+"""Serves operators' queries about connected clients: members of groups, producers,
+subscriptions."""
 
 from __future__ import annotations
 

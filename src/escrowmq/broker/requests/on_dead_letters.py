@@ -1,9 +1,9 @@
 """Redelivers dead letters of a group to that group (docs/extensions.md).
 
-A copy goes where only the group reads: its retry topic, or, for popped messages, the retry topic of
-the letter's topic. The copy names its letter. Thus a letter that was redelivered already is
-recognised, even after a crash, and in requests of any client: the log itself is the record, and no
-other state must be kept consistent with it."""
+A copy of the letter goes to a topic that only the group reads: its retry topic, or, for popped
+messages, the group's retry topic for the letter's topic. The copy names its letter, so that a
+letter that was redelivered already is recognised, even after a crash and for any client. No state
+outside the log is needed."""
 
 from __future__ import annotations
 

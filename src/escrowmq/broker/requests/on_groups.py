@@ -114,7 +114,7 @@ class GroupHandlers:
         header = asked.header
         groups = self._groups
         if header.readable is False and not self._settings.places_as_rocketmq:
-            # RocketMQ stores what it gets for any name.
+            # RocketMQ stores the value for any group name.
             if groups.peek(header.group) is None:
                 remark = f"Group {header.group} not exist!"
                 return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)

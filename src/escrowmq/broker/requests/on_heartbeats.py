@@ -112,7 +112,7 @@ class ClientHandlers(Part):
             if self._groups.peek(consumer.group_name) is None:
                 new_count += 1
                 if new_count > GROUPS_AT_ONCE_MAX:
-                    continue  # its next heartbeat brings it in
+                    continue  # its next heartbeat adds it
             self._consume(consumer, channel, asked.now_ms, without_sub=body.without_sub)
         ext = {
             "IS_SUPPORT_HEART_BEAT_V2": "true",
@@ -160,7 +160,7 @@ class ClientHandlers(Part):
     ) -> None:
         config = self._groups.get(consumer.group_name, now_ms)
         if config is None:
-            return  # RocketMQ passes over such a consumer without a word
+            return  # RocketMQ ignores such a consumer silently
         if config.retry_queue_nums > 0:
             topics = self._topics
             subscriptions = consumer.subscription_data_set or ()
@@ -246,7 +246,7 @@ class ClientHandlers(Part):
             self._poppers.forget(now_ms, channel_idle_ms=idle_ms)
             peers, groups = self._clients.expire(limit_ms)
             for peer in peers:
-                self._fingerprints.pop(peer, None)  # if it comes back, it names its topics again
+                self._fingerprints.pop(peer, None)  # if it returns, it must name its topics again
                 if self._clients.client_id(peer) is None:
                     self._poppers.lost(peer)
             for group in groups:

@@ -38,7 +38,7 @@ class RecallHandlers:
             remark = "recall failed, operation is forbidden"
             return Refusal(Response.NO_PERMISSION, remark)
         if not is_sendable(header.topic):
-            # The value is trusted as the broker's own.
+            # In the broker's own topics, recalls are trusted.
             remark = f"recall failed, the topic[{header.topic}] is the broker's own"
             return Refusal(Response.NO_PERMISSION, remark)
         if self._topics.get(header.topic) is None:
@@ -55,8 +55,8 @@ class RecallHandlers:
         ahead_max_ms = self._settings.timer_delay_max_s * 1000
         if not 0 < handle.deliver_ms - asked.now_ms <= ahead_max_ms:
             return _illegal("recall failed, timestamp invalid")
-        # The handle says when the message's slot begins; the order to drop it must come up after
-        # the message, wherever in the slot that is.
+        # The handle has the beginning of the message's slot. The recall must be due after the
+        # message, which may be anywhere in the slot.
         precision_ms = self._settings.timer_precision_ms
         last_ms = -(-handle.deliver_ms // precision_ms) * precision_ms
         put = self._putter.put(

@@ -174,7 +174,7 @@ class TopicHandlers:
             self._stats.forget(topic)
         self._offsets.forget_topics(doomed)
         if not self._store.has_noted_deletions:
-            # Not a Refusal: much of it is done.
+            # Not a Refusal, because most of the work is done.
             return Answer(Response.SYSTEM_ERROR, remark=_NOT_NOTED)
         return DONE
 

@@ -241,7 +241,7 @@ class EndHandlers(Part):
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
             return self._answers.once_confirmed(Refusal(Response.SYSTEM_ERROR, remark))
-        # RocketMQ begins an ended one again, which ends in a second final message.
+        # RocketMQ also resumes an ended transaction, which can lead to a second final message.
         state = self._transactions.resumption.state_of(source)
         if state == State.PENDING:
             return DONE

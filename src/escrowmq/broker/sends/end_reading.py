@@ -25,7 +25,7 @@ def read_end(
     ext = request.ext or {}
     count = ext.get("escrowCount", "0")
     if not _COUNT.fullmatch(count):
-        # Optional numbers that are none count as absent, and this one is a safeguard.
+        # An unparsable optional number counts as absent, but this one is a safeguard.
         remark = f"escrowCount is {count[:32]!r}; the number of messages is due"
         return Refusal(Response.SYSTEM_ERROR, remark)
     if "escrowId" not in ext:

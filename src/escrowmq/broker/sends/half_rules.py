@@ -71,7 +71,7 @@ def _reject(about: HalfAsked) -> Refusal:
 
 
 def _refuse_unnamed(_: HalfAsked) -> Refusal:
-    # RocketMQ stores it, and fails later with a NullPointerException at its end.
+    # RocketMQ stores such a half, and fails with a NullPointerException when it is ended.
     remark = "a transactional message needs the property PGROUP, its producer group"
     return Refusal(Response.MESSAGE_ILLEGAL, remark)
 
@@ -107,13 +107,13 @@ def _refuse_decided(about: HalfAsked) -> Refusal | None:
     attempt = attempt_of(about.properties)
     assert attempt is not None
     assert about.halves is not None
-    # Only one thing can prevent it: that the epoch is decided.
+    # The only reason to refuse it: the epoch is decided already.
     reason = about.halves.epochs.refusal(attempt)
     return Refusal(Response.TRANSACTION_STATE_UNKNOW, reason) if reason else None
 
 
 def _is_of_bundle(about: HalfAsked) -> bool:
-    return bundle_of(about.properties) is not None  # and of no epoch: none is of both
+    return bundle_of(about.properties) is not None  # a half cannot have both a bundle and an epoch
 
 
 def _refuse_bundle(about: HalfAsked) -> Refusal | None:

@@ -77,7 +77,8 @@ class Putter:
             recall_handle.RecallHandle(
                 topic=message.topic,
                 broker_name=self._settings.name,
-                # RocketMQ's slot ends up to a second before the wish; it adds one in the handle.
+                # RocketMQ's slot ends up to a second before the delivery time. Its handle has
+                # 1 ms more.
                 deliver_ms=slot_ms + 1,
                 unique_key=message.properties[Property.UNIQ_KEY],
             )

@@ -140,7 +140,7 @@ QUEUE_RULES: Final = (
     Rule[ToQueue]("a topic of retries", lambda to: to.name.startswith(Topic.RETRY_PREFIX)),
     Rule[ToQueue]("a system topic", lambda to: to.name.startswith(Topic.SYSTEM_PREFIX)),
     Rule[ToQueue]("messages with many tags", lambda to: to.known.has_many_tags),
-    # `key_missing` refuses, by what messages say.
+    # `key_missing` refuses messages without a key.
     Rule[ToQueue]("a compacted topic", lambda to: to.known.is_compacted),
 )
 REFUSING: Final = tuple(rule for rule in QUEUE_RULES if rule.judge is not None)

@@ -178,7 +178,7 @@ class Opening:
         end = self._store.end_offset
         saved_end = self._offsets.saved_log_end
         if saved_end < 0:
-            return  # RocketMQ's file
+            return  # a file that RocketMQ has written
         gone = {
             topic
             for topic, deletion in self._store.deleted.of_topic.items()
