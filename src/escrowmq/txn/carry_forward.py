@@ -41,7 +41,7 @@ class Carrier:
         """Carry forward a bounded number of pending halves that are before a log offset. Return the
         log offset from which on the log is still needed."""
         pending = self._engine.halves.pending
-        # Copies made in this turn are after it: they must not be carried again.
+        # Copies made in this turn are after this offset, and so are not carried again.
         until = min(until, self._store.end_offset)
         for _ in range(CARRIED_AT_ONCE):
             oldest = pending.oldest()

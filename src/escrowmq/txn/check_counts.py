@@ -50,7 +50,7 @@ class Tally:
                 file.write(position, bytes(len(counts)))
                 file.sync()
         except (StorageError, OSError):
-            position = 0  # counts are no reason not to start: rather none than those
+            position = 0  # start without these counts rather than not at all
         if not position:
             self._files.remove(start)
 

@@ -1,8 +1,8 @@
-"""Schedules checks: which client is asked about which pending transaction, and when.
+"""Schedules checks: decides when each pending transaction is checked, and with which client.
 
 Each half has its own deadline, by the broker's clock. The client that sent it is asked first, then
 the other members of its group in turn. A check counts once it was passed to a connection, unless
-that ends before anything more is heard from it. Without a connected producer the half is parked,
+the connection ends before it sends anything more. Without a connected producer the half is parked,
 and checked when a producer of the group connects. Only a few checks per group are in flight at a
 time, so that one bad group starves no other."""
 
@@ -261,7 +261,7 @@ class Checker:
         mute."""
         while self._silent_at_ms() <= now_ms:
             under_way = self._by_time.popleft()
-            # Answered ones stay here too. By identity: the half may have been asked about again.
+            # Answered checks stay in the queue. `is`: the half may have been checked again.
             if self._under_way.get(under_way.queue_offset) is not under_way:
                 continue
             self._finish(under_way.queue_offset)
@@ -279,7 +279,7 @@ class Checker:
         members = self._awake(group, now_ms)
         while ready and self._group_load[group] < self._settings.checks_in_flight_max:
             if len(asks) >= ASKED_MAX:
-                self._ready[group] = self._ready.pop(group)  # the other groups' turn
+                self._ready[group] = self._ready.pop(group)  # other groups come first
                 break
             queue_offset = ready.popleft()
             # Only a bundle's first half is checked: the others have no deadline before they lead.

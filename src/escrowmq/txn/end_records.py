@@ -45,7 +45,7 @@ def end_records(
     if bundle is not None:
         found = [half if m == half.queue_offset else halves.open_half(m) for m in members]
         sources = [source for source in found if source is not None]
-    # By keys: a half that was sent twice is one.
+    # Counted by unique keys: a half that was sent twice counts once.
     keys_count = len({each.message.properties.get(Property.UNIQ_KEY, "") for each in sources})
     if state != State.COMMITTED:
         pending = halves.pending
@@ -80,10 +80,10 @@ def _are_all(half: OpenHalf, keys_count: int) -> bool:
 
 
 def _discard(half: StoredMessage, keys_count: int, checks: int) -> Message:
-    # As on RocketMQ's discards, so that operators see how often it was asked about.
+    # As in RocketMQ's discarded messages: operators see how often it was checked.
     changed = {Property.TRANSACTION_CHECK_TIMES: str(checks)} if checks else {}
     if TRANSACTION in half.properties and MESSAGES not in half.properties:
         changed[MESSAGES] = str(keys_count)
-    # It names its half, as a final does: a start must know whether it is about one that was
-    # discarded before and resumed.
+    # It names its half, as a final does: a start must know whether it ends this half or an earlier
+    # one, which was resumed.
     return copy_to(half, Topic.CHECK_MAX_TIME, half.log_offset, **changed)

@@ -127,7 +127,7 @@ class Engine:
         if op_offset is None:
             self.unsealed.ends += self.halves.settle_plain(ended, now_ms)
             return
-        if len(ended) == 1:  # it takes half as long
+        if len(ended) == 1:  # this takes half the time
             ((queue_offset, state),) = ended.items()
             self.halves.settle_one_plain(queue_offset, state, now_ms)
         else:

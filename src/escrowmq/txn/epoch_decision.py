@@ -29,7 +29,7 @@ _AT_ONCE_SIZE: Final = 16 * 1024 * 1024
 
 
 class _Record(msgspec.Struct):
-    """The body of a decision record, and a line of the file."""
+    """The body of a decision record. The decisions file has the same entries."""
 
     group: str
     query: str

@@ -112,7 +112,7 @@ class Halves:
             topic=topic,
             origin=origin,
             account=account,
-            # Not the sum: what the tally has of a copy includes what the copy brought.
+            # The larger, not the sum: the tally's count of a copy includes the copy's own.
             checks=max(checks_counted(properties), self.tally.count(queue_offset)),
         )
         self._add(queue_offset, row, bundle_of(properties), attempt)

@@ -70,7 +70,7 @@ class Page:
             for column, value in zip(self.columns(), row, strict=True):
                 column.insert(at, value)
         self.live_count += 1
-        # It may be where `oldest` does not look any more.
+        # It may be before the rows that `oldest` examines.
         self._head = 0
 
     def extend(self, rows: Sequence[list[int]]) -> None:
@@ -275,8 +275,8 @@ class Pages:
         page.sources[at] = GONE
         page.live_count -= 1
         self.count -= 1
-        # Never the last one: `_tidy` would put another page in its place, and rows that come would
-        # go on into the old one.
+        # Never the last page: `_tidy` would replace it, and new rows would still be added to the
+        # old one.
         if page is not self.last and page.is_sparse:
             self._tidy(bisect_right(self._firsts, page.first) - 1)
 

@@ -1,8 +1,9 @@
 """Restores the index of pending transactions from the files: half queue, op queue, and final
 records.
 
-Works on a store of RocketMQ's as well. Its half queue has put-back copies, of which the newest
-counts; its op records may have been lost with its memory, so finals are looked for in the log."""
+It also works on a store that RocketMQ has written. There, halves may have several copies, of which
+the newest counts, and op records may have been lost, so that final records must be found in the
+log."""
 
 from __future__ import annotations
 
@@ -109,8 +110,8 @@ class HalvesRecovery:
         assert not len(self._halves.pending), "halves are recovered into an empty index"
         found = HalvesFound()
         self._now_ms = now_ms
-        # Counts first, then ends, then halves: a half is entered with its count, and one whose end
-        # is not known yet would be entered as pending, and its producer asked about it again.
+        # First counts, then ends, then halves: a half is entered with its count, and a half whose
+        # end is not known yet would be entered as pending and checked again.
         self._halves.tally.load(self._end(Topic.HALF))
         start = self._start(Topic.HALF, half_offset)
         op_start = self._start(Topic.OP, op_offset)
@@ -228,8 +229,8 @@ class HalvesRecovery:
                         self._halves.forget(half_offset)
                 self._note_bundles(message)
                 self._progress.note(op_offset, [half_offset for half_offset, _ in named])
-                # With MORE, another record of the same input was to follow. If that one was lost,
-                # finals in front of this one have no op record, and are still to be looked for.
+                # MORE says that another record of the same input should follow. If that one was
+                # lost, finals before this record may have no op record, and must be found.
                 if MORE not in message.properties:
                     self._last_op_log_offset = log_offset
                     self._is_last_op_ours = OUTCOMES in message.properties

@@ -1,14 +1,15 @@
-"""Which halves were pending at a moment, kept so that a start need not read all that ended since.
+"""The snapshot of pending halves: with it, a start need not read all halves that have ended.
 
-One half that nobody answers for holds back the progress of both queues for days, and with it all
-that a start would read. Derived data: without this file, or with an old one, a start takes longer.
+One half that is never ended holds back the progress of both queues for days, so that a start would
+have to read everything after it. The file is not required: without it, or with an old one, a start
+takes longer.
 
 `escrow/pending`, big-endian:
   offset size field
        0    4 mark           ESCP
-       4    4 CRC-32         of all behind it
-       8    8 half end       halves before this one are pending if they stand below, else done with
-      16    8 op end         op records before this one are accounted for
+       4    4 CRC-32         of all bytes after it
+       8    8 half end       halves before this one are pending if they are listed, else ended
+      16    8 op end         op records before this one are included
       24  8 n half queue offsets, rising
 """
 

@@ -69,7 +69,7 @@ class Resumption:
     def resume(self, source: StoredMessage, now_ms: int) -> Resumed:
         """Make all discarded messages of this one's transaction pending again."""
         whole = self._all_messages(source)
-        # The first one kept says how many there were; the half of a transaction does not know.
+        # The first kept message says how many there were; halves themselves may not.
         wanted = number_in(whole[0].properties.get(MESSAGES), most=INT_MAX)
         if wanted is not None and len(whole) < wanted:
             name = source.properties.get(TRANSACTION)
