@@ -73,7 +73,7 @@ class CheckpointFile:
     def write_again(self) -> None:
         """Write the same value again, although it has not changed (store/failed_syncs.py)."""
         if self._file is not None and self._written:
-            # The bytes read may be those that the disk had before: the page can have been dropped.
+            # The page may have been dropped: a read would then return older bytes from the disk.
             self._file.write(0, self._written)
             self._file.write_again(0, len(self._written))
 

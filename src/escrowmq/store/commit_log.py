@@ -96,7 +96,7 @@ class CommitLog:
         """Try to reserve space for several settling records of this total size. Return whether
         there is enough."""
         end = self.end_offset + size
-        if not self.fits(size):  # what a segment's end leaves empty is less than the next record
+        if not self.fits(size):  # the unused end of a segment is smaller than the next record
             segments_count = size // self.segment_size + 1
             end += min(size, self.segment_size) * segments_count + FILLER_SIZE
         return self._has_room(end, is_settling=True)

@@ -142,7 +142,7 @@ class ConsumeQueue:
         """Write gap units up to an offset."""
         begin = self.end
         assert begin < queue_offset, (begin, queue_offset)
-        if not begin:  # no unit was ever there: the files before this one need not be
+        if not begin:  # without any unit, earlier files are not needed
             per_file = self.files.segment_size // ENTRY_SIZE
             begin = queue_offset - queue_offset % per_file
         self.write(begin, GAP_ENTRY * (queue_offset - begin))
@@ -364,7 +364,7 @@ class ConsumeQueue:
     def write_again(self, log_offset: int) -> Iterator[None]:
         """Rewrite the units of records from a log offset on in place, in parts. Raises
         CorruptRecord if log offsets do not rise, so that the units are not what was written."""
-        # The search goes past units that were lost, as zeros: the one before shows that they were.
+        # The search may skip lost units (zeros): start one unit earlier to notice them.
         at = max(self.first_at_log(log_offset) - 1, self.min)
         while (at := max(at, self.min)) < self.end:
             units = self.units_of_file(at, _UNITS_AGAIN_COUNT)
@@ -376,7 +376,7 @@ class ConsumeQueue:
             self.files.make(position).write_again(position - start, len(units))
             self._dirty_start = min(self._dirty_start, start)
             self.is_dirty = True
-            # The last one is read again, so that the next part does not go back behind it.
+            # The last unit is read again, to compare the next part with it.
             at += count - 1 if count > 1 and at + count < self.end else count
             yield None
 

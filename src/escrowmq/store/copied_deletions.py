@@ -53,7 +53,7 @@ class CopiedDeletions:
         state = self._state
         self.end_life(queue.topic, self._end_of(queue), state.log.stored_ms)
         if state.queues.by_key.get((queue.topic, queue.queue_id)) is queue:
-            self._remove([queue])  # it never had a record, or they were damaged
+            self._remove([queue])  # it had no readable record
 
     def _end_of(self, queue: ConsumeQueue) -> int:
         """Return the end of the queue's last record in the log, visible or not; 0 if it has

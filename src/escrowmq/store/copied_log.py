@@ -24,7 +24,7 @@ from escrowmq.store.queue_snapshot import write_snapshot
 from escrowmq.store.scanned import RecordKeys, UnitCodes
 from escrowmq.store.store_parts import StoreState
 
-_PREPARED: Final = SysFlag.PREPARED  # also of those that were rolled back
+_PREPARED: Final = SysFlag.PREPARED  # this bit is set for rolled-back records too
 _HALF: Final = Topic.HALF.encode()
 _GAP_MAX: Final = 1_000_000
 """The most queue offsets that may be missing before a record, in a queue that already has units."""

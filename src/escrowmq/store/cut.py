@@ -50,7 +50,7 @@ def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> 
     _forget(disk)
     snapshot, undeleted = _without_own_deletions(disk, at)
     if undeleted:
-        read_from = 0  # their queues are in the log alone
+        read_from = 0  # their queues must be rebuilt from the log
     held = StoreState(disk, settings, boot="", zone=UTC)
     held.checkpoint.load(_ALL)
     saved = held.checkpoint.value

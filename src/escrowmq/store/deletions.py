@@ -58,7 +58,7 @@ class Deleted:
     ) -> None:
         """Record that a topic is about to be deleted. A group's master passes the offset up to
         which the log is confirmed."""
-        known = self.of_topic.pop(topic, None)  # else the newest takes the place of the oldest
+        known = self.of_topic.pop(topic, None)  # so that it moves to the end, as the newest
         while len(self.of_topic) >= _TOPICS_MAX:
             del self.of_topic[next(iter(self.of_topic))]
         found = Deletion(log_end, max(stored_ms, self.latest_ms))

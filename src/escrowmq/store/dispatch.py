@@ -81,7 +81,7 @@ class DispatchRun(NamedTuple):
             accumulate(self.sizes[:-1], initial=self.log_offset),
             self.sizes,
             repeat(self.stored_ms),
-        )  # the endless ones keep it from being strict
+        )  # not strict, because some iterators are infinite
         return list(map(Dispatch._make, rows))
 
 

@@ -180,7 +180,7 @@ class Flusher:
             return _NEVER_MS
         unsynced = self._unsynced_size
         if unsynced:
-            # A little waits for more; a wake before would find nothing due, again and again.
+            # A small amount waits for more; an earlier wake would find nothing due.
             wait_ms = self._interval_ms if unsynced >= self._size_min else self._thorough_ms
             return min(self._round_due_ms, self._flushed_at_ms + wait_ms)
         return self._round_due_ms if self._has_dirt() else _NEVER_MS
@@ -194,7 +194,7 @@ class Flusher:
         if self.failed is not None:
             return False
         try:
-            # What another thread syncs just now is not known to be done: it is synced here too.
+            # A sync that another thread runs now may fail: its files are synced here too.
             under_way = self._under_way.files if self._under_way is not None else ()
             self._find_files(_ALL)
             for file in (*under_way, *self._round, *state.log.unsynced()):
@@ -267,8 +267,8 @@ class Flusher:
             files = self._queues.pop().dirty_files()
             self._round += files
             self._found_count += len(files)
-        # A thousand syncs a second would be all that the disk does. What queues lack after a loss
-        # of power is found again in the log; RocketMQ syncs a little changed one once a minute.
+        # A thousand syncs a second would keep the disk busy. Units that queues lose in a power
+        # failure are rebuilt from the log. RocketMQ syncs a little-changed queue once a minute.
         span_ms = min(self._found_count * _FILE_SPAN_MS, _ROUND_SPAN_MAX_MS)
         self._round_due_ms = max(self._round_due_ms, self._round_began_ms + span_ms)
 

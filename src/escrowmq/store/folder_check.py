@@ -154,7 +154,7 @@ def _witness(disk: Disk, boot: str) -> str:
     snapshot = read_snapshot(disk)
     if snapshot is not None and snapshot.queue_ends:
         return f"queues.json knows {len(snapshot.queue_ends)} topics with messages"
-    # RocketMQ keeps no note of its queues, and a checkpoint all the same.
+    # RocketMQ keeps no snapshot of its queues, but it does keep a checkpoint.
     data = disk.read(checkpoint.PATH)
     if data is not None and len(data) == CHECKPOINT_SIZE:
         known = decode_checkpoint(data)

@@ -130,8 +130,8 @@ class IndexFile:
         blocks = lane.find_blocks(keys, self.slots_count, _HEADER_SIZE, file.block_bits)
         if blocks is None:
             return None
-        # Before anything is touched: where the disk has no room for a page, a write through the map
-        # kills the process.
+        # First of all: if the disk has no space for a page, a write through the map kills the
+        # process.
         file.make_ready(blocks)
         entries, newest, fresh_count = lane.chain(
             file.memory(), keys, self.slots_count, _HEADER_SIZE, first, self.begin_ms
@@ -224,8 +224,8 @@ class IndexFile:
                 return
             found, log_offset, seconds, previous = self.entry(number)
             stored_ms = self.begin_ms + seconds * 1000
-            # The entry keeps whole seconds, and none of a clock that was set back: then it may be
-            # of any time before the file's.
+            # The entry has whole seconds; 0 also if a clock was set back, so that its real time may
+            # be any time before the file's.
             is_early_enough = stored_ms <= end_ms or seconds == 0
             if found == code and begin_ms - 1000 < stored_ms and is_early_enough:
                 yield log_offset
@@ -259,8 +259,8 @@ class IndexFile:
             return "a slot leads to an entry that was never counted"
         if not is_thorough:
             return None
-        # Played again from the first entry, as they were written: each names the one before it in
-        # its slot, so that an entry or a slot of an older page shows.
+        # Replay all entries as they were written: each names the one before it in its slot, so that
+        # an entry or a slot of an older page is found.
         slots = decode_slots(encoded)
         heads = array.array("i", bytes(_SLOT_SIZE * self.slots_count))
         slots_count, newest = self.slots_count, self.begin_log_offset
@@ -406,7 +406,7 @@ class Index:
         last = self.files[-1] if self.files else None
         number = int(index_name(now_ms, self._zone))
         if last is not None:
-            # Behind it in the order in which a start reads them, even where a clock was set back.
+            # A start must read it after the last file, even if a clock was set back.
             number = max(number, int(last.path.rpartition("/")[2]) + 1)
         while (name := f"{number:0{NAME_SIZE}d}") in taken:
             number += 1

@@ -51,7 +51,7 @@ def key_hash(prefix_hash: int, key: str | bytes) -> int:
     code &= 0xFFFFFFFF
     if code < 0x8000_0000:
         return code
-    # abs() of RocketMQ, for which the least integer has none.
+    # As in RocketMQ: abs() of the least integer counts as 0.
     return 0 if code == 0x8000_0000 else 0x1_0000_0000 - code
 
 

@@ -1,7 +1,7 @@
-"""Which queue files were begun since the snapshot (queue_snapshot.py), and with which record.
+"""The queue journal: which queue files were begun since the snapshot (queue_snapshot.py).
 
-A killed process leaves every unit that it wrote, so the next start reads the log from the newest
-unit on. If somebody removed a queue file meanwhile, it would not be noticed without this journal.
+After a kill, all written units are still there, so the next start reads the log from the newest
+unit on. Without this journal, it would not notice that a queue file was removed meanwhile.
 Lines of `["topic",queue id,position of the file,log offset of its first record]`, then zeros.
 
 RocketMQ has no such file, and it is not required: without it, missing files are found as far as the

@@ -80,7 +80,7 @@ class QueueReader:
         Unreadable records are skipped."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            # RocketMQ makes a queue when one is read, and so never says that there is none.
+            # RocketMQ creates a queue when it is read, and so never answers that there is none.
             return Got(GotStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min, queue.end
         if not low <= queue_offset < high:

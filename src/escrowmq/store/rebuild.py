@@ -97,7 +97,7 @@ class Rebuild:
         for record in records:
             log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic, _ = record
             if sys_flag & SysFlag.PREPARED:
-                continue  # prepared and rollback: both have this bit
+                continue  # this bit is set for both prepared and rollback
             if topic in deleted and deleted[topic].covers(log_offset, stored_ms):
                 continue
             builder = builders.get((topic, queue_id))
@@ -163,7 +163,7 @@ class Rebuild:
                 return builder
         held = builder.take_held()
         if held is not None:
-            # A record that follows both speaks for the one held back only where a life begins.
+            # If the record follows both offsets, it confirms the held one only at a queue's start.
             is_new_life = queue_offset != builder.next or held.queue_offset == 0
             if queue_offset == held.queue_offset + 1 and is_new_life:
                 self._begin(builder, held.queue_offset)
@@ -195,7 +195,7 @@ class Rebuild:
         """Let a builder continue at an offset that does not follow its last one."""
         self._merge(builder)
         if 0 <= queue_offset < builder.next:
-            # The topic was deleted and made again, and nothing notes it: the later life counts.
+            # The topic was deleted and created again without a note: the later records count.
             builder.queue.truncate(queue_offset)
         if builder.units:
             self._keep_below(builder, queue_offset)

@@ -107,7 +107,7 @@ class Recovery:
                 raise HoleError(f"there is no record at {start}")
         except HoleError as hole:
             report.notes.append(f"{hole}; the whole log is read")
-            # From there on nothing is in front that could be missing: this one finds no hole.
+            # From the beginning on, nothing can be missing before: this scan finds no hole.
             start = self._log.min_offset
             scan, end = self._scan(start)
         report.damaged = self._rebuild.damaged
@@ -119,7 +119,7 @@ class Recovery:
         return Recovered(
             report,
             end,
-            # A time far ahead is damage; to follow it would spoil the times of all that comes.
+            # A time far in the future is damage; later records must not continue from it.
             newest_ms if newest_ms < now_ms + _AHEAD_MS_MAX else now_ms,
             start if is_checked else end,
             self._rebuild.stalled,
@@ -192,7 +192,7 @@ class Recovery:
         if self._report.was_clean or not self._is_same_boot:
             return marked if self._report.was_clean else 0
         # The kernel has all that was written, and in that order: a record, then its unit.
-        # A damaged unit leads anywhere, where nothing is.
+        # A damaged unit may lead to an offset without data.
         led_to = self._led_to if self._has_data_before(self._led_to, end) else 0
         return max(marked, self._end_of_written(end), led_to)
 
@@ -444,15 +444,15 @@ class Recovery:
             following = min(segments.start_of(position) + segments.segment_size, end)
             write_log_again(segments, position, following - position)
             position = following
-        if not self._is_same_boot:  # else they were, when it was seen that all are there
+        if not self._is_same_boot:  # otherwise `_has_what_was_written` has rewritten them
             for _ in write_derived_again(state, maybe_unsynced_from(state)):
                 pass
 
     def _sync(self, start: int, end: int) -> None:
         """Sync all files that the previous process may not have synced."""
         state = self._state
-        # In this order: what pages hold may never reach the disk unless it is written once more,
-        # and only then does a sync tell the truth (store/failed_syncs.py).
+        # In this order: data in pages may never reach the disk unless written again, and only then
+        # does a successful sync prove that they have (store/failed_syncs.py).
         if not self._report.was_clean:
             start = self._distrust(start)
             self._write_again(end)

@@ -197,7 +197,7 @@ class Retention:
         try:
             note_log_begin(self._state, log_offset)
         except (StorageError, OSError) as error:
-            # A full disk needs the room more than a start after a loss of power needs the note.
+            # On a full disk, space matters more than the note for a start after a power failure.
             _log.warning("segments are deleted although that could not be recorded: %s", error)
 
     def trim(self) -> None:
@@ -216,7 +216,7 @@ class Retention:
             try:
                 if queue is not None:
                     queue.drop_before(state.log.min_offset)
-            except (StorageError, OSError) as error:  # the other queues' turn, and the next round's
+            except (StorageError, OSError) as error:  # the next round tries it again
                 _log.error("queue %s/%d is not trimmed: %s", *place, error)
         del self._untrimmed[-_TRIMMED_AT_ONCE:]
         if self._untrimmed:

@@ -89,7 +89,7 @@ class Run:
         if not self.is_allowed:
             return False
         log = self._state.log
-        # Here, and never within a run: a second tail of a queue would give the same offsets again.
+        # Only here, never within a run: a second tail of a queue would assign the same offsets.
         if len(self._tails) > _TAILS_MAX:
             self._tails.clear()
         self.end = log.end_offset

@@ -1,7 +1,7 @@
-"""Files of one length that make one sequence of bytes, each named by its first byte.
+"""Segments: files of equal length that together form one sequence of bytes.
 
 name   20 decimal digits, the position of the file's first byte in the sequence
-length always the full one from creation on; what was not written yet is zeros
+length always the full one from creation on; bytes not written yet are zeros
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class SettlingReserve:
     def __init__(self, segments: Segments, *, segment_size: int, size: int) -> None:
         self._segments = segments
         self._segment_size = segment_size
-        # More than a segment could not be kept in the current and the next one.
+        # A reserve larger than a segment would not fit into the current and the next one.
         self._size = min(size, segment_size)
         self._reserved_end = 0
         self._ordinary_end = 0

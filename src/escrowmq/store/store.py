@@ -492,9 +492,9 @@ class Store:
         self.deleted.note_earlier_times(self.log.stored_ms)
         note_deletions(self._state)
         self.log.go_back(now_ms)
-        # Else the checkpoint goes on to say of queues and index when the wrong clock's records
-        # were stored. A start takes such a time for damage, and reads the whole log.
+        # Otherwise the checkpoint would keep the wrong clock's times of queues and index. A start
+        # would take such a time for damage, and read the whole log.
         dispatcher = self.dispatcher
-        shown_ms = min(dispatcher.dispatched_ms, now_ms)  # less, where a full disk holds some up
+        shown_ms = min(dispatcher.dispatched_ms, now_ms)  # lower if a full disk holds records back
         dispatcher.start(dispatcher.dispatched_offset, shown_ms, ())
         self.flusher.started(now_ms, stored_ms=now_ms)

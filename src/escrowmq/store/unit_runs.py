@@ -58,7 +58,7 @@ def find_runs(
     for log_offset, size, code in ENTRY.iter_unpack(units):
         if codes is None or code in codes:
             total += size
-            # The first message is given however large it is: a consumer would ask for ever.
+            # The first message is returned at any size: otherwise a consumer would retry forever.
             # A gap's size is above every limit: all gaps end here, and need no other test.
             if total > size_max and (found or size == GAP_SIZE):
                 total -= size

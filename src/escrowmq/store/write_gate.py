@@ -73,6 +73,6 @@ class WriteGate:
         if isinstance(error, DiskFull):
             self.refuse(f"the disk is full: {error}", is_lasting=False)
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
-        if isinstance(error, struct.error):  # sent again, it would not fit either
+        if isinstance(error, struct.error):  # a retry would not fit either
             return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"a field fits no record: {error}")
         return Put(PutStatus.CREATE_FILE_FAILED, reason=str(error))
