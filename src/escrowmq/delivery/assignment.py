@@ -120,7 +120,7 @@ def assign(
     index = client_ids.index(client_id)
     if len(client_ids) > len(queues):  # else some would have nothing to do
         return [queues[index % len(queues)]]
-    # Its own queues, and those of the members behind it in the circle.
+    # Its own queues, and those of the next members in the circle.
     found: dict[Queue, None] = {}
     for step in range(share + 1):
         helped = client_ids[(index + step) % len(client_ids)]

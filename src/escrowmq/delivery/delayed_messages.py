@@ -97,7 +97,7 @@ def _by_time(
         return _illegal(rules)
     if wish_ms <= now_ms:
         return _illegal(rules) if Property.TIMER_DEL_UNIQKEY in message.properties else message
-    # The slot ends before the wish, also when the wish is on the border of two.
+    # The slot ends before the delivery time, even if that is on the border of two slots.
     slot_ms = (wish_ms - 1) // rules.precision_ms * rules.precision_ms
     properties = {**message.properties, Property.TIMER_OUT_MS: str(slot_ms)}
     return _moved(message, properties, Topic.TIMER, 0)

@@ -97,7 +97,7 @@ class GroupTable:
             self._groups = file.subscription_group_table
             self.forbidden = file.forbidden_table
             self.version = file.data_version
-            self._pieces.written(self._groups)  # all at once, while no request is served
+            self._pieces.written(self._groups)  # render all now, while no request is served
 
     def take_over(self, data: bytes) -> None:
         """Replace this table by another broker's, as GET_ALL_SUBSCRIPTIONGROUP_CONFIG returns

@@ -72,7 +72,7 @@ class Holds(Generic[T]):
         self._held_max = held_max
         self._counts: Counter[str] = Counter() if counts is None else counts
         """The number of waiting polls of each account, in all tables that share this counter."""
-        # Dicts as sets that keep their order: out of a list of 90 000 each is found by a walk.
+        # Dicts serve as ordered sets: removing from a list of 90 000 would search all of it.
         self.by_queue: dict[tuple[str, int], dict[LongPoll[T], None]] = {}
         """Waiting polls by topic and queue."""
         self._by_peer: dict[int, dict[LongPoll[T], None]] = {}

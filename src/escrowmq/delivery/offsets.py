@@ -139,8 +139,7 @@ class OffsetTable:
     def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         """Reset a group's offset. The group's next pull is answered with it."""
         self._resets.setdefault(self._key(group, topic), {})[queue_id] = offset
-        # Resets are not saved: after a restart this offset alone stands for a reset still to be
-        # reported.
+        # Resets are not saved: after a restart, only this offset remains of a pending reset.
         self.commit(group, topic, queue_id, offset, now_ms)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:

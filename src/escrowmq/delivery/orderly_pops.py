@@ -285,7 +285,7 @@ class OrderTable:
         while self._frees and self._frees[0][0] <= now_ms:
             at_ms, line = heapq.heappop(self._frees)
             if self._scheduled.get(line) != at_ms:
-                continue  # an earlier time took its place
+                continue  # an earlier time replaced it
             del self._scheduled[line]
             batch = self._batches.get(line)
             if batch is None:

@@ -100,7 +100,7 @@ class Track:
 
 
 # `eq=False`: the ledger keys its acks by the object, while `acked` changes. `gc=False`, since there
-# may be two million: the circle with its line is broken by hand (`Popped._forget`).
+# may be two million: `Popped._forget` breaks the reference cycle with its line.
 class CheckPoint(msgspec.Struct, gc=False, eq=False):
     """Messages that a group popped together from one queue."""
 
@@ -298,8 +298,8 @@ class Popped:
                 heapq.heappop(dues)
                 del self._tracks[track.key]
             elif track.due_ms() > now_ms:
-                # Acks have settled what stood in front. They leave the heap alone: a time there may
-                # be early, never late.
+                # Acks have finished the first check points. They do not update the heap: a time in
+                # it may be too early, but never too late.
                 heapq.heapreplace(dues, (track.due_ms(), serial, track))
             else:
                 return track.points[0]

@@ -164,7 +164,7 @@ class PopLedger:
         """Apply a record that became visible in the revive topic: RocketMQ's timer may have stored
         it."""
         key = (arrival.queue_id, arrival.queue_offset)
-        if key in self._own:  # taken in when it was stored
+        if key in self._own:  # applied when it was stored
             self._own.discard(key)
             return
         record = self._read(arrival.log_offset, arrival.record_size)
@@ -214,7 +214,7 @@ class PopLedger:
         """Apply a check point. The arguments are positional."""
         diffs = body.d if body.d is not None else list(range(body.n))
         if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
-            return  # RocketMQ makes check points without messages to move an offset
+            return  # RocketMQ uses check points without messages to move an offset
         if self._is_of_an_earlier_life(body.t, record):
             return
         handle = CheckPointKey(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
@@ -273,8 +273,8 @@ class PopLedger:
         body = encode_check_point(
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
         )
-        # Stored before it is remembered, and both before any client gets the messages: the offset
-        # moves on after them, so that after a crash this record alone brings them back.
+        # Stored first, then remembered, and only then do clients get the messages: the offset moves
+        # past them, so that after a crash only this record leads to their redelivery.
         put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms, next_offset=next_offset)
         self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:
@@ -305,7 +305,7 @@ class PopLedger:
         self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:
             return False
-        self.popped.add(  # the one before gives way
+        self.popped.add(  # replaces the previous one
             handle,
             offsets,
             invisible_ms=invisible_ms,
@@ -439,7 +439,7 @@ class PopLedger:
                 return now_ms
         elif point.acked & point.bit_of(queue_offset) or not point.bit_of(queue_offset):
             return now_ms
-        # No two check points of a message have one name, not even in one millisecond.
+        # Check points of a message must differ, even within one millisecond.
         new = handle._replace(
             start_offset=queue_offset,
             pop_ms=max(now_ms, handle.pop_ms + 1),

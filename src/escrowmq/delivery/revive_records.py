@@ -2,9 +2,9 @@
 
 They are in `rmq_sys_REVIVE_LOG_<cluster>`, distinguished by their tags. A check point says that
 messages were popped, an ack that some of them were acknowledged (PopCheckPoint, AckMsg,
-BatchAckMsg). RocketMQ sends them through its timer; ours are stored in their place at once, and
-TIMER_DELIVER_MS is their store time: RocketMQ's reviver (PopReviveService) takes the latest of
-these as the current time, so none of them may be in the future."""
+BatchAckMsg). RocketMQ sends them through its timer; ours are stored in the topic immediately, and
+TIMER_DELIVER_MS is their store time. RocketMQ's reviver (PopReviveService) takes the latest
+TIMER_DELIVER_MS as the current time, so none may be in the future."""
 
 from __future__ import annotations
 

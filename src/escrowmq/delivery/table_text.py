@@ -44,7 +44,7 @@ class EntryTexts:
 
 def indented(value: object, *, depth: int) -> bytes:
     """Return a value's JSON text, indented to this depth of the file."""
-    # A line break within a text is written as \\n: each of these is one of the form.
+    # A line break within a text is written as \\n, so each real one separates lines.
     text: bytes = msgspec.json.format(fastjson.encode(value), indent=2)
     return text.replace(b"\n", b"\n" + _INDENT * depth)
 

@@ -1,4 +1,4 @@
-"""Delivery at arbitrary times: a heap over the timer's topic.
+"""Delivers messages at arbitrary times: a heap of the records in the timer's topic.
 
 Memory holds one number per pending message, its key: delivery time and queue offset (44 bytes).
 The topic is authoritative; two numbers say what was delivered, because deliveries are made in the
@@ -204,7 +204,7 @@ class TimerQueue:
         while (unread := self._unread.take(now_ms)) is not None:
             self._try_again(unread, now_ms)
         if not self._is_rebuilt:
-            return 0  # the first one due is not known yet
+            return 0  # the first due record is not known yet
         if not self._is_settled:
             self._disown(now_ms)
         passed = 0
@@ -298,7 +298,7 @@ class TimerQueue:
                 topic = source.properties.get(Property.REAL_TOPIC, "")
                 self.delays.note(topic, max(0, slot_ms - source.born_ms) // 1000)
         elif recall == _recall_key(source) and len(self._recalls) < RECALLS_MAX:
-            # Older releases took what a client wrote, about the messages of any topic.
+            # Older releases accepted this property from clients, for messages of any topic.
             self._recalls.add((recall, source.properties[Property.TIMER_OUT_MS]))
         heapq.heappush(self._heap, key)
         self.due_times.add(key >> _OFFSET_BITS)

@@ -152,7 +152,7 @@ class TopicTable:
             file = msgspec.convert(fastjson.decode(data), TopicFile)
             self._topics.update(file.topic_config_table)
             self.version = file.data_version
-            self._pieces.written(self._topics)  # all at once, while no request is served
+            self._pieces.written(self._topics)  # render all now, while no request is served
 
     def take_over(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
         """Replace this table by another broker's, as GET_ALL_TOPIC_CONFIG returns it. Topics that
