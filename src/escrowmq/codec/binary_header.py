@@ -112,8 +112,8 @@ def decode_fields(data: bytes) -> dict[str, str]:
             try:
                 texts = _SEPARATOR.join(values).decode().split("\0")
             except UnicodeDecodeError:
-                texts = []  # the walk says the same of it whatever was seen before
-            if len(texts) == len(values):  # else a value holds the separator
+                texts = []  # reading field by field gives the same result
+            if len(texts) == len(values):  # otherwise a value contains the separator
                 return dict(zip(layout.names, texts, strict=True))
     return _walk(data)
 
@@ -124,7 +124,7 @@ def _walk(data: bytes) -> dict[str, str]:
     at, end, count = 0, len(data), 0
     from_bytes = int.from_bytes
     while at < end:
-        count += 1  # those without value too, and those of one name
+        count += 1  # fields without value count too, and repeated names
         if count > EXT_FIELDS_MAX:
             raise RemoteProtocolError(
                 f"more than {EXT_FIELDS_MAX} header fields; put the rest in the body"

@@ -67,7 +67,7 @@ class Changes:
         try:
             saved = decode_body(dict[str, Change], data)
         except EscrowMQError as error:
-            # What cannot be read must not keep a broker from starting; it is kept for a look.
+            # An unreadable file must not keep a broker from starting; it is kept for inspection.
             _log.error("%s: changed settings cannot be read: %s", source, error)
             return
         for name, change in saved.items():

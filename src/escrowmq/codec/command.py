@@ -34,7 +34,7 @@ def _encode_header(command: Command) -> tuple[int, bytes]:
         try:
             return BINARY, encode_binary(command)
         except (struct.error, OverflowError):
-            pass  # a number or a name that the binary form cannot hold: a client's, passed on
+            pass  # a number or name from a client that the binary form cannot hold
     return JSON, encode_json(command)
 
 

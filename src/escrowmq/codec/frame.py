@@ -211,7 +211,7 @@ class FrameWatch:
             if not reader.is_partial:
                 continue
             count, since_ms = self._begun.get(reader, (reader.count, now_ms))
-            if count != reader.count:  # another frame by now
+            if count != reader.count:  # another frame has begun
                 since_ms = now_ms
             begun[reader] = (reader.count, since_ms)
             if now_ms - since_ms >= FRAME_TIME_MAX_MS:

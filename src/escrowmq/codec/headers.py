@@ -1,8 +1,8 @@
 """The header fields of each request, as typed values.
 
-The fields are RocketMQ's in snake case. A field without default is required by RocketMQ: if it is
-missing, it answers code 1, and so do we. RocketMQ treats an unparsable number as a missing field,
-except in the headers that it decodes by hand (`FastCodesHeader`)."""
+The fields are RocketMQ's in snake case. A field without default is required: if it is missing,
+RocketMQ and this broker answer with code 1. RocketMQ treats an unparsable number as a missing
+field, except in the headers that it decodes by hand (`FastCodesHeader`)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class _WireHeader(msgspec.Struct, omit_defaults=True):
     opaque: int
     remark: str | None = None
     serializeTypeCurrentRPC: str = ""  # noqa: N815
-    version: int | None = None  # always given, so that it is never the default that is left out
+    version: int | None = None  # always set, because a default would be left out
 
 
 def decode_json(data: bytes) -> Command:
@@ -142,7 +142,7 @@ def _ext(raw: msgspec.Raw) -> dict[str, str] | None:
         raise RemoteProtocolError("extFields is not an object") from error
     if fields is None:
         return None
-    _check_count(fields)  # before a text is made of each: that takes far longer than to read them
+    _check_count(fields)  # first: converting each field to text takes far longer
     written = ((name, bytes(value)) for name, value in fields.items())
     return {name: _text(value) for name, value in written if value != _NULL}
 

@@ -52,5 +52,5 @@ def is_signed_own(
     try:
         expected = sign_own(code, fields, body, secret=secret, session=session)
         return hmac.compare_digest(expected.encode(), fields.get(SIGNATURE, "").encode())
-    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair; a code below 0
+    except (UnicodeEncodeError, OverflowError):  # an unpaired surrogate; a negative code
         return False

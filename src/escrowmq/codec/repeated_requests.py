@@ -149,7 +149,7 @@ class RepeatedRequests:
         places = b"".join([_PLACE.pack(begin, end) for begin, end, _ in spans])
         constants = (places, *_around(data, spans))
         if constants in self._constants:
-            return  # it was found, except for a number that is unusual
+            return  # known already: only a number was in an unusual form
         repeated = Repeated(
             code=command.code,
             flag=command.flag,

@@ -123,10 +123,10 @@ class ReplyTemplates:
         self, request: Command, code: int, *, remark: str | None, ext: dict[str, str] | None
     ) -> bytes:
         """Return the frame of a reply, in the encoding of its request."""
-        if not -_CODE_MAX_BINARY <= code <= _CODE_MAX_BINARY:  # a client's, passed on
+        if not -_CODE_MAX_BINARY <= code <= _CODE_MAX_BINARY:  # a code passed on from a client
             return encode_reply(request, code, remark=remark, ext=ext)
         key: tuple[object, ...] = (code, remark, None)
-        if ext is not None:  # no fields are written in another way than none at all
+        if ext is not None:  # empty fields are encoded differently from none
             key = (code, remark, *ext, *ext.values())
         kept = self._kept.get(key)
         if kept is None:

@@ -355,7 +355,7 @@ def _registration(table: _TopicTable, filter_servers: list[str] | None) -> Regis
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        plain = inflater.decompress(data, FRAME_SIZE_MAX)  # written plainly it could be no larger
+        plain = inflater.decompress(data, FRAME_SIZE_MAX)  # the limit of an uncompressed body
     except zlib.error as error:
         raise RemoteProtocolError(f"registration cannot be decompressed: {error}") from error
     if inflater.unconsumed_tail:

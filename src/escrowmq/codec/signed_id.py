@@ -6,7 +6,7 @@ offset size field
      2    8 half queue offset
     10    8 log offset        of the half record
     18    4 message           CRC-32 of its unique key: after a loss of power another half may
-                              stand where the one that is meant was lost
+                              have the offsets of a lost one
     22    4 expiry            seconds since the epoch
     26    n broker name       UTF-8
    -16   16 MAC               the first half of HMAC-SHA256 over all before it
