@@ -63,6 +63,6 @@ def key_of(secret: str) -> SigningKey:
 
 
 def sign(fields: Mapping[str, str], body: bytes, *, secret: str) -> str:
-    """Return the value of the field `Signature`. It covers all fields except an existing
-    `Signature`, and the body."""
+    """Return the value of the field `Signature`. It covers the body, and all fields except an
+    existing `Signature`."""
     return key_of(secret).signature(content_of(fields), body).decode()

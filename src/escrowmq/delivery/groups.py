@@ -86,8 +86,8 @@ class GroupTable:
         self.version = DataVersion()
         self.is_changed = False
         self.wishes_count = 0
-        """The number of requested changes, including repeated ones: a request is answered only
-        after a save."""
+        """The number of requested changes, even if they changed nothing: each request is answered
+        only after a save."""
         self._pieces = EntryTexts()
 
     def load(self, data: bytes | None) -> None:

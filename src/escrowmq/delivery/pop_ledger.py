@@ -64,7 +64,7 @@ GRACE_MS: Final = 1_000
 """The time after the invisible time during which acks that are on their way still count."""
 
 PEER_GRACE_MS: Final = 3_000
-"""The same for check points of RocketMQ, whose acks may still be in its timer."""
+"""The same time for check points that RocketMQ stored: their acks may still be in its timer."""
 
 DUE_MAX: Final = 256
 """The most check points that are handled in one turn; others follow in later turns."""

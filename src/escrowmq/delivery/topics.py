@@ -139,8 +139,8 @@ class TopicTable:
         self.version = DataVersion()
         self.is_changed = False
         self.wishes_count = 0
-        """The number of requested changes, including repeated ones: a request is answered only
-        after a save."""
+        """The number of requested changes, even if they changed nothing: each request is answered
+        only after a save."""
         self.unregistered: set[str] = set()
         """Topics that changed since the last registration at name servers."""
         self.get = self._topics.get

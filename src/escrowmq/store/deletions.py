@@ -75,7 +75,7 @@ class Deleted:
         return any(one.is_own and one.log_end >= log_offset for one in self.of_topic.values())
 
     def undo_own(self, log_offset: int) -> list[str]:
-        """Remove such deletions; return their topics."""
+        """Remove the deletions that `has_own` looks for, and return their topics."""
         undone = [
             topic
             for topic, found in self.of_topic.items()

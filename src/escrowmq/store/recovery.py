@@ -470,7 +470,7 @@ class Recovery:
         self._note_state()
 
     def _note_state(self) -> None:
-        """Write the snapshot for the next start. On a full disk, let the checkpoint tell it."""
+        """Write the snapshot for the next start. On a full disk, note that it lacks the boot."""
         try:
             write_snapshot(self._state)
         except DiskFull:

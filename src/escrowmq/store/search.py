@@ -69,8 +69,8 @@ class Searcher:
         return self.stored_ms_at(unit[0]) if unit is not None else -1
 
     def stored_ms_at(self, place: int) -> int:
-        """Return the store time of the record at a log offset that a unit or a segment's start
-        names; -1 when there is none."""
+        """Return the store time of the record at a log offset, which comes from a unit or is the
+        start of a segment; -1 when there is none."""
         head = self._state.log.read(place, _FRONT_SIZE)
         if len(head) < _FRONT_SIZE or PLACED.unpack_from(head)[2] != place:
             return -1

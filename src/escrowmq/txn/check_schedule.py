@@ -109,7 +109,7 @@ class Checker:
         self._ready: dict[str, collections.deque[int]] = {}
         self._parked = engine.halves.parked
         self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
-        """Parked halves of groups that have a producer again, and the deadline to give them."""
+        """Parked halves that become due, as an iterator for each group, and their new deadline."""
         self._under_way: dict[int, _UnderWay] = {}
         self._by_time: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()

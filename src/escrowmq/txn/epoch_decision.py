@@ -112,7 +112,7 @@ class Decider:
     def decide(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> DecidedEpoch:
         """Decide for these tokens: make their halves visible, and drop all others of this and
         earlier batches. If the batch is decided already, return that decision, and drop the halves
-        of other tokens among these."""
+        of those given tokens that it does not count."""
         known = self._epochs.decision(query, batch)
         if known is not None:
             self.abandon(query, batch, tokens.keys() - known.tokens.keys(), now_ms)

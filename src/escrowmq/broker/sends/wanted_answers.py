@@ -18,7 +18,7 @@ WAITS_NOT: Final = f"{Property.WAIT}\x01{_NO}"
 """The encoded property by which a sender says that it does not want to wait for the disk."""
 
 _FORMS: Final = (WAITS_NOT.encode(), json.dumps(WAITS_NOT)[1:-1].encode())
-"""The same property as bytes of a binary header, and of a JSON header."""
+"""The property of `WAITS_NOT` as bytes of a binary header, and of a JSON header."""
 
 
 def waits(properties: dict[str, str]) -> bool:
