@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.message import Topic
+from escrowmq.base.message import StoredMessage, Topic
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.record import encode_message
 from escrowmq.store.dispatch import Dispatch, UnitsOf, UnseenRun, unit_code
 from escrowmq.store.encoding import Piece
-from escrowmq.store.index_chains import index_key
+from escrowmq.store.index_chains import KEY, index_key
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import bodies, message, opened, small, sync
@@ -66,6 +67,24 @@ def test_a_record_that_waits_is_known_by_where_it_starts() -> None:
     run = UnseenRun(100, bytes(100), 1_000, [part], b"")
     assert [at for at in range(90, 210) if one.covers(at)] == [100]
     assert [at for at in range(90, 210) if run.covers(at)] == [100, 150]
+
+
+def test_a_run_that_is_held_back_in_part_keeps_the_order_of_its_keys() -> None:
+    store, _ = opened(SimDisk())
+    a, b = (store.queues.make(name, 0) for name in "ab")
+    records = [
+        encode_message(StoredMessage(topic=topic, body=b"x", queue_id=0, queue_offset=nth,
+                                     log_offset=0, stored_ms=1_000, record_size=0))
+        for topic, nth in (("a", 0), ("b", 0), ("a", 1))
+    ]  # fmt: skip
+    begins = [100 + sum(map(len, records[:nth])) for nth in range(3)]
+    unit = [ENTRY.pack(at, len(data), 0) for at, data in zip(begins, records, strict=True)]
+    key = [KEY.pack(7, at, 1_000) for at in begins]
+    parts = [UnitsOf(a, "a", 0, 0, unit[0] + unit[2]), UnitsOf(b, "b", 0, 0, unit[1])]
+    run = UnseenRun(100, b"".join(records), 1_000, parts, b"".join(key))
+    held, before = run.held_back(1)
+    assert before == key[0], "keys enter the index in the log's order"
+    assert [(one.queue, one.log_offset) for one in held] == [(b, begins[1]), (None, begins[2])]
 
 
 def piece(number: int, **properties: str) -> Piece:

@@ -101,6 +101,7 @@ def test_half_that_rocketmq_ended_is_settled_whatever_became_of_its_copy(ground:
     copy = put_copy(ground, half)
     ground.store.put(Message(topic=Topic.OP, body=b"0,", properties={"TAGS": "d"}), 1)
     ground.reopen()
+    assert newest_copy(copy, ground.engine.halves, ground.store) == -1, "it is the newest itself"
     ground.end(copy, Verdict.ROLLBACK)
     assert newest_copy(half, ground.engine.halves, ground.store) == copy.queue_offset
     assert status(ground, half) == (State.SETTLED, half.queue_offset, half.queue_offset)

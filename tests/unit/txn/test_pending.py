@@ -276,6 +276,20 @@ def test_deadlines_that_count_are_kept_when_void_ones_are_dropped() -> None:
     assert sorted(pending.take_due(200, 10)) == [0, 2]
 
 
+def test_deadlines_move_with_the_clock_except_the_one_by_age() -> None:
+    pending = Pending()
+    pending.add(0, due(100))
+    pending.add(1, due(5_000))
+    pending.clock_leapt(10_000, 7_000)
+    assert pending.take_due(7_000, 10) == []
+    assert pending.take_due(7_001, 10) == [0, 1], "older than 7,000 ms: nothing puts that off"
+    pending = Pending()
+    pending.add(0, due(100))
+    pending.clock_leapt(1_000, 7_000)
+    assert pending.take_due(1_099, 10) == []
+    assert pending.take_due(1_100, 10) == [0]
+
+
 def test_a_half_that_is_not_pending_has_no_row() -> None:
     pending = Pending()
     pending.add(5, due(100))

@@ -235,6 +235,7 @@ def test_pull_without_subscription_wants_a_live_group_that_subscribes(client: Ca
 
 def test_broadcasting_group_may_be_forbidden(exchange: Exchange, client: Caller) -> None:
     client.heartbeat(consumer="CG", topics={"T": "*"}, model="BroadCasting")
+    assert client.pull("T", expression=None).code == 19  # it may, and finds nothing
     config = exchange.core.broker.groups.peek("CG")
     assert config is not None
     groups = exchange.core.broker.groups

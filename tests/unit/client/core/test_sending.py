@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import KEYS_SEPARATOR
+from escrowmq.base.own_properties import WANTS_SAFETY
 from escrowmq.client.core.end_request import (
     half_of,
 )
@@ -59,6 +60,13 @@ def test_a_message_sent_back_by_a_consumer_tells_its_count_in_the_header() -> No
     fields = send_fields(out, MessageQueue("%RETRY%G", "b", 0), group="PG")
     assert (fields["j"], fields["l"]) == ("3", "16")
     assert out.properties == "UNIQ_KEY\x01K\x02"
+
+
+def test_a_send_asks_how_safe_the_message_is_if_its_producer_wants_to_know() -> None:
+    out = Outgoing(topic="T", body=b"x", properties="", unique_key="K", born_ms=0)
+    queue = MessageQueue("T", "b", 0)
+    assert send_fields(out, queue, group="PG", asks_safety=True)[WANTS_SAFETY] == "true"
+    assert WANTS_SAFETY not in send_fields(out, queue, group="PG")
 
 
 def test_a_key_is_one_word_however_it_is_given() -> None:
