@@ -53,13 +53,6 @@ def test_nothing_else_is_stored_in_a_copy() -> None:
     assert store.put(message(1), 60_000).status is PutStatus.SERVICE_NOT_AVAILABLE
 
 
-def test_copied_records_are_visible_at_once_where_nothing_waits_for_the_disk() -> None:
-    store, log = copied()
-    log.append(*records(master(5)))
-    assert bodies(store)
-    assert not store.dispatcher.waiting
-
-
 def test_nothing_is_copied_while_what_a_failed_sync_may_have_lost_is_rewritten() -> None:
     """It is synced up to where the log ended then; what comes meanwhile would be taken for it."""
     data, found = records(master(12))
