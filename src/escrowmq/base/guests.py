@@ -45,7 +45,7 @@ class RequestByValue(msgspec.Struct):
     """When the signature came. A stream's commands have that of the call that opened it."""
 
 
-class PlainMessage(msgspec.Struct):
+class MessageByValue(msgspec.Struct):
     """A message or a half to store that is plain as far as the front knows. It means the same as a
     SEND_MESSAGE_V2 with these values and defaults for all others, except that a half's sender
     requests its id."""

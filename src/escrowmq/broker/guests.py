@@ -21,9 +21,9 @@ from escrowmq.base.guests import (
     ClientCallbacks,
     GroupFacts,
     GuestIdentity,
+    MessageByValue,
     OnPut,
     OnReply,
-    PlainMessage,
     RequestByValue,
     TopicFacts,
 )
@@ -119,7 +119,7 @@ class Guests:
         assert isinstance(dialogue, _Guest), guest
         return self._core.serving.judge_ahead(peer, dialogue.command(wish, None), now_ms)
 
-    def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
+    def put(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
         """Store a plain message by the end of the turn; return False if it must be sent as a
         request."""
         peer = self._broker.peers.by_id.get(guest)

@@ -12,7 +12,7 @@ from escrowmq.base.names import has_name_letters
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.table_text import EntryTexts, file_of, indented
+from escrowmq.delivery.table_text import EntryTextCache, file_of, indented
 from escrowmq.errors import UsageError
 
 
@@ -88,7 +88,7 @@ class GroupTable:
         self.wishes_count = 0
         """The number of requested changes, even if they changed nothing: each request is answered
         only after a save."""
-        self._pieces = EntryTexts()
+        self._texts = EntryTextCache()
 
     def load(self, data: bytes | None) -> None:
         """Load subscriptionGroup.json."""
@@ -97,7 +97,7 @@ class GroupTable:
             self._groups = file.subscription_group_table
             self.forbidden = file.forbidden_table
             self.version = file.data_version
-            self._pieces.written(self._groups)  # render all now, while no request is served
+            self._texts.render(self._groups)  # render all now, while no request is served
 
     def take_over(self, data: bytes) -> None:
         """Replace this table by another broker's, as GET_ALL_SUBSCRIPTIONGROUP_CONFIG returns
@@ -108,7 +108,7 @@ class GroupTable:
         self._groups = file.subscription_group_table
         self.forbidden = file.forbidden_table
         self.version = file.data_version
-        self._pieces = EntryTexts()
+        self._texts = EntryTextCache()
         self.is_changed = True
 
     def saved(self) -> None:
@@ -120,7 +120,7 @@ class GroupTable:
         return file_of(
             dataVersion=indented(self.version, depth=1),
             forbiddenTable=indented(self.forbidden, depth=1),
-            subscriptionGroupTable=self._pieces.written(self._groups),
+            subscriptionGroupTable=self._texts.render(self._groups),
         )
 
     def file(self) -> GroupFile:
@@ -173,7 +173,7 @@ class GroupTable:
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Create or replace a group's configuration."""
         self._groups[config.group_name] = config
-        self._pieces.forget(config.group_name)
+        self._texts.forget(config.group_name)
         self._changed(now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
@@ -183,7 +183,7 @@ class GroupTable:
             self.wishes_count += 1
             return False
         self.made.gone(name)
-        self._pieces.forget(name)
+        self._texts.forget(name)
         self._changed(now_ms)
         return True
 

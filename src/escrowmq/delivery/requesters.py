@@ -26,7 +26,7 @@ Key = tuple[str, str]
 """Identifies a request: client id and correlation id."""
 
 
-class Asker(NamedTuple):
+class WaitingRequest(NamedTuple):
     """A request that waits for its reply: the account that sent it, its topic, and when it
     expires."""
 
@@ -35,18 +35,20 @@ class Asker(NamedTuple):
     until_ms: int
 
 
-class AskedTable:
+class WaitingRequests:
     """The recent requests that wait for replies."""
 
     def __init__(self, count_max: int = ASKED_MAX) -> None:
-        self._asked: dict[Key, Asker] = {}
+        self._asked: dict[Key, WaitingRequest] = {}
         self._of: dict[str, dict[Key, None]] = {}
         self._count_max = count_max
 
     def __len__(self) -> int:
         return len(self._asked)
 
-    def note(self, properties: Mapping[str, str], account: str, topic: str, now_ms: int) -> None:
+    def remember(
+        self, properties: Mapping[str, str], account: str, topic: str, now_ms: int
+    ) -> None:
         """Remember who sent a request that is stored."""
         key = _key(properties)
         if key is None:
@@ -61,10 +63,10 @@ class AskedTable:
             self._forget(next(iter(own)))
         elif len(self._asked) >= self._count_max:
             self._forget(next(iter(self._asked)))
-        self._asked[key] = Asker(account, topic, now_ms + _LASTING_MS)
+        self._asked[key] = WaitingRequest(account, topic, now_ms + _LASTING_MS)
         self._of.setdefault(account, {})[key] = None
 
-    def find(self, properties: Mapping[str, str], now_ms: int) -> Asker | None:
+    def find(self, properties: Mapping[str, str], now_ms: int) -> WaitingRequest | None:
         """Return the request that a reply answers; None if it is unknown or has expired."""
         key = _key(properties)
         asked = None if key is None else self._asked.get(key)

@@ -17,7 +17,7 @@ from escrowmq.codec import fastjson
 _INDENT: Final = b"  "
 
 
-class EntryTexts:
+class EntryTextCache:
     """A cache of the JSON texts of a table's entries, by name. Callers that change an entry must
     forget its text."""
 
@@ -28,7 +28,7 @@ class EntryTexts:
         """Forget the text of an entry that was changed or removed."""
         self._texts.pop(name, None)
 
-    def written(self, table: Mapping[str, msgspec.Struct]) -> bytes:
+    def render(self, table: Mapping[str, msgspec.Struct]) -> bytes:
         """Return the table as JSON text, as a field of a file with an indent of two."""
         if not table:
             return b"{}"

@@ -14,7 +14,7 @@ from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.table_text import EntryTexts, file_of, indented
+from escrowmq.delivery.table_text import EntryTextCache, file_of, indented
 from escrowmq.errors import UsageError
 
 
@@ -144,7 +144,7 @@ class TopicTable:
         self.unregistered: set[str] = set()
         """Topics that changed since the last registration at name servers."""
         self.get = self._topics.get
-        self._pieces = EntryTexts()
+        self._texts = EntryTextCache()
 
     def load(self, data: bytes | None) -> None:
         """Load topics.json."""
@@ -152,7 +152,7 @@ class TopicTable:
             file = msgspec.convert(fastjson.decode(data), TopicFile)
             self._topics.update(file.topic_config_table)
             self.version = file.data_version
-            self._pieces.written(self._topics)  # render all now, while no request is served
+            self._texts.render(self._topics)  # render all now, while no request is served
 
     def take_over(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
         """Replace this table by another broker's, as GET_ALL_TOPIC_CONFIG returns it. Topics that
@@ -170,7 +170,7 @@ class TopicTable:
         for name in changed:
             self._topics[name] = found[name]
         for name in gone | changed:
-            self._pieces.forget(name)
+            self._texts.forget(name)
         if gone or changed or file.data_version != self.version:
             self.version = file.data_version
             self.unregistered |= changed
@@ -185,7 +185,7 @@ class TopicTable:
         """Return the present content of topics.json."""
         return file_of(
             dataVersion=indented(self.version, depth=1),
-            topicConfigTable=self._pieces.written(self._topics),
+            topicConfigTable=self._texts.render(self._topics),
         )
 
     def file(self) -> TopicFile:
@@ -214,7 +214,7 @@ class TopicTable:
         self._changed(name, now_ms)
         return True
 
-    def touch(self, now_ms: int) -> None:
+    def mark_all_unregistered(self, now_ms: int) -> None:
         """Mark all topics as unregistered, after a change that affects every one (such as
         brokerPermission)."""
         self.version.advance(now_ms)
@@ -231,7 +231,7 @@ class TopicTable:
         return queue_id % config.read_queue_nums
 
     def _changed(self, name: str, now_ms: int) -> None:
-        self._pieces.forget(name)
+        self._texts.forget(name)
         self.version.advance(now_ms)
         self.unregistered.add(name)
         self.wishes_count += 1
@@ -291,7 +291,7 @@ class TopicTable:
             # As RocketMQ (createTopicInSendMessageMethod): the template of an earlier run that
             # created topics ceases to be one with the first send.
             source.perm = Perm.READ | Perm.WRITE
-            self._pieces.forget(template)
+            self._texts.forget(template)
         if not source.perm & Perm.INHERIT:
             return None
         if len(self._topics) >= self._count_max:

@@ -14,9 +14,9 @@ from escrowmq.base.guests import (
     ClientCallbacks,
     GroupFacts,
     GuestIdentity,
+    MessageByValue,
     OnPut,
     OnReply,
-    PlainMessage,
     RequestByValue,
     TopicFacts,
 )
@@ -73,7 +73,7 @@ class Backend(Protocol):
     def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
         """Why a request would be refused; None if it would be accepted."""
 
-    def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
+    def put(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
         """Store a plain message, together with others, by the end of the turn; return False if it
         must be sent by `ask`, as a remote front always must."""
 

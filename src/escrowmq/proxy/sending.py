@@ -8,7 +8,7 @@ from typing import Final
 from escrowmq.base.answer import Answer, Refusal, Sent
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import GRPC_MESSAGES_MAX
-from escrowmq.base.guests import PlainMessage, TopicFacts
+from escrowmq.base.guests import MessageByValue, TopicFacts
 from escrowmq.base.message import Property, SysFlag
 from escrowmq.base.own_properties import WANTS_ID
 from escrowmq.codec.hashes import java_hash
@@ -41,7 +41,7 @@ _UNPACKED_BITS: Final = 12
 _BORN_MS_MAX: Final = 1 << 62
 
 
-class _Wish(PlainMessage, kw_only=True):
+class _Wish(MessageByValue, kw_only=True):
     """A message to store by the fast or the general path."""
 
     message_id: str

@@ -90,7 +90,7 @@ class CopiedLog:
         segments, state = self._log.segments, self._state
         if log_offset == self.end_offset and segments.has(log_offset):
             return
-        segments.forget_empty()
+        segments.remove_unwritten_files()
         self._forget_derived()
         self._log.start(log_offset)
         state.ends.start(log_offset)

@@ -192,7 +192,7 @@ class Segments:
             position += len(data)
         return cleared
 
-    def forget_empty(self) -> None:
+    def remove_unwritten_files(self) -> None:
         """Remove all files of this sequence; nothing may have been written to it."""
         assert not self.data_size(self.first) or not any(self.read(self.first, 4)), self.folder
         for start in self.starts:

@@ -28,7 +28,7 @@ from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.requesters import AskedTable
+from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.store.store import Store
@@ -207,7 +207,7 @@ class StoredPlaces:
         store: Store,
         topics: TopicTable,
         offsets: OffsetTable,
-        requesters: AskedTable,
+        requesters: WaitingRequests,
         transactions: Transactions,
     ) -> None:
         self._settings = settings

@@ -97,9 +97,9 @@ class Quotas:
             return False
         return not self._buckets.take_size(account, size, self._rate(), now_ms)
 
-    def give_back(self, account: str, size: int) -> None:
+    def uncount(self, account: str, size: int) -> None:
         """Uncount a message that was admitted but not stored: its request will be judged again."""
-        self._buckets.give_back(account, size)
+        self._buckets.uncount(account, size)
 
     def _excess_of_kind(self, asked: Question) -> str:
         code = asked.command.code

@@ -60,7 +60,7 @@ class Buckets:
             bucket.size -= size
         return ""
 
-    def give_back(self, who: str, size: int) -> None:
+    def uncount(self, who: str, size: int) -> None:
         """Uncount a request that was not served; it will be counted when it is judged again."""
         bucket = self._buckets.get(who)
         if bucket is not None:

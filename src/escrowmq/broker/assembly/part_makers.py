@@ -26,7 +26,7 @@ from escrowmq.broker.requests.on_pull import PullHandlers
 from escrowmq.broker.requests.on_send import SendHandlers
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.pop_part import FreedListeners, Pops
-from escrowmq.broker.sends.batches import SentBatches
+from escrowmq.broker.sends.batches import BatchSends
 from escrowmq.broker.sends.destinations import Destinations
 from escrowmq.broker.sends.half_rules import HalfRules
 from escrowmq.broker.sends.incoming_halves import IncomingHalves
@@ -140,7 +140,7 @@ def sends_of(
     """Create the handlers that store producers' messages."""
     maker = MessageMaker(b.settings, b.frames, b.identity, b.chance)
     destinations = Destinations(b.settings, b.topics, b.groups, b.locks)
-    batches = SentBatches(
+    batches = BatchSends(
         store=b.store,
         stats=b.stats,
         identity=b.identity,

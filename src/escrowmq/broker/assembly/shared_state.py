@@ -26,7 +26,7 @@ from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.queue_locks import QueueLocks
-from escrowmq.delivery.requesters import AskedTable
+from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable
@@ -71,7 +71,7 @@ class Broker:
         self.clients = Clients(of_account_max=settings.account_memberships_max)
         self.poppers = Poppers()
         self.readers = Readers(self.clients, self.poppers)
-        self.requesters = AskedTable()
+        self.requesters = WaitingRequests()
         self.locks = QueueLocks()
         due = Due(store, self.topics)
         self.delays = DelayQueues(store, store_settings, due.put)

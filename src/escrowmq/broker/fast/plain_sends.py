@@ -15,7 +15,7 @@ from typing import Final
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import RUN_SIZE_MAX
-from escrowmq.base.guests import OnPut, PlainMessage
+from escrowmq.base.guests import MessageByValue, OnPut
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.fast.fast_path import FastPath
@@ -59,7 +59,7 @@ class PlainSends:
         self.count = 0
         """The number of messages stored this way."""
 
-    def put(self, peer: Peer, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
+    def put(self, peer: Peer, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
         """Put a message; False when it must be sent as a request."""
         if peer is not self._peer:
             # Halves of a run are entered as one client's; checks go to that client first.
@@ -92,7 +92,7 @@ class PlainSends:
         self._peer = peer
         return True
 
-    def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str] | None:
+    def _place(self, peer: Peer, message: MessageByValue, now_ms: int) -> tuple[int, str] | None:
         """Put a message into the run. Return its queue offset and its transaction's signed id; None
         if it cannot be put."""
         lane, is_half = self._fast_path.lane, message.is_half

@@ -103,7 +103,7 @@ class PublishGrants:
     def take_back(self) -> None:
         """Uncount the last admitted request, which was not put: the access check will judge it
         again."""
-        self._door.quotas.give_back(*self._counted.pop())
+        self._door.quotas.uncount(*self._counted.pop())
 
     def end(self, *, is_stored: bool) -> None:
         """End the run; if it was not stored, uncount all its requests."""

@@ -165,7 +165,7 @@ class ConfigHandlers:
         self._version.advance(asked.now_ms)
         self._answer_changes(asked, before, texts)
         if "brokerPermission" in texts:
-            self._topics.touch(asked.now_ms)
+            self._topics.mark_all_unregistered(asked.now_ms)
         later = sorted(_FROM_NEXT_START & texts.keys())
         remark = f"{', '.join(later)}: saved; it takes effect at the next start" if later else None
         return Answer(remark=remark)

@@ -20,7 +20,7 @@ from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.properties import parse_properties
 from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.clients import Channel, Clients
-from escrowmq.delivery.requesters import AskedTable
+from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.topics import TopicTable
 
 
@@ -35,7 +35,7 @@ class ReplyHandlers:
         clients: Clients,
         identity: Identity,
         present: RequestAccount,
-        requesters: AskedTable,
+        requesters: WaitingRequests,
         peers: Peers,
         answers: Answers,
         putter: Putter,

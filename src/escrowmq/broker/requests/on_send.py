@@ -8,7 +8,7 @@ from escrowmq.base.message import Message, Property
 from escrowmq.base.own_properties import WANTS_ID
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.sends.batches import SentBatches
+from escrowmq.broker.sends.batches import BatchSends
 from escrowmq.broker.sends.destinations import Destinations, Header
 from escrowmq.broker.sends.forbidden_to_senders import admit
 from escrowmq.broker.sends.incoming_halves import IncomingHalves
@@ -19,7 +19,7 @@ from escrowmq.broker.sends.shedding import Shedding
 from escrowmq.broker.sends.wanted_answers import waits, with_safety
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.auto_created import RequestAccount
-from escrowmq.delivery.requesters import AskedTable
+from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.store.store import Put
@@ -37,11 +37,11 @@ class SendHandlers:
         maker: MessageMaker,
         putter: Putter,
         halves: IncomingHalves,
-        batches: SentBatches,
+        batches: BatchSends,
         stats: Stats,
         identity: Identity,
         present: RequestAccount,
-        requesters: AskedTable,
+        requesters: WaitingRequests,
     ) -> None:
         self._shedding = shedding
         self._destinations = destinations
@@ -129,4 +129,4 @@ class SendHandlers:
         """Remember which account sent a request message, so that its reply can be checked."""
         if self._present.has_owners:
             known = self._requesters
-            known.note(message.properties, asked.account, message.topic, asked.now_ms)
+            known.remember(message.properties, asked.account, message.topic, asked.now_ms)

@@ -48,7 +48,7 @@ _OURS: Final = _EXPECTED | MARKED | {Property.MSG_REGION, Property.TRACE_ON, Pro
 the unique key, is copied as it is."""
 
 
-class SentBatches:
+class BatchSends:
     """Stores batches, each as a whole or not at all."""
 
     def __init__(
