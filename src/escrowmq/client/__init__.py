@@ -1,2 +1,2 @@
-"""The SDK's implementation: `core` decides, the rest talks over the wire. It knows nothing of a
-broker's internals."""
+"""Implementation of the SDK. `core` makes the decisions; the other modules do the network I/O.
+Nothing here uses the broker's internals."""

@@ -1,5 +1,5 @@
-"""Commits that producers announced, compared with the consumed ones: code shared by all packages
-that compare both."""
+"""Compares the commits that producers announced with those that consumers processed. All packages
+that need this comparison share this code."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
 
 MARK: Final = "@"
-"""Separates a message's id from its topic; neither can contain it."""
+"""The character between a message's id and its topic; neither can contain it."""
 
 ROLLED_BACK: Final = {"rolled_back"}
 COMMITTED: Final = {"committed"}
 
 
 class Member(NamedTuple):
-    """A member of a set of announced commits: the message that it stands for."""
+    """A member of a set of announced commits: the id and topic of one message."""
 
     message_id: str
     topic: str
@@ -37,9 +37,9 @@ def parse_member(text: str) -> Member:
 
 
 def ended_as(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
-    """Outcomes that brokers have recorded, as `committed` or `rolled_back`, or the state of a
-    pending one. RocketMQ's brokers do not report this, and long-settled transactions may be
-    forgotten: then there is no entry."""
+    """Return the outcomes that brokers have recorded: `committed` or `rolled_back`, or the state of
+    a pending transaction. Empty if no broker remembers the transaction; RocketMQ's brokers never
+    report it."""
     try:
         found = admin.transactions.show(member.message_id, topic=member.topic, broker=broker)
     except ResponseError:
@@ -48,13 +48,13 @@ def ended_as(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
 
 
 class Compared(NamedTuple):
-    """One batch of announced commits, compared."""
+    """The result of comparing one batch of announced commits."""
 
     lost: list[str]
-    """Announced and not consumed."""
+    """Messages announced but not consumed."""
 
     both_count: int
-    """How many others were consumed."""
+    """Number of announced messages that were consumed."""
 
 
 class Sets(Protocol):
@@ -67,4 +67,4 @@ class Sets(Protocol):
         """Add consumed messages."""
 
     def compare(self) -> Iterator[Compared]:
-        """Remove what is in both sets; yield what is announced, in batches."""
+        """Remove the messages that are in both sets; yield the announced ones in batches."""

@@ -16,15 +16,16 @@ from escrowmq.errors import ClientClosed, UsageError
 _log = logging.getLogger(__name__)
 
 Told = Callable[[list[MessageQueue]], Any]
-"""A plain function, called on a thread of its own, or a coroutine function."""
+"""A user's callback: a plain function, called on a thread of its own, or a coroutine function."""
 
 _TELLING_S: Final = 60.0
-"""A callback that runs longer is abandoned, so that the next ones are called."""
+"""Timeout of a callback in seconds: one that runs longer is abandoned, so that the next ones are
+called."""
 
 
 class AssignmentCallbacks:
-    """Calls the callbacks one after another, in the order of events. Rebalancing goes on meanwhile:
-    brokers do not wait for user code."""
+    """Calls the user's callbacks one after another, in the order of events. Rebalancing does not
+    wait for them."""
 
     def __init__(
         self,
@@ -41,15 +42,16 @@ class AssignmentCallbacks:
         self._on_revoked = on_revoked
         self._own_retries = own_retries
         self._newest: asyncio.Task[None] | None = None
-        """The most recently requested call; each waits for the one before."""
+        """The most recently scheduled call; each call waits for the one before."""
         self._workers = Workers(threads_max=1, name="queues of a consumer")
 
     def assigned(self, queues: Iterable[MessageQueue]) -> None:
-        """Report queues that are read from now on."""
+        """Schedule the callback for queues that are read from now on."""
         self._call_user(self._on_assigned, queues)
 
     def revoked(self, queues: Iterable[MessageQueue]) -> None:
-        """Report queues that are no longer read; their offsets are committed."""
+        """Schedule the callback for queues that are no longer read; their offsets are already
+        committed."""
         self._call_user(self._on_revoked, queues)
 
     async def settle(self) -> None:

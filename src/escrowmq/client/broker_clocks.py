@@ -1,5 +1,6 @@
-"""Differences between brokers' clocks and this machine's. A message that is young by its broker's
-clock may seem old by this one: a job that compares ages with a grace corrects them."""
+"""Measures how far brokers' clocks differ from this machine's. By its broker's clock a message may
+be young, and by this machine's old. Jobs that act only on messages above a certain age use this to
+correct the ages."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 TOLERATED_MS: Final = 10_000
-"""Smaller differences are ignored: brokers report their time in seconds, and graces are longer."""
+"""Differences below this are ignored: brokers report their time in seconds, and the ages that jobs
+wait for are much longer."""
 
 _SPAN: Final = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 
 
 def broker_now_ms(runtime: Mapping[str, str]) -> int | None:
-    """A broker's time, computed from its reported start time and uptime. RocketMQ's brokers
-    (StoreStatsService) report the same."""
+    """Return a broker's time, computed from its reported start time and uptime; None if it reports
+    neither. RocketMQ's brokers report the same values (StoreStatsService)."""
     began, span = runtime.get("bootTimestamp", ""), _SPAN.fullmatch(runtime.get("runtime", ""))
     if not began.isdecimal() or span is None:
         return None
@@ -29,8 +31,8 @@ def broker_now_ms(runtime: Mapping[str, str]) -> int | None:
 
 
 class BrokerClocks:
-    """The clocks of brokers, for one run of a job: each broker is asked once. `ask` returns its
-    figures (`admin.brokers.runtime`)."""
+    """The clocks of brokers, for one run of a job; each broker is asked once. `ask` returns a
+    broker's metrics (`admin.brokers.runtime`)."""
 
     def __init__(self, ask: Callable[[str], Mapping[str, str]], now_ms: Callable[[], int]) -> None:
         self._ask = ask
@@ -38,7 +40,8 @@ class BrokerClocks:
         self._ahead_ms: dict[str, int] = {}
 
     def ahead_ms(self, broker: str) -> int:
-        """How far a broker's clock is ahead; 0 if it is right, or does not report its time."""
+        """Return how far a broker's clock is ahead of ours; 0 if the difference is tolerated or the
+        broker does not report its time."""
         if broker not in self._ahead_ms:
             self._ahead_ms[broker] = self._look(broker)
         return self._ahead_ms[broker]

@@ -1,5 +1,5 @@
-"""Requests that brokers make to a consumer: changes of its group, and what operators read and
-set."""
+"""Serves the requests that brokers send to a consumer: group changes, and values that operators
+read or set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Call = Callable[[Sequence[HeldMessage]], Awaitable[None]]
 
 
 class Steering:
-    """Serves requests 40, 220, 221, 307 and 309."""
+    """Serves requests 40, 220, 221, 307 and 309 of brokers to a consumer."""
 
     def __init__(self, reading: Reading, call: Call | None) -> None:
         self._reading = reading

@@ -32,7 +32,7 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 _REMARK: Final = "checkLocalTransactionState Exception"
-"""How RocketMQ's clients begin the remark of an answer if the check failed."""
+"""The beginning of the remark with which RocketMQ's clients report a failed check."""
 
 _OPEN: Final = "the transaction's block is still open"
 _UNKNOWN: Final = Outcome.UNKNOWN
@@ -41,27 +41,28 @@ _LISTENER_THREADS: Final = 32
 
 
 DATABASE_CHECKS_MAX: Final = 8
-"""Checks that databases answer at the same time, so that one that waits for a lock does not block
-the others."""
+"""At most this many checks run in databases at the same time, so that one that waits for a lock
+does not block the others."""
 
 _NO_DATABASE: Final = "the marker is of a database that this producer has no outbox for"
 
 DatabaseCheck = Callable[[ReceivedMessage], "Outcome | Awaitable[Outcome | None] | None"]
-"""A check by a database; None means that the marker belongs to another database."""
+"""A function that answers a check from a database; None means that the marker belongs to another
+database."""
 
 
 class _Asked(msgspec.Struct):
-    """One check-back that waits for its answer."""
+    """A check-back that is waiting for its answer."""
 
     connection: Connection
     fields: dict[str, str]
     message: ReceivedMessage
     checks: Sequence[Check | DatabaseCheck]
-    """They are tried in order; the first answer other than None decides."""
+    """The functions to try in order; the first answer other than None decides."""
 
 
 class _Line:
-    """Checks of one kind: those waiting, and how many may run."""
+    """The queue of checks of one kind, and how many of them may run at the same time."""
 
     def __init__(self, *, running_max: int, name: str) -> None:
         self.waiting: collections.deque[_Asked] = collections.deque()
@@ -70,13 +71,13 @@ class _Line:
         self.workers = Workers(threads_max=running_max, name=name)
 
     def close(self) -> None:
-        """Stop: drop the waiting checks, and start no more."""
+        """Drop the waiting checks, and start no more."""
         self.waiting.clear()
         self.workers.close()
 
 
 class Checks:
-    """Answers the check-backs of one producer group."""
+    """Answers the check-backs that brokers send to one producer group."""
 
     def __init__(
         self,
@@ -101,11 +102,11 @@ class Checks:
         self._listeners = Workers(threads_max=_LISTENER_THREADS, name="escrowmq-listener")
 
     def open(self) -> None:
-        """Start to answer."""
+        """Start to answer checks."""
         self._instance.share(Request.CHECK_TRANSACTION_STATE, self._take)
 
     def close(self) -> None:
-        """Stop answering; brokers will ask other producers."""
+        """Stop answering checks; brokers will ask other producers of the group."""
         self._is_closed = True
         self._instance.unshare(Request.CHECK_TRANSACTION_STATE, self._take)
         self._line.close()
@@ -117,8 +118,8 @@ class Checks:
                 on_close()
 
     async def run(self, work: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401
-        """Return what a user's function returns: coroutine functions run here, others on a
-        thread."""
+        """Call a user's function and return its result: coroutine functions run on this loop,
+        others on a thread."""
         if is_coroutine(work):
             return await work(*given)
         return await _awaited(await self._listeners.run(work, *given))
@@ -126,7 +127,7 @@ class Checks:
     # -- inside ------------------------------------------------------------------------------
 
     def _take(self, connection: Connection, request: Command) -> bool:
-        """Whether this check is one of ours."""
+        """Queue a check for answering; return False if it belongs to another producer."""
         stored = decode_record(request.body)
         if stored.properties.get(Property.PGROUP) != self._group:
             return False
@@ -172,7 +173,8 @@ class Checks:
         return message
 
     def _checker(self, stored: StoredMessage) -> Check | None:
-        """The checker by the handler name in the message, by topic, or the one for all."""
+        """Return the checker that answers: by the handler name in the message, else by topic, else
+        the one for all."""
         options = self._options
         name = stored.properties.get(CHECKER, "")
         found = options.checkers.get(name) if name else None
@@ -225,7 +227,7 @@ class Checks:
     async def _ask_user(
         self, message: ReceivedMessage, check: Check | DatabaseCheck, workers: Workers
     ) -> tuple[Outcome | None, str | None]:
-        """The user's answer; UNKNOWN with the reason if there is none."""
+        """Call the user's check and return its answer; UNKNOWN and the reason if it gives none."""
         timeout_s = self._options.check_timeout_ms / 1000
         where = f"the check of {message.topic!r} for message {message.message_id}"
         work: asyncio.Future[Any] | None = None
@@ -288,7 +290,7 @@ class Checks:
 
 
 async def _awaited(found: Any) -> Any:  # noqa: ANN401
-    """Await the result if a plain function returned a coroutine."""
+    """Return the result, awaited if a plain function returned a coroutine."""
     return await found if inspect.isawaitable(found) else found
 
 

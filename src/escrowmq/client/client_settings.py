@@ -36,16 +36,16 @@ class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
     heartbeat_interval_ms: int = 30_000
 
     def wrap(self, name: str) -> str:
-        """The broker's name for a topic or group of the user."""
+        """Return the name that brokers use for a user's topic or group."""
         return name if self.is_namespace_v2 else wrap(name, self.namespace)
 
     def unwrap(self, name: str) -> str:
-        """The user's name for a topic or group of the broker."""
+        """Return the user's name for a topic or group, from the name that brokers use."""
         return name if self.is_namespace_v2 else unwrap(name, self.namespace)
 
 
 def no_such_setting(unknown: Sequence[str], known: Sequence[str], *, of: str) -> UsageError:
-    """The error for unknown settings, with the one that may have been meant."""
+    """Make the error for unknown settings; it suggests the most similar known one."""
     import difflib  # which nothing else needs
 
     said = ", ".join(unknown)
@@ -59,7 +59,7 @@ def client_options(
     name_servers: str | Sequence[str] | None, settings: dict[str, object]
 ) -> ClientOptions:
     """Make options from the arguments of a client's constructor: name servers (None means the
-    environment variable) and keywords. Raises UsageError with the wrong argument."""
+    environment variable) and keywords. Raises UsageError, which names the wrong argument."""
     unknown = [name for name in settings if name not in ClientOptions.__struct_fields__]
     if unknown:
         raise no_such_setting(unknown, ClientOptions.__struct_fields__[1:], of="a connection")

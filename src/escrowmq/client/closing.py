@@ -1,4 +1,4 @@
-"""Closes a client: this takes a moment, and must complete even if its caller is cancelled."""
+"""Closes a client. Closing takes a moment, and must complete even if its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Closing:
-    """The work of a client's `close`: started once, awaited by all who close. If a waiter is
+    """The work of a client's `close`: started once, awaited by every caller. If a waiter is
     cancelled, the work continues, so that a closed client leaves nothing open; the waiter may call
     again to wait for the rest."""
 
@@ -22,22 +22,22 @@ class Closing:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Start, unless it has started; start again if the event loop's own end had cancelled
-        it."""
+        """Start the work unless it was started; start it again if the end of the event loop
+        cancelled it."""
         if self._task is None or self._task.cancelled():
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def wait(self) -> None:
-        """Start it if necessary, and wait until it is done."""
+        """Start the work if necessary, and wait until it is done."""
         self.begin()
         assert self._task is not None
         await asyncio.shield(self._task)
 
 
 async def unless_closed(work: asyncio.Future[T]) -> T:
-    """Wait for work of a client that others may wait for too: cancelling one waiter does not stop
-    it. Only closing the client stops it, with ClientClosed: a CancelledError would look to a task
-    as if someone had cancelled it."""
+    """Await a future that others may await too; cancelling one waiter does not cancel it. Only
+    closing the client ends it, with ClientClosed: with a CancelledError, a task would think that it
+    was cancelled itself."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError as error:

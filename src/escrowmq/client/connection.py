@@ -23,25 +23,27 @@ _log = logging.getLogger(__name__)
 _HIGH_WATER: Final = 4 * 1024 * 1024
 _CLOSED: Final = "the peer closed it"
 _SWEEP_LATE_S: Final = 0.001
-"""Delay of the timer, because it may fire slightly early; by then everything due is overdue."""
+"""Extra delay of the timeout timer. Timers may fire slightly early; with the delay, every due
+request is overdue by then."""
 
 
 class ConnectionOwner(msgspec.Struct, kw_only=True):
-    """What a connection needs of its owner."""
+    """The functions with which a connection calls its owner."""
 
     decorate: Decorate
-    """Add what every request carries: namespace, signature."""
+    """Adds what every request carries: namespace, signature."""
     sign_own: SignOwn | None = None
-    """Sign the decorated request for a broker that requires more than RocketMQ's signature; None
+    """Signs the decorated request for a broker that requires more than RocketMQ's signature; None
     without an account."""
     serve: Callable[[Connection, Command], None]
-    """Serve a request of the peer."""
+    """Serves a request that the peer has sent."""
     lost: Callable[[Connection], None]
     """Called when the connection is lost."""
 
 
 class Connection(asyncio.Protocol):
-    """Use `request` and await its future; the caller must check the reply's code."""
+    """A connection to a server. Call `request` and await its future; the caller must check the
+    reply's code."""
 
     def __init__(self, owner: ConnectionOwner, address: str) -> None:
         self.address = address
@@ -64,17 +66,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether requests can be made."""
+        """Whether new requests can be made on this connection."""
         return not (self.is_lost or self._dialogue.is_leaving)
 
     @property
     def reason(self) -> str:
-        """Why it was lost."""
+        """The reason for which the connection was lost."""
         return self._reason
 
     @property
     def waiting_count(self) -> int:
-        """Requests without an answer."""
+        """Number of requests that are not answered yet."""
         return self._dialogue.waiting_count
 
     @property
@@ -108,7 +110,7 @@ class Connection(asyncio.Protocol):
     async def ask(
         self, code: int, fields: Fields | None = None, body: bytes = b"", *, timeout_s: float
     ) -> Command:
-        """Return the reply to a request that should succeed; raises ResponseError if it did not."""
+        """Send a request and return the reply; raises ResponseError if its code is not success."""
         reply = await self.request(code, fields, body, timeout_s=timeout_s)
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.address)
@@ -135,7 +137,7 @@ class Connection(asyncio.Protocol):
         remark: str | None = None,
     ) -> None:
         """Answer a request of the peer; does nothing if it was one-way, or the connection is
-        gone."""
+        lost."""
         if not (self.is_lost or request.flag & Flag.ONE_WAY):
             self._write(encode_reply(request, code, ext=fields, body=body, remark=remark))
 
@@ -148,7 +150,7 @@ class Connection(asyncio.Protocol):
         self._fail_all()
 
     def abort(self, reason: str) -> None:
-        """Close it at once; unwritten data are dropped."""
+        """Close the connection immediately; unwritten data is dropped."""
         self._reason = reason
         if self._transport is not None:
             self._transport.abort()

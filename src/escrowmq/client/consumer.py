@@ -59,13 +59,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RETURNS_GROUP: Final = "escrowmq-returns"
-"""The producer group used when no broker takes a message back, and it is sent anew."""
+"""The producer group for resending a message that no broker took back for redelivery."""
 
 _END_S: Final = 3.0
-"""For each of the steps in which close() informs brokers."""
+"""Timeout in seconds of each step in which `close` informs brokers."""
 
 Where = int | dt.datetime | Literal["first", "last"]
-"""A position in a queue: an offset, the first message stored since a time, the oldest, the end."""
+"""A position in a queue: an offset, the first message stored since a time, the oldest message, or
+the end."""
 
 
 class Consumer(KeywordGroup, Tidy):
@@ -262,11 +263,11 @@ class Consumer(KeywordGroup, Tidy):
         )
 
     async def pause(self, *queues: MessageQueue) -> None:
-        """Deliver no more messages of these queues, or of any."""
+        """Stop delivering messages of these queues, or of all queues if none are given."""
         self._pause(queues, is_paused=True)
 
     async def resume(self, *queues: MessageQueue) -> None:
-        """Continue to deliver messages of these queues, or of all."""
+        """Continue to deliver messages of these queues, or of all queues if none are given."""
         self._pause(queues, is_paused=False)
 
     async def seek(self, queue: MessageQueue, where: Where) -> None:
@@ -278,7 +279,7 @@ class Consumer(KeywordGroup, Tidy):
         await self._reading.offsets.keep([reader])
 
     async def position(self, queue: MessageQueue) -> int:
-        """Return the offset below which every message of a queue is settled here."""
+        """Return the offset below which this member has settled every message of a queue."""
         self._check_usable()
         return self._reading.reader_of(queue).shelf.commit_offset
 
@@ -288,25 +289,27 @@ class Consumer(KeywordGroup, Tidy):
         return await self._reading.offsets.committed(self._reading.reader_of(queue).queue)
 
     async def commit(self) -> None:
-        """Commit the offsets of settled messages now instead of at the next interval."""
+        """Commit the offsets of settled messages immediately instead of at the next interval."""
         self._check_usable()
         await self._reading.keep_offsets()
 
     # -- for this room -----------------------------------------------------------------------
 
     async def take(self, count_max: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
-        """Return the messages for `receive`."""
+        """Return up to `count_max` undelivered messages of one queue; `receive` wraps this."""
         self._check_takes()
         return await self._reading.take(count_max, timeout_s=timeout_s)
 
     async def take_into(
         self, box: list[HeldMessage], count_max: int, *, timeout_s: float | None = None
     ) -> None:
-        """Like `take`, into the caller's list: nothing is lost if the call is cancelled."""
+        """Append the messages that `take` would return to the caller's list, so that a cancelled
+        call loses none."""
         box += await self.take(count_max, timeout_s=timeout_s)
 
     async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
-        """Acknowledge what was handed out before, and fill the slot again; False after the end."""
+        """Acknowledge the messages that were handed out before, and fill the slot with the next
+        ones; return False after the end."""
         await self.hands.empty(slot)
         try:
             self._check_takes()
@@ -318,19 +321,19 @@ class Consumer(KeywordGroup, Tidy):
         return bool(slot.arrived)
 
     def return_taken(self, messages: list[HeldMessage]) -> None:
-        """Put back messages that were taken and reached no caller."""
+        """Put back messages that were taken but reached no caller."""
         while messages:
             self._reading.return_taken(messages.pop())
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the consumer was closed."""
         return self._is_closed
 
     # -- inside ------------------------------------------------------------------------------
 
     def _kind(self) -> type[HeldMessage]:
-        """The class of deliveries; that of plain handlers has methods without `await`."""
+        """Return the class of deliveries. Plain handlers get one whose methods need no `await`."""
         handler = self.options.handler
         return Delivery if handler is None or is_coroutine(handler) else PlainDelivery
 
@@ -338,7 +341,7 @@ class Consumer(KeywordGroup, Tidy):
         return LoopCaller(lambda: self.instance.loop)
 
     def _stamp(self, message: HeldMessage) -> None:
-        """Give blocking deliveries the portal by which they are settled."""
+        """Set the portal of a blocking delivery, on which its methods run."""
         if isinstance(message, PlainDelivery):
             message.portal = self._calls
 
@@ -388,8 +391,8 @@ class Consumer(KeywordGroup, Tidy):
         self._reading.subscriptions[wanted.topic] = wanted
 
     async def _check(self, wanted: Subscription) -> None:
-        """Ask a broker whether it accepts an expression. If none can be asked, consuming will show
-        it."""
+        """Ask a broker whether it accepts the filter expression. If no broker can be reached, a bad
+        filter is noticed only while consuming."""
         if wanted.kind != SQL92:
             return
         body = CheckClientBody(

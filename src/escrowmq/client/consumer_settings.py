@@ -26,12 +26,12 @@ Handler = (
     | Callable[[Delivery], Awaitable[object]]
     | Callable[[list[Delivery]], Awaitable[object]]
 )
-"""Gets a delivery (a list of them if `batch_max` is above 1). It returns when it has consumed the
-messages, and raises to have them redelivered. A plain function gets an `escrowmq.Delivery`, a
-coroutine function an `escrowmq.aio.Delivery`."""
+"""The user's handler. It gets a delivery (a list of them if `batch_max` is above 1), returns when
+it has consumed the messages, and raises to have them redelivered. A plain function gets an
+`escrowmq.Delivery`, a coroutine function an `escrowmq.aio.Delivery`."""
 
 Start = Literal["first", "last"] | dt.datetime
-"""Where a new group starts: with the oldest message, with new messages, or at a time."""
+"""Where a new group starts: at the oldest message, at new messages, or at a time."""
 
 PULL_COUNT_MAX = 1_024
 CONCURRENCY_MAX = 1_024
@@ -171,7 +171,7 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
         self._check_combinations()
 
     def level_after(self, deliveries_before: int) -> int:
-        """The delay level for a message that failed once more."""
+        """Return the delay level for redelivering a message that has failed once more."""
         pauses = self._pauses()
         if not pauses:
             return BROKER_DECIDES

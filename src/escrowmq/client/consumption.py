@@ -1,5 +1,4 @@
-"""The inside of a consumer: the queues it reads, the messages it has handed out, what is
-settled."""
+"""The state of a consumer: the queues it reads, the messages it has handed out, what is settled."""
 
 from __future__ import annotations
 
@@ -32,14 +31,14 @@ from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 _log = logging.getLogger(__name__)
 
 _KEEP_HERE_S: Final = 5.0
-"""If no broker takes a message back, it is handed out again here after this time."""
+"""If no broker takes a failed message back, it is redelivered from memory after this time."""
 
 _CLOCKS_APART_MS: Final = 60_000
-"""How far a broker's clock, by which messages are found, may be behind ours."""
+"""How far a broker's clock, by which messages are found, may be behind ours (in ms)."""
 
 
 class ReadingParts(TypedDict):
-    """The parts of a `Reading`."""
+    """The parts from which a `Reading` is made, as keywords."""
 
     group: str
     offsets: KeptOffsets
@@ -49,7 +48,7 @@ class ReadingParts(TypedDict):
 
 
 class Reading:
-    """Readers by queue, and the desk to which deliveries are returned."""
+    """The readers of a consumer's queues, and the settling of its deliveries."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class Reading:
         )
         self._began_ms = instance.clock.now_ms()
         self._found_at_first: dict[str, frozenset[MessageQueue]] = {}
-        """Queues found first, by topic, while it is subscribed to."""
+        """The queues that a topic had when they were first requested, while it is subscribed to."""
         self.locks = Locks(instance, self.wire_group)
         self.hold: Callable[[Sequence[HeldMessage]], Hold] = (
             _hold_queue if options.is_orderly else lambda _: NoHold()
@@ -93,7 +92,7 @@ class Reading:
         )
         self._returns = parts["returns"]
         self.decorate = parts["stamp"]
-        """Gives blocking deliveries their portal."""
+        """Sets the portal of blocking deliveries."""
         self._kind = parts["kind"]
 
     # -- what readers ask ----------------------------------------------------------------------
@@ -108,11 +107,11 @@ class Reading:
         return bool(self.subscriptions.keys() - {self.retry_topic()})
 
     def subscribed(self, topic: str) -> Subscription:
-        """The subscription to a topic; everything for a topic that is being left."""
+        """Return the subscription to a topic; to everything if the topic is about to be left."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
     def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
-        """Make a message a delivery of a reader."""
+        """Turn a message into a delivery of a reader."""
         message.ticket = Ticket(self, reader, generation=reader.shelf.generation)
         self.decorate(message)
         return message
@@ -120,8 +119,8 @@ class Reading:
     # -- what the balance asks -----------------------------------------------------------------
 
     def wanted_topics(self) -> list[str]:
-        """Topics to read, by the brokers' names; first those that are still read but no longer
-        subscribed to."""
+        """Start to leave topics no longer subscribed to; return the topics to read, by the brokers'
+        names."""
         left = {queue.topic for queue in self.readers} - self.subscriptions.keys()
         for topic in left:
             self._leave(topic, ())
@@ -161,18 +160,19 @@ class Reading:
         return self.options.auto_commit and self.offsets.are_kept(queue)
 
     def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """Record all queues that a topic has now. Those found first existed before this
+        """Record which queues a topic has now. Those recorded first existed before this
         consumer."""
         self._found_at_first.setdefault(topic, frozenset(queues))
 
     def _since_ms(self, queue: MessageQueue) -> int | None:
-        """When this consumer started, for a queue that did not exist then."""
+        """Return when this consumer started, for a queue that did not exist then; None for other
+        queues."""
         if queue in self._found_at_first.get(queue.topic, (queue,)):
             return None
         return self._began_ms - _CLOCKS_APART_MS
 
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
-        """Report to those who wait for messages that brokers refuse access."""
+        """Report to callers that wait for messages that brokers refuse access; None ends that."""
         if error is not None:
             self.inbox.set_refusal(topic, error)
         else:
@@ -197,7 +197,7 @@ class Reading:
     # -- life of readers -------------------------------------------------------------------------
 
     async def keep_offsets(self) -> None:
-        """Store changed offsets now."""
+        """Store changed offsets immediately."""
         await self.offsets.keep(list(self.readers.values()))
 
     def stop(self) -> None:
@@ -207,7 +207,7 @@ class Reading:
             reader.drop()
 
     async def leave(self) -> None:
-        """Store the offsets and give the queues up."""
+        """Store the offsets and release the queues."""
         readers = [*self.readers.values(), *self._leaving.values()]
         self.readers.clear()
         await self._release_queues(readers)
@@ -226,7 +226,7 @@ class Reading:
         self._share()
 
     async def _release_queues(self, readers: list[QueueFetcher]) -> None:
-        """Store the offsets, then let other members have the queues."""
+        """Store the offsets, then let other members take the queues."""
         if self.options.auto_commit:
             await self.offsets.keep(readers)
         if self.options.is_orderly and readers:
@@ -234,7 +234,8 @@ class Reading:
         self.sharing.revoked(reader.queue for reader in readers)
 
     async def _leave_when_idle(self, reader: QueueFetcher) -> None:
-        """Unlock the queue after its batch: no other member may handle more meanwhile."""
+        """Unlock an orderly queue after its last batch, so that no other member handles more
+        meanwhile."""
         try:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
                 await reader.batch.idle.wait()
@@ -282,7 +283,7 @@ class Reading:
         return found
 
     def return_taken(self, message: HeldMessage) -> None:
-        """Put back, in front, a message that was taken and reached no caller."""
+        """Put a message that was taken but reached no caller back in front of its queue."""
         ticket = message.ticket
         assert ticket is not None
         reader = ticket.source
@@ -306,7 +307,7 @@ class Reading:
     # -- the desk ------------------------------------------------------------------------------
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
-        """Settle a delivery: consumed (None), or to be redelivered after a delay level."""
+        """Settle a delivery: consumed (`level` None), or to be redelivered after a delay level."""
         await self.settle_batch([message], level)
 
     async def _settle(self, message: HeldMessage, ticket: Ticket, level: int | None) -> None:
@@ -338,7 +339,7 @@ class Reading:
         return level == NEVER or self.options.is_last(message.deliveries_before)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
-        """Settle those of a handler's messages that it did not settle itself."""
+        """Settle the messages of a batch that the handler did not settle itself."""
         self.instance.check_usable()
         is_simple = level is None and not self.options.is_orderly
         now_ms = self.instance.clock.now_ms()
@@ -368,7 +369,8 @@ class Reading:
         reader.finish(message, generation)
 
     def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
-        """The ticket of a message settled now; None if it was settled before."""
+        """Return the ticket of a message that is settled by this call; None if it was settled
+        before."""
         ticket = message.ticket
         assert ticket is not None
         if ticket.is_settled:
@@ -393,7 +395,7 @@ class Reading:
 
     def _is_ours(self, reader: QueueFetcher, ticket: Ticket) -> bool:
         """Whether this consumer must still settle a message. If its queue has moved to another
-        member or to another offset, it is redelivered anyway; returning it would duplicate it."""
+        member or was reset, it is redelivered anyway; returning it would duplicate it."""
         return (
             self.readers.get(reader.queue) is reader
             and reader.shelf.generation == ticket.generation
@@ -406,7 +408,7 @@ class Reading:
             self.instance.spawn(self._return_at_last(message, level))
 
     async def _return_at_last(self, message: HeldMessage, level: int) -> None:
-        """Return a message that has no place here, whenever a broker takes it."""
+        """Return a message that cannot stay in memory to a broker, as soon as one accepts it."""
         while not await self.return_to_broker(message, level):
             await asyncio.sleep(_KEEP_HERE_S)
 
@@ -418,7 +420,8 @@ class Reading:
         return message
 
     async def return_to_broker(self, message: HeldMessage, level: int) -> bool:
-        """Have a broker keep it until it is redelivered; return whether one does."""
+        """Send a failed message to a broker that keeps it until redelivery; return whether one
+        did."""
         return await self._returns.send(
             message, level=level, attempts_max=self.options.attempts_max
         )
@@ -456,7 +459,7 @@ class Reading:
     # -- what users ask ------------------------------------------------------------------------
 
     def read_queues(self) -> Iterable[MessageQueue]:
-        """The queues that are read now, by the brokers' names."""
+        """Return the queues that are read now, by the brokers' names."""
         return self.readers
 
     def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
@@ -469,8 +472,8 @@ class Reading:
             reader.pause(is_paused)
 
     def reader_of(self, queue: MessageQueue) -> QueueFetcher:
-        """The reader of a queue, by its user's or its broker's name; raises UsageError if this
-        member does not read it."""
+        """Return the reader of a queue, by its user's or its broker's name; raises UsageError if
+        this member does not read it."""
         reader = self.readers.get(_to_wire_queue(queue, self.instance))
         if reader is None:
             raise UsageError(
@@ -485,7 +488,7 @@ class Reading:
 
 
 def _hold_queue(messages: Sequence[HeldMessage]) -> Hold:
-    """Keep the orderly queue of these messages from handing out more."""
+    """Return the hold that keeps the orderly queue of these messages from handing out more."""
     assert messages[0].ticket is not None
     reader = messages[0].ticket.source
     assert isinstance(reader, QueueFetcher)
@@ -493,5 +496,5 @@ def _hold_queue(messages: Sequence[HeldMessage]) -> Hold:
 
 
 def _to_wire_queue(queue: MessageQueue, instance: Instance) -> MessageQueue:
-    """The queue with the topic's name at the brokers, including the namespace."""
+    """Return the queue under the name that brokers use for its topic, with the namespace."""
     return MessageQueue(instance.options.wrap(queue.topic), queue.broker_name, queue.queue_id)

@@ -16,30 +16,32 @@ from escrowmq.errors import UsageError
 
 
 class DeliveryOwner(Protocol):
-    """The consumer to which a delivery is returned."""
+    """The consumer that settles a delivery."""
 
     user_group: str
     is_broadcasting: bool
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
-        """Settle a delivery: consumed (None), or to be redelivered after a delay level."""
+        """Settle a delivery: as consumed if `level` is None, otherwise to be redelivered after that
+        delay level."""
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
-        """Settle those of a handler's messages that it did not settle itself."""
+        """Settle the messages of a batch that the handler did not settle itself."""
 
 
 class Hold(Protocol):
-    """Keeps messages from others while a handler, or the body of a loop, has them."""
+    """Keeps messages from other members while a handler, or the body of a loop, has them."""
 
     def end(self) -> None:
-        """It no longer has them."""
+        """End the hold: the handler or loop no longer has the messages."""
 
     def let_go(self) -> None:
-        """It no longer has them; callable from any thread."""
+        """End the hold from any thread."""
 
 
 class NoHold:
-    """Where the messages' queue is this member's own, nobody else gets them."""
+    """A hold that does nothing. It is used where the queue belongs to this member, so that no other
+    member gets the messages."""
 
     def end(self) -> None:
         """Do nothing."""
@@ -49,7 +51,7 @@ class NoHold:
 
 
 class Ticket:
-    """Where a delivery came from, and whether it is settled."""
+    """Where a delivery came from, and how it was settled."""
 
     __slots__ = (
         "asked_level", "desk", "due_s", "end", "generation", "has_ack_waiting", "is_settled",
@@ -66,36 +68,37 @@ class Ticket:
         """When a popped message becomes visible to others, by this client's steady clock."""
         self.is_settled = False
         self.level: int | None = None
-        """The decision, once settled: None for consumed, otherwise a delay level."""
+        """The decision, once the message is settled: None for consumed, otherwise a delay level."""
         self.asked_level: int | None = None
         """The delay level requested by the user's own call of `retry` or `reject`. A consumer that
         abandons a slow handler sets `level` alone."""
         self.keeps_acks = False
         """Whether an acknowledgement waits for an open transaction (`consume_once`)."""
         self.has_ack_waiting = False
-        """Whether an acknowledgement waits."""
+        """Whether an acknowledgement is waiting for the open transaction."""
         self.end = ConsumeEnd.FAILED
-        """Why it is redelivered, if it is."""
+        """The reason for its redelivery, if it is redelivered."""
         self.taken: tuple[str, int] | None = None
-        """For the trace: the delivery by which it was taken, and its time."""
+        """The delivery by which the message was taken, and its time; for the trace."""
 
     def hide(self, receipt: Receipt, *, since_s: float) -> None:
-        """The message was popped, or renewed: others do not get it for its invisible time."""
+        """Record that the message was popped, or its invisible time renewed: other members do not
+        get it meanwhile."""
         self.receipt = receipt
         self.due_s = since_s + receipt.invisible_ms / 1_000
 
     def settle(self, level: int | None) -> None:
-        """Record the decision."""
+        """Record how the message was settled."""
         self.is_settled = True
         self.level = level
 
     def begin_handling(self) -> None:
-        """A transaction that handles the message begins."""
+        """Note that a transaction that handles the message begins."""
         self.keeps_acks = True
 
     def end_handling(self, *, is_committed: bool) -> None:
-        """The transaction has ended. After a rollback no acknowledgement waits: the message is
-        redelivered."""
+        """Note that the transaction has ended. After a rollback the waiting acknowledgement is
+        dropped: the message is redelivered."""
         self.keeps_acks = False
         self.has_ack_waiting = self.has_ack_waiting and is_committed
 
@@ -108,7 +111,7 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
     )
 
     ticket: Ticket | None = None
-    """For this library alone."""
+    """Where the delivery came from; only this library uses it."""
 
     @property
     def queue(self) -> MessageQueue:
@@ -130,14 +133,14 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
         return self.desk().is_broadcasting
 
     def desk(self) -> DeliveryOwner:
-        """The consumer to which it is returned; raises UsageError if it came from none."""
+        """Return the consumer that settles the delivery; raises UsageError if there is none."""
         if self.ticket is None:
             raise UsageError("this message came from no consumer; there is nothing to settle")
         return self.ticket.desk
 
     def deciding_desk(self, level: int | None) -> DeliveryOwner:
-        """The consumer, for an explicit decision. Raises UsageError if another decision was made
-        before."""
+        """Return the consumer, for an explicit call of `ack`, `retry` or `reject`. Raises
+        UsageError if the message was already settled in another way."""
         desk, ticket = self.desk(), self.ticket
         assert ticket is not None
         is_settled = ticket.is_settled and ticket.source is not None
@@ -150,8 +153,9 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
         return desk
 
     def keep_ack(self) -> bool:
-        """Whether an acknowledgement waits until the transaction that handles the message has
-        committed: earlier, a crash would leave the message neither handled nor redelivered."""
+        """Whether the acknowledgement must wait until the transaction that handles the message has
+        committed. If it were sent earlier, a crash would leave the message neither handled nor
+        redelivered."""
         ticket = self.ticket
         if ticket is None or not ticket.keeps_acks:
             return False

@@ -1,4 +1,4 @@
-"""When the delayed message of a transaction is due."""
+"""Computes when the delayed message of a transaction is due."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from escrowmq.codec.properties import number_in
 
 
 def due_ms(half: ReceivedMessage) -> int:
-    """The earliest time at which a half's message may be visible, by its broker's clock: a delay
-    counts from the commit, which is no earlier than the half. Without a delay it is the time of the
-    half."""
+    """Return the earliest time at which a half's message may become visible, by its broker's clock.
+    A delay counts from the commit, which is no earlier than the half was stored. Without a delay,
+    return the time of the half."""
     if half.system.get(DELAYED) != "true":  # brokers deliver all others at once
         return half.stored_ms
     at_ms = _number(half, Property.TIMER_DELIVER_MS)

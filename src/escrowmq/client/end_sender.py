@@ -27,7 +27,7 @@ _LOOK_S: Final = 1.0
 
 
 class Settler:
-    """Ends transactions of one producer."""
+    """Sends the ENDs of one producer's transactions."""
 
     def __init__(self, instance: Instance, *, timeout_ms: int, watch: InterceptorCalls) -> None:
         self._instance = instance
@@ -38,8 +38,8 @@ class Settler:
         self, half: Half, outcome: Outcome, *, count: int = 0, ends: Ends = ()
     ) -> None:
         """Send the END; return when the broker has confirmed it. Raises OutcomeUnknown if it has
-        not, OutcomeContradicted if the transaction had ended another way. UNKNOWN only leaves the
-        transaction to its check. `ends` are its messages, as far as they are known."""
+        not, OutcomeContradicted if the transaction had ended another way. UNKNOWN leaves the
+        outcome to the check. `ends` are the transaction's messages, as far as they are known."""
         watch = self._watch
         if not watch:
             await self._settle(half, outcome, count)
@@ -57,9 +57,9 @@ class Settler:
             watch.tracer.ended(ends, outcome, address=address)
 
     def begin(self, half: Half, outcome: Outcome, *, count: int, finish: Finish[None]) -> bool:
-        """Send the END at once, without a coroutine if only the broker's answer must be awaited;
-        return False if that is impossible, and nothing was done. `finish` gets the error that
-        `settle` would raise, or a coroutine that sends it again."""
+        """Send the END immediately, without a coroutine if only the broker's answer must be
+        awaited. Return False, having done nothing, if that is impossible. `finish` gets the error
+        that `settle` would raise, or a coroutine that sends the END again."""
         connection = self._ready_connection(half)
         is_told = outcome is Outcome.COMMIT or outcome is Outcome.ROLLBACK
         if self._watch or not is_told or connection is None:
@@ -90,7 +90,8 @@ class Settler:
         return True
 
     async def settle_token(self, token: str, outcome: Outcome) -> None:
-        """`settle` for a detached transaction."""
+        """Send the END of a detached transaction, which is known only by its id; otherwise like
+        `settle`."""
         await self.settle(half_of_token(token), outcome)
 
     # -- inside ------------------------------------------------------------------------------
@@ -102,8 +103,9 @@ class Settler:
             await self._confirm(half, outcome, count)
 
     def _leave_open(self, half: Half) -> None:
-        """RocketMQ's clients report UNKNOWN too, so that the broker's log shows it. It changes
-        nothing, so it does not wait for a connection: perhaps an interrupt ended the block."""
+        """Report UNKNOWN to the broker without waiting for a connection. It changes nothing; like
+        RocketMQ's clients, it makes the broker log it. It must not wait, because an interrupt may
+        have ended the block."""
         connection = self._ready_connection(half)
         if connection is None:
             return
@@ -154,7 +156,7 @@ class Settler:
         return reply, connection.address
 
     async def _look_again(self, half: Half) -> None:
-        """Another broker may be the master by now."""
+        """Fetch the cluster's brokers again, because another broker may be the master by now."""
         try:
             async with asyncio.timeout(_LOOK_S):
                 await self._instance.refresh_brokers()
@@ -164,12 +166,13 @@ class Settler:
             )
 
     def _ready_connection(self, half: Half) -> Connection | None:
-        """A ready connection to the transaction's broker, if there is one."""
+        """Return a connection to the transaction's broker if one is ready; otherwise None."""
         address = self._instance.book.address(half.broker_name)
         return self._instance.pool.ready(address) if address is not None else None
 
     async def _find(self, half: Half) -> str:
-        """The address of the transaction's broker, looked up again if it is not connected."""
+        """Return the address of the transaction's broker, looked up again if it is not
+        connected."""
         instance = self._instance
         connection = self._ready_connection(half)
         if connection is not None:

@@ -1,4 +1,4 @@
-"""ENDs sent in the background, for whose answers no caller waits."""
+"""Sends ENDs in the background; no caller waits for the broker's answer."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ _all: weakref.WeakSet[EndsUnderWay] = weakref.WeakSet()
 
 
 class EndsUnderWay:
-    """The unconfirmed ENDs of one producer."""
+    """The ENDs of one producer that are not confirmed yet."""
 
     def __init__(self) -> None:
         self._told: set[asyncio.Future[None]] = set()
         _all.add(self)
 
     def keep(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
-        """Add an END; its future is done when the broker has confirmed it, or it has failed."""
+        """Add an END. Its future is done when the broker has confirmed the END, or it has
+        failed."""
         self._told.add(told)
         told.add_done_callback(self._told.discard)
         return told
 
     def here(self) -> list[asyncio.Future[None]]:
-        """The unconfirmed ENDs of the running event loop."""
+        """Return the futures of unconfirmed ENDs that belong to the running event loop."""
         loop = asyncio.get_running_loop()
         return [told for told in self._told if told.get_loop() is loop]
 
     async def wait(self) -> None:
-        """Wait for all ENDs begun so far. Each gives up by itself in time."""
+        """Wait for all ENDs that were begun so far; each has its own timeout."""
         await _wait(self.here())
 
 
 def wait_for_plain_ones() -> None:
-    """For tests: wait for those of all blocking producers of this process, so that brokers hold
-    what the program has done. Does nothing on an event loop, which it would block."""
+    """Wait for the ENDs of all blocking producers of this process; for tests, so that brokers have
+    received everything. Does nothing on an event loop, which it would block."""
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()
         return
@@ -64,7 +65,7 @@ async def _wait(told: list[asyncio.Future[None]]) -> None:
 
 
 Heard = Callable[[EscrowMQError | None], None]
-"""Called once, with the result of the broker's answer."""
+"""Called once, with the result of the END: None, or the error."""
 
 
 def end_in_background(

@@ -1,4 +1,4 @@
-"""Whether this process is a fork of the one where a client was made.
+"""Detects that this process is a fork of the one where a client was made.
 
 Asking for the process id at each send would be a system call: 1.5 us of 20 here. Reading a counter
 of forks is cheaper."""
@@ -9,7 +9,7 @@ import os
 
 
 class Forks:
-    """How often this process, or an ancestor, was forked since this module was imported."""
+    """Counts how often this process, or an ancestor, was forked since this module was imported."""
 
     count = 0
 

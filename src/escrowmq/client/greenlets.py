@@ -23,35 +23,36 @@ from typing import Any, Protocol
 from escrowmq.errors import UsageError
 
 _allocate_lock = _thread.allocate_lock
-"""The real one if this is imported before gevent patches; afterwards it is not used."""
+"""Makes real locks, if this module is imported before gevent replaces threads; otherwise it is not
+used."""
 
 
 class Latch(Protocol):
-    """Opened once, by any thread; awaited by one at a time."""
+    """A gate that any thread opens once, and for which one thread at a time waits."""
 
     def acquire(self) -> object:
-        """Wait until it is open."""
+        """Wait until the latch is open."""
 
     def release(self) -> None:
-        """Open it."""
+        """Open the latch."""
 
 
 class Joinable(Protocol):
-    """A thread, as its owner sees it."""
+    """A thread that can be waited for."""
 
     def join(self, timeout: float) -> None:
         """Wait for its end, up to a timeout."""
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the thread runs."""
 
     @property
     def ident(self) -> int | None:
-        """Distinguishes it from other real threads (`identify`)."""
+        """The id by which `identify` tells real threads apart."""
 
 
 class JobQueue(Protocol):
-    """Filled by the loop's thread, emptied by worker threads."""
+    """A queue of jobs that the event loop's thread fills and worker threads empty."""
 
     def put(self, job: Any, /) -> None:  # noqa: ANN401 - whatever the owner takes out again
         """Add a job."""
@@ -85,7 +86,7 @@ def latch() -> Latch:
 
 
 def identify() -> Callable[[], int]:
-    """A function that returns the id of the current real thread, even when gevent has replaced
+    """Return a function that returns the id of the current real thread, even if gevent has replaced
     `threading`."""
     found: Callable[[], int] = (
         _original("_thread", "get_ident") if is_patched() else threading.get_ident
@@ -103,7 +104,7 @@ def start_thread(work: Callable[[], object], *, name: str) -> Joinable:
 
 
 def new_event_loop(*, is_plain: bool = False) -> asyncio.AbstractEventLoop:
-    """A loop for a real thread: uvloop's if installed, otherwise asyncio's own."""
+    """Make an event loop for a real thread: uvloop's if installed, otherwise asyncio's own."""
     if not is_plain:
         with contextlib.suppress(ImportError):
             import uvloop
@@ -115,7 +116,7 @@ def new_event_loop(*, is_plain: bool = False) -> asyncio.AbstractEventLoop:
 
 
 class Hub:
-    """gevent's hub of the thread in which it is made, for work passed from other threads."""
+    """gevent's hub of the thread that makes this object; other threads pass work to it."""
 
     def __init__(self) -> None:
         self._gevent: Any = sys.modules["gevent"]
@@ -125,36 +126,36 @@ class Hub:
         self._stay.start(_do_nothing)
 
     def spawn(self, work: Callable[[], object]) -> None:
-        """Run it in a greenlet."""
+        """Run the work in a greenlet."""
         self._hub.loop.run_callback_threadsafe(self._gevent.spawn, work)
 
     def queue(self) -> JobQueue:
-        """A queue for greenlets of this hub."""
+        """Make a job queue for greenlets of this hub."""
         return _HubQueue(self._hub)
 
     def close(self) -> None:
-        """The client's thread is gone: the hub may end."""
+        """Let the hub end, because the client's thread has ended."""
         self._hub.loop.run_callback_threadsafe(self._stay.stop)
 
 
 _hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
-"""The hub that runs users' code, by event loop; bounded by the number of running loops."""
+"""The hub that runs users' code, by event loop; there are no more entries than running loops."""
 
 
 def adopt(loop: asyncio.AbstractEventLoop) -> None:
-    """Users' code for this loop will run on the hub of the caller's thread."""
+    """Let the hub of the caller's thread run users' code for this loop."""
     if is_patched():
         _hubs[loop] = Hub()
         loop.set_default_executor(_real_threads())
 
 
 def hub_of(loop: asyncio.AbstractEventLoop) -> Hub | None:
-    """The hub where a loop's users' code runs; None for threads."""
+    """Return the hub that runs users' code for a loop; None if threads do."""
     return _hubs.get(loop)
 
 
 def leave(loop: asyncio.AbstractEventLoop) -> None:
-    """The loop has ended."""
+    """Forget the hub of a loop that has ended."""
     hub = _hubs.pop(loop, None)
     if hub is not None:
         hub.close()
@@ -168,7 +169,7 @@ class HubLatch:
         self._waiting: tuple[Any, Any] | None = None
 
     def acquire(self) -> None:
-        """Wait until it is open."""
+        """Wait until the latch is open."""
         gevent: Any = sys.modules["gevent"]
         hub = gevent.get_hub()
         waiter = sys.modules["gevent.hub"].Waiter(hub)
@@ -185,7 +186,7 @@ class HubLatch:
             stay.close()
 
     def release(self) -> None:
-        """Open it."""
+        """Open the latch."""
         self._is_open = True
         if self._waiting is not None:
             hub, waiter = self._waiting
@@ -193,12 +194,13 @@ class HubLatch:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open."""
+        """Whether the latch is open."""
         return self._is_open
 
 
 class _HubQueue:
-    """Used only on the hub. (A queue of gevent's belongs to the thread that makes it.)"""
+    """A job queue that is used only on the hub. (gevent's own queues belong to the thread that
+    makes them.)"""
 
     def __init__(self, hub: Any) -> None:  # noqa: ANN401 - gevent's
         self._hub = hub
@@ -206,7 +208,7 @@ class _HubQueue:
         self._waiting: collections.deque[Any] = collections.deque()
 
     def put(self, job: Any, /) -> None:  # noqa: ANN401 - whatever the owner takes out again
-        """Add one."""
+        """Add a job."""
         self._hub.loop.run_callback_threadsafe(self._put, job)
 
     def _put(self, job: Any) -> None:  # noqa: ANN401 - the same
@@ -216,7 +218,7 @@ class _HubQueue:
             self._jobs.append(job)
 
     def get(self) -> Any:  # noqa: ANN401 - the same
-        """Wait for one."""
+        """Wait for a job."""
         if self._jobs:
             return self._jobs.popleft()
         waiter = sys.modules["gevent.hub"].Waiter(self._hub)
@@ -255,12 +257,13 @@ class _RealThread:
             self._over.acquire()
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the thread runs."""
         return not self._over.is_open
 
 
 def _real_threads() -> concurrent.futures.ThreadPoolExecutor:
-    """For the few things for which asyncio itself needs threads: one thread each."""
+    """Make a pool of real threads, for the few things for which asyncio itself needs threads; each
+    gets a thread of its own."""
 
     # Here, because its base class is imported only when this is needed.
     class RealThreads(concurrent.futures.ThreadPoolExecutor):

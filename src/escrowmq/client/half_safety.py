@@ -1,4 +1,4 @@
-"""Rules for every half, whichever code ends it."""
+"""Rules that hold for every half, no matter which code ends it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OUR_LANGUAGE: Final = "PYTHON"
 
 
 async def require_ours(instance: Instance, queue: MessageQueue) -> None:
-    """RocketMQ's brokers lose delayed half messages: their delivery finds the half topic, to which
-    no one may write."""
+    """Raise if the queue's broker is RocketMQ's, because those lose delayed halves: their delivery
+    would write to the half topic, which refuses it."""
     address = instance.address_of(queue.broker_name)
     connection = await instance.pool.get(address)
     if connection.language is None:
@@ -32,7 +32,8 @@ async def require_ours(instance: Instance, queue: MessageQueue) -> None:
 
 
 def not_safe(result: SendResult) -> HalfNotSafe:
-    """The error after a half was rolled back because it was stored less safely than required."""
+    """Make the error after a half was rolled back because it was stored less safely than
+    required."""
     return HalfNotSafe(
         f"the first phase was stored with {result.status.name} only and was rolled back; "
         "try again, repair the broker's disk or slave, or set accepts_unsafe_halves"
@@ -40,7 +41,7 @@ def not_safe(result: SendResult) -> HalfNotSafe:
 
 
 def broken_by(failure: BaseException | None) -> TransactionBroken:
-    """The error for a transaction one of whose messages failed."""
+    """Make the error for a transaction in which a message could not be sent."""
     broken = TransactionBroken(
         "a message of the transaction could not be sent, so all of it is rolled back; run the "
         "transaction again"
@@ -52,8 +53,8 @@ def broken_by(failure: BaseException | None) -> TransactionBroken:
 async def queue_of_half(
     owner: TransactionOwner, message: Message, *, began_at: str
 ) -> MessageQueue | None:
-    """The queue of a half with restrictions: on the broker where the transaction began, or on one
-    that supports delayed halves."""
+    """Return the queue that a half must go to, if it is restricted: on the broker where the
+    transaction began, or on one that supports delayed halves. None otherwise."""
     queue = None
     if began_at:
         queue = await owner.dispatch.choose_queue(message, broker_name=began_at)

@@ -23,11 +23,12 @@ _log = logging.getLogger(__name__)
 _AFTER_REFUSAL_S: Final = 1.0
 
 Take = Callable[[int], Awaitable[list[HeldMessage]]]
-"""Waits for up to a number of messages of one queue."""
+"""Waits for messages of one queue, and returns up to the given number."""
 
 
 class Handling:
-    """`open` starts; `close` lets running handlers end and starts no more."""
+    """Runs the user's handler. After `open` it gets messages; `close` waits for running handlers
+    and starts no more."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Handling:
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(self, instance: Instance) -> None:
-        """Start to hand messages out."""
+        """Start to pass messages to the handler."""
         count = self._options.concurrency
         self._tasks = [instance.keep("a handler's place", self._serve) for _ in range(count)]
 
@@ -58,7 +59,8 @@ class Handling:
         return asyncio.current_task() in self._tasks
 
     async def close(self) -> None:
-        """Wait for running handlers, up to a timeout; their messages are redelivered after that."""
+        """Wait for running handlers, up to a timeout; messages of those still running are
+        redelivered."""
         self._is_closing = True
         if self._tasks:
             timeout_s = self._options.close_timeout_ms / 1000
@@ -132,8 +134,8 @@ class Handling:
         await self._settle(batch, level)
 
     def _is_failure(self, error: BaseException) -> bool:
-        """Whether the handler failed. A handler may even cancel the task in which it runs: that is
-        its failure, unless the consumer itself is being closed."""
+        """Whether the handler failed. A handler may cancel the task in which it runs; that also
+        counts as its failure, unless the consumer itself is being closed."""
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None:
             while task.cancelling() and not self._is_closing:
@@ -147,7 +149,7 @@ class Handling:
         what: str,
         error: BaseException | None = None,
     ) -> int:
-        """Log the failure and what happens to the message; return its delay level."""
+        """Log the failure and when the message is redelivered; return its delay level."""
         for message in batch:
             if message.ticket is not None:
                 message.ticket.end = end

@@ -27,11 +27,11 @@ _REDIAL_FIRST_S: Final = 0.1
 _REDIAL_MAX_S: Final = 5.0
 
 ConsumerSource = Callable[[], ConsumerBody]
-"""Makes the heartbeat's part of one consumer group; called for each heartbeat."""
+"""Makes one consumer group's part of a heartbeat; called for each heartbeat."""
 
 
 class HeartbeatOwner(Protocol):
-    """The client that is registered, and how its brokers are reached."""
+    """The client that sends the heartbeats, and its access to brokers."""
 
     client_id: str
     options: ClientOptions
@@ -50,8 +50,8 @@ class HeartbeatOwner(Protocol):
 
 
 class Presence:
-    """The groups of one client. Every new connection to a broker begins with a heartbeat, so a
-    restarted broker knows the client again at once."""
+    """The groups that one client registers at brokers. Every new connection to a broker begins with
+    a heartbeat, so that a restarted broker knows the client again immediately."""
 
     def __init__(self, instance: HeartbeatOwner) -> None:
         self._instance = instance
@@ -61,7 +61,7 @@ class Presence:
         self._redials: dict[str, asyncio.TimerHandle] = {}
         self._redials_count: dict[str, int] = {}
         self._refused: set[str] = set()
-        """Brokers whose last answer was a refusal, which is logged once."""
+        """Brokers whose last answer was a refusal; it is logged only once."""
 
     @property
     def is_registered(self) -> bool:
@@ -73,12 +73,12 @@ class Presence:
         self._producers[group] = self._producers.get(group, 0) + 1
 
     def add_consumer(self, group: str, source: ConsumerSource) -> None:
-        """Register a consumer of a group with the next heartbeat. One per group."""
+        """Register a consumer of a group with the next heartbeat. There can be one per group."""
         assert group not in self._consumers, f"{group} consumes here already"
         self._consumers[group] = source
 
     async def remove_producer(self, group: str) -> None:
-        """Unregister a producer, at once with connected brokers."""
+        """Unregister a producer, immediately at connected brokers."""
         count = self._producers.pop(group, 0) - 1
         if count > 0:
             self._producers[group] = count
@@ -86,13 +86,13 @@ class Presence:
             await self._unregister({"producerGroup": group})
 
     async def remove_consumer(self, group: str) -> None:
-        """Unregister a consumer, at once with connected brokers."""
+        """Unregister a consumer, immediately at connected brokers."""
         if self._consumers.pop(group, None) is not None:
             await self._unregister({"consumerGroup": group})
 
     async def announce(self) -> dict[str, Exception | None]:
-        """Send a heartbeat to every broker in a route (without consumers only to masters); return
-        the errors by address."""
+        """Send a heartbeat to every broker in a route (only to masters if there are no consumers);
+        return the errors by address."""
         if not self.is_registered:
             return {}
         masters_only = not self._consumers
@@ -101,14 +101,14 @@ class Presence:
         return dict(zip(addresses, results, strict=True))
 
     def has_strangers(self) -> bool:
-        """Whether there are brokers that need our heartbeat and have no connection yet."""
+        """Whether some brokers need our heartbeat and have no connection yet."""
         if not self.is_registered:
             return False
         addresses = self._instance.book.all_addresses(masters_only=not self._consumers)
         return any(self._instance.pool.ready(address) is None for address in addresses)
 
     async def beat(self, address: str) -> Exception | None:
-        """Send a heartbeat to one broker; return the error."""
+        """Send a heartbeat to one broker; return the error, if there was one."""
         pool = self._instance.pool
         try:
             connection = pool.ready(address)
@@ -122,7 +122,7 @@ class Presence:
             return error
 
     def greet(self, connection: Connection) -> None:
-        """Start a new connection to a broker with a heartbeat."""
+        """Send a heartbeat as the first request of a new connection to a broker."""
         if self.is_registered:
             address = connection.address
             # Requested here and not in the task, which begins one turn later: other requests may
@@ -137,7 +137,7 @@ class Presence:
             task.add_done_callback(lambda _: self._greetings.pop(address, None))
 
     def lost(self, address: str) -> None:
-        """A broker's connection is lost: reconnect, so that the broker can send checks."""
+        """Reconnect to a broker after its connection was lost, so that it can send checks."""
         if (
             self.is_registered
             and address not in self._redials

@@ -1,5 +1,5 @@
-"""What help() and completion show of a client: its settings and user-facing methods; and friendlier
-errors for common mistakes."""
+"""Makes help() and completion show a client's settings and user-facing methods, and gives better
+error messages for common mistakes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
 
 
 class Tidy:
-    """Leaves names that are for other parts of the SDK out of completion."""
+    """Hides names that only other parts of the SDK use from completion."""
 
     __slots__ = ()
     _INTERNAL: ClassVar[frozenset[str]] = frozenset()
@@ -58,7 +58,8 @@ class KeywordGroup:
     raises an error that shows the right call instead of a count of arguments."""
 
     def __new__(cls, *given: Any, **_named: Any) -> Self:  # noqa: ANN401 - whatever was given
-        """As usual, unless there is a second positional argument."""
+        """Make the object; raise a UsageError with an example if there is a second positional
+        argument."""
         if len(given) > 1 and cls.__init__.__module__.startswith(__package__):
             said = ", ".join(map(repr, given))
             raise TypeError(
@@ -69,9 +70,9 @@ class KeywordGroup:
 
 
 class Done:
-    """Returned by a method that does not wait, on an object whose other methods are awaited: it may
-    be awaited too. Otherwise a mistaken `await` after a transaction's `database_decides()` would
-    raise a TypeError and leave the transaction to its check."""
+    """The result of a method that does not wait, on an object whose other methods are awaited: it
+    may be awaited too. Otherwise a mistaken `await` after `database_decides()` would raise a
+    TypeError and leave the transaction to its check."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield from ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 
 _ANYWHERE = ("192.0.2.1", 9)
-"""An address of the documentation range: nothing is sent to it."""
+"""An address that is reserved for documentation; nothing is sent to it."""
 
 
 def local_address() -> str:
-    """The address from which the machine reaches others; loopback if it has no network."""
+    """Return the address from which the machine reaches others; loopback if it has no network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
         try:
             door.connect(_ANYWHERE)  # datagrams: this only asks the routing table

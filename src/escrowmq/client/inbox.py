@@ -1,4 +1,4 @@
-"""Fetched messages that wait for the consumer."""
+"""Waiting place of fetched messages until the consumer takes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.errors import ClientClosed
 
 
 class Source(Protocol):
-    """A queue as the inbox sees it."""
+    """A queue from which the inbox takes messages."""
 
     is_paused: bool
     is_dropped: bool
@@ -22,11 +22,11 @@ class Source(Protocol):
         """Messages that have not been taken."""
 
     def take(self, count: int) -> list[HeldMessage]:
-        """Take up to `count` of them."""
+        """Take up to `count` of the waiting messages."""
 
 
 class Inbox:
-    """Hands out messages queue by queue in turn, so that a full queue does not starve others.
+    """Hands out messages from one queue after another, so that a full queue does not starve others.
 
     With `is_orderly`, it hands out one batch of a queue at a time; `release` opens the queue
     again."""
@@ -41,7 +41,7 @@ class Inbox:
         self._is_closed = False
 
     def offer(self, source: Source) -> None:
-        """A queue has messages, or can be taken from again."""
+        """Add a queue that has messages and may be taken from."""
         if source in self._listed or source in self._busy or not self._is_open(source):
             return
         self._listed.add(source)
@@ -49,7 +49,7 @@ class Inbox:
         self._wake()
 
     def release(self, source: Source) -> None:
-        """The batch of an orderly queue is settled."""
+        """Hand out messages of an orderly queue again, because its batch is settled."""
         self._busy.discard(source)
         self.offer(source)
 
@@ -58,24 +58,24 @@ class Inbox:
         return source in self._busy
 
     def set_refusal(self, source: object, error: Exception) -> None:
-        """Raise a broker's refusal at the next caller that would wait."""
+        """Make the next caller that would wait raise a broker's refusal."""
         self._complaints[source] = error
         self._wake()
 
     def clear_refusal(self, source: object) -> None:
-        """Brokers no longer refuse."""
+        """Forget a refusal, because the broker no longer refuses."""
         if self._complaints:
             self._complaints.pop(source, None)
 
     def close(self) -> None:
-        """End all waiting: no more messages come."""
+        """Raise ClientClosed in all callers that wait: no more messages come."""
         self._is_closed = True
         while self._waiters:
             self._wake()
 
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
-        """Up to `count` messages of one queue as soon as there is one, or none after the timeout.
-        Raises ClientClosed after the end, and a broker's refusal."""
+        """Return up to `count` messages of one queue as soon as there is one, or none after the
+        timeout. Raises ClientClosed after the end, and a broker's refusal."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not (found := self.take_now(count)):
@@ -89,7 +89,7 @@ class Inbox:
         return found
 
     def take_now(self, count: int) -> list[HeldMessage]:
-        """Up to `count` messages of one queue, if there are any."""
+        """Return up to `count` messages of one queue without waiting."""
         while self._ready and not self._is_closed:
             source = self._ready.popleft()
             self._listed.discard(source)

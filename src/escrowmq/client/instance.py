@@ -45,17 +45,18 @@ _log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, Command], None]
 """Serves a broker's request on the event loop; it must not block. It answers with
-`connection.reply(request, ...)`, now or later."""
+`connection.reply(request, ...)`, immediately or later."""
 
 Sharer = Callable[[Connection, Command], bool]
-"""A handler of several clients that share an instance: False leaves the request to the next."""
+"""One of several handlers for the same request code; it returns False to leave a request to the
+next one."""
 
 TASKS_MAX: Final = 10_000
 """Concurrent background tasks of one instance; beyond that, new work is refused."""
 
 TEMPLATE_QUEUES_MAX: Final = 4
 _ANEW_S: Final = 1.0
-"""Pause before failed work is restarted."""
+"""Pause in seconds before failed background work is restarted."""
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ class Instance:
         self.client_id = f"{self.host}@{name}"
         self.book = RouteBook()
         self.on_route: list[Callable[[str], None]] = []
-        """Called with a topic whose route has changed."""
+        """Callback for a topic whose route has changed."""
         self._process = os.getpid()
         self._forks_count = Forks.count
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -85,7 +86,7 @@ class Instance:
         self._handlers: dict[int, Handler] = {}
         self._sharers: dict[int, list[Sharer]] = {}
         self.watched: dict[str, int] = {}
-        """Topics whose routes are needed, with the number of clients that need them."""
+        """Topics whose routes are kept fresh, with the number of clients that need each."""
         self._refreshes: dict[str, asyncio.Task[None]] = {}
         self._brokers_refresh: asyncio.Task[None] | None = None
         self._looks = RouteRefresher(self)
@@ -93,12 +94,12 @@ class Instance:
         self._is_closed = False
         self._ending = Closing(self._close)
         self.failures_count = 0
-        """Background tasks that failed although they never should."""
+        """Number of failures of background tasks that should never fail."""
         self.wants_all_brokers = False
-        """Learn all brokers of the cluster, without naming topics."""
+        """Whether to fetch all brokers of the cluster, without naming topics."""
         self.forgets_topics = False
-        """Refresh only watched topics: the routes of others are fetched again when they are used
-        again."""
+        """Whether to refresh only watched topics; other routes are then fetched again when they are
+        needed."""
         signer = _signer_of(options)
         self.pool = Pool(
             tls=context_of(options.tls),
@@ -162,8 +163,8 @@ class Instance:
             await self.pool.close()
 
     def check_usable(self) -> None:
-        """Raise ClientClosed, ClientForked or WrongThread if this client cannot be used here and
-        now."""
+        """Raise ClientClosed, ClientForked or WrongThread if this client cannot be used by the
+        caller."""
         if self._is_closed:
             raise ClientClosed("the client is closed; make a new one")
         if self._loop is None:
@@ -182,7 +183,7 @@ class Instance:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the client was closed."""
         return self._is_closed
 
     @property
@@ -217,28 +218,29 @@ class Instance:
         return self.spawn(self._repeat(period_ms, work))
 
     def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Run work while this client is open, or until it returns or its task is cancelled. If it
-        fails, that is logged and counted in `failures_count`, and the work is restarted."""
+        """Run work while this client is open, or until the work returns or its task is cancelled.
+        If it fails, the failure is logged and counted in `failures_count`, and the work is
+        restarted."""
         return self.spawn(self._run_forever(name, work))
 
     async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await work that is completed even if its caller is cancelled."""
+        """Await work, and complete it even if the caller is cancelled."""
         return await unless_closed(self.spawn(work))
 
     # -- routes ------------------------------------------------------------------------------
 
     def watch(self, topic: str) -> None:
-        """Keep a topic's route fresh until `unwatch` was called as often."""
+        """Keep a topic's route fresh until `unwatch` has been called as many times as `watch`."""
         self.watched[topic] = self.watched.get(topic, 0) + 1
 
     def unwatch(self, topic: str) -> None:
-        """The opposite of `watch`."""
+        """Undo one call of `watch`."""
         count = self.watched.pop(topic, 0) - 1
         if count > 0:
             self.watched[topic] = count
 
     async def watch_all_brokers(self) -> None:
-        """Learn every broker of the cluster, without naming topics."""
+        """Keep the list of all brokers of the cluster fresh, without naming topics."""
         self.wants_all_brokers = True
         await self.refresh_brokers()
 
@@ -252,7 +254,8 @@ class Instance:
         self.book.put_brokers((await self.names.brokers()).broker_addr_table)
 
     async def route(self, topic: str) -> TopicRoute:
-        """A topic's route, fetched if it is not known. Raises RouteMissing or NoNameServer."""
+        """Return a topic's route; fetch it if it is not known. Raises RouteMissing or
+        NoNameServer."""
         found = self.book.get(topic)
         if found is None:
             await self.refresh(topic)
@@ -271,9 +274,9 @@ class Instance:
         await unless_closed(task)
 
     async def queues_to_write(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues to which a topic's messages can be sent. A topic that does not exist yet has
-        those that its first message will create, if brokers may. Raises RouteMissing if there are
-        none."""
+        """Return the queues to which a topic's messages can be sent. For a topic that does not
+        exist, these are the queues that its first message will create, if brokers allow it. Raises
+        RouteMissing if there are none."""
         found = self.book.write_queues(topic)
         if found:
             return found
@@ -290,14 +293,14 @@ class Instance:
         return found
 
     async def queues_to_read(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues from which a topic can be read, sorted; perhaps none."""
+        """Return the queues from which a topic can be read, sorted; perhaps none."""
         await self.route(topic)
         return self.book.read_queues(topic)
 
     # -- brokers -----------------------------------------------------------------------------
 
     def address_of(self, broker_name: str, broker_id: int = MASTER) -> str:
-        """The address of a broker; raises RouteMissing if no route has it."""
+        """Return the address of a broker; raises RouteMissing if no route has it."""
         address = self.book.address(broker_name, broker_id)
         if address is None:
             kind = "master" if broker_id == MASTER else f"slave {broker_id}"
@@ -308,8 +311,8 @@ class Instance:
         return address
 
     def reader_address(self, broker_name: str, broker_id: int = MASTER) -> str:
-        """The address for requests about a queue: the wanted broker, its master, or a slave if no
-        route has a master, as RocketMQ's clients do
+        """Return the address for requests about a queue: the wanted broker, its master, or a slave
+        if no route has a master, as RocketMQ's clients do
         (MQClientInstance.findBrokerAddressInSubscribe). Raises RouteMissing if there is none."""
         known = self.book.addresses(broker_name)
         found = known.get(broker_id) or known.get(MASTER) or next(iter(known.values()), None)
@@ -324,7 +327,7 @@ class Instance:
         *,
         timeout_ms: int | None = None,
     ) -> Command:
-        """The reply to a request at an address; raises ResponseError if its code is not 0."""
+        """Send a request and return the reply; raises ResponseError if its code is not 0."""
         reply = await self.request(address, code, fields, body, timeout_ms=timeout_ms)
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
@@ -339,8 +342,8 @@ class Instance:
         *,
         timeout_ms: int | None = None,
     ) -> Command:
-        """The reply to a request at an address, whatever its code. Raises TransportError if there
-        is none."""
+        """Send a request and return the reply, whatever its code. Raises TransportError if there is
+        none."""
         connection = self.pool.ready(address) or await self.pool.get(address)
         timeout_s = (timeout_ms or self.options.request_timeout_ms) / 1000
         return await connection.request(code, fields, body, timeout_s=timeout_s)
@@ -355,16 +358,16 @@ class Instance:
     # -- requests of brokers -----------------------------------------------------------------
 
     def handle(self, code: int, handler: Handler) -> None:
-        """Register the handler of the brokers' requests with one code."""
+        """Register the only handler for requests of brokers with this code."""
         assert code not in self._handlers, f"request {code} has a handler"
         self._handlers[code] = handler
 
     def share(self, code: int, sharer: Sharer) -> None:
-        """Add a handler of the brokers' requests with one code; several are tried in turn."""
+        """Add a handler for requests of brokers with this code; several are tried in turn."""
         self._sharers.setdefault(code, []).append(sharer)
 
     def unshare(self, code: int, sharer: Sharer) -> None:
-        """The opposite of `share`."""
+        """Remove a handler that was added with `share`."""
         sharers = self._sharers.get(code, [])
         if sharer in sharers:
             sharers.remove(sharer)

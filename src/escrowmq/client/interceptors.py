@@ -1,4 +1,4 @@
-"""Calls interceptors and writes RocketMQ's trace. Their exceptions never reach senders and
+"""Calls interceptors and writes RocketMQ's trace. No exception of theirs reaches senders or
 consumers."""
 
 from __future__ import annotations
@@ -26,40 +26,41 @@ Ends = Sequence[tuple[Message, str]]
 
 
 class Tracing(Protocol):
-    """RocketMQ's trace, as its users see it (client/tracing)."""
+    """Writes RocketMQ's message trace (client/tracing)."""
 
     dropped_count: int
-    """Records that were dropped."""
+    """Number of records that were dropped."""
 
     def open(self) -> None:
-        """Start to collect."""
+        """Start to collect records."""
         ...
 
     async def close(self) -> None:
-        """Send what was collected."""
+        """Send the collected records."""
         ...
 
     def sent(self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int) -> None:
-        """A message was stored."""
+        """Record that a message was stored."""
         ...
 
     def ended(
         self, ends: Ends, outcome: Outcome, *, address: str, is_from_check: bool = False
     ) -> None:
-        """An END of a transaction was sent to a broker."""
+        """Record that an END of a transaction was sent to a broker."""
         ...
 
     def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
-        """Messages are handed out; returns what `consumed` needs."""
+        """Record that messages are handed out; return the value to pass to `consumed`."""
         ...
 
     def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:
-        """The result of consuming one message."""
+        """Record the result of consuming one message."""
         ...
 
 
 class InterceptorCalls:
-    """The interceptors of one client and its trace. False if there are none."""
+    """Calls the interceptors and the trace of one client. Its truth value is False if there are
+    none."""
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self.interceptors = tuple(interceptors)
@@ -71,7 +72,7 @@ class InterceptorCalls:
     # -- sending -----------------------------------------------------------------------------
 
     def before_send(self, messages: Sequence[Message], *, is_batch: bool = False) -> None:
-        """Messages are about to be sent; interceptors may add properties."""
+        """Call interceptors before messages are sent; they may add properties."""
         if not self.interceptors:
             return
         for message in messages:
@@ -85,7 +86,7 @@ class InterceptorCalls:
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
     ) -> None:
-        """A message was sent, or could not be."""
+        """Call interceptors after a message was sent, or could not be."""
         for each in self.interceptors:
             _safely(each.after_send, message, result, error)
 
@@ -95,7 +96,7 @@ class InterceptorCalls:
         results: Sequence[SendResult],
         error: BaseException | None,
     ) -> None:
-        """A batch was sent, or could not be."""
+        """Call interceptors after a batch was sent, or could not be."""
         for each in self.interceptors:
             _safely(each.after_send_many, messages, results, error)
 
@@ -104,19 +105,19 @@ class InterceptorCalls:
     def before_settle(
         self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
     ) -> None:
-        """An END is about to be sent to a broker."""
+        """Call interceptors before an END is sent to a broker."""
         for each in self.interceptors:
             _safely(each.before_settle, transaction_id, outcome, messages)
 
     def after_settle(
         self, transaction_id: str, outcome: Outcome, error: BaseException | None
     ) -> None:
-        """An END was sent, or could not be."""
+        """Call interceptors after an END was sent, or could not be."""
         for each in self.interceptors:
             _safely(each.after_settle, transaction_id, outcome, error)
 
     def around_check(self, message: ReceivedMessage) -> AbstractContextManager[None]:
-        """The context of the user's check."""
+        """Return the context in which the user's check runs."""
         if not self.interceptors:
             return _NOTHING
         return _around(self.interceptors, lambda each: each.around_check(message))
@@ -124,18 +125,18 @@ class InterceptorCalls:
     # -- consuming ---------------------------------------------------------------------------
 
     def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Messages are about to be delivered."""
+        """Call interceptors before messages are delivered."""
         for each in self.interceptors:
             _safely(each.before_consume_many, messages)
 
     def around_consume(self, messages: Sequence[ReceivedMessage]) -> AbstractContextManager[None]:
-        """The context of the user's handler."""
+        """Return the context in which the user's handler runs."""
         if not self.interceptors:
             return _NOTHING
         return _around(self.interceptors, lambda each: each.around_consume(messages))
 
     def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
-        """A message's outcome is decided."""
+        """Call interceptors after a message's outcome is decided."""
         for each in self.interceptors:
             _safely(each.after_consume, message, outcome)
 
@@ -170,8 +171,8 @@ def _leave(
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> None:
-    """Leave a context whatever it does: it can neither swallow the user's exception nor add to
-    it."""
+    """Leave an interceptor's context safely: it can neither suppress the user's exception nor raise
+    its own."""
     try:
         manager.__exit__(kind, error, trace)
     except Exception as raised:  # noqa: BLE001 - the user's code; logged

@@ -1,5 +1,5 @@
-"""Iteration over messages or batches with `async for`, and the messages that an iteration holds,
-for both interfaces."""
+"""Iteration over messages or batches with `async for`. The part that keeps track of the messages of
+an iteration also serves the blocking classes."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ WITHIN_MAX_S: Final = 3_600.0
 
 
 class Slot:
-    """The messages that an iteration holds. They are put here at the moment when they are taken
-    from their queues, so that an interrupt on their way to the loop's body cannot lose them."""
+    """The messages that an iteration holds. They are put here in the moment when they are taken
+    from their queues, so that an interrupt on the way to the loop's body loses none."""
 
     __slots__ = ("arrived", "handed", "holds")
 
     def __init__(self) -> None:
         self.arrived: list[HeldMessage] = []
-        """Taken, and not delivered yet."""
+        """Messages taken but not delivered to the loop yet."""
         self.handed: list[HeldMessage] = []
-        """Delivered together, and perhaps not settled yet."""
+        """Messages delivered together, which may not be settled yet."""
         self.holds: list[Hold] = []
-        """They keep all of these from others."""
+        """The holds that keep these messages from other members."""
 
     def hand_over(self) -> list[HeldMessage]:
-        """Deliver what has arrived: from now on the loop has it."""
+        """Deliver the messages that have arrived, and return them."""
         self.handed, self.arrived = self.arrived, []
         return self.handed
 
     def end_holds(self) -> None:
-        """The messages are about to be settled."""
+        """End the holds, because the messages are about to be settled."""
         holds, self.holds = self.holds, []
         for hold in holds:
             hold.end()
@@ -52,8 +52,8 @@ class IterationSlots:
         self._left: list[Slot] = []
 
     async def empty(self, slot: Slot) -> None:
-        """Acknowledge what an iteration delivered before; messages that ended iterations still hold
-        are redelivered."""
+        """Acknowledge what an iteration delivered before; have messages that ended iterations still
+        hold redelivered."""
         slot.end_holds()
         if slot.handed:
             await self._reading.settle_batch(slot.handed, None)
@@ -67,9 +67,9 @@ class IterationSlots:
                 await self._reading.settle_batch(left.handed, BROKER_DECIDES)
 
     async def fill(self, slot: Slot, count_max: int, *, within_s: float) -> None:
-        """Put an iteration's next messages into its slot: up to a count, or until some time after
-        the first. Raises ClientClosed at the end. An orderly queue gives no more messages until the
-        last ones are settled, so that iterations do not wait for it."""
+        """Put an iteration's next messages into its slot: up to a count, or until `within_s` after
+        the first. Raises ClientClosed at the end. An orderly queue gives no more messages until its
+        last ones are settled; iterations do not wait for that."""
         reading = self._reading
         found = await reading.take(count_max)
         slot.arrived.extend(found)
@@ -88,7 +88,7 @@ class IterationSlots:
             slot.holds.append(reading.hold(more))
 
     def leave(self, slot: Slot) -> None:
-        """An iteration ended, perhaps by an exception: its last messages are redelivered when
+        """End an iteration, perhaps after an exception: its last messages are redelivered when
         another iteration begins. Callable from any thread."""
         for hold in slot.holds:
             hold.let_go()
@@ -110,7 +110,7 @@ class IterationSlots:
 
 
 def check_batches(count_max: int, within_s: float) -> None:
-    """Raise UsageError if a batch's size or time is invalid."""
+    """Raise UsageError if the size or time of batches is invalid."""
     if count_max < 1:
         raise UsageError(f"count_max={count_max!r}; a whole number from 1 on is expected")
     if not 0 <= within_s <= WITHIN_MAX_S:
@@ -118,7 +118,7 @@ def check_batches(count_max: int, within_s: float) -> None:
 
 
 class IterableConsumer(Protocol):
-    """The consumer that is iterated over."""
+    """A consumer that can be iterated over."""
 
     hands: IterationSlots
 
@@ -127,7 +127,8 @@ class IterableConsumer(Protocol):
         ...
 
     async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
-        """Acknowledge what was delivered before, and take the next; return False after the end."""
+        """Acknowledge what was delivered before, and take the next messages; return False after the
+        end."""
         ...
 
     async def close(self) -> None:
@@ -136,7 +137,8 @@ class IterableConsumer(Protocol):
 
 
 class Batches:
-    """Acknowledges each batch when the loop asks for the next one; otherwise like `Iteration`."""
+    """Iterates over lists of messages. Each list is acknowledged when the loop asks for the next
+    one; otherwise like `Iteration`."""
 
     def __init__(
         self, consumer: IterableConsumer, *, is_owner: bool, count_max: int, within_s: float
@@ -178,7 +180,7 @@ class Batches:
 
 
 class Iteration:
-    """Acknowledges each message when the loop asks for the next one.
+    """Iterates over messages. Each is acknowledged when the loop asks for the next one.
 
     A consumer that was not opened is opened by its first iteration and closed at its end, so that
     `async for message in Consumer(...)` is enough. A loop that ends early does not say why, so its

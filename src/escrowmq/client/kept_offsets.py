@@ -1,4 +1,4 @@
-"""Where a consumer keeps the offsets up to which it has read."""
+"""The store in which a consumer keeps the offsets up to which it has read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from escrowmq.client.queue_fetcher import QueueFetcher
 
 
 class KeptOffsets(Protocol):
-    """A store of offsets."""
+    """A store of a consumer's offsets."""
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Where to start in a queue; `since_ms` if the queue appeared while the consumer ran."""
+        """Return where to start in a queue. `since_ms` is given if the queue appeared while the
+        consumer ran."""
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The stored offset of a queue; None if there is none."""
+        """Return the stored offset of a queue; None if there is none."""
 
     def are_kept(self, queue: MessageQueue) -> bool:
         """Whether a broker has an offset of the group in some queue of the topic."""
@@ -29,7 +30,8 @@ class KeptOffsets(Protocol):
 
 
 def offsets_of(instance: Instance, group: str, options: ConsumerOptions) -> KeptOffsets:
-    """The offsets of a consumer: in a folder of its own if it is broadcasting."""
+    """Return the store of a consumer's offsets: a folder if it is broadcasting, otherwise the
+    brokers."""
     if options.is_broadcasting:
         from escrowmq.client.offset_file import FileOffsets
 

@@ -1,5 +1,4 @@
-"""Leases let one process of many do the work: code shared by all leases, wherever they are
-stored."""
+"""Base of all leases, wherever they are stored. A lease makes one process of many do the work."""
 
 from __future__ import annotations
 
@@ -18,12 +17,13 @@ _RENEWALS: Final = 3
 
 
 class LeaseTaken(EscrowMQError):
-    """Another process holds the lease; try again when it has expired."""
+    """Raised while another process holds the lease; try again when it has expired."""
 
 
 class Lease(ABC):
-    """Held by one process at a time, for `with`. It is renewed while the block runs, and expires by
-    itself if its holder dies; check `is_held` before each step that must not be done twice."""
+    """A lock for `with` that one process holds at a time. It is renewed while the block runs, and
+    expires by itself if its holder dies. Check `is_held` before each step that must not be done
+    twice."""
 
     def __init__(self, name: str, *, span_s: float) -> None:
         self.is_held = False
@@ -48,7 +48,7 @@ class Lease(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give it back, unless it was taken over."""
+        """Release the lease, unless another process has taken it over."""
         self._over.set()
         if self._renewer is not None:
             self._renewer.join()
@@ -64,12 +64,12 @@ class Lease(ABC):
 
     @abstractmethod
     def _take(self) -> None:
-        """Acquire it, or raise."""
+        """Acquire the lease; raise LeaseTaken if another process has it."""
 
     @abstractmethod
     def _extend(self) -> bool:
-        """Renew it; return False if it is no longer ours, or that is unknown."""
+        """Renew the lease; return False if it is no longer ours, or that is unknown."""
 
     @abstractmethod
     def _give_back(self, *, was_held: bool) -> None:
-        """Release it at once if it is still ours; must not raise."""
+        """Release the lease immediately if it is still ours; must not raise."""

@@ -1,4 +1,4 @@
-"""Sends that linger: several messages to a queue leave as one batch, and each caller gets its own
+"""Lingering sends: several messages to a queue are sent as one batch, and each caller gets its own
 result."""
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from escrowmq.client.send_flow import SendDispatch
 
 _ENTRY_SIZE: Final = 32
-"""Upper bound of a batch entry's bytes besides its body and properties."""
+"""Upper bound for the bytes of a batch entry besides its body and properties."""
 
 _LEAST_MS: Final = 1
 Entry = tuple[int, bytes, bytes]
 
 
 class _Item(msgspec.Struct, eq=False):
-    """One lingering message, and the caller to inform."""
+    """One lingering message, and the function that informs its caller."""
 
     message: Message
-    """For interceptors; its sender may have changed it meanwhile."""
+    """The message for interceptors; its sender may have changed it meanwhile."""
     topic: str
     out: Outgoing
     entry: Entry
@@ -52,11 +52,11 @@ class _Item(msgspec.Struct, eq=False):
     finish: Finish[SendResult]
     context: contextvars.Context | None
     is_dropped: bool = False
-    """Its caller was cancelled before it left."""
+    """Whether its caller was cancelled before the message was sent."""
 
 
 class Lingering:
-    """Lingering sends of one producer."""
+    """The lingering sends of one producer."""
 
     def __init__(
         self, instance: Instance, dispatch: SendDispatch, options: ProducerOptions
@@ -73,7 +73,7 @@ class Lingering:
         )
         self._timer: asyncio.TimerHandle | None = None
         self._open: set[_Item] = set()
-        """Messages without a result."""
+        """Messages that have no result yet."""
         self._told = asyncio.Event()
 
     def begin(
@@ -84,8 +84,8 @@ class Lingering:
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> bool:
-        """Let a message linger; return False if there is no room, or if there are interceptors,
-        which must be called in the caller's own context."""
+        """Add a message, and return True. Return False if too many are in flight, or if there are
+        interceptors, which must be called in the caller's own context."""
         if self._dispatch.watch:
             return False
         out = self._dispatch.prepare(message)
@@ -97,7 +97,7 @@ class Lingering:
     async def send(
         self, message: Message, *, queue: MessageQueue | None, timeout_ms: int | None
     ) -> SendResult:
-        """Let a message linger and wait for its result."""
+        """Add a message and wait for its result."""
         out = self._dispatch.prepare(message)
         if not self._pressure.enter(len(out.body)):
             try:
@@ -129,7 +129,7 @@ class Lingering:
     # -- inside ------------------------------------------------------------------------------
 
     async def _wait(self, out: Outgoing, timeout_ms: int) -> None:
-        """Wait for room and take it."""
+        """Wait until the limits of messages in flight allow this one, and count it."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._pressure.wait(len(out.body))
@@ -145,7 +145,7 @@ class Lingering:
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> _Item:
-        """Add a message that has taken its room."""
+        """Add a message that the limits already count."""
         now, usual_ms = self._instance.now(), self._options.timeout_ms
         timeout_ms = timeout_ms or usual_ms
         entry = (out.flag, out.body, out.properties.encode())
@@ -176,7 +176,7 @@ class Lingering:
         return item
 
     def _send_due_groups(self) -> None:
-        """Send the groups that may leave, and set the timer for the next."""
+        """Send the groups that are due, and set the timer for the next."""
         instance = self._instance
         for group in self._groups.take(instance.now()):
             try:
@@ -207,18 +207,19 @@ class Lingering:
             await self._deliver(group.place, items)
 
     def _closed(self, group: Group[_Item], _: asyncio.Task[None]) -> None:
-        """A group's task has ended, perhaps before its first step."""
+        """Finish a group whose task has ended, perhaps before its first step."""
         self._ended(group, ClientClosed("the client was closed meanwhile; make a new one"))
         self._send_due_groups()
 
     def _ended(self, group: Group[_Item], error: Exception) -> None:
-        """All callers have their result, and the next group of the place may leave."""
+        """Fail the callers that have no result, and let the next group for this destination be
+        sent."""
         self._fail(group.items, error)
         self._told.set()
         self._groups.answered(group)
 
     async def _deliver(self, place: BatchPlace, items: Sequence[_Item]) -> None:
-        """Store the messages as one batch; if the broker refuses it, one after another, because the
+        """Store the messages as one batch. If the broker refuses it, store them one by one: the
         broker does not say which message it refuses, and has stored none."""
         try:
             await self._store(place, items)
@@ -280,7 +281,7 @@ class Lingering:
 
 
 def own_error(error: BaseException) -> BaseException:
-    """A copy of an error for one more caller, since raising an error modifies it."""
+    """Return a copy of an error for one more caller; raising an error modifies it."""
     own = type(error).__new__(type(error), *error.args)
     own.__dict__.update(error.__dict__)
     own.__cause__ = error.__cause__

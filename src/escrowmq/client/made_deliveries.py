@@ -18,7 +18,7 @@ Decision = Literal["ack", "retry", "reject"]
 T = TypeVar("T")
 
 _ANY_SIZE: Final = 2**63
-"""Brokers limit the size of bodies; here there is no broker."""
+"""A size limit that never applies: only brokers limit the size of bodies."""
 
 _numbers = itertools.count(1)
 
@@ -35,7 +35,7 @@ class DeliveryFields(TypedDict, total=False):
 
 
 class _Desk:
-    """Records decisions that a consumer would send to its broker."""
+    """Records the decisions that a consumer would send to its broker."""
 
     def __init__(self, group: str) -> None:
         self.user_group = group
@@ -50,13 +50,13 @@ class _Desk:
             ticket.settle(level)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
-        """Record it for each."""
+        """Record a decision for each message that has none."""
         for message in batch:
             await self.settle(message, level)
 
 
 class _InlinePortal:
-    """A portal that runs coroutines which wait for nothing."""
+    """A portal that runs coroutines on the spot; they may not wait for anything."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result."""
@@ -73,7 +73,7 @@ class MadeDelivery(plain.Delivery, kw_only=True, eq=False):
     """The result of `delivery`: a message as a plain handler receives it."""
 
     def retry(self, after: dt.timedelta | float | None = None) -> None:
-        """Record that it should be redelivered, and after what time."""
+        """Record that the message should be redelivered, and after what time."""
         is_first = self.decision is None
         super().retry(after)
         if is_first:
@@ -96,7 +96,7 @@ class AioMadeDelivery(Delivery, kw_only=True, eq=False):
     methods."""
 
     async def retry(self, after: dt.timedelta | float | None = None) -> None:
-        """Record that it should be redelivered, and after what time."""
+        """Record that the message should be redelivered, and after what time."""
         is_first = self.decision is None
         await super().retry(after)
         if is_first:

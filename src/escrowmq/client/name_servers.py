@@ -1,4 +1,4 @@
-"""The name servers of one client: one is used until it fails, then the next."""
+"""The name servers of one client: it uses one until that fails, then the next."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from escrowmq.errors import (
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _ASKED_OF_ALL: Final = (Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO)
-"""A request that every name server answers; a broker, if its address was given instead, does
+"""A request code that every name server answers. A broker whose address was given by mistake does
 not."""
 
 
 class NameServers:
-    """Requests to name servers. Raises NoNameServer if none of them answers."""
+    """Sends requests to the name servers. Raises NoNameServer if none of them answers."""
 
     def __init__(
         self, addresses: Sequence[str], pool: Pool, chance: Chance, *, timeout_s: float
@@ -39,12 +39,12 @@ class NameServers:
         self._pool = pool
         self._timeout_s = timeout_s
         self.has_answered = False
-        """Whether one of them ever answered; if not, their addresses may be wrong."""
+        """Whether any of them ever answered; if not, their addresses may be wrong."""
         # Clients of one configuration spread over all name servers.
         self._index = chance.randrange(len(self.addresses))
 
     async def ask(self, code: int, fields: Fields | None = None, body: bytes = b"") -> Command:
-        """The reply of the first name server that answers, whatever its code."""
+        """Return the reply of the first name server that answers, whatever its code."""
         failures: list[str] = []
         for _ in self.addresses:
             address = self.addresses[self._index]
@@ -66,7 +66,7 @@ class NameServers:
         )
 
     async def route(self, topic: str) -> TopicRoute:
-        """A topic's route; raises RouteMissing if the name server does not know it."""
+        """Return a topic's route; raises RouteMissing if the name server does not know it."""
         reply = await self.ask(
             Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )
@@ -78,11 +78,11 @@ class NameServers:
         return self.read_reply(reply, Request.GET_ROUTEINFO_BY_TOPIC, decode_route)
 
     async def brokers(self) -> ClusterInfo:
-        """All registered brokers."""
+        """Return all registered brokers."""
         return await self.read(Request.GET_BROKER_CLUSTER_INFO, decode_cluster_info)
 
     async def read(self, code: int, decode: Callable[[bytes], T]) -> T:
-        """Parse an answer with a function. Raises RemoteProtocolError if it cannot be parsed."""
+        """Send a request and decode its answer. Raises RemoteProtocolError if that fails."""
         return self.read_reply(await self.ask(code), code, decode)
 
     def is_one(self, connection: Connection) -> bool:
@@ -95,7 +95,7 @@ class NameServers:
             raise response_error(reply.code, reply.remark, address=self.addresses[self._index])
 
     def read_reply(self, reply: Command, code: int, decode: Callable[[bytes], T]) -> T:
-        """Parse a reply that is not a refusal with a function."""
+        """Decode a reply; raise ResponseError if it is a refusal."""
         self.check(reply)
         with reading_from(self.addresses[self._index], code):
             return decode(reply.body)

@@ -28,7 +28,7 @@ _NAME: Final = "offsets.json"
 
 
 class FileOffsets:
-    """Offsets of one member, in a folder of its own."""
+    """Offsets of one broadcasting consumer, stored in a folder of its own."""
 
     def __init__(self, instance: Instance, folder: str, *, group: str, start: Start) -> None:
         self._bounds = QueueBounds(instance)
@@ -42,14 +42,15 @@ class FileOffsets:
         self._lock = asyncio.Lock()
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Where to start: the stored offset, otherwise where the user wants to start."""
+        """Return where to start in a queue: at the stored offset, otherwise where the settings
+        say."""
         found = self._table.get(queue)
         if found is not None:
             return found
         return await self._bounds.start(queue, self._start, since_ms=since_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The stored offset of a queue; None if there is none."""
+        """Return the stored offset of a queue; None if there is none."""
         return self._table.get(queue)
 
     def are_kept(self, queue: MessageQueue) -> bool:
@@ -57,7 +58,7 @@ class FileOffsets:
         return False
 
     async def keep(self, readers: Iterable[QueueFetcher]) -> None:
-        """Write the file if something has changed."""
+        """Write the file if an offset has changed."""
         async with self._lock:
             changed = [
                 reader for reader in readers if reader.shelf.commit_offset != reader.committed

@@ -23,22 +23,22 @@ _COMMITS_AT_ONCE_MAX: Final = 64
 
 
 class QueueBounds:
-    """Requests for a queue's first and last offsets."""
+    """Requests brokers for the first and last offsets of queues, and offsets by time."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
 
     async def first(self, queue: MessageQueue) -> int:
-        """The offset of the oldest stored message."""
+        """Return the offset of the oldest stored message."""
         return await self._ask(queue, Request.GET_MIN_OFFSET, {})
 
     async def end(self, queue: MessageQueue) -> int:
-        """The offset of the next message."""
+        """Return the end of the queue: the offset that the next stored message will get."""
         return await self._ask(queue, Request.GET_MAX_OFFSET, {})
 
     async def start(self, queue: MessageQueue, start: Start, *, since_ms: int | None) -> int:
-        """Where a group without an offset starts. `since_ms` is given for a queue that appeared
-        while its reader ran: messages since then are new, also for `last`."""
+        """Return where a group without an offset starts. `since_ms` is given for a queue that
+        appeared while its reader ran: messages since then count as new, also for `last`."""
         if start == "first":
             return await self.first(queue)
         if start != "last":
@@ -48,7 +48,8 @@ class QueueBounds:
         return await self.end(queue)
 
     async def at(self, queue: MessageQueue, moment_ms: int) -> int:
-        """The first message stored at that time or later; the end if there is none."""
+        """Return the offset of the first message stored at that time or later; the end if there is
+        none."""
         more = {"timestamp": str(moment_ms)}
         return await self._ask(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, more)
 
@@ -73,12 +74,13 @@ class BrokerOffsets:
         self._has_failed = False
         self._limit = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
         self._kept: set[tuple[str, str]] = set()
-        """Brokers, with topics for which they store offsets of this group."""
+        """Brokers, and the topics for which each stores offsets of this group."""
         self._firsts: dict[tuple[str, str], asyncio.Future[EscrowMQError | None]] = {}
-        """First commits in flight, with their results."""
+        """First commits that are in flight, with their results."""
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Where to start: the committed offset, otherwise where new groups start."""
+        """Return where to start in a queue: at the committed offset, otherwise where new groups
+        start."""
         found = await self.committed(queue)
         if found is not None:
             return found
@@ -92,7 +94,7 @@ class BrokerOffsets:
         return found
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The committed offset; None if there is none."""
+        """Return the committed offset; None if there is none."""
         address = self._instance.reader_address(queue.broker_name)
         fields = {
             **queue_fields(queue),

@@ -1,4 +1,4 @@
-"""The batch of an orderly queue: the queue hands out no more until it is over."""
+"""The batch of an orderly queue: the queue hands out no more messages until the batch is over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.client.inbox import Inbox, Source
 
 
 class OrderlyQueue(Source, Protocol):
-    """A queue as its batch sees it."""
+    """A queue that hands out one batch at a time."""
 
     def give_back(self, messages: list[HeldMessage], generation: int) -> None:
         """Put taken messages back in front."""
@@ -31,7 +31,7 @@ class OrderlyBatch:
         self._failed: list[HeldMessage] = []
         self._pause_s = 0.0
         self.idle = asyncio.Event()
-        """Set while no batch is being handled."""
+        """An event that is set while no batch is being handled."""
         self.idle.set()
 
     def begin(self, count: int) -> None:
@@ -74,7 +74,7 @@ class OrderlyBatch:
 
 
 class OrderlyHold:
-    """One handler, or the body of one loop, that has a batch."""
+    """Keeps a batch from ending while one handler, or the body of one loop, has it."""
 
     def __init__(self, batch: OrderlyBatch) -> None:
         self._batch = batch
@@ -88,14 +88,14 @@ class OrderlyHold:
             self._batch.end_hold()
 
     def let_go(self) -> None:
-        """End the hold soon; callable from any thread."""
+        """End the hold from any thread; it takes effect soon after."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.end)
 
 
 def next_attempt(message: HeldMessage) -> HeldMessage:
-    """Make the delivery that follows a failed one. It is an object of its own: the handler of the
-    failed one may still run, and must not settle the next attempt by what it does."""
+    """Make the delivery for the next attempt after a failed one. It is a separate object: the
+    handler of the failed one may still run, and must not be able to settle the next attempt."""
     again = copy.copy(message)
     again.deliveries_before += 1
     assert message.ticket is not None
@@ -107,6 +107,6 @@ def next_attempt(message: HeldMessage) -> HeldMessage:
 
 
 def generation_of(message: HeldMessage) -> int:
-    """The generation of the queue's messages of which this is one."""
+    """Return the generation of the queue's messages to which this one belongs."""
     assert message.ticket is not None
     return message.ticket.generation

@@ -1,4 +1,4 @@
-"""Messages whose outcome is decided by a row of the user's database: the marker."""
+"""Messages whose outcome is decided by the marker, a row in the user's database."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = BUNDLE_MESSAGES_MAX
-"""Of one database transaction."""
+"""Limit of the messages of one database transaction."""
 
 
 class _Parcel:
-    """Halves at one broker, with their messages' ids."""
+    """The halves stored at one broker, with the ids of their messages."""
 
     def __init__(self, *, is_bundle: bool) -> None:
         self._is_bundle = is_bundle
@@ -51,7 +51,7 @@ class _Parcel:
         self._ends.append((message, message_id))
 
     def all_ends(self) -> list[_End]:
-        """The ENDs to send to the broker."""
+        """Return the ENDs to send to the broker."""
         first = self._halves[0]
         if self._is_bundle and first.signed_id:
             return [_End(first, len(self._halves), self._ends)]
@@ -60,11 +60,11 @@ class _Parcel:
 
 
 class _End(NamedTuple):
-    """The END of a half, and of those that end with it."""
+    """An END, and all messages that it ends."""
 
     half: Half
     together: int
-    """How many end with it; 0 leaves that open."""
+    """The number of halves that the END ends, if they are a bundle; otherwise 0."""
     ends: Ends
 
 
@@ -89,13 +89,13 @@ class Marked:
         self._producer = producer
         self._marker = f"{database}:{key}"
         self.key = key
-        """The marker's key."""
+        """The key of the marker."""
         self.verdict: Outcome | None = Outcome.UNKNOWN
-        """The answer to checks from here; None leaves it to the marker."""
+        """The answer that this producer gives to checks; None leaves it to the marker."""
         self.outcome: Outcome | None = None
-        """The outcome as far as all brokers have confirmed it; UNKNOWN if the marker decides."""
+        """The outcome, once all brokers have confirmed it; UNKNOWN if the marker decides."""
         self.error: EscrowMQError | None = None
-        """Why brokers have not confirmed it."""
+        """The error for which brokers have not confirmed the outcome; None if there was none."""
         self._is_bundle = False
         self._is_sending = False
         self._sending: asyncio.Future[None] | None = None
@@ -117,7 +117,7 @@ class Marked:
         await self._to_its_end(self._store_all(messages))
 
     def begin(self, messages: Sequence[Message]) -> None:
-        """Start to store the messages; `stored` waits for it."""
+        """Start to store the messages, without waiting; `stored` waits for it."""
         self._sending = asyncio.ensure_future(self.send(messages))
         self._sending.add_done_callback(
             _retrieve_error
@@ -129,8 +129,8 @@ class Marked:
         await self._sending
 
     def send_quickly(self, messages: Sequence[Message], finish: Finish[None]) -> bool:
-        """For blocking code: `send` with one message, without a coroutine if only the broker's
-        answer must be awaited. False leaves all of it to `send`."""
+        """Store one message, like `send`, without a coroutine if only the broker's answer must be
+        awaited; for blocking code. Return False, having done nothing, if that is impossible."""
         if len(messages) != 1 or delay_properties(messages[0]):
             return False
         producer, message = self._producer, messages[0]
@@ -163,7 +163,8 @@ class Marked:
         self._took(message, await work)
 
     async def _to_its_end(self, work: Awaitable[None]) -> None:
-        """Store messages. If one cannot be stored, or all were abandoned meanwhile, roll back."""
+        """Store messages. Roll all back if one cannot be stored, or if they were abandoned
+        meanwhile."""
         self._is_sending = True
         try:
             await work
@@ -176,14 +177,14 @@ class Marked:
             self._report_outcome(Outcome.ROLLBACK)
 
     def abandon(self) -> None:
-        """The database will not commit: roll back the stored messages, without waiting."""
+        """Roll back the stored messages, without waiting, because the database will not commit."""
         self.verdict = self.outcome = Outcome.ROLLBACK
         self._producer.verdicts.remember(self.key, Outcome.ROLLBACK)
         if not self._is_sending:  # else its end tells of all that it has stored
             self._report_outcome(Outcome.ROLLBACK)
 
     def leave(self) -> None:
-        """The database is about to commit: from now on the marker alone decides."""
+        """Leave the decision to the marker from now on, because the database is about to commit."""
         self.verdict = None
         self.outcome = Outcome.UNKNOWN
 
@@ -193,14 +194,14 @@ class Marked:
         return self._parcels.keys()
 
     def committed(self) -> None:
-        """The database has committed: report it to the brokers in the background. Their answers are
-        not raised, because the database has committed."""
+        """Report the database's commit to the brokers in the background. Their errors are not
+        raised, because the database has committed."""
         self.verdict = Outcome.COMMIT
         self._report_outcome(Outcome.COMMIT)
 
     async def commit(self) -> None:
-        """`committed`, and wait for the brokers' answers. A cancellation does not stop the
-        reports."""
+        """Report the database's commit and wait for the brokers' answers. A cancellation does not
+        stop the reports."""
         self.committed()
         if self._told:
             await asyncio.wait(self._told)
@@ -225,7 +226,7 @@ class Marked:
     async def _placed(
         self, messages: Sequence[Message]
     ) -> dict[str, list[tuple[Message, MessageQueue]]]:
-        """The queue of each message, by broker: as few brokers as possible."""
+        """Choose a queue for each message, by broker; use as few brokers as possible."""
         found: dict[str, list[tuple[Message, MessageQueue]]] = {}
         for message in messages:
             self._producer.dispatch.check(message)
@@ -263,7 +264,7 @@ class Marked:
         return found
 
     def _took(self, message: Message, told: tuple[SendAnswer, SendResult]) -> None:
-        """A broker has stored a message."""
+        """Record a message that a broker has stored."""
         sent, result = told
         half = half_of(
             sent.reply,
@@ -279,7 +280,8 @@ class Marked:
             raise not_safe(result)
 
     def _report_outcome(self, outcome: Outcome) -> None:
-        """Report to the brokers in a background task, because waiters may be cancelled."""
+        """Report the outcome to the brokers in a background task, because waiters may be
+        cancelled."""
         ends = [end for parcel in self._parcels.values() for end in parcel.all_ends()]
         errors: list[EscrowMQError] = []
         waiting = len(ends)

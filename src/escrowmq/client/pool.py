@@ -1,4 +1,4 @@
-"""Connections by address: dialled once for all users, and again when one is lost."""
+"""Connections by address: each is opened once for all users, and again after it is lost."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 _GOODBYE_S: Final = 2.0
 FOREIGN_S: Final = 5.0
-"""How long an address is remembered as that of another kind of server."""
+"""For this long an address is remembered as that of a server of another kind."""
 SILENT_S: Final = 1.0
-"""If a peer has sent nothing for this long, test whether it speaks HTTP."""
+"""After this many seconds without data from a peer, test whether it speaks HTTP."""
 
 
 class Pool:
@@ -52,17 +52,18 @@ class Pool:
         self._dials: dict[str, asyncio.Task[Connection]] = {}
         self._wondering: set[asyncio.Task[None]] = set()
         self._foreign: dict[str, tuple[float, str]] = {}
-        """Addresses of other kinds of servers: how long that is remembered, and the error."""
+        """Addresses that belong to other kinds of servers, each with the time until which it is
+        remembered, and the error."""
         self._emptied = asyncio.Event()
         self._is_closed = False
 
     def ready(self, address: str) -> Connection | None:
-        """The connection to an address if it can be used at once."""
+        """Return the connection to an address if it can be used immediately; otherwise None."""
         found = self._ready.get(address)
         return found if found is not None and found.is_usable else None
 
     async def get(self, address: str) -> Connection:
-        """The connection to an address, dialled if there is none. Raises ConnectFailed."""
+        """Return the connection to an address; open it if there is none. Raises ConnectFailed."""
         found = self.ready(address)
         if found is not None:
             return found
@@ -77,7 +78,7 @@ class Pool:
         return await unless_closed(dial)
 
     def _check_known(self, address: str) -> None:
-        """Raise if another kind of server was found at the address a moment ago: waiting for it
+        """Raise if a server of another kind was found at the address a moment ago: waiting for it
         again would use up a message's time."""
         until, told = self._foreign.get(address, (0.0, ""))
         if told and asyncio.get_running_loop().time() < until:
@@ -85,11 +86,11 @@ class Pool:
         self._foreign.pop(address, None)
 
     def connected(self) -> list[Connection]:
-        """Every usable connection."""
+        """Return all usable connections."""
         return [each for each in self._ready.values() if each.is_usable]
 
     async def close(self) -> None:
-        """End every connection and every dial."""
+        """Close all connections, including those being opened."""
         self._is_closed = True
         dials = [*self._dials.values(), *self._wondering]
         for dial in dials:
@@ -103,7 +104,7 @@ class Pool:
         await asyncio.sleep(0)
 
     def abort(self) -> None:
-        """End every connection and every dial at once, and make no new ones."""
+        """Close all connections immediately, including those being opened, and make no new ones."""
         self._is_closed = True
         for dial in self._dials.values():
             dial.cancel()
@@ -111,7 +112,7 @@ class Pool:
             connection.abort("this client was killed")
 
     async def _part(self) -> None:
-        """Wait for the closing handshakes of TLS, which follow the written data."""
+        """Wait for the closing handshakes of TLS, which follow the last written data."""
         self._emptied.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
@@ -158,8 +159,8 @@ class Pool:
         return connection
 
     def _check_connection(self, connection: Connection) -> None:
-        """The peer has sent nothing since it was dialled, although a request was made: an HTTP
-        server waits like this for the rest of a line."""
+        """Test for HTTP if the peer has answered nothing to a request since it was connected: an
+        HTTP server waits like this for the rest of a line."""
         is_silent = connection.language is None and connection.waiting_count
         if is_silent and connection.is_usable and not self._is_closed:
             task = asyncio.get_running_loop().create_task(self._ask_in_http(connection))
@@ -217,7 +218,7 @@ class _HttpQuestion(asyncio.Protocol):
             self.answer.set_result(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """There is no answer."""
+        """End without an answer."""
         if not self.answer.done():
             self.answer.set_result(b"")
 

@@ -1,8 +1,8 @@
-"""Keeps popped messages hidden from others while a handler, or the body of a loop, has them.
+"""Keeps popped messages hidden from other members while a handler, or the body of a loop, has them.
 
-RocketMQ's remoting clients do not: ConsumeMessagePopConcurrentlyService drops the result of a
-handler that took longer, so that each run of it is followed by another. Its gRPC clients leave it
-to the proxy, which renews as long as they are connected."""
+RocketMQ's remoting clients do not: if a handler takes longer, ConsumeMessagePopConcurrentlyService
+drops its result, so that each run is followed by another. RocketMQ's gRPC clients leave it to the
+proxy, which renews as long as they are connected."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0
-"""Pause after a renewal that failed; shorter where the message would be lost to others by then."""
+"""Pause in seconds after a failed renewal; shorter if the message would become visible to other
+members before that."""
 
 Renew = Callable[[HeldMessage], Awaitable[Receipt]]
 """Hides a message for another `invisible_ms` from now on; returns its new receipt."""
 
 
 class PopRenewals:
-    """Renews the messages of one consumer."""
+    """Renews the invisible times of one consumer's messages."""
 
     def __init__(
         self, instance: Instance, options: ConsumerOptions, *, renew: Renew, errors: RepeatedErrors
     ) -> None:
         self.instance = instance
         self.left_s = options.invisible_ms / 3_000
-        """A message is renewed when so much of its time is left: a third."""
+        """A message is renewed when this many seconds, a third of its invisible time, are left."""
         self.again_s = min(_AGAIN_S, self.left_s / 4)
         self.span_s = options.consume_timeout_ms / 1_000
-        """What takes longer than a handler may is given up, and its message left to others."""
+        """After this many seconds, the timeout of a handler, a message is no longer renewed, and
+        other members get it."""
         self._renew = renew
         self._errors = errors
         self._under_way: dict[Ticket, asyncio.Task[None]] = {}
@@ -49,14 +51,14 @@ class PopRenewals:
         return _Renewing(self, messages)
 
     async def finish(self, ticket: Ticket) -> None:
-        """Wait for a renewal under way: its answer has the receipt by which a message is settled,
-        and the old one is void."""
+        """Wait for a renewal in flight: its answer has the receipt by which the message must be
+        settled; the old one is void."""
         task = self._under_way.get(ticket)
         if task is not None:
             await asyncio.wait({task})
 
     def start(self, messages: Sequence[HeldMessage]) -> asyncio.Task[None]:
-        """Renew messages now. Raises ClientClosed or UsageError if there can be no task."""
+        """Renew messages now. Raises ClientClosed or UsageError if no task can be started."""
         task = self.instance.spawn(self._renew_all(messages))
         for message in messages:
             assert message.ticket is not None
@@ -88,7 +90,7 @@ class PopRenewals:
 
 
 class _Renewing:
-    """A hold of popped messages."""
+    """A hold that keeps popped messages hidden."""
 
     def __init__(self, renewals: PopRenewals, messages: Sequence[HeldMessage]) -> None:
         self._renewals = renewals
@@ -99,13 +101,14 @@ class _Renewing:
         self._plan()
 
     def end(self) -> None:
-        """A renewal under way goes on: it is waited for when its message is settled."""
+        """Renew no more. A renewal in flight continues; settling its message waits for it."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
 
     def let_go(self) -> None:
-        """A timer is of its own loop's thread: it does nothing when it fires."""
+        """End the hold from any thread. The timer belongs to the loop's thread, so it is not
+        cancelled; it does nothing when it fires."""
         self._is_over = True
 
     def _plan(self, *, pause_s: float = 0.0) -> None:
@@ -118,7 +121,7 @@ class _Renewing:
             self._timer = self._renewals.instance.loop.call_at(at_s, self._start)
 
     def _open(self, since_s: float, until_s: float = math.inf) -> list[HeldMessage]:
-        """Messages that are not settled, and become visible to others in that time."""
+        """Return the unsettled messages that become visible to others between these two times."""
         return [
             message for message in self._messages
             if (ticket := message.ticket) and not ticket.is_settled

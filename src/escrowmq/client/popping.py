@@ -1,5 +1,5 @@
-"""The inside of a consumer in pop mode: brokers distribute single messages, and take back those
-that are not acknowledged in time."""
+"""The state of a consumer in pop mode: brokers distribute single messages, and redeliver those that
+are not acknowledged in time."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ from escrowmq.errors import (
 _log = logging.getLogger(__name__)
 
 HELD_MAX: Final = 96
-"""Popped and unsettled messages of one topic and broker (RocketMQ's popThresholdForQueue), where
-`prefetch_max` allows as many."""
+"""Limit of popped, unsettled messages of one topic at one broker (RocketMQ's popThresholdForQueue);
+a smaller `prefetch_max` overrides it."""
 
 _PACKED: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _ANSWER_LATE_MS: Final = 10_000
@@ -60,12 +60,12 @@ _AT_ONCE_MS: Final = 1_000
 _NOTHING: Final = frozenset({Response.POLLING_TIMEOUT, Response.PULL_NOT_FOUND})
 
 _TOO_LATE: Final = "timeout too much"
-"""In RocketMQ's remark (PopMessageProcessor) to a pop that was born too long ago, by the client's
-clock. Its code is that of any poll without messages."""
+"""Part of the remark (of RocketMQ's PopMessageProcessor) by which a broker refuses a pop that is
+too old by the client's clock. The response code is that of any poll without messages."""
 
 
 class PopReader:
-    """Pops one topic from one broker while there is room."""
+    """Pops one topic from one broker while fewer messages than the limit are held."""
 
     def __init__(self, reading: PopReading, queue: MessageQueue) -> None:
         self.queue = queue
@@ -75,8 +75,9 @@ class PopReader:
         self.popped_ms = 0
         self._reading = reading
         self._waiting: collections.deque[tuple[HeldMessage, int]] = collections.deque()
-        """Each message with the sysFlag of its compression: bodies are decompressed when they are
-        taken, so that small compressed messages do not occupy large memory here."""
+        """Fetched messages, each with the sysFlag that names its compression. Bodies are
+        decompressed only when a message is taken, so that small compressed messages do not use much
+        memory here."""
         self._room = asyncio.Event()
         self._has_failed = False
         self._in_vain = EmptyAnswers()
@@ -94,7 +95,7 @@ class PopReader:
         return len(self._waiting)
 
     def take(self, count: int) -> list[HeldMessage]:
-        """Take up to `count` of them, within the size that may be prefetched."""
+        """Take up to `count` of the waiting messages, within the size that may be prefetched."""
         found: list[HeldMessage] = []
         room = self._reading.options.prefetch_size_max
         while self._waiting and len(found) < count and room > 0:
@@ -109,7 +110,7 @@ class PopReader:
         self._waiting.appendleft((message, 0))
 
     def finish(self) -> None:
-        """A message is settled."""
+        """Uncount a message that was settled, and pop more if possible."""
         self.held_count -= 1
         self._room.set()
 
@@ -120,11 +121,12 @@ class PopReader:
         self._reading.inbox.offer(self)
 
     def start(self) -> None:
-        """Begin."""
+        """Start to pop messages."""
         self._task = self._reading.instance.keep(f"the popping of {self.queue}", self._run)
 
     def drop(self) -> list[HeldMessage]:
-        """Stop popping; return the messages not taken, which go back to the broker."""
+        """Stop popping; return the messages that were not taken, so that they can go back to the
+        broker."""
         self.is_dropped = True
         self._reading.inbox.clear_refusal(self)
         if self._task is not None:
@@ -154,11 +156,11 @@ class PopReader:
                 await self._failed(error)
 
     def _room_count(self) -> int:
-        """How many more messages it may hold."""
+        """Return how many more messages this reader may hold."""
         return max(0, min(HELD_MAX, self._reading.options.prefetch_max) - self.held_count)
 
     def _pause_s(self, reply: Command, took_ms: int) -> float:
-        """The pause before the next pop, after an answer."""
+        """Return the pause before the next pop, after a broker's answer."""
         if reply.body:
             self._in_vain.clear()
             return 0.0
@@ -184,12 +186,13 @@ class PopReader:
         )
 
     def _popped_s(self, asked_s: float, invisible_ms: int) -> float:
-        """When an answer's messages were popped, by this client's steady clock: the broker's wall
-        clock, of which the answer speaks, may be minutes away from ours.
+        """Return when an answer's messages were popped, by this client's steady clock. The answer
+        names the time by the broker's wall clock, which may be minutes away from ours.
 
-        It was between request and answer. The earlier is assumed, so that nothing is handed out
-        that others have. But where a broker may hold a request for longer than it hides messages,
-        they would be over before they are here: half of their time is left to them."""
+        The pop happened between request and answer. The earlier time is assumed, so that no message
+        is handed out that another member already has. If a broker may hold a request for longer
+        than it hides messages, they would then have expired on arrival; half of their invisible
+        time is assumed to be left."""
         options, now_s = self._reading.options, self._reading.instance.now()
         popped_s = max(asked_s, now_s - invisible_ms / 2_000)
         return min(popped_s, asked_s + options.pull_wait_ms / 1_000)  # this process may have stood
@@ -282,7 +285,7 @@ def _receipt(message: HeldMessage) -> Receipt:
 
 
 class PopReading(Reading):
-    """Pop readers by topic and broker, and the desk to which popped deliveries are returned."""
+    """The pop readers of a consumer, by topic and broker, and the settling of popped messages."""
 
     def __init__(
         self,
@@ -302,7 +305,7 @@ class PopReading(Reading):
     def stamp_popped(
         self, message: HeldMessage, reader: PopReader, receipt: Receipt, *, popped_s: float
     ) -> None:
-        """Make a message a delivery of a pop."""
+        """Turn a message into a delivery of a pop."""
         message.ticket = Ticket(self, reader)
         message.ticket.hide(receipt, since_s=popped_s)
         self.decorate(message)
@@ -318,18 +321,19 @@ class PopReading(Reading):
         return True
 
     def wanted_topics(self) -> list[str]:
-        """Topics to pop; first those that are still popped but no longer subscribed to."""
+        """Stop popping topics that are no longer subscribed to; return the topics to pop."""
         gone = [queue for queue in self.pop_readers if queue.topic not in self.subscriptions]
         if gone:
             self.instance.spawn(self._give_up_pops(gone))
         return list(self.subscriptions)
 
     def read_queues(self) -> Iterable[MessageQueue]:
-        """Topics and brokers; every queue of theirs is popped."""
+        """Return one pseudo queue for each topic and broker that is popped; a pop reads all real
+        queues."""
         return self.pop_readers
 
     def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
-        """Pause or resume all."""
+        """Pause or resume all queues."""
         if [*queues]:
             raise UsageError("mode='pop' pauses everything or nothing; name no queues")
         self.is_paused = is_paused
@@ -341,7 +345,7 @@ class PopReading(Reading):
         raise UsageError("mode='pop' leaves offsets to the broker; use mode='pull' for this")
 
     async def keep_offsets(self) -> None:
-        """Nothing to do: brokers store them by themselves."""
+        """Do nothing: brokers store the offsets of popped messages themselves."""
 
     def stop(self) -> None:
         """Stop popping and delivering messages."""
@@ -350,13 +354,14 @@ class PopReading(Reading):
             self._unused += reader.drop()
 
     async def leave(self) -> None:
-        """Return messages not taken, so that other members get them at once."""
+        """Return the messages that were not taken, so that other members get them immediately."""
         await self._give_up_pops(list(self.pop_readers))
         unused, self._unused = self._unused, []
         await self._show_again(unused)
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
-        """Settle a popped message: consumed (None), or to be redelivered after a delay level."""
+        """Settle a popped message: as consumed if `level` is None, otherwise to be redelivered
+        after that delay level."""
         self.instance.check_usable()
         ticket = self.take_ticket(message, level)
         if ticket is None:
@@ -376,7 +381,8 @@ class PopReading(Reading):
             reader.finish()
 
     def return_taken(self, message: HeldMessage) -> None:
-        """Put back a message that was taken and reached no caller, or make it visible to others."""
+        """Put back a message that was taken but reached no caller, or make it visible to other
+        members."""
         ticket = message.ticket
         assert ticket is not None
         reader = ticket.source
@@ -390,7 +396,7 @@ class PopReading(Reading):
             self.inbox.offer(reader)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
-        """Settle those of a handler's messages that it did not settle itself."""
+        """Settle the messages of a batch that the handler did not settle itself."""
         for message in batch:
             await self.settle(message, level)
 

@@ -31,19 +31,19 @@ from escrowmq.errors import ClientClosed, ClientForked, EscrowMQError, WrongThre
 _log = logging.getLogger(__name__)
 
 JOIN_S: Final = 5.0
-"""How long the end of the last client waits for the thread; after that it is left to the
-process."""
+"""For this many seconds the end of the last client waits for the thread; then the thread is left to
+the process."""
 
 CANCEL_S: Final = 1.0
-"""How long calls in flight have to end when the loop ends."""
+"""For this many seconds calls in flight may continue when the loop ends."""
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Finish(Protocol[T_contra]):
-    """Takes the result of work that was begun: a value, an error, or a function that makes the
-    coroutine to continue with."""
+    """A callback for the result of work that was begun: a value, an error, or a function that makes
+    the coroutine to continue with."""
 
     def __call__(
         self,
@@ -51,7 +51,7 @@ class Finish(Protocol[T_contra]):
         error: BaseException | None = None,
         go_on: Callable[[], Coroutine[Any, Any, T_contra]] | None = None,
     ) -> None:
-        """Call it once, on the loop's thread."""
+        """Pass the result; call it once, on the loop's thread."""
 
 
 GoOn = Callable[[], Coroutine[Any, Any, T]]
@@ -96,7 +96,7 @@ class LoopCaller:
 
 
 class _Call(Generic[T]):
-    """One call that the loop executes."""
+    """One call that the loop's thread executes for another thread."""
 
     __slots__ = (
         "context", "coroutine", "done", "error", "is_dropped", "is_over", "result", "task",
@@ -109,13 +109,13 @@ class _Call(Generic[T]):
         self.done = greenlets.latch()
         self.is_over = False
         self.is_dropped = False
-        """Its caller has gone."""
+        """Whether its caller no longer waits."""
         self.result: T | None = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
 
     def begin(self, portal: Portal) -> None:
-        """Start a task for it."""
+        """Start a task for the call."""
         if self.is_dropped:
             self.fail()
         else:
@@ -135,7 +135,7 @@ class _Call(Generic[T]):
             self.done.release()
 
     def fail(self) -> None:
-        """The coroutine does not run, or does not end: wake the caller with an error."""
+        """Wake the caller with an error, because the coroutine does not run, or does not end."""
         if not self.is_over:
             self.is_over = True
             coroutine = self.coroutine
@@ -149,7 +149,7 @@ class _Call(Generic[T]):
 
 
 class _Errand:
-    """Work in the queue of calls for which no caller waits."""
+    """Queued work whose end no caller waits for."""
 
     __slots__ = ("_work",)
 
@@ -157,18 +157,18 @@ class _Errand:
         self._work = work
 
     def begin(self, _portal: Portal) -> None:
-        """Do the work."""
+        """Do the queued work."""
         try:
             self._work()
         except Exception:  # noqa: BLE001 - it must not end the loop
             _log.exception("work in the client's thread failed")
 
     def fail(self) -> None:
-        """The work will not be done: drop it."""
+        """Drop the work, which will not be done."""
 
 
 class _QuickCall(_Call[T]):
-    """A call that usually needs no task: most work only makes a request and waits for the
+    """A call that usually needs no task, because most work only makes a request and waits for the
     answer."""
 
     __slots__ = ("_begin", "_portal", "_wait")
@@ -215,7 +215,8 @@ class _QuickCall(_Call[T]):
 
 
 async def finished(result: T | None, error: BaseException | None, go_on: GoOn[T] | None) -> T:
-    """The result of work that was begun, as it was passed to `Finish`."""
+    """Return the result of work that was begun, or raise its error, from the arguments of
+    `Finish`."""
     if error is not None:
         raise error
     return await go_on() if go_on is not None else cast("T", result)
@@ -237,9 +238,9 @@ class Awaiting(Generic[T]):
 
 
 def without_trace(error: BaseException) -> BaseException:
-    """The error as the caller's thread raises it. Our own errors explain themselves: frames of the
-    client's thread would only clutter the traceback. Any other error is a bug, whose frames are
-    kept."""
+    """Return the error as the caller's thread should raise it. Our own errors explain themselves,
+    and frames of the client's thread would only clutter their traceback. Any other error is a bug,
+    and keeps its frames."""
     if isinstance(error, EscrowMQError):
         found: BaseException | None = error
         while found is not None:
@@ -265,7 +266,7 @@ class Portal:
         self._is_woken = False
         self._is_closed = False
         self.running: set[_Call[Any]] = set()
-        """Calls in flight; for this module."""
+        """Calls in flight; only this module uses it."""
         self._identify = greenlets.identify()
         self._loop = greenlets.new_event_loop()
         greenlets.adopt(self._loop)
@@ -283,8 +284,8 @@ class Portal:
         return self._enter(_Call(coroutine)).result()
 
     def call_quickly(self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Like `call`, for work that can usually begin at once, on the loop's thread and without a
-        task; otherwise `wait` makes the coroutine."""
+        """Run work that can usually begin immediately, on the loop's thread and without a task;
+        otherwise run the coroutine that `wait` makes. Returns or raises like `call`."""
         return self.begin_quickly(begin, wait).result()
 
     def begin_quickly(
@@ -303,7 +304,7 @@ class Portal:
         return Awaiting(self, call)
 
     def result_of(self, call: _Call[T]) -> T:
-        """Wait for a call; for this module."""
+        """Wait for a call and return its result; only this module uses it."""
         try:
             call.done.acquire()
             if call.error is None:
@@ -317,7 +318,7 @@ class Portal:
             del call  # no cycle of frame and exception
 
     def _line_up(self, entry: _Call[Any] | _Errand) -> None:
-        """Add it to the queue of calls, and wake the loop."""
+        """Add an entry to the queue of calls, and wake the loop."""
         try:
             self._calls.append(entry)
             if not self._is_woken:
@@ -329,7 +330,7 @@ class Portal:
             raise
 
     def post(self, work: Callable[[], object]) -> None:
-        """Run a function on the loop's thread soon, without waiting."""
+        """Run a function on the loop's thread soon; do not wait for it."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(work)
 
@@ -390,7 +391,7 @@ class Portal:
             calls.popleft().begin(self)
 
     def start(self, call: _Call[Any]) -> None:
-        """Start a call's task; for this module."""
+        """Start a call's task; only this module uses it."""
         call.task = self._loop.create_task(call.run(), context=call.context)
         self.running.add(call)
         call.task.add_done_callback(functools.partial(self._ended, call))
@@ -431,7 +432,7 @@ class Portal:
 
 
 class _Shared:
-    """The process's portal and how many clients use it."""
+    """The process's portal, and the number of clients that use it."""
 
     def __init__(self) -> None:
         # A signal's handler may close one client while this thread opens another.
@@ -444,7 +445,8 @@ _shared = _Shared()
 
 
 def acquire() -> Portal:
-    """The process's portal, started for its first user; `release` it once."""
+    """Return the process's portal; start it for its first user. Each user must `release` it
+    once."""
     with _shared.lock:
         if _shared.portal is None:
             _shared.portal = Portal()
@@ -475,7 +477,8 @@ def release(portal: Portal) -> None:
 
 
 def _forget_parent() -> None:
-    """In a forked child: no thread of this process runs the parent's loop."""
+    """Forget the parent's portal, in a forked child: no thread of this process runs the parent's
+    loop."""
     global _shared
     _shared = _Shared()
 

@@ -75,7 +75,7 @@ class Producer(KeywordGroup, Tidy):
     })  # fmt: skip
 
     unconfirmed_count = 0
-    """ENDs that a broker did not confirm, whether that was raised or only logged."""
+    """Number of ENDs that no broker confirmed, whether the error was raised or only logged."""
 
     def __init__(
         self,
@@ -121,8 +121,9 @@ class Producer(KeywordGroup, Tidy):
     # -- life --------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Open the producer. With a check, brokers learn of the group now, so that they can send
-        checks at once. Servers that cannot be reached are retried in the background."""
+        """Open the producer. If it has checks, its group is registered at brokers now, so that they
+        can send checks immediately. Servers that cannot be reached are retried in the
+        background."""
         if self._is_closed:
             raise ClientClosed("the producer is closed; make a new one")
         if self._is_open:
@@ -217,8 +218,8 @@ class Producer(KeywordGroup, Tidy):
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> bool:
-        """For blocking code: `send`, without a coroutine if only the answer must be awaited. False
-        leaves all of it to `send`."""
+        """Start a send without a coroutine, if only the answer must be awaited; for blocking code.
+        Return False, having done nothing, if that is impossible."""
         self.check_open()
         way = self.lingering or self.dispatch
         return way.begin(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
@@ -351,7 +352,7 @@ class Producer(KeywordGroup, Tidy):
         await self.settler.settle_token(transaction_id, Outcome.ROLLBACK)
 
     def _lingering(self) -> Lingering | None:
-        """Lingering sends, if the producer uses them."""
+        """Return the lingering sends, if the producer uses them."""
         if not self.options.linger_ms:
             return None
         from escrowmq.client.lingering import Lingering
@@ -374,8 +375,8 @@ class Producer(KeywordGroup, Tidy):
             self.instance.wants_all_brokers = True
 
     def _groups(self) -> list[str]:
-        """The registered groups. A producer without checks does not register its group: a broker
-        that asked it would wait for an answer that never comes, and count the check."""
+        """Return the groups to register. A producer without checks does not register its group: a
+        broker that asked it would wait for an answer that never comes, and count the check."""
         return [INNER_GROUP, self.wire_group] if self._has_checks else [INNER_GROUP]
 
     # -- for integrations --------------------------------------------------------------------
@@ -401,11 +402,12 @@ class Producer(KeywordGroup, Tidy):
             self.instance.spawn(self._announce())
 
     def answer_no_more(self, check: DatabaseCheck) -> None:
-        """Unregister that database."""
+        """Unregister a database that was registered with `answer_from`."""
         self._checks.databases.pop(check, None)
 
     def marked(self, database: str) -> Marked:
-        """Messages whose outcome a row of a database decides. Callable from any thread."""
+        """Make messages whose outcome is decided by a row in a database. Callable from any
+        thread."""
         from escrowmq.client.outbox_messages import Marked  # which few programs need
 
         if self._is_closed:
@@ -413,19 +415,19 @@ class Producer(KeywordGroup, Tidy):
         return Marked(self, database=database, key=self.dispatch.new_id())
 
     def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
-        """An END of an outbox's transaction is being sent: `flush` and closing the producer wait
-        for it. Returns its argument."""
+        """Make `flush` and closing the producer wait for an END of an outbox's transaction. Returns
+        its argument."""
         return self._ends.keep(told)
 
     async def unsettled(self) -> Unsettled:
-        """Transactions that brokers may ask about, now or after they are told to resume them, and
-        the brokers asked: all masters that the name server knows. Raises if one of them cannot be
-        asked. RocketMQ's brokers cannot list their pending transactions."""
+        """Return the transactions that brokers may still ask about, also after an operator resumes
+        them, and the brokers asked: all masters that the name server knows. Raises if one of them
+        cannot be asked. RocketMQ's brokers cannot list their pending transactions."""
         return await unsettled(self.instance, self.group)
 
     async def unsettled_keys(self) -> set[str]:
-        """Keys of this group's transactions that a broker may ask about, now or after an operator
-        resumes them. RocketMQ's brokers cannot list theirs."""
+        """Return the keys of this group's transactions that a broker may still ask about, also
+        after an operator resumes them. RocketMQ's brokers cannot list theirs."""
         return (await self.unsettled()).keys
 
     async def _announce(self) -> None:
@@ -441,7 +443,8 @@ class Producer(KeywordGroup, Tidy):
     # -- for this room -----------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise ClientClosed, ClientForked or WrongThread if it cannot be used now."""
+        """Raise ClientClosed, ClientForked or WrongThread if the producer cannot be used by the
+        caller."""
         if self._is_closed:
             raise ClientClosed("the producer is closed; make a new one")
         if not self._is_open:
@@ -449,7 +452,7 @@ class Producer(KeywordGroup, Tidy):
         self.instance.check_usable()
 
     def listener(self) -> Listener:
-        """The listener; raises UsageError if there is none."""
+        """Return the listener; raises UsageError if there is none."""
         if self.options.listener is None:
             raise UsageError("the producer has no listener; pass listener= to its constructor")
         return self.options.listener

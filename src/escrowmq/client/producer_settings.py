@@ -17,7 +17,8 @@ from escrowmq.codec.compression import FORMS
 from escrowmq.errors import UsageError
 
 Check = Callable[[Any], "Outcome | Awaitable[Outcome]"]
-"""Answers a check-back: it gets the message, a `ReceivedMessage`, and returns the outcome."""
+"""The user's function that answers a check-back: it gets the message, a `ReceivedMessage`, and
+returns the outcome."""
 
 
 class Listener(Protocol):
@@ -90,14 +91,15 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Settings of a producer, with their defaults. Times are in milliseconds."""
 
     timeout_ms: int = 3_000
-    """For all attempts of one send together."""
+    """Timeout of one send, for all attempts together."""
     linger_ms: int = 0
     """Let `send` wait this long for other messages to its topic, and send them as one batch; 0
     sends each at once. It increases throughput for a little more latency."""
     batch_size: int = 65_536
-    """Bytes of such a batch, up to `body_size_max`; a full batch leaves at once."""
+    """Limit of the bytes of such a batch, up to `body_size_max`; a full batch is sent
+    immediately."""
     retries: int = 2
-    """Further attempts after a failed one."""
+    """Number of further attempts after a failed one."""
     retries_unsafe: bool = False
     """Send again if a message was stored less safely than the broker is configured to."""
     avoids_slow: bool = False
@@ -106,30 +108,30 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Ask the broker how safe each message is: `SendResult.durability` and `copies`. EscrowMQ's
     brokers answer this."""
     compression: str = "zlib"
-    """`zlib`, `lz4`, `zstd`, or empty for none."""
+    """`zlib`, `lz4`, `zstd`, or empty for no compression."""
     compression_over_size: int = 4_096
     compression_level: int = 5
     body_size_max: int = 4 * 1024 * 1024
     inflight_max: int = 10_000
-    """Messages in flight; further sends wait."""
+    """Limit of messages in flight; further sends wait."""
     inflight_size_max: int = 100 * 1024 * 1024
-    """Bytes of bodies in flight; further sends wait."""
+    """Limit of the bytes of bodies in flight; further sends wait."""
     topics: Sequence[str] = ()
     """Topics of future transactions: their brokers can send checks from the start."""
     check: Check | None = None
-    """Answers check-backs; a plain function or a coroutine function."""
+    """The function that answers check-backs; a plain function or a coroutine function."""
     checkers: Mapping[str, Check] = {}
     """Checks by topic, or by the handler name given to a transaction (`checker=`)."""
     listener: Listener | None = None
-    """For `send_in_transaction`; its `check` answers check-backs."""
+    """The object for `send_in_transaction`; its `check` answers check-backs."""
     checks_running_max: int = 1
-    """Checks that run at the same time."""
+    """Limit of checks that run at the same time."""
     checks_held_max: int = 2_000
-    """Waiting checks; further ones are dropped, and the broker asks again."""
+    """Limit of waiting checks; further ones are dropped, and the broker asks again."""
     check_timeout_ms: int = 60_000
     """A check that runs longer is answered with UNKNOWN and abandoned."""
     accepts_unsafe_halves: bool = False
-    """Continue a transaction whose half is stored less safely than required."""
+    """Whether to continue a transaction if its half is stored less safely than required."""
     confirms_commits: bool = True
     """Wait until the broker has confirmed a commit, and raise OutcomeUnknown if it does not.
     Otherwise commits are sent in the background, as RocketMQ's own clients do, and errors are only
@@ -165,7 +167,7 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def has_checks(self) -> bool:
-        """Whether it answers check-backs."""
+        """Whether the producer answers check-backs."""
         return bool(self.check or self.checkers or self.listener)
 
 
@@ -182,7 +184,7 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[ProducerOptions, dict[s
 
 
 def message_of(topic: str | Message, body: bytes, fields: MessageFields) -> Message:
-    """The message that the arguments of a call describe; raises UsageError if they are
+    """Make the message that the arguments of a call describe; raises UsageError if they are
     redundant."""
     if not isinstance(topic, Message):
         return Message(topic, body, **fields)

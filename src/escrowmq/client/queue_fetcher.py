@@ -1,4 +1,4 @@
-"""Fetches messages of one queue of this consumer while there is room for them."""
+"""Fetches messages of one queue for this consumer, while fewer than the limits are held."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from escrowmq.errors import (
 _log = logging.getLogger(__name__)
 
 _ANSWER_LATE_MS: Final = 15_000
-"""How much later than requested a broker may answer a request that it held."""
+"""A broker may answer a request that it held this much later than requested."""
 
 
 class ReaderWork(Protocol):
-    """What the readers of one consumer share."""
+    """The parts of a consumer that all its queue readers share."""
 
     instance: Instance
     options: ConsumerOptions
     inbox: Inbox
     wire_group: str
     size_share: int
-    """Bytes that one reader may hold."""
+    """Limit of the bytes that one reader may hold."""
     is_known: bool
     """Whether the group's heartbeats contain this consumer's subscriptions."""
 
@@ -59,10 +59,10 @@ class ReaderWork(Protocol):
         """Whether a pull of a queue may carry the group's offset to the broker."""
 
     def subscribed(self, topic: str) -> Subscription:
-        """The subscription to a topic."""
+        """Return the subscription to a topic."""
 
     def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
-        """Make a message a delivery."""
+        """Turn a message into a delivery."""
 
     def kind(self) -> type[HeldMessage]:
         """The class of deliveries."""
@@ -72,7 +72,7 @@ class ReaderWork(Protocol):
 
 
 class QueueFetcher:
-    """Start it with `run` as a task; `drop` ends it."""
+    """The reader of one queue: `start` begins to fetch, `drop` ends it."""
 
     def __init__(self, work: ReaderWork, queue: MessageQueue, *, next_offset: int) -> None:
         self.queue = queue
@@ -82,11 +82,12 @@ class QueueFetcher:
         self.is_paused = False
         self.is_dropped = False
         self.locked_ms = 0
-        """When its broker last confirmed the lock, as operators see it."""
+        """When its broker last confirmed the lock, by the wall clock; shown to operators."""
         self.lock_s = 0.0
-        """The same by this client's steady clock, which tells how long ago that was."""
+        """When its broker last confirmed the lock, by this client's steady clock; the age of the
+        lock is computed from it."""
         self.batch = OrderlyBatch(self, work.inbox)
-        """The messages being handled, where the queue is orderly."""
+        """The messages being handled, if the queue is orderly."""
         self.pulled_ms = 0
         self.consumed_ms = 0
         self.task: asyncio.Task[None] | None = None
@@ -106,18 +107,18 @@ class QueueFetcher:
         return found
 
     def finish(self, message: HeldMessage, generation: int) -> None:
-        """A message is settled."""
+        """Mark a message settled."""
         if self.shelf.finish(message.queue_offset, generation=generation):
             self._room.set()
 
     def has_passed(self, message: HeldMessage, generation: int) -> bool:
-        """Whether the queue has moved on to a place behind a message that was taken, by a seek or
-        by its broker, which has deleted what is old: it is not read again by anybody."""
+        """Whether the queue now begins after a message that was taken, because of a seek, or
+        because its broker has deleted old messages. Then no member reads the message again."""
         is_left = self.shelf.generation != generation
         return is_left and message.queue_offset < self.shelf.begin_offset
 
     def give_back(self, messages: list[HeldMessage], generation: int) -> None:
-        """Put taken messages back."""
+        """Put taken messages back in front."""
         self.shelf.give_back(messages, generation=generation)
 
     def note_locked(self) -> None:
@@ -139,7 +140,8 @@ class QueueFetcher:
         self._work.inbox.offer(self)
 
     def drop(self) -> None:
-        """This member no longer has the queue; forget messages that were not taken."""
+        """Stop reading the queue, which no longer belongs to this member, and forget messages that
+        were not taken."""
         self.is_dropped = True
         self._work.inbox.clear_refusal(self)
         self.shelf.end()
@@ -147,7 +149,7 @@ class QueueFetcher:
             self.task.cancel()
 
     def start(self) -> None:
-        """Start to fetch."""
+        """Start to fetch messages."""
         self.task = self._work.instance.keep(f"the reading of {self.queue}", self._run)
 
     # -- inside ------------------------------------------------------------------------------
@@ -239,7 +241,7 @@ class QueueFetcher:
         return self._cursor.failed(is_refused=is_refused)
 
     def _moved(self, was_at: int, next_offset: int, remark: str | None) -> None:
-        """The broker has named the offset to continue at."""
+        """Continue at the offset that the broker has named, and log the change."""
         _log.log(
             logging.DEBUG if self._cursor.moves_count > 1 else logging.WARNING,
             "%s continues at offset %d instead of %d: the broker says %s",

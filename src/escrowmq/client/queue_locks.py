@@ -1,4 +1,5 @@
-"""Locks of queues that only one member of a group may read, kept at their brokers, and renewed."""
+"""Locks of orderly queues, which only one member of a group may read. Brokers keep the locks;
+members renew them."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 RENEW_MS: Final = 20_000
-"""How often locks are renewed; a broker drops one after 60 s."""
+"""Interval at which locks are renewed; a broker drops a lock after 60 s."""
 
 LOCK_LIFE_S: Final = 30
-"""Without a renewal for this long, a lock counts as lost."""
+"""A lock that was not renewed for this long counts as lost."""
 
 
 class _Locked(msgspec.Struct):
@@ -30,14 +31,14 @@ class _Locked(msgspec.Struct):
 
 
 class Locks:
-    """Locks of one member of a group."""
+    """The queue locks of one member of a group."""
 
     def __init__(self, instance: Instance, group: str) -> None:
         self._instance = instance
         self._group = group
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock or renew; return the queues that this member has now."""
+        """Lock queues, or renew their locks; return the queues that this member has now."""
         found = await asyncio.gather(
             *(self._lock(name, each) for name, each in _by_broker(queues).items())
         )

@@ -1,4 +1,4 @@
-"""The queues that this member of a group reads, computed again after each change."""
+"""Computes, after each change, which queues this member of a group reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0
 _TOGETHER_S: Final = 0.02
-"""Changes within this time are handled together."""
+"""Changes within this many seconds are handled together."""
 
 
 class _Members(msgspec.Struct, rename="camel"):
@@ -36,7 +36,7 @@ class _Members(msgspec.Struct, rename="camel"):
 
 
 class Shares(Protocol):
-    """The object that takes the shares."""
+    """The consumer, which reads the queues assigned to it."""
 
     instance: Instance
     wire_group: str
@@ -49,14 +49,15 @@ class Shares(Protocol):
         soon."""
 
     def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """All queues that a topic has now; none if the topic is unknown."""
+        """Record all queues that a topic has now; none if the topic is unknown."""
 
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
-        """Brokers refuse this client to read a topic at all, or no longer refuse."""
+        """Report that brokers refuse this client to read a topic, or with None that they no longer
+        do."""
 
 
 class Rebalancer:
-    """`soon` requests a round; rounds also run periodically."""
+    """Assigns queues to this member in rounds: periodically, and after `soon`."""
 
     def __init__(self, shares: Shares, *, strategy: str, interval_ms: int, takes_all: bool) -> None:
         self._shares = shares
@@ -69,7 +70,7 @@ class Rebalancer:
         self._told: dict[str, type[EscrowMQError]] = {}
 
     def soon(self) -> None:
-        """Something has changed."""
+        """Request a round, because something has changed."""
         self._due.set()
 
     async def run(self) -> None:
@@ -87,15 +88,15 @@ class Rebalancer:
                 continue
 
     async def end(self) -> None:
-        """Run no more rounds. Waits for a running one, whose queues are given up afterwards with
-        the rest."""
+        """Run no more rounds; wait for a running one, so that the caller can release its queues
+        too."""
         self._is_over = True
         self._due.set()
         async with self._round:
             pass
 
     async def round(self) -> bool:
-        """Share out every topic once; return whether all succeeded."""
+        """Assign the queues of every topic once; return whether all succeeded."""
         is_settled = True
         for topic in self._shares.wanted_topics():
             if self._is_over:

@@ -23,18 +23,18 @@ from escrowmq.errors import ClientClosed, EscrowMQError, ReplyTimeout, UsageErro
 _log = logging.getLogger(__name__)
 
 WAITING_MAX: Final = 10_000
-"""Requests of one producer that wait for a reply."""
+"""Limit of one producer's requests that wait for a reply."""
 
 
 class Waiting:
-    """One request that waits for its reply."""
+    """One request that is waiting for its reply."""
 
     def __init__(self) -> None:
         self.correlation_id = str(uuid.uuid4())
         self.future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
 
     async def reply(self, left_s: float, *, topic: str, timeout_ms: int) -> ReceivedMessage:
-        """The reply; raises ReplyTimeout if it does not come."""
+        """Wait for the reply and return it; raises ReplyTimeout if it does not come."""
         try:
             async with asyncio.timeout(max(0.0, left_s)):
                 return await self.future
@@ -46,7 +46,7 @@ class Waiting:
 
 
 class Replies:
-    """Requests of one producer by correlation id."""
+    """The waiting requests of one producer, by correlation id."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -68,7 +68,7 @@ class Replies:
 
     @contextlib.contextmanager
     def expect(self) -> Iterator[Waiting]:
-        """Register a request that is about to be sent."""
+        """Register a request that is about to be sent; it is removed at the end of the block."""
         if len(self._waiting) >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX} requests wait for replies; wait for some of them")
         waiting = Waiting()
@@ -79,7 +79,7 @@ class Replies:
             del self._waiting[waiting.correlation_id]
 
     def answer_to(self, request: ReceivedMessage) -> tuple[str, dict[str, str]]:
-        """The topic and the properties of a reply; raises UsageError if the message expects
+        """Return the topic and the properties of a reply; raises UsageError if the message expects
         none."""
         asked = request.system
         cluster = asked.get(Property.CLUSTER)

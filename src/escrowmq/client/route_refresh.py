@@ -1,4 +1,4 @@
-"""Refreshes routes from time to time, and soon when something has happened to a broker."""
+"""Refreshes routes periodically, and soon after a connection to a broker was lost."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from escrowmq.errors import ProtocolError, ResponseError, RouteMissing, Transpor
 _log = logging.getLogger(__name__)
 
 _ROUTES_AT_ONCE: Final = 16
-"""Watched routes that are refreshed concurrently."""
+"""Limit of watched routes that are refreshed concurrently."""
 
 _LOOK_AGAIN_MS: Final = 250
 _LOOK_AGAIN_MAX_MS: Final = 5_000
 _SUCCESSION_MS: Final = 15_000
-"""For so long after a connection was lost another broker may become the master."""
+"""For this long after a lost connection, another broker may become the master, and routes are
+refreshed more often."""
 
 
 class Routed(Protocol):
@@ -36,7 +37,7 @@ class Routed(Protocol):
     watched: dict[str, int]
 
     def now(self) -> float:
-        """The event loop's clock."""
+        """Return the event loop's time."""
         ...
 
     async def refresh(self, topic: str) -> None:
@@ -47,17 +48,18 @@ class Routed(Protocol):
 
 
 class RouteRefresher:
-    """Refreshes the routes of one instance."""
+    """Refreshes the routes of one client instance."""
 
     def __init__(self, instance: Routed) -> None:
         self._instance = instance
         self._event = asyncio.Event()
         self._lost: set[str] = set()
-        """Addresses whose connection was lost, while routes still name them."""
+        """Addresses of brokers whose connection was lost, as long as routes still name them."""
         self._lost_until_s = 0.0
 
     def lost(self, address: str) -> None:
-        """A broker's connection is gone: it restarts, or another one becomes the master."""
+        """Refresh routes soon, because a broker's connection was lost: it restarts, or another one
+        becomes the master."""
         self._lost.add(address)
         self._lost_until_s = self._instance.now() + _SUCCESSION_MS / 1000
         self._event.set()
@@ -89,7 +91,7 @@ class RouteRefresher:
                 await instance.presence.announce()
 
     def _is_one_missing(self) -> bool:
-        """Whether routes name a broker that was lost and is not back."""
+        """Whether routes name a broker whose connection was lost and is not restored."""
         instance = self._instance
         if instance.now() >= self._lost_until_s:
             self._lost.clear()

@@ -21,7 +21,7 @@ _TIMEOUT_MS: Final = 5_000
 
 
 class SendBacks:
-    """Returns messages of one group."""
+    """Returns failed messages of one consumer group to brokers."""
 
     def __init__(self, instance: Instance, producer: Producer, *, group: str) -> None:
         self._instance = instance
@@ -57,7 +57,8 @@ class SendBacks:
         return True
 
     async def _send_anew(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
-        """Send the message to any broker, as RocketMQ's clients do if its own is unreachable."""
+        """Send the message to the group's retry topic on any broker, as RocketMQ's clients do if
+        the message's own broker is unreachable."""
         failed_count = message.deliveries_before + 1
         is_over = level == NEVER
         delay = level or min(RETRY_FIRST_LEVEL + message.deliveries_before, len(DELAY_LEVELS_S))

@@ -1,4 +1,5 @@
-"""From a user's message to an answer: properties, interceptors, queue, sending, result."""
+"""Sends a user's message: makes its properties, calls interceptors, chooses the queue, sends it,
+and returns the result."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 
 class SendDispatch:
-    """Sends for one producer group."""
+    """Sends the messages of one producer group."""
 
     def __init__(self, instance: Instance, options: ProducerOptions, *, group: str) -> None:
         self.watch = InterceptorCalls(options.interceptors)
@@ -67,7 +68,7 @@ class SendDispatch:
         self._ids = UniqueIds(host=instance.host, process=os.getpid(), mark=mark)
 
     def new_id(self) -> str:
-        """A new unique message id."""
+        """Return a new unique message id."""
         return self._ids.make(self._instance.clock.now_ms())
 
     def prepare(
@@ -77,8 +78,8 @@ class SendDispatch:
         *,
         is_wrapped: bool = False,
     ) -> Outgoing:
-        """The message in wire format, with properties besides the user's. `is_wrapped` means that
-        its topic is already the broker's name."""
+        """Return the message in wire format; `extra` are properties besides the user's.
+        `is_wrapped` means that its topic is already the broker's name."""
         self.check(message)
         if not self.watch.interceptors:
             return self._outgoing(message, extra, is_wrapped)
@@ -131,7 +132,7 @@ class SendDispatch:
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> bool:
-        """Send a message without waiting; return False if that is impossible, and nothing was done.
+        """Send a message without waiting. Return False, having done nothing, if that is impossible.
         `finish` gets the result, the error, or a function that makes further attempts."""
         if self.watch:
             return False
@@ -151,8 +152,8 @@ class SendDispatch:
         *,
         finish: Finish[tuple[SendAnswer, SendResult]],
     ) -> str:
-        """`begin` for a transaction's only message; return its id, or an empty string if nothing
-        was done."""
+        """Send the only message of a transaction without waiting, like `begin`; return its id, or
+        an empty string if nothing was done."""
         if self.watch:
             return ""
         self.check(message)
@@ -218,7 +219,7 @@ class SendDispatch:
         timeout_ms: int | None = None,
         may_repeat: bool = True,
     ) -> tuple[SendAnswer, SendResult]:
-        """Store a message; return the answer and its result."""
+        """Store a message; return the broker's answer and the result for the user."""
         try:
             sent = await self.sender.send(
                 self._sending(
@@ -234,7 +235,7 @@ class SendDispatch:
         return sent, result
 
     async def send_one_way(self, message: Message) -> str:
-        """Write a message to the network; return its id."""
+        """Write a message to the network, without waiting for an answer; return its id."""
         out = self.prepare(message)
         try:
             await self.sender.send_one_way(out, await self.choose_queue(message))
@@ -247,7 +248,7 @@ class SendDispatch:
     async def send_many(
         self, messages: Sequence[Message], timeout_ms: int | None
     ) -> list[SendResult]:
-        """Store many with few requests; results in the messages' order."""
+        """Store many messages with few requests; return their results in the same order."""
         groups: dict[tuple[str, str], list[int]] = {}
         for index, message in enumerate(messages):
             self.check(message)
@@ -264,7 +265,7 @@ class SendDispatch:
         return [results[index] for index in range(len(messages))]
 
     async def choose_queue(self, message: Message, *, broker_name: str = "") -> MessageQueue:
-        """The queue for a message; with a broker's name, one of that broker."""
+        """Choose the queue for a message; with `broker_name`, one on that broker."""
         queues = await self._instance.queues_to_write(self._instance.options.wrap(message.topic))
         if broker_name:
             queues = tuple(each for each in queues if each.broker_name == broker_name)
@@ -318,7 +319,7 @@ class SendDispatch:
         sent: SendAnswer | None,
         error: BaseException | None = None,
     ) -> None:
-        """Report a message's result to interceptors and the trace."""
+        """Report the result of a send to interceptors and the trace."""
         self.watch.after_send(message, result, error)
         if result is not None and sent is not None:
             self._trace(message, result, sent, out)

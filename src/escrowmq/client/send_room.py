@@ -7,7 +7,8 @@ import collections
 
 
 class SendRoom:
-    """Room for messages in flight. A message larger than all the room is sent alone."""
+    """The limits for messages in flight: their count and their bytes. A message above the size
+    limit is sent alone."""
 
     def __init__(self, *, count_max: int, size_max: int) -> None:
         self._count_max = count_max
@@ -18,11 +19,11 @@ class SendRoom:
 
     @property
     def waiting_count(self) -> int:
-        """How many wait for room."""
+        """Number of senders that wait for capacity."""
         return len(self._queue)
 
     def enter(self, size: int) -> bool:
-        """Take room at once; return False if there is none, or others wait already."""
+        """Reserve capacity immediately; return False if there is none, or others wait already."""
         if self._queue or not self._has_room(size):
             return False
         self._count += 1
@@ -30,7 +31,7 @@ class SendRoom:
         return True
 
     async def wait(self, size: int) -> None:
-        """Take room as soon as there is some, first come, first served."""
+        """Wait until there is capacity, and reserve it; first come, first served."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((future, size))
         try:
@@ -44,7 +45,7 @@ class SendRoom:
             raise
 
     def leave(self, size: int) -> None:
-        """Give the room back."""
+        """Release reserved capacity."""
         self._count -= 1
         assert self._count >= 0, self._count
         self._size -= size

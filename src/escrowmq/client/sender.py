@@ -1,4 +1,4 @@
-"""Sends one request of the send family: makes the attempts that its core decides on."""
+"""Sends one message: makes the attempts that `core/send_attempts` decides on."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from escrowmq.errors import EscrowMQError, NoNameServer, RouteMissing, Transport
 _log = logging.getLogger(__name__)
 
 Begun = tuple[MessageQueue, Connection, float]
-"""A first attempt that was made: its queue, address and time (the event loop's clock)."""
+"""A first attempt that is in flight: its queue, address and start time (the event loop's clock)."""
 
 Answer = Command | TransportError
-"""The result of an attempt."""
+"""The result of an attempt: a reply, or an error."""
 
 
 class Sender:
-    """Sends for one producer."""
+    """Makes the attempts to send for one producer."""
 
     def __init__(self, instance: Instance, rules: SendRules) -> None:
         self._instance = instance
@@ -45,8 +45,8 @@ class Sender:
         return send_fields(message, queue, group=rules.group, asks_safety=rules.asks_safety)
 
     def begin(self, sending: SendRequest, done: Done) -> Begun | None:
-        """Make the first attempt at once; return None if it has to wait for room, a route, or a
-        connection. `done` gets the answer; then call `end`."""
+        """Make the first attempt immediately; return None if it must wait for capacity, a route, or
+        a connection. `done` gets the answer; then call `end`."""
         message, queue, instance = sending.message, sending.queue, self._instance
         if self._faults is not None:
             return None
@@ -73,14 +73,15 @@ class Sender:
         return queue, connection, started
 
     def end(self, sending: SendRequest, begun: Begun, answer: Answer) -> SendAnswer | None:
-        """Finish a first attempt; None if it was not enough: then await `go_on`."""
+        """Finish a first attempt. Return None if its answer is not the final one; then await
+        `go_on`."""
         self._pressure.leave(len(sending.message.body))
         if isinstance(answer, Command) and answer.code == Response.SUCCESS:
             return SendAnswer(answer, begun[0], begun[1].address)
         return None
 
     async def send(self, sending: SendRequest) -> SendAnswer:
-        """The answer of the broker that stored it."""
+        """Send the message and return the answer of the broker that stored it."""
         future: asyncio.Future[Answer] = self._instance.loop.create_future()
         begun = self.begin(sending, functools.partial(_answered, future))
         if begun is None:
@@ -96,7 +97,7 @@ class Sender:
     async def go_on(
         self, sending: SendRequest, begun: Begun | None = None, answer: Answer | None = None
     ) -> SendAnswer:
-        """Make all attempts, or those after a first one that was not enough."""
+        """Make all attempts, or those that follow a first one that did not succeed."""
         started = begun[2] if begun is not None else self._instance.now()
         attempts = Attempts(sending, self._rules, started=started)
         first: SendAnswer | TransportError | None = None
@@ -117,13 +118,13 @@ class Sender:
             self._pressure.leave(size)
 
     async def send_one_way(self, message: Outgoing, queue: MessageQueue) -> None:
-        """Write a message to the network; whether it arrives is unknown."""
+        """Write a message to the network, without waiting for an answer."""
         address = self._instance.address_of(queue.broker_name)
         fields = self._fields(message, queue)
         await self._instance.tell(address, message.code, fields, message.body)
 
     def choose(self, queues: Sequence[MessageQueue], *, avoid: str = "") -> MessageQueue:
-        """The next queue in turn."""
+        """Return the next queue in turn."""
         now_ms = self._instance.now() * 1000 if self._faults is not None else 0
         return self._chooser.choose(queues, avoid=avoid, now_ms=now_ms)
 
@@ -151,13 +152,13 @@ class Sender:
             came = None
 
     def _names(self, topic: str) -> set[str]:
-        """The brokers to which a message can go."""
+        """Return the names of the brokers to which a message can be sent."""
         return {queue.broker_name for queue in self._instance.book.write_queues(topic)}
 
     async def _attempt_send(
         self, message: Outgoing, attempts: Attempts
     ) -> SendAnswer | EscrowMQError:
-        """One attempt: a broker's answer, or the error."""
+        """Make one attempt; return the broker's answer, or the error."""
         try:
             queue = await self._aim(message.topic, attempts)
             return await self._ask(message, queue, attempts)
@@ -212,8 +213,8 @@ class Sender:
             raise attempts.timeout() from error
 
     def _look_again(self, topic: str) -> None:
-        """A broker failed, so its route may have changed: fetch it in the background, for further
-        attempts."""
+        """Fetch the topic's route in the background, for further attempts: a broker failed, so it
+        may have changed."""
 
         async def look() -> None:
             try:
@@ -230,7 +231,7 @@ class Sender:
 
 
 def _has_moved(came: SendAnswer | EscrowMQError) -> bool:
-    """Whether the broker may be another one now."""
+    """Whether another broker may be the master now."""
     if isinstance(came, SendAnswer):
         return has_moved(came.reply)
     return isinstance(came, TransportError) and not isinstance(came, NoNameServer)

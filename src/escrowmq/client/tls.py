@@ -18,29 +18,32 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     Pass it as `tls=` to any client; True there trusts the system's roots."""
 
     trusted: str | os.PathLike[str] = ""
-    """A file with the roots of the servers' certificates; the system's if empty."""
+    """A file with the root certificates that the servers' certificates must be signed by; the
+    system's if empty."""
     certificate: str | os.PathLike[str] = ""
-    """The client's own, with the intermediate ones, for servers that request it."""
+    """A file with the client's own certificate, and intermediate ones, for servers that request
+    it."""
     key: str | os.PathLike[str] = ""
-    """Its private key; may be in the certificate's file."""
+    """The file with the client's private key; it may be the certificate's file."""
     password: str = ""
-    """The key's password."""
+    """The password of the private key."""
     checks_name: bool = True
-    """Require a certificate for the host that is called. Brokers register IP addresses: their
-    certificates must contain these, or set this to False."""
+    """Whether the certificate must match the host that is called. Brokers register IP addresses:
+    their certificates must contain these, or set this to False."""
     verify: bool = True
-    """False trusts any server: the connection is encrypted, but not authenticated."""
+    """False trusts any server: the connection is then encrypted, but not authenticated."""
 
     def __repr__(self) -> str:
         return f"Tls(trusted={self.trusted!r}, certificate={self.certificate!r})"  # no password
 
 
 TlsSetting = bool | Tls | ssl.SSLContext | None
-"""True trusts the system's roots; False and None mean no TLS."""
+"""True trusts the system's root certificates; False and None mean no TLS."""
 
 
 def context_of(setting: TlsSetting) -> ssl.SSLContext | None:
-    """The SSL context of a setting; None for no TLS. Raises UsageError if a file is invalid."""
+    """Make the SSL context for a setting; None for no TLS. Raises UsageError if a file is
+    invalid."""
     if setting is None or setting is False:
         return None
     if isinstance(setting, ssl.SSLContext):

@@ -1,5 +1,5 @@
-"""RocketMQ's message trace, collected and sent in the background: it never delays or fails a
-caller, and is dropped under load."""
+"""RocketMQ's message trace, collected and sent in the background. It never delays or fails a
+caller; under load, records are dropped."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 WAITING_MAX: Final = 10_000
-"""Records that wait to be sent; further ones are dropped."""
+"""Limit of records that wait to be sent; further ones are dropped."""
 
 _FULL_COUNT: Final = 500
 _COLLECT_S: Final = 1.0
-"""How long records wait for others, unless there are many."""
+"""After this many seconds records are sent; sooner if there are many."""
 
 _TIMEOUT_MS: Final = 5_000
 _LAST_S: Final = 2.0
-"""How long closing a client waits for its last records to be sent."""
+"""For this many seconds, closing a client waits for its last records to be sent."""
 
 
 def trace_topic(trace: object) -> str:
-    """The topic that a client's setting `trace` names; empty for none."""
+    """Return the topic that a client's setting `trace` names; empty for none."""
     if trace is True:
         return Topic.TRACE
     if not trace:
@@ -57,11 +57,13 @@ def trace_topic(trace: object) -> str:
 
 
 class Tracer:
-    """Collects the records of one group and sends them to a topic, with a dispatch of its own."""
+    """Collects the trace records of one group and sends them to a topic, with a dispatch of its
+    own."""
 
     def __init__(self, instance: Instance, topic: str, *, group: str, role: str) -> None:
         self.dropped_count = 0
-        """Records that were never sent: too many at a time, or no broker accepted them."""
+        """Number of records that were never sent: too many at a time, or no broker accepted
+        them."""
         self.topic = topic
         self._instance = instance
         self._group = instance.options.unwrap(group)
@@ -76,11 +78,11 @@ class Tracer:
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Start to send."""
+        """Start to send records."""
         self._task = self._instance.keep("the sending of the trace", self._run)
 
     async def close(self) -> None:
-        """Send what is left, for a short time."""
+        """Send the remaining records, for a few seconds at most."""
         if self._task is None:
             return
         self._is_closing = True
@@ -95,7 +97,7 @@ class Tracer:
     # -- what happens ------------------------------------------------------------------------
 
     def sent(self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int) -> None:
-        """A message was stored, perhaps as a half."""
+        """Record that a message was stored, perhaps as a half."""
         told = sent.reply.ext or {}
         if message.topic == self.topic or told.get(Property.TRACE_ON) == "false":
             return
@@ -114,7 +116,8 @@ class Tracer:
         self, ends: Sequence[tuple[Message, str]], outcome: Outcome, *, address: str,
         is_from_check: bool = False,
     ) -> None:  # fmt: skip
-        """An END is sent to a broker: the transaction's messages, each with its id."""
+        """Record that an END was sent to a broker. `ends` are the transaction's messages, each with
+        its id."""
         for message, message_id in ends:
             region = _region(message)
             self._add(
@@ -130,7 +133,8 @@ class Tracer:
             )
 
     def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
-        """Messages are about to be consumed together; returns what `consumed` needs."""
+        """Record that messages are about to be consumed together; return the value to pass to
+        `consumed`."""
         now_ms, request_id = self._now_ms(), self._dispatch.new_id()
         for message in messages:
             if _is_traced(message):
@@ -148,7 +152,7 @@ class Tracer:
         return request_id, now_ms
 
     def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:
-        """A message was consumed, or will be redelivered."""
+        """Record that a message was consumed, or will be redelivered."""
         request_id, begin_ms = taken
         if _is_traced(message):
             self._add(
@@ -177,7 +181,8 @@ class Tracer:
             self._is_full.set()
 
     def _drop(self, count: int, why: str) -> None:
-        """Logged once for each power of two, to keep the log short."""
+        """Count dropped records. Log it each time the count reaches a power of two, to keep the log
+        short."""
         before, self.dropped_count = self.dropped_count, self.dropped_count + count
         if before.bit_length() < self.dropped_count.bit_length():
             _log.warning("%d records of the trace are dropped: %s", self.dropped_count, why)

@@ -55,7 +55,7 @@ class Transaction(Tidy):
 
     _INTERNAL = frozenset({"abandon", "begin_quickly", "leave_quickly", "settle_quickly"})
     _is_begun = _is_over = True
-    """Of one that could not even be made: `__del__` has nothing to say about it."""
+    """The values for an object whose constructor failed: `__del__` then logs nothing."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Transaction(Tidy):
 
     @property
     def plan(self) -> Outcome:
-        """What the end of the block will do, unless it raises."""
+        """The outcome that the end of the block will request, unless the block raises."""
         return self._plan
 
     @property
@@ -132,7 +132,7 @@ class Transaction(Tidy):
 
     @property
     def message(self) -> Message:
-        """The message with which it was made."""
+        """The message that was passed to `Producer.transaction`."""
         if self._first is None:
             raise UsageError("this transaction began without a message; see `results`")
         return self._first
@@ -140,7 +140,7 @@ class Transaction(Tidy):
     # -- the block ---------------------------------------------------------------------------
 
     async def begin(self) -> Self:
-        """Store the message that the transaction was made with, invisible to consumers."""
+        """Store the transaction's message, invisible to consumers."""
         if self._is_begun:
             raise UsageError("a transaction begins once; make a new one")
         self._is_begun = True
@@ -157,8 +157,9 @@ class Transaction(Tidy):
         return self
 
     def begin_quickly(self, finish: Finish[Transaction]) -> bool:
-        """For this room: `begin`, without a coroutine if only the broker's answer must be awaited.
-        False leaves all of it to `begin`."""
+        """Begin the transaction like `begin`, without a coroutine if only the broker's answer must
+        be awaited. Return False, having done nothing, if that is impossible. Only this package uses
+        it."""
         first = self._first
         if self._is_begun or first is None or is_delayed(first):
             return False
@@ -191,7 +192,7 @@ class Transaction(Tidy):
     async def _begin_on(
         self, first: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
     ) -> Self:
-        """Continue a quick begin that takes longer, or has failed."""
+        """Continue a `begin_quickly` that takes longer, or has failed."""
         try:
             await self._take(first, work)
         except BaseException:
@@ -202,8 +203,8 @@ class Transaction(Tidy):
         return self
 
     def abandon(self) -> None:
-        """For this room: the block never starts. A message that was nevertheless stored is rolled
-        back, now or when the broker asks."""
+        """Note that the block never starts. A message that was nevertheless stored is rolled back,
+        now or when the broker checks. Only this package uses it."""
         if self._is_over and self._outcome is Outcome.ROLLBACK:
             return
         self._course.abandon()
@@ -216,8 +217,8 @@ class Transaction(Tidy):
         return await self.begin()
 
     def leave_unheard(self, later: Callable[[Callable[[], object]], None]) -> bool:
-        """For this room: the end of a block that did not raise, if nothing must be waited for;
-        `later` runs the rest on the loop's thread. False leaves it to `settle_quickly`."""
+        """End a block that did not raise, without waiting; `later` runs the rest on the loop's
+        thread. Return False to leave it to `settle_quickly`. Only this package uses it."""
         is_plain = self._halves and not self._is_over and self._failure is None
         if not is_plain or self._is_waited_for(self._plan):
             return False
@@ -226,7 +227,8 @@ class Transaction(Tidy):
         return True
 
     def settle_quickly(self, outcome: Outcome, finish: Finish[None]) -> bool:
-        """For this room: `settle` without a coroutine, if possible."""
+        """End the transaction like `settle`, without a coroutine if possible. Only this package
+        uses it."""
         if self._is_over or self._failure is not None or not self._halves:
             return False
         if not self._is_waited_for(outcome):
@@ -267,9 +269,9 @@ class Transaction(Tidy):
             await self.settle(self._plan)
 
     def _after(self, error: BaseException) -> Outcome:
-        """The effect of an exception: the block did not do its work. But it proves nothing about a
-        database that may have committed before; nor does an interrupt or a cancellation, which may
-        come between a commit and its answer."""
+        """Return the outcome after an exception in the block: a rollback, since the block did not
+        do its work. After `database_decides()`, an interrupt or a cancellation it is unknown,
+        because the database may have committed."""
         if self._is_decided_elsewhere or self._plan is Outcome.UNKNOWN:
             return Outcome.UNKNOWN
         return Outcome.ROLLBACK if isinstance(error, Exception) else Outcome.UNKNOWN
@@ -366,11 +368,11 @@ class Transaction(Tidy):
 
     @property
     def _count(self) -> int:
-        """The number of messages for the END; 0 leaves it open."""
+        """The number of messages to name in the END; 0 names none."""
         return len(self._halves) if self._bundle and self._halves[0].signed_id else 0
 
     def _is_waited_for(self, outcome: Outcome) -> bool:
-        """Whether an END returns only once the broker has confirmed it."""
+        """Whether the end of the transaction waits until the broker has confirmed it."""
         return outcome is not Outcome.COMMIT or self._producer.options.confirms_commits
 
     def _settle_in_background(self, outcome: Outcome) -> None:
@@ -403,8 +405,7 @@ class Transaction(Tidy):
             self._outcome = outcome
 
     def _not_confirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
-        """Raise the error of an unconfirmed END to the caller, unless the database has
-        committed."""
+        """Raise the error of an unconfirmed END, unless the database has committed."""
         producer = self._producer
         producer.unconfirmed_count += 1
         self._outcome = settled_before(error)
@@ -429,8 +430,8 @@ class Transaction(Tidy):
         await self._end_quietly(Outcome.ROLLBACK)
 
     async def _end_quietly(self, outcome: Outcome) -> None:
-        """The block's own exception is what matters; if its END fails too, that is only logged,
-        because the broker will ask."""
+        """Send the END after the block's own exception, which the caller gets. If the END fails
+        too, that is only logged, because the broker will check."""
         try:
             await self.settle(outcome)
         except EscrowMQError as error:
@@ -443,7 +444,7 @@ class Transaction(Tidy):
     async def _take(
         self, message: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
     ) -> SendResult:
-        """Wait until a message is stored, as safely as required."""
+        """Wait until a message is stored as safely as required, and record it."""
         try:
             told = await work
             self._took(message, told)

@@ -1,4 +1,4 @@
-"""What transactions need of their producer."""
+"""The parts of a producer that its transactions use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from escrowmq.client.send_flow import SendDispatch
 
 
 class TransactionOwner(Protocol):
-    """A producer, as its transactions see it."""
+    """A producer, as its transactions use it."""
 
     instance: Instance
     dispatch: SendDispatch
@@ -22,13 +22,12 @@ class TransactionOwner(Protocol):
     options: ProducerOptions
     wire_group: str
     unconfirmed_count: int
-    """ENDs that no broker has confirmed."""
+    """Number of ENDs that no broker has confirmed."""
 
     def check_open(self) -> None:
-        """Raise if it cannot be used now."""
+        """Raise if the producer cannot be used by the caller."""
         ...
 
     def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
-        """An END is being sent: `flush` and closing the producer wait for it. Returns its
-        argument."""
+        """Make `flush` and closing the producer wait for an END. Returns its argument."""
         ...

@@ -1,4 +1,4 @@
-"""Transactions that brokers may still ask a producer group about."""
+"""Finds the transactions that brokers may still ask a producer group about."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from escrowmq.errors import NotSupported
 
 
 class Unsettled(NamedTuple):
-    """Transactions that brokers may still ask a group about."""
+    """The transactions that brokers may still ask a group about, and the brokers that were
+    asked."""
 
     keys: set[str]
     brokers: dict[str, int]
-    """The brokers asked, by name, with the store time of the first message in the broker's log; 0
-    if there may have been older ones, NOT_YET if the log is empty."""
+    """The brokers that were asked, by name, each with the store time of the first message in its
+    log: 0 if there may have been older ones, NOT_YET if the log is empty."""
 
 
 NOT_YET: Final = 2**63 - 1
-"""Later than any time."""
+"""A time later than any other."""
 
 
 def begun_ms(figures: Mapping[str, str]) -> int:
-    """The store time of the first message in a broker's log, as far as its figures show."""
+    """Return the store time of the first message in a broker's log, as far as its metrics show
+    it."""
     try:
         first_offset, first_ms = (
             int(figures[name]) for name in ("commitLogMinOffset", "earliestMessageTimeStamp")
@@ -40,9 +42,9 @@ def begun_ms(figures: Mapping[str, str]) -> int:
 
 
 async def unsettled(instance: Instance, group: str) -> Unsettled:
-    """Transactions that any master known to the name server may ask about, now or after it is told
-    to resume them. Raises if one of them cannot be asked. RocketMQ's brokers cannot list their
-    pending transactions."""
+    """Return the transactions that any master known to the name server may ask about, also after an
+    operator resumes them. Raises if one of them cannot be asked. RocketMQ's brokers cannot list
+    their pending transactions."""
     await instance.watch_all_brokers()
     cluster = Cluster(instance)
     transactions, brokers = Transactions(cluster), Brokers(cluster)

@@ -1,4 +1,4 @@
-"""Exceptions raised by users' code: its own failure, or the end of the task or program."""
+"""Tells failures of users' code from the end of the task or program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether this exception is a failure of users' code, to be logged and survived.
+    """Whether this exception is a failure of users' code, to be logged before work continues.
 
     A CancelledError is one if the task in which it was raised was not cancelled: then something
     that the code awaited was cancelled, for example a pool's future. An interrupt and SystemExit

@@ -1,4 +1,5 @@
-"""Threads for users' code, which may block: started when needed, never waited for at the end."""
+"""Threads for users' code, which may block. They are started when needed, and the end of the
+program does not wait for them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any, Final
 from escrowmq.client import greenlets
 
 LEFT_ALONE_MAX: Final = 64
-"""Abandoned threads that never ended; beyond that, no new thread replaces one."""
+"""Limit of abandoned threads that have not ended; beyond that, a hanging thread is not replaced."""
 
 Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
 
@@ -35,7 +36,7 @@ class Workers:
         self._left_alone: set[asyncio.Future[Any]] = set()
 
     def run(self, work: Callable[..., Any], *given: Any) -> asyncio.Future[Any]:  # noqa: ANN401
-        """Return the future of a function that runs on a thread. Call it on the loop."""
+        """Run a function on a thread and return its future. Call it on the event loop."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop, self._hub = loop, greenlets.hub_of(loop)
@@ -58,8 +59,8 @@ class Workers:
         return future
 
     def give_up(self, future: asyncio.Future[Any]) -> bool:
-        """Abandon the thread that runs this, and let another take its place. Returns False if too
-        many hang already; then wait for this one."""
+        """Abandon the thread that runs a call, and let another replace it. Return False if too many
+        hang already; then wait for this one."""
         if future not in self._under_way:  # it came to its end meanwhile
             return True
         future.cancel()
@@ -71,7 +72,7 @@ class Workers:
         return True
 
     def close(self) -> None:
-        """Let the threads end when they are done."""
+        """Let the threads end when they have finished their work."""
         for _ in range(self._threads_count + len(self._left_alone)):
             self._jobs.put(None)
 

@@ -33,8 +33,8 @@ class UserFields(TypedDict, total=False):
     is_super: bool
     is_enabled: bool
     keeps_former: bool
-    """With a new password: the previous one stays valid as well. False alone ends the validity of
-    the previous one."""
+    """When the password is changed, whether the previous one stays valid as well. False without a
+    new password ends the validity of the previous one."""
 
 
 class UserSummary(msgspec.Struct, kw_only=True, rename="camel"):
@@ -73,7 +73,7 @@ class Access:
     # -- users -------------------------------------------------------------------------------
 
     async def users(self, part: str = "", *, broker: str = "") -> list[UserSummary]:
-        """Return the users whose names contain a text."""
+        """Return the users; if `part` is given, only those whose names contain it."""
 
         async def listed(name: str, address: str) -> list[UserSummary]:
             reply = await self._cluster.ask(address, Request.AUTH_LIST_USER, {"filter": part})

@@ -1,4 +1,4 @@
-"""The figures of a broker that people usually look for. All others are in `broker show --all` and
+"""The metrics of a broker that people usually look for. All others are in `broker show --all` and
 `--json`, under RocketMQ's names."""
 
 from __future__ import annotations

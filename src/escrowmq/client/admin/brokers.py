@@ -20,17 +20,17 @@ class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
     name: str
     cluster: str
     id: int
-    """0 for the master."""
+    """The broker's id: 0 for the master."""
     address: str
     version: str = ""
-    """The release of RocketMQ whose protocol it speaks. Empty if it does not answer, or does not
-    say."""
+    """The RocketMQ release whose protocol the broker speaks. Empty if it does not answer, or does
+    not say."""
     build: str = ""
     """The build of EscrowMQ: release and commit. Empty for RocketMQ's brokers."""
     gone_ms: int = 0
-    """When it was last registered, if it is no longer; 0 for a registered broker."""
+    """When the broker was last registered, if it no longer is; 0 for a registered broker."""
     was_stopped: bool = False
-    """Whether it unregistered when it left, as a broker does that is stopped."""
+    """Whether the broker unregistered itself, as it does when it is stopped."""
 
 
 class ChangedSetting(msgspec.Struct, kw_only=True, rename="camel"):
@@ -59,7 +59,7 @@ class Replica(msgspec.Struct, kw_only=True, rename="camel"):
     address: str
     is_in_sync: bool
     behind_size: int
-    """Bytes of the log that it has not reported as taken."""
+    """Bytes of the log that the slave has not yet confirmed."""
     bytes_per_s: int
 
 
@@ -97,7 +97,7 @@ class _Connection(msgspec.Struct):
 
 
 class _HaStatus(msgspec.Struct):
-    """RocketMQ's HARuntimeInfo, of a master."""
+    """RocketMQ's HARuntimeInfo, in the form that a master returns."""
 
     slaves: list[_Connection] = msgspec.field(default_factory=list, name="haConnectionInfo")
 
@@ -114,8 +114,8 @@ class Brokers:
 
     async def gone(self) -> list[BrokerInfo]:
         """Return the brokers that left within the last hour and have not come back, as the name
-        server remembers. RocketMQ's name servers remember none, nor does one that was restarted
-        since."""
+        server remembers. RocketMQ's name servers remember none; ours forgets them when it is
+        restarted."""
         return [_gone_broker_info(one) for one in await self._cluster.gone()]
 
     async def missing(self) -> list[BrokerInfo]:
@@ -137,7 +137,7 @@ class Brokers:
         return found
 
     async def runtime(self, broker: str) -> dict[str, str]:
-        """Return a broker's figures, under RocketMQ's names."""
+        """Return a broker's runtime metrics, under RocketMQ's names."""
         found = await self._cluster.ask_for(
             await self._address(broker), Request.GET_BROKER_RUNTIME_INFO, _Table
         )
@@ -160,7 +160,8 @@ class Brokers:
         return sorted(found, key=lambda one: (one.group, one.client_id, one.broker))
 
     async def replicas(self, broker: str) -> list[Replica]:
-        """Return the slaves that copy a broker's log now, by address; none of a broker alone."""
+        """Return the slaves that copy a broker's log now, sorted by address; empty if it has
+        none."""
         status = await self._cluster.ask_for(
             await self._address(broker), Request.GET_BROKER_HA_STATUS, _HaStatus
         )
@@ -183,9 +184,9 @@ class Brokers:
         return {name.strip(): value.strip() for name, mark, value in lines if mark}
 
     async def changes(self, broker: str) -> list[ChangedSetting]:
-        """Return the settings that requests have changed to other values than those of the start,
-        sorted. Secrets are not included, nor are settings that were changed back: the broker's
-        audit log has each change. RocketMQ's brokers do not report this."""
+        """Return the settings whose values were changed by requests since the broker's start,
+        sorted. Secrets are left out, and so are settings that were changed back; the broker's audit
+        log has every change. RocketMQ's brokers do not report this."""
         address = await self._address(broker)
         reply = await self._cluster.ask(address, Request.GET_BROKER_CONFIG)
         text = (reply.ext or {}).get("escrowChanges", "{}")

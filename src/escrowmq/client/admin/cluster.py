@@ -1,4 +1,4 @@
-"""The cluster's brokers, and requests to one or all of them."""
+"""The brokers of a cluster, and ways to send requests to one or all of them."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ _NO_BROKER: Final = "the name server knows no broker; is one running, and starte
 
 
 class Cluster:
-    """The brokers as an admin client sees them. Names of topics and groups are those of users."""
+    """The cluster's brokers, as an admin client sees them. Methods take the user's names of topics
+    and groups, without the namespace."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
 
     def wrap(self, name: str) -> str:
-        """The brokers' name for a topic or a group of the user."""
+        """Return the name that brokers use for a user's topic or group."""
         return self.instance.options.wrap(name)
 
     def unwrap(self, name: str) -> str:
-        """The user's name for a topic or a group of the brokers."""
+        """Return the user's name for a topic or group, from the name that brokers use."""
         return self.instance.options.unwrap(name)
 
     async def masters(self, broker: str = "") -> dict[str, str]:
-        """Addresses of all masters by broker name, or that of one broker. Raises RouteMissing if
-        there are none."""
+        """Return the addresses of all masters by broker name, or only that of `broker`. Raises
+        RouteMissing if there are none."""
         names = await self._names()
         book = self.instance.book
         if broker:
@@ -48,8 +49,8 @@ class Cluster:
         return masters
 
     async def all_readers(self) -> dict[str, str]:
-        """Addresses at which all brokers can be read, by name; see `readers`. Raises RouteMissing
-        if there are none."""
+        """Return an address to read from for each broker, by name; see `readers`. Raises
+        RouteMissing if there are none."""
         book, names = self.instance.book, await self._names()
         readers = self.readers(name for name in names if book.addresses(name))
         if not readers:
@@ -62,7 +63,7 @@ class Cluster:
         return sorted(self.instance.book.broker_names())
 
     async def gone(self) -> list[GoneBroker]:
-        """Brokers that left within the last hour, as far as the name server knows."""
+        """Return the brokers that left within the last hour, as far as the name server knows."""
         self.instance.check_usable()
         names = self.instance.names
         reply = await names.ask(Request.ESCROW_GONE_BROKERS)
@@ -72,8 +73,8 @@ class Cluster:
         return names.read_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)
 
     async def missing(self) -> list[GoneBroker]:
-        """The gone brokers that no broker of the same name replaces: without them, answers are
-        incomplete."""
+        """Return the gone brokers that no broker of the same name replaces: without them, answers
+        are incomplete."""
         gone = await self.gone()
         if not gone:
             return []
@@ -81,11 +82,12 @@ class Cluster:
         return [one for one in gone if one.name not in here]
 
     async def missing_names(self) -> list[str]:
-        """Names of the missing brokers, sorted."""
+        """Return the names of the missing brokers, sorted."""
         return sorted({one.name for one in await self.missing()})
 
     async def names_of(self, topic: str) -> list[str]:
-        """The names of the brokers that have a topic. Raises RouteMissing if there are none."""
+        """Return the names of the brokers that have a topic. Raises RouteMissing if there are
+        none."""
         self.instance.check_usable()
         wire_topic = self.wrap(topic)
         await self.instance.refresh(wire_topic)
@@ -99,13 +101,13 @@ class Cluster:
         return names
 
     def readers(self, names: Iterable[str]) -> dict[str, str]:
-        """Addresses at which brokers can be read, by name: masters, or a slave where there is no
-        master, as mqadmin does (BrokerData.selectBrokerAddr)."""
+        """Return an address to read from for each named broker: its master, or a slave if there is
+        no master, as mqadmin does (BrokerData.selectBrokerAddr)."""
         return {name: self.instance.reader_address(name) for name in names}
 
     def changers(self, topic: str, names: Sequence[str]) -> dict[str, str]:
-        """The masters of all brokers that have a topic. Raises RouteMissing if one of them has no
-        master: a change must be made on all or none."""
+        """Return the masters of all brokers that have a topic. Raises RouteMissing if one of them
+        has no master, because a change must be made on all or none."""
         found = {name: self.instance.book.address(name, MASTER) for name in names}
         masters = {name: address for name, address in found.items() if address is not None}
         if len(masters) < len(names):
@@ -124,7 +126,7 @@ class Cluster:
         fields: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """Return one server's reply; raises ResponseError if it refuses."""
+        """Send a request to one server and return its reply; raises ResponseError if it refuses."""
         return await self.instance.ask(address, code, dict(fields or {}), body)
 
     async def ask_for(
@@ -136,7 +138,7 @@ class Cluster:
         fields: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> T:
-        """Return the typed body of a reply."""
+        """Send a request to one server and return the decoded body of its reply."""
         reply = await self.ask(address, code, fields, body)
         with reading_from(address, code):
             return decode_body(kind, whole_body(reply))

@@ -20,7 +20,7 @@ _PAGE_COUNT: Final = 100
 
 
 class DeadLetter(dead_letter_bodies.DeadLetter, kw_only=True, rename="camel"):
-    """A dead letter and its state."""
+    """A dead letter, and whether it has been redelivered."""
 
     broker: str = ""
 

@@ -1,4 +1,5 @@
-"""Answers to what an on-call person asks: what became of a message, and what is wrong here."""
+"""Answers to an on-call engineer's questions: what happened to a message, and what is wrong in the
+cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.errors import GroupNotFound, NotFound, ResponseError, RouteMissing, TopicNotFound
 
 GROUPS_MAX: Final = 200
-"""Groups that are looked at for one answer; the rest is named as left out."""
+"""At most this many groups are examined for one answer; the others are listed as left out."""
 
 _OLD_MS: Final = 30 * 60_000
 _BEHIND: Final = 10_000
@@ -33,7 +34,7 @@ State = Literal[
 
 
 class Delivery(msgspec.Struct, kw_only=True, rename="camel"):
-    """What became of a message in one consumer group."""
+    """How far one consumer group is with a message."""
 
     group: str
     state: State
@@ -41,20 +42,20 @@ class Delivery(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Explanation(msgspec.Struct, kw_only=True, rename="camel"):
-    """What became of a message."""
+    """What happened to a message: where it is, its transaction, and its consumer groups."""
 
     message_id: str
     state: str
-    """`visible`, `delayed`, or that of its transaction (`waiting`, `parked`, `rolled_back`, ...).
-    """
+    """`visible`, `delayed`, or the state of its transaction (`waiting`, `parked`, `rolled_back`,
+    ...)."""
     topic: str = ""
     facts: list[str] = []
-    """What is known of it, a sentence each."""
+    """Everything known about the message, one sentence each."""
     deliveries: list[Delivery] = []
 
 
 class Finding(msgspec.Struct, kw_only=True, rename="camel"):
-    """Something that is wrong, or may be."""
+    """A problem, or a possible problem, in the cluster."""
 
     severity: Literal["problem", "warning"]
     subject: str
@@ -70,7 +71,7 @@ class Event(msgspec.Struct, kw_only=True, rename="camel"):
     subject: str
     what: str
     who: str = ""
-    """Who did it: an account or an address; empty if nobody did."""
+    """The account or address that caused the event; empty if it had no such cause."""
 
 
 class Diagnosis:

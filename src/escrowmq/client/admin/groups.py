@@ -74,12 +74,12 @@ class Lag(msgspec.Struct, kw_only=True, rename="camel"):
 
     queue: MessageQueue
     end: int
-    """The offset of the next message."""
+    """The end of the queue: the offset that the next stored message will get."""
     committed: int
     inflight: int
     """Messages that were fetched and not acknowledged yet."""
     consumed_ms: int
-    """When the last acknowledged message was stored; 0 if there is none."""
+    """When the last acknowledged message had been stored; 0 if there is none."""
 
     @property
     def count(self) -> int:
@@ -95,7 +95,7 @@ class GroupDescription(msgspec.Struct, kw_only=True, rename="camel"):
     online: Members
     lags: list[Lag]
     missing: list[str] = []
-    """Brokers that left within the last hour: what they know of the group is not included."""
+    """Brokers that left within the last hour; what they know about the group is not included."""
 
     @property
     def lag(self) -> int:
@@ -323,7 +323,7 @@ _COUNTS_MAX: Final = {"attempts_max": INT_MAX, "retry_queues": TOPIC_QUEUES_MAX}
 
 
 def check_counts(**given: object) -> None:
-    """Raise UsageError for numbers that no group can have."""
+    """Raise UsageError if a number is not allowed for a group."""
     for name, most in _COUNTS_MAX.items():
         count = given.get(name)
         if isinstance(count, int) and not 0 <= count <= most:
@@ -337,7 +337,7 @@ def _given_fields(
     may_broadcast: bool | None,
     is_ordered: bool | None,
 ) -> dict[str, Any]:
-    """The given fields, under RocketMQ's names."""
+    """Return the given fields, under RocketMQ's names."""
     check_counts(attempts_max=attempts_max, retry_queues=retry_queues)
     given = {
         "retryMaxTimes": attempts_max,

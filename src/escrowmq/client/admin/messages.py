@@ -44,7 +44,8 @@ class _Consumed(msgspec.Struct, rename="camel"):
 
 
 def own_topic(cluster: Cluster, message: ReceivedMessage) -> str:
-    """The topic to which a message is resent: for a dead letter, where it failed."""
+    """Return the topic to which a message is resent: its own, or for a dead letter the topic where
+    it failed."""
     failed_in = message.system.get(Property.RETRY_TOPIC, "")
     is_dead = message.topic.startswith(Topic.DLQ_PREFIX)
     return cluster.unwrap(failed_in) if is_dead and failed_in else message.topic
@@ -183,8 +184,8 @@ class Messages:
     # -- inside ------------------------------------------------------------------------------
 
     async def _readers_of(self, topic: str, broker: str = "") -> dict[str, str]:
-        """Addresses at which the brokers of a topic can be read; only that of one broker if it is
-        named."""
+        """Return an address to read from for each broker that has the topic; only for `broker` if
+        it is named."""
         names = await self._cluster.names_of(topic)
         return self._cluster.readers(name for name in names if broker in ("", name))
 
@@ -242,8 +243,8 @@ class Messages:
             return decode_record(reply.body)
 
     def _all_received(self, found: list[StoredMessage], broker_name: str) -> list[ReceivedMessage]:
-        """The messages of one reply, until their decompressed bodies exceed UNPACKED_SIZE_MAX in
-        total: a small compressed message may be large."""
+        """Decompress the messages of one reply, in order, until their bodies exceed
+        UNPACKED_SIZE_MAX in total. A small compressed message may be large."""
         messages: list[ReceivedMessage] = []
         size = 0
         for stored in found:
@@ -270,8 +271,8 @@ class Messages:
 
 
 def _displayed_message(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMessage:
-    """A message for display. If its body cannot be decompressed, it is shown compressed, since that
-    may be what the operator is looking for."""
+    """Make a message for display. If its body cannot be decompressed, show it compressed: it may be
+    the message that the operator is looking for."""
     try:
         return received(stored, topic=topic, broker_name=broker_name)
     except RemoteProtocolError as error:

@@ -15,7 +15,8 @@ from escrowmq.codec.client_bodies import decode_queue_table
 from escrowmq.errors import ConsumerOffline, GroupNotFound, UsageError
 
 Place = dt.datetime | Literal["first", "last"]
-"""The first message stored since a time, the oldest one, or the end."""
+"""Where a group should continue: at the first message stored since a time, at the oldest message,
+or at the end."""
 
 _LATEST: Final = -1
 
@@ -138,8 +139,8 @@ class Offsets:
     async def _reset_alone(
         self, group: str, topic: str, broker_name: str, moment_ms: int
     ) -> dict[MessageQueue, int]:
-        """Reset offsets one by one, as RocketMQ 4's brokers expect of the tool while no member is
-        connected."""
+        """Reset offsets queue by queue. RocketMQ 4's brokers leave this to the admin tool while no
+        member is connected."""
         found = await self._places(topic, broker_name, moment_ms)
         keeper = self._keeper(group)
         for queue, queue_offset in found.items():
@@ -150,7 +151,7 @@ class Offsets:
     async def _places(
         self, topic: str, broker_name: str, moment_ms: int
     ) -> dict[MessageQueue, int]:
-        """For each queue of a broker, the offset that corresponds to a time."""
+        """Return, for each queue of a broker, the offset that corresponds to a time."""
         wire_topic = self._cluster.wrap(topic)
         route = await self._cluster.instance.route(wire_topic)
         bounds = QueueBounds(self._cluster.instance)

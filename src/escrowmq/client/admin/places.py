@@ -1,4 +1,5 @@
-"""Places in a topic as operators write them: a word, a time of day, a moment."""
+"""Parses what operators write for a position in a topic: a word, a time of day, or a date and
+time."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _TIME_OF_DAY: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
 def today_at(text: str, now_ms: int, zone: tzinfo) -> datetime | None:
-    """Today's moment of a time of day, in a time zone; None if the text is not one. Raises
-    UsageError if there is no such time, or it has not come yet today."""
+    """Return today's datetime for a time of day such as `14:30`; None if the text is not one.
+    Raises UsageError if that time does not exist today, or is still in the future."""
     if not _TIME_OF_DAY.fullmatch(text):
         return None
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
@@ -34,8 +35,8 @@ def today_at(text: str, now_ms: int, zone: tzinfo) -> datetime | None:
 
 
 def read_place(text: str, *, now_ms: int, zone: tzinfo, option: str = "to") -> Place:
-    """The place at which a group should continue. `zone` is the time zone for a time of day. Raises
-    UsageError, which names the option and what is expected."""
+    """Parse the position at which a group should continue. `zone` is the time zone for a time of
+    day. Raises UsageError, which names the option and the expected forms."""
     if text == "first":
         return "first"
     if text == "last":

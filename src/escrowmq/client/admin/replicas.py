@@ -1,4 +1,5 @@
-"""Brokers and their copies: who is master, who has everything, and planned changes."""
+"""Brokers and their replicas: which is the master, which have all messages, and planned changes of
+the master."""
 
 from __future__ import annotations
 
@@ -20,64 +21,66 @@ from escrowmq.errors import SWITCHING_REMARK, EscrowMQError, RouteMissing, Usage
 _POLL_S: Final = 0.02
 _POLL_MS: Final = 1_000
 _PATIENT_MS: Final = 5_000
-"""Before a group is said to have no master, its members have so long to answer."""
+"""How long the members may take to answer before their group is reported to have no master."""
 
 SWITCH_S: Final = 10.0
-"""A planned change of the master takes less, or is given up. A member that is asked to take over
-has three seconds; then the next one is asked."""
+"""The timeout of a planned change of the master. A member that is asked to take over has three
+seconds; then the next one is asked."""
 
 
 class Replica(msgspec.Struct, kw_only=True, rename="camel"):
-    """One member of a group, or a master or slave as RocketMQ has them. Unknown numbers are -1."""
+    """One member of a group; or, for RocketMQ's kind of replication, a master or a slave. Unknown
+    numbers are -1."""
 
     name: str
-    """A member's name, or the broker's id."""
+    """The member's name, or the broker's id."""
     address: str
     role: str
     """`master`, `in sync` (it has everything), `behind`, `out` (it neither serves nor copies) or
     `not reached`."""
     end: int = -1
-    """Where its log ends."""
+    """The offset at which this replica's log ends."""
     behind: int = -1
-    """Bytes of the master's log that it lacks."""
+    """Bytes of the master's log that this replica lacks."""
     incarnation: str = ""
-    """Changes when the member may have lost what it had."""
+    """The member's identity; it changes when the member may have lost stored data."""
     note: str = ""
-    """What is wrong with it."""
+    """The problem of this replica, if it has one."""
 
 
 class ReplicaGroup(msgspec.Struct, kw_only=True, rename="camel"):
-    """The brokers of one name."""
+    """All brokers that share one name."""
 
     broker: str
     cluster: str
     kind: str
     """`group` (fails over by an authority), `pair` (a master with slaves) or `alone`."""
     master: str = ""
-    """The member that serves; empty if none does."""
+    """The member that serves clients; empty if none does."""
     master_address: str = ""
     epoch: int = 0
-    """Of a group: grows with each change of the master."""
+    """For a group: a number that grows with each change of the master."""
     confirmed: int = -1
-    """Of a group: up to this log offset all members in sync have everything."""
+    """For a group: the log offset up to which all members in sync have everything."""
     in_sync: list[str] = []
     min_copies: int = 1
-    """With fewer members in sync the group takes no messages (escrowMinCopies)."""
+    """While fewer members than this are in sync, the group accepts no messages
+    (escrowMinCopies)."""
     authority: str = ""
     notes: list[str] = []
-    """What is wrong with the group."""
+    """The problems of the group, if it has any."""
     members: list[Replica] = []
 
 
 class Switched(msgspec.Struct, kw_only=True, rename="camel"):
-    """A planned change of the master."""
+    """The result of a planned change of the master."""
 
     broker: str
     before: str
     master: str
     epoch: int
     took_ms: float
-    """Until the new master answered."""
+    """Milliseconds until the new master answered."""
 
 
 class DrillMember(msgspec.Struct, kw_only=True, rename="camel"):
@@ -85,9 +88,9 @@ class DrillMember(msgspec.Struct, kw_only=True, rename="camel"):
 
     member: str
     takeover_ms: int
-    """A master that is silent for this long is replaced."""
+    """A master that is silent for this long (in ms) is replaced."""
     silence_ms: int
-    """A member that lacks something for this long leaves the set."""
+    """A member that has lacked data for this long (in ms) is no longer in sync."""
 
 
 class _OfSlave(msgspec.Struct, rename="camel"):
@@ -103,7 +106,7 @@ class _HaStatus(msgspec.Struct, rename="camel"):
 
 
 class Replicas:
-    """Brokers and their copies: `Admin.replicas`."""
+    """Replicas of brokers: `Admin.replicas`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -111,9 +114,9 @@ class Replicas:
     async def status(
         self, broker: str = "", *, members: Sequence[str] = (), timeout_ms: int = _POLL_MS
     ) -> list[ReplicaGroup]:
-        """Return all brokers with their copies, or those of one name. `members`: addresses to ask
-        as well, of members that the name server does not know because their group has no master.
-        Who does not answer within `timeout_ms` is shown as not reached."""
+        """Return all brokers with their replicas, or only those of one name. `members` are further
+        addresses to ask: members that the name server does not know because their group has no
+        master. A member that does not answer within `timeout_ms` is shown as not reached."""
         self._cluster.instance.check_usable()
         table = (await self._cluster.instance.names.brokers()).broker_addr_table
         reports = await self._reports(members, timeout_ms)
@@ -137,10 +140,10 @@ class Replicas:
         return found
 
     async def switch(self, broker: str, to: str = "", *, within_s: float = SWITCH_S) -> Switched:
-        """Make another member the master of a group: this one, or the most up-to-date copy. Returns
-        when it serves. Nothing that was acknowledged is lost; messages are refused meanwhile. A
-        member that does not take over within three seconds is given up, and the next one asked;
-        with `to`, this one again."""
+        """Make another member the master of a group: `to`, or the most up-to-date replica. Returns
+        when it serves. No acknowledged message is lost; messages are refused meanwhile. If a member
+        does not take over within three seconds, the next one is asked; with `to`, the same one
+        again."""
         group = await self.group(broker)
         if not group.master:
             raise UsageError(f"{broker} has no master that could hand over")
@@ -165,8 +168,8 @@ class Replicas:
 
     async def rebuild(self, address: str, *, within_s: float = SWITCH_S) -> GroupReport:
         """Make the member at this address the master, although others may have acknowledged
-        messages that it lacks: those are lost. For a group none of whose members in sync will come
-        back. Returns when it serves."""
+        messages that it lacks: those are lost. Use it for a group whose members in sync will never
+        come back. Returns when it serves."""
         before = await self.report(address)
         await self._cluster.ask(address, Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"})
         return await self._serving(before.broker, [address], above=before.epoch, within_s=within_s)
@@ -181,10 +184,10 @@ class Replicas:
         member: str = "",
         is_dry_run: bool = False,
     ) -> DrillMember:
-        """Make the member at this address fail: `switch`, `kill`, or for a time `freeze`, `cut`,
-        `isolate` or `authority`. Without a fault it takes part in the drill of this name, and in no
-        other; `end` ends that and what it did. Raises ResponseError from members that were not
-        started with escrowDrills=true."""
+        """Make the member at this address fail on purpose: `switch`, `kill`, or for `span_ms`
+        `freeze`, `cut`, `isolate` or `authority`. Without a fault it joins the drill of this name,
+        and no other; `end` makes it leave the drill and undoes its fault. Raises ResponseError from
+        members that were not started with escrowDrills=true."""
         fields = {
             "drill": drill, "fault": fault, "ms": str(span_ms), "member": member,
             "isDryRun": "true" if is_dry_run else "false",
@@ -215,7 +218,7 @@ class Replicas:
         return found
 
     async def report(self, address: str) -> GroupReport:
-        """Return one member's report."""
+        """Return the report of the member at this address."""
         return await self._cluster.ask_for(address, Request.ESCROW_GROUP_STATUS, GroupReport)
 
     async def _serving(
@@ -227,9 +230,9 @@ class Replicas:
         within_s: float,
         hand_over: Callable[[], Awaitable[None]] | None = None,
     ) -> GroupReport:
-        """Wait for the master of a later epoch, at these addresses or at one that a member at them
-        names. `hand_over` asks the present master to make way; it is called again when that master
-        has given up waiting for its heir."""
+        """Wait for the master of a later epoch than `above`, at these addresses or at one that a
+        member at them names. `hand_over` asks the present master to hand over; it is called again
+        if that master has given up waiting for its successor."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s
         known = set(addresses)
@@ -269,8 +272,8 @@ class Replicas:
             return decode_body(GroupReport, reply.body)
 
     async def _pair(self, name: str, cluster: str, addresses: dict[int, str]) -> ReplicaGroup:
-        """The copies of a master without an authority, RocketMQ's or ours, as its replication state
-        shows them."""
+        """Return the replicas of a master without an authority, RocketMQ's or ours, from its
+        replication status."""
         ids = sorted(addresses)
         states = dict(zip(ids, await asyncio.gather(*(
             self._ha_status(addresses[each]) for each in ids
@@ -297,12 +300,13 @@ class Replicas:
 
 
 def _masters(reports: dict[str, GroupReport]) -> set[str]:
-    """Where members say that their masters are; name servers may not list those yet."""
+    """Return the addresses that members report as their masters'; name servers may not list those
+    yet."""
     return {one.master_address for one in reports.values() if one.master_address}
 
 
 def _state(report: GroupReport) -> str:
-    """What a member does, in a few words."""
+    """Describe a member's state in a few words."""
     return report.why or report.refusal or ("is the master" if report.is_master else "copies")
 
 

@@ -63,13 +63,13 @@ class TopicDescription(msgspec.Struct, kw_only=True, rename="camel"):
     brokers: list[TopicInfo]
     queues: list[QueueStatus]
     groups: list[str]
-    """Consumer groups that read it now, or did before."""
+    """Consumer groups that read the topic now, or did before."""
     missing: list[str] = []
-    """Brokers that left within the last hour: what they have of the topic is not included."""
+    """Brokers that left within the last hour; what they have of the topic is not included."""
 
     @property
     def count(self) -> int:
-        """Messages that are stored."""
+        """Number of stored messages."""
         return sum(one.max_offset - one.min_offset for one in self.queues)
 
 
@@ -259,7 +259,7 @@ class Topics:
         await self._cluster.ask(address, Request.UPDATE_AND_CREATE_TOPIC, fields)
 
     async def _config_or_default(self, address: str, wire_topic: str) -> RegisteredTopic:
-        """The topic as a broker has it, or with the defaults of a new one."""
+        """Return the topic as a broker has it, or a new one with default values."""
         try:
             return await self._config(address, wire_topic)
         except TopicNotFound:
@@ -274,9 +274,9 @@ class Topics:
     async def _pin(
         self, wire_topic: str, made: Mapping[str, RegisteredTopic], *, is_whole: bool
     ) -> None:
-        """Tell name servers the queues of an ordered topic. They then stay the same while a broker
-        is unreachable, so that no key moves to another queue. Queues of other brokers stay pinned
-        unless this `is_whole`: producers send only to pinned queues."""
+        """Register the queues of an ordered topic at the name servers. They then stay the same
+        while a broker is unreachable, so that no key moves to another queue. Unless `is_whole`,
+        queues of other brokers stay registered: producers send only to registered queues."""
         place = {"namespace": _ORDER_NAMESPACE, "key": wire_topic}
         counts = {name: str(config.write_queue_nums) for name, config in made.items()}
         for address in self._cluster.instance.options.name_servers:
@@ -295,7 +295,8 @@ class Topics:
         return {name: count for name, _, count in parts if name and count}
 
     async def _await_route(self, wire_topic: str, masters: Mapping[str, str]) -> None:
-        """Wait for the route: brokers register a new topic shortly after they have answered."""
+        """Wait until the route includes the topic: brokers register a new topic shortly after they
+        have answered."""
         instance = self._cluster.instance
         deadline = instance.now() + instance.options.request_timeout_ms / 1000
         while True:
@@ -340,14 +341,14 @@ def _statuses(body: bytes, topic: str) -> list[QueueStatus]:
 
 
 def queue_count(count: int) -> int:
-    """The number of queues; UsageError if a topic cannot have that many."""
+    """Return the number of queues if it is allowed; raises UsageError otherwise."""
     if not 0 < count <= TOPIC_QUEUES_MAX:
         raise UsageError(f"queues={count!r}; 1 to {TOPIC_QUEUES_MAX} are allowed")
     return count
 
 
 def permission_bits(name: str) -> int:
-    """RocketMQ's number of a permission; UsageError if there is none of that name."""
+    """Return RocketMQ's number for a permission; raises UsageError for an unknown name."""
     if name not in PERMISSIONS:
         raise UsageError(f"permission={name!r}; one of 'rw', 'r', 'w' or '' is expected")
     return PERMISSIONS[name]

@@ -47,7 +47,7 @@ class TransactionFilter(TypedDict, total=False):
     min_age_ms: int
     max_age_ms: int
     broker: str
-    """Only those on this broker; NotSupported if it is RocketMQ's."""
+    """Select only transactions on this broker; NotSupported if it is RocketMQ's."""
 
 
 class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
@@ -56,15 +56,16 @@ class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
     count: int = 0
     parked: int = 0
     oldest_ms: int = -1
-    """When the oldest was stored; -1 if there are none."""
+    """When the oldest half was stored; -1 if there are none."""
     by_topic: dict[str, int] = {}
     by_group: dict[str, int] = {}
     parked_by_group: dict[str, int] = {}
-    """Parked halves, which have no producer to ask. For gRPC producers the group is the topic."""
+    """Parked halves by producer group; no producer is connected that could be asked. For gRPC
+    producers the group is the topic."""
     not_counted: list[str] = []
-    """Brokers that cannot report it: RocketMQ's."""
+    """Brokers that cannot report the numbers: RocketMQ's."""
     missing: list[str] = []
-    """Brokers that left within the last hour: their pending halves are not counted."""
+    """Brokers that left within the last hour; their pending halves are not counted."""
 
 
 class _Page(msgspec.Struct, rename="camel"):
@@ -150,7 +151,7 @@ class Transactions:
     async def check(
         self, transaction: str = "", *, reason: str = "", **wanted: Unpack[TransactionFilter]
     ) -> int:
-        """Make brokers check one transaction, or all that match, at once; return how many are
+        """Make brokers check one transaction, or all that match, immediately; return how many are
         checked."""
         broker = wanted.pop("broker", "")
         if transaction and wanted:
@@ -231,8 +232,8 @@ class Transactions:
         ask: Callable[[str], Awaitable[T]],
         silent: list[str] | None = None,
     ) -> list[T]:
-        """The answer of each broker that supports such requests. Raises NotSupported if none does.
-        The names of the others are added to `silent`."""
+        """Ask each broker and return the answers of those that support the request; add the names
+        of the others to `silent`. Raises NotSupported if none does."""
         found: list[T] = []
         refusal: NotSupported | None = None
         for name, address in masters.items():
@@ -249,8 +250,8 @@ class Transactions:
     async def _items_of_all(
         self, masters: Mapping[str, str], code: int, body: dict[str, object]
     ) -> AsyncIterator[PendingTransaction]:
-        """The items of each broker that supports such requests. Raises NotSupported if none
-        does."""
+        """Iterate over the items of all brokers that support the request. Raises NotSupported if
+        none does."""
         refusals: list[NotSupported] = []
         for broker, address in masters.items():
             try:
@@ -284,7 +285,7 @@ class Transactions:
         return count
 
     async def _counted(self, address: str, which: dict[str, object]) -> list[PendingCounts]:
-        """A broker's counts, request by request: each request does a bounded amount of work."""
+        """Return one broker's counts, page by page: each request does a bounded amount of work."""
         parts: list[PendingCounts] = []
         after, is_whole = -1, False
         while not is_whole:
@@ -329,8 +330,8 @@ class Transactions:
         raise _unknown(transaction, refusals)
 
     async def _brokers(self, transaction: str, broker: str = "") -> dict[str, str]:
-        """The brokers that may know a transaction: its id names the broker, a message id does
-        not."""
+        """Return the brokers that may know a transaction: one if the id names its broker, as
+        transaction ids do and message ids do not; otherwise all."""
         return await self._cluster.masters(_broker_of(transaction) or broker)
 
     async def _done(self, address: str, code: int, which: dict[str, object]) -> Done:
@@ -379,7 +380,7 @@ def _add(total: TransactionCounts, found: PendingCounts) -> None:
 
 
 def _broker_of(transaction: str) -> str:
-    """The broker that a transaction id names; empty for a message id."""
+    """Return the broker that a transaction id names; empty for a message id."""
     if not transaction:
         raise UsageError("the transaction is not named; give its id, or a message's")
     if set(transaction) <= set("0123456789abcdefABCDEF"):
@@ -388,15 +389,16 @@ def _broker_of(transaction: str) -> str:
 
 
 def _of_another(error: ResponseError) -> ResponseError:
-    """Whether a refusal only says that this broker does not know the transaction; other errors are
-    raised."""
+    """Return the error if it only says that this broker does not know the transaction; raise any
+    other error."""
     if error.code not in _NOT_HERE:
         raise error
     return error
 
 
 def _unknown(transaction: str, refusals: list[ResponseError]) -> ResponseError:
-    """The error to raise: NotFound, or NotSupported if no broker supports such requests."""
+    """Make the error to raise if no broker knows the transaction: NotFound, or NotSupported if no
+    broker supports the request."""
     said = [error for error in refusals if not isinstance(error, NotSupported)]
     if refusals and not said:
         return refusals[0]

@@ -1,2 +1,3 @@
-"""The blocking clients: the same methods without `await`, callable from any thread. Each is a call
-through the portal; nothing is decided here."""
+"""The blocking clients: the methods of the asyncio clients without `await`, callable from any
+thread. Each method runs its asyncio counterpart on the shared event loop and contains no logic of
+its own."""

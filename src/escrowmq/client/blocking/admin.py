@@ -55,7 +55,7 @@ class Brokers(Face[brokers.Brokers]):
 
 
 class Diagnosis(Face[diagnosis.Diagnosis]):
-    """`Admin.diagnosis`."""
+    """Explanations of a message's fate and of the cluster's problems: `Admin.diagnosis`."""
 
     message = blocking_method(diagnosis.Diagnosis.message)
     cluster = blocking_method(diagnosis.Diagnosis.cluster)
@@ -88,7 +88,7 @@ class Messages(Face[messages.Messages]):
 
 
 class Offsets(Face[offsets.Offsets]):
-    """Offsets of groups: `Admin.offsets`."""
+    """Offsets of consumer groups: `Admin.offsets`."""
 
     show = blocking_method(offsets.Offsets.show)
     reset = blocking_method(offsets.Offsets.reset)
@@ -99,7 +99,7 @@ class Offsets(Face[offsets.Offsets]):
 
 
 class Replicas(Face[replicas.Replicas]):
-    """Brokers and their copies: `Admin.replicas`."""
+    """Replicas of brokers: `Admin.replicas`."""
 
     status = blocking_method(replicas.Replicas.status)
     group = blocking_method(replicas.Replicas.group)

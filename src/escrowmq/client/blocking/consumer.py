@@ -33,7 +33,7 @@ _END_S: Final = 15.0
 
 
 class _Engine(engine.Consumer):
-    """An engine that makes deliveries with blocking methods."""
+    """The asyncio consumer, changed to make deliveries with blocking methods."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
         self._leave()
 
     def wait(self) -> None:
-        """Wait until the consumer is closed by a handler or another thread."""
+        """Wait until a handler or another thread closes the consumer."""
         with contextlib.suppress(ClientClosed):
             self._portal.call(self._inner.wait())
 
@@ -267,11 +267,11 @@ class Consumer(KeywordGroup, Served[_Engine]):
         return self._portal.call(self._inner.queues())
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Deliver no more messages of these queues, or of any."""
+        """Stop delivering messages of these queues, or of all queues if none are given."""
         self._portal.call(self._inner.pause(*queues))
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Continue to deliver messages of these queues, or of all."""
+        """Continue to deliver messages of these queues, or of all queues if none are given."""
         self._portal.call(self._inner.resume(*queues))
 
     def seek(self, queue: MessageQueue, where: Where) -> None:
@@ -280,7 +280,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
         self._portal.call(self._inner.seek(queue, where))
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset below which every message of a queue is settled here."""
+        """Return the offset below which this member has settled every message of a queue."""
         return self._portal.call(self._inner.position(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
@@ -288,12 +288,12 @@ class Consumer(KeywordGroup, Served[_Engine]):
         return self._portal.call(self._inner.committed(queue))
 
     def commit(self) -> None:
-        """Commit the offsets of settled messages now instead of at the next interval."""
+        """Commit the offsets of settled messages immediately instead of at the next interval."""
         self._portal.call(self._inner.commit())
 
 
 def _marking(handler: Handler, inside: threading.local) -> Handler:
-    """The handler, wrapped so that it knows its own thread while it runs."""
+    """Wrap the handler so that its thread is marked while it runs."""
 
     def run(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
         inside.is_handling = True
@@ -307,13 +307,14 @@ def _marking(handler: Handler, inside: threading.local) -> Handler:
 
 _open: weakref.WeakSet[Consumer] = weakref.WeakSet()
 _running: set[Consumer] = set()
-"""Consumers with handlers keep working although the program holds no reference to them."""
+"""Consumers with handlers. This reference keeps them working even if the program holds none."""
 
 _ending: set[threading.Event] = set()
 
 
 def _close_later(portal: Portal, inner: engine.Consumer) -> None:
-    """Have the loop's thread close it without waiting, except at the exit of the program."""
+    """Close the consumer on the event loop's thread without waiting for it; wait only at the exit
+    of the program."""
     ended = threading.Event()
     _ending.add(ended)
 
@@ -336,7 +337,7 @@ _closing: set[asyncio.Task[None]] = set()
 
 
 def _forget_parent() -> None:
-    """In a forked child: the parent's consumers are not ours to close."""
+    """Forget the parent's consumers, in a forked child: the child must not close them."""
     for consumers in (_open, _running, _ending, _closing):
         consumers.clear()
 
@@ -345,8 +346,8 @@ os.register_at_fork(after_in_child=_forget_parent)
 
 
 def _end() -> None:
-    """At the exit of the program: commit offsets, leave groups. The portal ends after this, because
-    exit functions run in reverse order of registration."""
+    """Close all consumers at the exit of the program: commit offsets and leave groups. This runs
+    before the event loop stops, because exit functions run in reverse order of registration."""
     for consumer in [*_open, *_running]:
         consumer.close()
     for ended in [*_ending]:

@@ -25,7 +25,7 @@ class Delivery(HeldMessage, kw_only=True, eq=False):
     """
 
     portal: Caller | None = None
-    """For this library alone."""
+    """The portal on which the methods run; only this library uses it."""
 
     def ack(self) -> None:
         """Acknowledge the message: no member of the group gets it again."""

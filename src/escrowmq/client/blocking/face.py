@@ -1,4 +1,4 @@
-"""Makes a blocking class from an asyncio one: method by method, with types and docstrings."""
+"""Makes a blocking class from an asyncio one, method by method, and copies types and docstrings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=type)
 
 _SPECIAL = frozenset({"__init__", "__enter__", "__exit__", "__next__"})
-"""Methods that begin with an underscore and are called by users."""
+"""Special methods that users call although their names begin with an underscore."""
 
 
 def shorten_traceback(method: Callable[P, T]) -> Callable[P, T]:
@@ -40,7 +40,7 @@ def shorten_traceback(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def _shown_as(method: Callable[..., object], call: Callable[P, T]) -> Callable[P, T]:
-    """The function with the method's name in tracebacks."""
+    """Rename the function so that tracebacks show the method's name."""
     assert isinstance(call, FunctionType)
     call.__code__ = call.__code__.replace(co_name=method.__name__, co_qualname=method.__qualname__)
     return call
@@ -61,7 +61,7 @@ def blocking_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
 
 
 class Face(Generic[E]):
-    """A blocking object in front of an asyncio one."""
+    """Base of blocking objects; each wraps an asyncio object."""
 
     def __init__(self, portal: Portal, inner: E) -> None:
         self.portal = portal
@@ -69,10 +69,10 @@ class Face(Generic[E]):
 
 
 class Closable(Protocol):
-    """An asyncio client."""
+    """An asyncio client that can be closed."""
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the client."""
 
 
 C = TypeVar("C", bound=Closable)
@@ -87,7 +87,7 @@ class Served(Generic[C]):
     _is_closed: bool
 
     def _join(self) -> Portal:
-        """Start to use the process's event loop."""
+        """Start to use the process's shared event loop."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             _log.warning(
@@ -106,7 +106,7 @@ class Served(Generic[C]):
             self._leave()
 
     def _leave(self) -> None:
-        """Close the asyncio client, and stop using the event loop."""
+        """Close the asyncio client, and stop using the shared event loop."""
         try:
             with contextlib.suppress(ClientClosed, ClientForked):
                 self._portal.call(self._inner.close())
@@ -134,21 +134,21 @@ class Served(Generic[C]):
 
 
 def note_dead(client: object) -> None:
-    """A test has killed this client: it no longer uses the process's event loop. Any other object
-    is ignored."""
+    """Release the event loop of a client that a test has killed; do nothing for any other
+    object."""
     if isinstance(client, Served):
         client._release_share()  # noqa: SLF001 - its own module
 
 
 def engine_of(client: object) -> Any:  # noqa: ANN401 - a client of any kind
-    """The asyncio client inside a blocking one; any other object is returned unchanged."""
+    """Return the asyncio client inside a blocking one; any other object is returned unchanged."""
     return client._inner if isinstance(client, Served) else client  # noqa: SLF001 - its own module
 
 
 def blocking_method(
     method: Callable[Concatenate[E, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Face[E], P], T]:
-    """A blocking method from a coroutine method: it waits for the result."""
+    """Make a blocking method from a coroutine method; it waits for the result."""
 
     @functools.wraps(method)
     def call(face: Face[E], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -160,8 +160,7 @@ def blocking_method(
 def blocking_iterator(
     method: Callable[Concatenate[E, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Face[E], P], Iterator[T]]:
-    """A blocking iterator from an asynchronous one: it waits for each item that is not available
-    yet."""
+    """Make a blocking iterator method from an asynchronous one; it waits for each item."""
 
     @functools.wraps(method)
     def call(face: Face[E], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

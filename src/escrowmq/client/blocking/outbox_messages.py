@@ -1,4 +1,4 @@
-"""Messages whose outcome is decided by the user's database, for blocking code."""
+"""Messages whose outcome is decided by the user's database: the blocking class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _log = logging.getLogger(__name__)
 
 @blocking_face()
 class Marked(Face[engine.Marked]):
-    """For integrations: `escrowmq.client.outbox_messages.Marked`, from any thread."""
+    """The blocking form of `escrowmq.client.outbox_messages.Marked`, for integrations; callable
+    from any thread."""
 
     def __init__(self, portal: Portal, inner: engine.Marked) -> None:
         super().__init__(portal, inner)
@@ -25,17 +26,17 @@ class Marked(Face[engine.Marked]):
 
     @property
     def key(self) -> str:
-        """The marker's key."""
+        """The key of the marker, that is, of the row in the user's database."""
         return self.inner.key
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome as far as all brokers have confirmed it; UNKNOWN if the marker decides."""
+        """The outcome, once all brokers have confirmed it; UNKNOWN if the marker decides."""
         return self.inner.outcome
 
     @property
     def error(self) -> EscrowMQError | None:
-        """Why brokers have not confirmed it."""
+        """The error for which brokers have not confirmed the outcome; None if there was none."""
         return self.inner.error
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -44,7 +45,7 @@ class Marked(Face[engine.Marked]):
         self.stored()
 
     def begin(self, messages: Sequence[Message]) -> None:
-        """Start to store the messages; `stored` waits for it."""
+        """Start to store the messages, without waiting; `stored` waits for it."""
         inner = self.inner
         self._sending = self.portal.begin_quickly(
             lambda finish: inner.send_quickly(messages, finish), lambda: inner.send(messages)
@@ -62,7 +63,7 @@ class Marked(Face[engine.Marked]):
             raise
 
     def abandon(self) -> None:
-        """The database will not commit: roll back the stored messages, without waiting."""
+        """Roll back the stored messages, without waiting, because the database will not commit."""
         self.portal.post(self.inner.abandon)
 
     @property
@@ -71,12 +72,12 @@ class Marked(Face[engine.Marked]):
         return self.inner.brokers
 
     def leave(self) -> None:
-        """The database is about to commit: from now on the marker alone decides."""
+        """Leave the decision to the marker from now on, because the database is about to commit."""
         self.inner.leave()
 
     def committed(self) -> None:
-        """The database has committed: report it to the brokers in the background. Errors are not
-        raised, because the marker answers the checks."""
+        """Report the database's commit to the brokers in the background. Errors are not raised,
+        because the marker answers the checks."""
         try:
             self.portal.begin_soon(self.inner.committed)
         except EscrowMQError as error:

@@ -73,7 +73,7 @@ class Producer(KeywordGroup, Served[engine.Producer]):
 
     @property
     def unconfirmed_count(self) -> int:
-        """ENDs that a broker did not confirm, whether that was raised or only logged."""
+        """Number of ENDs that no broker confirmed, whether the error was raised or only logged."""
         return self._inner.unconfirmed_count
 
     # -- sending -----------------------------------------------------------------------------
@@ -244,20 +244,20 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         self._portal.call(answer())
 
     def answer_no_more(self, check: DatabaseCheck) -> None:
-        """Unregister that database."""
+        """Unregister a database that was registered with `answer_from`."""
         if not self._is_closed:
             self._portal.post(lambda: self._inner.answer_no_more(check))
 
     def marked(self, database: str) -> Marked:
-        """Messages whose outcome a row of a database decides."""
+        """Make messages whose outcome is decided by a row in a database."""
         from escrowmq.client.blocking.outbox_messages import Marked  # which few programs need
 
         return Marked(self._portal, self._inner.marked(database))
 
     def unsettled(self) -> Unsettled:
-        """What brokers may ask about, and which brokers these are."""
+        """Return the transactions that brokers may still ask about, and those brokers."""
         return self._portal.call(self._inner.unsettled())
 
     def unsettled_keys(self) -> set[str]:
-        """Keys of transactions of this group that a broker may ask about."""
+        """Return the keys of this group's transactions that a broker may still ask about."""
         return self._portal.call(self._inner.unsettled_keys())

@@ -51,12 +51,12 @@ class Transaction:
 
     @property
     def message(self) -> Message:
-        """The message with which it was made."""
+        """The message that was passed to `Producer.transaction`."""
         return self._inner.message
 
     @property
     def plan(self) -> Outcome:
-        """What the end of the block will do, unless it raises."""
+        """The outcome that the end of the block will request, unless the block raises."""
         return self._inner.plan
 
     @property
@@ -77,7 +77,7 @@ class Transaction:
         return self._inner.results
 
     def begin(self) -> Self:
-        """Store the message that the transaction was made with, invisible to consumers."""
+        """Store the transaction's message, invisible to consumers."""
         try:
             self._portal.call_quickly(self._inner.begin_quickly, self._inner.begin)
         except EscrowMQError as error:

@@ -1,2 +1,1 @@
-"""The client's decisions, as values and functions: no sockets, no clock, no randomness of its
-own."""
+"""The client's decisions, as values and functions without sockets, clock or randomness."""

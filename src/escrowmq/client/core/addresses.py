@@ -13,7 +13,7 @@ _SEPARATORS: Final = re.compile(r"[;,\s]+")
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
-    """`host:port` of each name server, in the order given, without repetitions."""
+    """Return `host:port` of each name server, in the order given, without duplicates."""
     parts: object = _SEPARATORS.split(text.strip()) if isinstance(text, str) else text
     if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
         raise UsageError(f"name_servers={text!r}; 'host:port', or a list of these, is expected")

@@ -21,22 +21,22 @@ _HASH_SIZE: Final = 4
 
 
 def average(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
-    """Neighbouring queues, as evenly as possible; the first members have one more."""
+    """Assign neighbouring queues, as evenly as possible; the first members get one more."""
     index, share, rest = members.index(me), *divmod(len(queues), len(members))
     start = index * share + min(index, rest)
     return list(queues[start : start + share + (index < rest)])
 
 
 def circle(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
-    """Every n-th queue, so that the queues of one broker go to different members."""
+    """Assign every n-th queue, so that the queues of one broker are spread over the members."""
     return list(queues[members.index(me) :: len(members)])
 
 
 def consistent_hash(
     queues: Sequence[MessageQueue], members: Sequence[str], me: str
 ) -> list[MessageQueue]:
-    """A ring of hashes: when a member joins or leaves, few queues change hands; the shares are less
-    even."""
+    """Assign queues by a hash ring: when a member joins or leaves, few queues move; the shares are
+    less even."""
     ring = sorted(
         (_hash(f"{member}-{n}"), member) for member in members for n in range(_POINTS_COUNT)
     )
@@ -67,7 +67,7 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 def allocate(
     strategy: Strategy, queues: Sequence[MessageQueue], *, members: Sequence[str], me: str
 ) -> list[MessageQueue]:
-    """This member's queues; none if the group does not know it yet."""
+    """Return this member's queues; none if the group does not know it yet."""
     members = sorted(set(members))
     if me not in members:
         return []

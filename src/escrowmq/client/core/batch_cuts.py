@@ -1,4 +1,4 @@
-"""Cuts a list of messages into batches that a broker accepts."""
+"""Splits a list of messages into batches that a broker accepts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from escrowmq.client.core.message import Message
 
 _ENTRY_SIZE: Final = 256
-"""Upper bound of an entry's bytes besides its body and the user's texts. Lingering messages are
-already encoded and are measured exactly (client/lingering)."""
+"""Upper bound for the bytes of an entry in a batch, without its body and the user's texts.
+Lingering messages are already encoded and are measured exactly (client/lingering)."""
 
 
 def batches_of(
     messages: Sequence[Message], indexes: Sequence[int], *, size_max: int
 ) -> list[list[int]]:
-    """Indexes of messages that fit into one batch together, in order."""
+    """Return batches of indexes, in order; the messages of each batch fit into one request."""
     batches: list[list[int]] = []
     room = 0
     for index in indexes:

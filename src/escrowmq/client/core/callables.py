@@ -1,4 +1,5 @@
-"""Whether calling a user's function does its work, or only makes a coroutine or a generator."""
+"""Finds out whether calling a user's function runs its code, or only makes a coroutine or a
+generator."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def has_yield(function: object) -> bool:
 
 
 def _forms(function: object) -> tuple[Any, Any]:
-    """The function inside a `partial`, and the method of a callable object."""
+    """Return the function inside a `partial`, and the `__call__` method of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     return function, getattr(function, "__call__", None)  # noqa: B004

@@ -1,6 +1,6 @@
-"""One connection's requests and their results: numbers, replies, deadlines, signatures. It has no
-socket and no clock: the owner writes what is passed to `write`, feeds what was read, and passes the
-time. Times are in seconds."""
+"""The requests of one connection and their results: request numbers, replies, deadlines,
+signatures. It has no socket and no clock: the owner sends what is passed to `write`, passes in what
+it reads, and passes the current time. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from escrowmq.codec.own_signature import SESSION
 from escrowmq.errors import ConnectionLost, RequestTimeout, TransportError, UsageError
 
 REQUESTS_WAITING_MAX: Final = 65_535
-"""Unanswered requests of one connection."""
+"""Limit of unanswered requests on one connection."""
 
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
 _FOREIGN: Final = (
@@ -30,25 +30,27 @@ _FOREIGN: Final = (
     (b"\x15\x03", "TLS"),
     (b"SSH-", "SSH"),
 )
-"""First bytes of the answers of other protocols' servers."""
+"""The first bytes that servers of other protocols answer with, to recognise them."""
 
 _NAMES: Final = {value: name for name, value in vars(Request).items() if name.isupper()}
 _MYSQL: Final = b"\x00\x0a"
-"""Sequence number and version in the greeting of MySQL and MariaDB, after three bytes of length."""
+"""The sequence number and protocol version in the greeting of MySQL and MariaDB, after three bytes
+of length."""
 
 Fields = dict[str, str]
 Done = Callable[["Command | None", "TransportError | None"], None]
-"""Called with the reply, or with the reason why there is none. It must not raise."""
+"""A callback that gets the reply, or the error if there is none. It must not raise."""
 
 Decorate = Callable[["Fields", bytes], "Fields"]
-"""Adds what every request carries: namespace, signature."""
+"""A function that adds what every request carries: namespace, signature."""
 
 SignOwn = Callable[[int, "Fields", bytes, str, int], "Fields"]
-"""Makes fields with a signature of our own, from code, fields, body, session and number."""
+"""A function that makes the fields of EscrowMQ's own signature, from code, fields, body, session
+and number."""
 
 
 class _Asked(NamedTuple):
-    """A request without an answer."""
+    """A request that is not answered yet."""
 
     done: Done
     deadline: float
@@ -57,11 +59,11 @@ class _Asked(NamedTuple):
     fields: Fields
     body: bytes
     is_own: bool
-    """Signed in our own way."""
+    """Whether it has EscrowMQ's own signature."""
 
 
 class Dialogue:
-    """One connection's requests, and the peer's."""
+    """The requests of one connection, in both directions."""
 
     def __init__(
         self,
@@ -76,11 +78,11 @@ class Dialogue:
         self.language: str | int | None = None
         """The peer's implementation language, known after its first reply."""
         self.is_leaving = False
-        """The peer is shutting down: make no new requests here."""
+        """Whether the peer is shutting down, so that no new request may be made here."""
         self.lost_for = ""
-        """Why no request can be made any more."""
+        """The reason for which no more requests can be made; empty while they can."""
         self.wake_at = math.inf
-        """Call `sweep` by this time."""
+        """The time by which `sweep` must be called."""
         self._write = write
         self._serve = serve
         self._decorate = decorate
@@ -90,15 +92,14 @@ class Dialogue:
         self._opaque = 0
         self._now = 0.0
         self._session = ""
-        """The session that a broker which requires our own signatures has chosen for this
-        connection."""
+        """The session for EscrowMQ's own signatures, chosen by the broker for this connection."""
         self._signed_count = 0
         self._refused: list[tuple[_Asked, Command]] = []
-        """Requests to repeat once there is a session, and how they were refused."""
+        """Requests to repeat once there is a session, each with the refusal it got."""
 
     @property
     def waiting_count(self) -> int:
-        """Requests without an answer."""
+        """Number of requests that are not answered yet."""
         return len(self._asked)
 
     # -- what goes out -----------------------------------------------------------------------
@@ -161,7 +162,8 @@ class Dialogue:
             self.language = command.language
 
     def broken(self, data: bytes) -> str:
-        """Why the bytes read, these last, are not a frame; empty if they are."""
+        """Return why the bytes read are not a valid frame; empty if they are. `data` are the last
+        of them."""
         error = self._reader.broken
         if error is None:
             return ""
@@ -172,8 +174,8 @@ class Dialogue:
     # -- signing -----------------------------------------------------------------------------
 
     def _ask_again(self, waiting: _Asked, refusal: Command) -> None:
-        """A broker of ours requires another signature from this account. No other broker ever
-        answers so, so no session is requested before."""
+        """Repeat a request with EscrowMQ's own signature, after a broker refused it because it
+        requires that. No other broker ever answers so; therefore no session is requested before."""
         if waiting.is_own or self._sign_own is None:
             waiting.done(refusal, None)
             return
@@ -222,7 +224,7 @@ class Dialogue:
         self.wake_at = min((each.deadline for each in self._asked.values()), default=math.inf)
 
     def lose(self, reason: str) -> None:
-        """The connection is gone: fail all requests."""
+        """Fail all requests, because the connection is lost."""
         # First: the caller that gets the answer may ask again at once, and must not wait here.
         self.lost_for = reason
         asked, self._asked = self._asked, {}
@@ -230,19 +232,19 @@ class Dialogue:
             waiting.done(None, self.loss())
 
     def loss(self) -> ConnectionLost:
-        """The error for every request from then on."""
+        """Make the error with which every request fails once the connection is lost."""
         return ConnectionLost(f"the connection to {self.address} is gone: {self.lost_for}")
 
 
 def speaks(data: bytes) -> str:
-    """The protocol of another server that an answer begins with; empty if unknown."""
+    """Return the name of the other protocol that an answer begins with; empty if unknown."""
     if data[3:5] == _MYSQL:
         return "MySQL"
     return next((name for words, name in _FOREIGN if data.startswith(words)), "")
 
 
 def another_port(protocol: str) -> str:
-    """The error for a peer that speaks another protocol."""
+    """Return the error text for a peer that speaks another protocol."""
     return f"it speaks {protocol} and not RocketMQ's remoting, so this is another server's port"
 
 

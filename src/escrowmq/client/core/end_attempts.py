@@ -1,5 +1,5 @@
-"""The attempts to send an END to a broker: their content, their timeouts, and what follows an
-answer or a failure. No socket, no clock and no waiting. Times are in seconds."""
+"""The attempts to send an END to a broker: their content, their timeouts, and the reaction to an
+answer or a failure. It has no socket, no clock and no waiting. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class EndAttempts:
         self.fields = end_fields(half, outcome, count=count if outcome is Outcome.COMMIT else 0)
         """The header of the next attempt."""
         self._is_answer = False
-        """Whether it goes as the answer to a check."""
+        """Whether the END is sent as the answer to a check."""
         self._half = half
         self._outcome = outcome
         self._deadline = started + timeout_ms / 1000
         self._pauses = Pauses(most_s=_PAUSE_MAX_S)
 
     def left_s(self, now: float) -> float:
-        """The timeout of the next attempt."""
+        """Return the timeout of the next attempt."""
         return max(_LEAST_S, self._deadline - now)
 
     def report(
@@ -78,8 +78,9 @@ class EndAttempts:
         return pause_s
 
     def _may_repeat(self, failure: EscrowMQError) -> bool:
-        """An END that may have arrived is repeated only where that is harmless: RocketMQ's own
-        brokers store a message twice if it is committed twice."""
+        """Whether the END may be sent again after a failure. One that may have arrived is repeated
+        only where that is harmless: RocketMQ's brokers store a message twice if it is committed
+        twice."""
         if isinstance(failure, ConnectFailed | RouteMissing):
             return True
         if not self._half.signed_id:

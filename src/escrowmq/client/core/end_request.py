@@ -35,7 +35,8 @@ from escrowmq.errors import (
 
 _OWN_MARK: Final = "u1."
 _BASE64: Final = re.compile(r"[A-Za-z0-9_-]+")
-"""The base64 alphabet; the library's decoder ignores all other characters."""
+"""The characters of base64; the standard library's decoder ignores all others, so they are checked
+here."""
 
 _ID_SIZE_MAX: Final = 2_047  # the mark and base64 without padding are never 2048
 
@@ -45,7 +46,7 @@ CHECK_AFTER_MAX_S: Final = 7 * 24 * 3_600
 
 
 def check_after_seconds(check_after: dt.timedelta | float | None) -> int:
-    """Whole seconds before a transaction's first check; 0 means the broker's default."""
+    """Return the whole seconds before a transaction's first check; 0 means the broker's default."""
     if check_after is None:
         return 0
     seconds: object = (
@@ -64,22 +65,22 @@ def check_after_seconds(check_after: dt.timedelta | float | None) -> int:
 
 
 class Half(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored half of one message, as its END needs to name it."""
+    """The stored half of one message, with all fields that its END needs."""
 
     broker_name: str
     topic: str
-    """The broker's name."""
+    """The topic, by the broker's name."""
     group: str
-    """The broker's name."""
+    """The producer group, by the broker's name."""
     unique_key: str
     log_offset: int
     queue_offset: int
     signed_id: str = ""
-    """Issued by EscrowMQ's brokers."""
+    """The transaction id that EscrowMQ's brokers sign; empty from other brokers."""
 
 
 def half_of(reply: Command, *, broker_name: str, topic: str, group: str, unique_key: str) -> Half:
-    """The half that the reply to a half message describes."""
+    """Make the `Half` from a broker's reply to a half message."""
     ext = reply.ext or {}
     try:
         _, log_offset = parse_offset_id(ext["msgId"])
@@ -101,8 +102,8 @@ def half_of(reply: Command, *, broker_name: str, topic: str, group: str, unique_
 
 
 def end_fields(half: Half, outcome: Outcome, *, count: int = 0) -> dict[str, str]:
-    """The header of END_TRANSACTION. `count` is the number of the transaction's messages, if it has
-    an id of its own."""
+    """Return the header of END_TRANSACTION. `count` is the number of the transaction's messages, if
+    it has an id of its own."""
     fields = {
         "producerGroup": half.group,
         "topic": half.topic,
@@ -126,7 +127,7 @@ def end_fields(half: Half, outcome: Outcome, *, count: int = 0) -> dict[str, str
 def check_answer_fields(
     check: dict[str, str], outcome: Outcome, *, group: str, is_open: bool = False
 ) -> dict[str, str]:
-    """The header of END_TRANSACTION that answers a check."""
+    """Return the header of END_TRANSACTION that answers a check."""
     unique_key = check.get("msgId", "")
     fields = {
         "producerGroup": group,
@@ -146,8 +147,8 @@ def check_answer_fields(
 
 
 def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQError | None:
-    """None if the transaction ended as requested; OutcomeContradicted if it had ended another way;
-    otherwise the refusal, and the transaction is still pending."""
+    """Return None if the transaction ended as requested, OutcomeContradicted if it had ended
+    another way, otherwise the broker's refusal; then the transaction is still pending."""
     if reply.code == Response.SUCCESS:
         return None
     refusal = response_error(reply.code, reply.remark, address=address)
@@ -163,21 +164,21 @@ def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQErro
 
 
 def settled_before(error: EscrowMQError) -> Outcome:
-    """The outcome that a broker reports if it is not the requested one."""
+    """Return the outcome that the broker reports, which is not the requested one."""
     if isinstance(error.__cause__, AlreadyCommitted):
         return Outcome.COMMIT
     return Outcome.ROLLBACK if isinstance(error.__cause__, AlreadyRolledBack) else Outcome.UNKNOWN
 
 
 def token_of(half: Half) -> str:
-    """The id with which any process can end the transaction."""
+    """Return the id with which any process can end the transaction."""
     if half.signed_id:
         return half.signed_id
     return _OWN_MARK + base64.urlsafe_b64encode(msgspec.json.encode(half)).rstrip(b"=").decode()
 
 
 def half_of_token(token: object) -> Half:
-    """The half that an id names; raises UsageError if the text is not an id."""
+    """Parse an id into the half that it names; raises UsageError if the text is not an id."""
     if not isinstance(token, str) or len(token) > _ID_SIZE_MAX:
         raise _no_id(token)
     try:

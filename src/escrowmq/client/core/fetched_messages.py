@@ -13,16 +13,17 @@ M = TypeVar("M", bound=ReceivedMessage)
 
 
 class Shelf(Generic[M]):
-    """Messages are settled in any order; the offset that may be committed is the lowest unsettled
-    one, so that a crash repeats messages and loses none."""
+    """The fetched messages of one queue. They are settled in any order; the offset that may be
+    committed is the lowest unsettled one, so that a crash repeats messages and loses none."""
 
     def __init__(self, *, next_offset: int) -> None:
         self.next_offset = next_offset
         """The offset to fetch from next."""
         self.begin_offset = next_offset
-        """Where it began, or was reset to: messages from there on are fetched again."""
+        """The offset where reading began, or to which it was reset: messages from there on are
+        fetched again."""
         self.generation = 0
-        """Grows with each reset; messages of an older generation are ignored."""
+        """A number that grows with each reset; messages of an older generation are ignored."""
         self.size = 0
         """Bytes of the bodies held."""
         self._waiting: collections.deque[M] = collections.deque()
@@ -31,12 +32,12 @@ class Shelf(Generic[M]):
 
     @property
     def count(self) -> int:
-        """Unsettled messages."""
+        """Number of unsettled messages."""
         return len(self._open)
 
     @property
     def waiting_count(self) -> int:
-        """Messages that have not been taken."""
+        """Number of messages that have not been taken."""
         return len(self._waiting)
 
     @property
@@ -52,8 +53,8 @@ class Shelf(Generic[M]):
         return self._heap[0] if self._heap else self.next_offset
 
     def put(self, messages: Iterable[M], *, next_offset: int, hidden: Sequence[M] = ()) -> None:
-        """Add the messages of a pull. Messages already held are skipped; `hidden` ones hold the
-        offset, and are never handed out."""
+        """Add the messages of a pull. Messages already held are skipped. `hidden` ones are never
+        handed out, and keep the commit offset from passing them."""
         for message in (*messages, *hidden):
             offset = message.queue_offset
             if offset in self._open or offset < self.next_offset:
@@ -66,7 +67,7 @@ class Shelf(Generic[M]):
         self.next_offset = max(self.next_offset, next_offset)
 
     def take(self, count: int) -> list[M]:
-        """Up to `count` of the waiting messages, in order."""
+        """Take up to `count` of the waiting messages, in order."""
         return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
 
     def give_back(self, messages: Sequence[M], *, generation: int) -> None:
@@ -85,7 +86,8 @@ class Shelf(Generic[M]):
         return True
 
     def end(self) -> None:
-        """Hand out nothing more. Messages not taken stay unsettled, and hold the offset."""
+        """Stop handing out messages. Those not taken stay unsettled, and keep the commit offset
+        from passing them."""
         self._waiting.clear()
 
     def reset(self, queue_offset: int) -> None:

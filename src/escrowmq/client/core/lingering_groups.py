@@ -1,5 +1,5 @@
-"""Groups of messages that wait a moment to leave together. Where order matters, the next group of a
-place leaves only after the one before it was answered. Times are in seconds."""
+"""Groups of messages that wait a moment, to be sent together. Where order matters, the next group
+for a destination is sent only after the one before it was answered. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from escrowmq.client.core.routes import MessageQueue
 
 GROUP_COUNT_MAX: Final = 4_096
-"""Messages of one group, however small: the answer names each of them."""
+"""Limit of messages in one group, however small: the answer lists each of them."""
 
 T = TypeVar("T")
 
@@ -23,12 +23,12 @@ class BatchPlace(NamedTuple):
 
     @property
     def is_bound(self) -> bool:
-        """Whether the order of its messages must be kept."""
+        """Whether the order of messages to this destination must be kept."""
         return bool(self.order_key or self.queue is not None)
 
 
 class Group(Generic[T]):
-    """Messages for one place that leave together."""
+    """Messages for one destination that are sent together."""
 
     __slots__ = ("due_at", "is_due", "is_full", "items", "place", "size")
 
@@ -39,23 +39,23 @@ class Group(Generic[T]):
         self.size = 0
         self.is_due = False
         self.is_full = False
-        """No further message is added."""
+        """Whether no further message may be added."""
 
 
 class _Line(Generic[T]):
-    """The groups of one place, of which the last may still grow."""
+    """The groups for one destination; only the last may still grow."""
 
     __slots__ = ("groups", "is_held")
 
     def __init__(self) -> None:
         self.groups: collections.deque[Group[T]] = collections.deque()
         self.is_held = False
-        """A group has been handed out and its answer is awaited."""
+        """Whether a group has been handed out and is not answered yet."""
 
 
 class BatchGroups(Generic[T]):
-    """`put` messages, `take` the groups that leave now, and report each as `answered`. Call `take`
-    again by `wake_at`."""
+    """Collects messages into groups: `put` messages, `take` the groups to send now, and report each
+    as `answered`. Call `take` again by `wake_at`."""
 
     def __init__(self, *, linger_s: float, size_max: int, count_max: int = GROUP_COUNT_MAX) -> None:
         self._linger_s = linger_s
@@ -67,7 +67,7 @@ class BatchGroups(Generic[T]):
 
     @property
     def wake_at(self) -> float | None:
-        """When the next group has waited long enough; None if none waits."""
+        """The time when the next group has waited long enough; None if none waits."""
         while self._timed and self._timed[0].is_full:
             self._timed.popleft()  # which is handed out by now, or waits for an answer
         return self._timed[0].due_at if self._timed else None
@@ -98,7 +98,7 @@ class BatchGroups(Generic[T]):
         return bool(self._ready)
 
     def take(self, now: float) -> list[Group[T]]:
-        """The groups that leave now, in order."""
+        """Return the groups to send now, in order."""
         timed = self._timed
         while timed and timed[0].due_at <= now:
             self._let_go(timed.popleft())
@@ -106,12 +106,12 @@ class BatchGroups(Generic[T]):
         return ready
 
     def hurry(self) -> None:
-        """Let all waiting groups leave now."""
+        """Make all waiting groups ready to be sent."""
         while self._timed:
             self._let_go(self._timed.popleft())
 
     def answered(self, group: Group[T]) -> None:
-        """A group has its result: the next one of its place may leave."""
+        """Release the next group for the same destination, now that this one was answered."""
         line = self._lines.get(group.place)
         if line is not None:
             line.is_held = False

@@ -49,8 +49,8 @@ class Message(msgspec.Struct):
 
 
 def snapshot_of(message: Message) -> Message:
-    """A message that is as this one is now. What is kept beyond the caller's call must be one:
-    programs change a message, its keys or its properties, and send it again."""
+    """Return a copy of a message as it is now. Code that keeps a message beyond the caller's call
+    must copy it: programs change a message, its keys or its properties, and send it again."""
     # Nobody has checked yet whether these are of the types that they should have.
     body: object = message.body
     keys: object = message.keys
@@ -82,7 +82,7 @@ class ReceivedMessage(Message, kw_only=True):
     message_id: str = ""
     """The id that its producer gave it, the same on every delivery."""
     offset_id: str = ""
-    """The id of this stored copy."""
+    """The id of this stored copy of the message."""
     broker_name: str = ""
     queue_id: int = 0
     queue_offset: int = 0
@@ -91,7 +91,7 @@ class ReceivedMessage(Message, kw_only=True):
     born_host: str = ""
     stored_ms: int = 0
     deliveries_before: int = 0
-    """How often it was delivered before (RocketMQ's reconsumeTimes)."""
+    """How often the message was delivered before (RocketMQ's reconsumeTimes)."""
     sys_flag: int = 0
     prepared_log_offset: int = 0
     system: dict[str, str] = {}

@@ -13,7 +13,7 @@ _MARK: Final = "%"
 
 
 def wrap(name: str, namespace: str) -> str:
-    """The broker's name for a user's name."""
+    """Return the name that brokers use for a user's name."""
     if not namespace or not name or _is_system(name):
         return name
     front, rest = _split(name)
@@ -23,7 +23,7 @@ def wrap(name: str, namespace: str) -> str:
 
 
 def unwrap(name: str, namespace: str) -> str:
-    """The user's name for a broker's name."""
+    """Return the user's name for a name that brokers use."""
     front, rest = _split(name)
     if namespace and rest.startswith(namespace + _MARK):
         return front + rest[len(namespace) + 1 :]

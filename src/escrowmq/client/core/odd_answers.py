@@ -1,4 +1,5 @@
-"""Errors for answers that cannot be parsed: which server sent them, and where to look."""
+"""Errors for answers that cannot be parsed: they name the server that sent the answer, and the
+likely cause."""
 
 from __future__ import annotations
 

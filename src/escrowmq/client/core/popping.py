@@ -1,4 +1,4 @@
-"""Pop requests, and how a consumer identifies popped messages."""
+"""The fields of pop requests, and the receipts that identify popped messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pop_fields(
     now_ms: int,
     is_from_first: bool,
 ) -> dict[str, str]:
-    """The header of a pop from any queue of a broker."""
+    """Return the header of a request that pops messages from any queue of a broker."""
     return {
         "consumerGroup": group,
         "topic": wanted.topic,
@@ -53,8 +53,9 @@ def pop_fields(
 
 
 def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) -> Receipt:
-    """The receipt with which a message of a pop's answer is acknowledged. Redelivered messages
-    carry it; for others it is built from the lists of the answer, as RocketMQ's clients do."""
+    """Return the receipt with which a message of a pop's answer is acknowledged. Redelivered
+    messages carry one; for others it is built from the lists in the answer, as RocketMQ's clients
+    do."""
     carried = stored.properties.get(Property.POP_CK)
     if carried:
         return decode_receipt(carried)
@@ -79,8 +80,8 @@ def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) 
 
 
 def renewed_receipt(receipt: Receipt, ext: dict[str, str]) -> Receipt:
-    """The receipt of a message whose invisible time was changed, by the broker's answer. The old
-    one is void; the new one is of this message alone."""
+    """Return the new receipt of a message whose invisible time was changed, from the broker's
+    answer. The old receipt is void; the new one covers this message alone."""
     try:
         return msgspec.structs.replace(
             receipt,
@@ -96,7 +97,7 @@ def renewed_receipt(receipt: Receipt, ext: dict[str, str]) -> Receipt:
 
 
 def ack_fields(receipt: Receipt, *, topic: str, group: str) -> dict[str, str]:
-    """The fields that identify a popped message, for ACK_MESSAGE; with a time, for a change of its
+    """Return the fields that identify a popped message in ACK_MESSAGE, or in a change of its
     invisible time."""
     return {
         "consumerGroup": group,
@@ -109,8 +110,8 @@ def ack_fields(receipt: Receipt, *, topic: str, group: str) -> dict[str, str]:
 
 
 def hidden_ms(level: int, *, deliveries_before: int) -> int:
-    """How long a failed message is hidden: the time of its delay level, or without one longer after
-    each failure."""
+    """Return how long a failed message is hidden: the time of its delay level; without a level,
+    longer after each failure."""
     assert level != NEVER, "that one must not be redelivered"
     chosen = level or min(RETRY_FIRST_LEVEL + deliveries_before, len(DELAY_LEVELS_S))
     return DELAY_LEVELS_S[chosen - 1] * 1000

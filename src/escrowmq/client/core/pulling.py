@@ -1,4 +1,4 @@
-"""Pull requests, the meaning of their answers, and where to read a queue next. No socket and no
+"""Pull requests, the meaning of their answers, and the offset to read next. No socket and no
 clock."""
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ _SUBSCRIPTION: Final = 4
 
 _AT_ONCE_MS: Final = 50
 _IN_VAIN_MAX: Final = 10
-"""Immediate empty answers before pauses begin; a broker that is about to stop gives a few."""
+"""Number of immediate empty answers after which pauses begin; a broker that is about to stop gives
+a few."""
 
 _IN_VAIN_PAUSE_S: Final = (0.2, 1.0, 3.0)
 FAILED_PAUSE_S: Final = (0.2, 1.0, 3.0)
 MOVES_MAX: Final = 3
-"""How often a broker may redirect to another offset and is asked there at once."""
+"""After this many redirections to another offset, the client pauses before it asks again."""
 
 REFUSED_PAUSE_S: Final = 5.0
 REST_S: Final = 0.02
@@ -43,24 +44,26 @@ REFUSALS: Final = frozenset(
         Response.FILTER_DATA_NOT_EXIST,
     }
 )
-"""Answers that only the user, or the broker's operator, can change."""
+"""Response codes whose cause only the user or the broker's operator can remove, so that a retry is
+useless."""
 
 
 def is_refusal(error: EscrowMQError) -> bool:
-    """Whether only the user, or the broker's operator, can change the answer. ACL 1.0 refuses with
-    the code of a system error."""
+    """Whether a retry is useless, because only the user or the broker's operator can remove the
+    cause. PermissionDenied is recognised by its class: ACL 1.0 refuses with the code of a system
+    error."""
     return isinstance(error, PermissionDenied) or getattr(error, "code", None) in REFUSALS
 
 
 class EmptyAnswers:
-    """Counts empty answers that came at once although the broker could have held the request, and
-    computes the pause before the next one."""
+    """Counts empty answers that came immediately although the broker could have held the request,
+    and computes the pause before the next request."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def pause_s(self, *, took_ms: int, wait_ms: int) -> float:
-        """The pause after one more empty answer."""
+        """Count an empty answer; return the pause before the next request."""
         if took_ms >= min(_AT_ONCE_MS, wait_ms):
             self._count = 0
             return 0.0
@@ -70,25 +73,25 @@ class EmptyAnswers:
         return _IN_VAIN_PAUSE_S[min(self._count - _IN_VAIN_MAX, len(_IN_VAIN_PAUSE_S)) - 1]
 
     def clear(self) -> None:
-        """Reset: there was a message, or the queue continues elsewhere."""
+        """Reset the count, because a message came or the queue continues elsewhere."""
         self._count = 0
 
 
 class PullStep(enum.Enum):
-    """What follows a pull's answer."""
+    """What the client does after a pull's answer."""
 
     TAKE = enum.auto()
-    """There are messages."""
+    """Take the messages of the answer."""
     GO_ON = enum.auto()
-    """No matching messages: ask again at the offset in the answer."""
+    """Ask again at the offset in the answer: no message matched."""
     MOVE = enum.auto()
-    """The offset is outside the queue, or was reset: go to the offset in the answer."""
+    """Go to the offset in the answer: the requested one is outside the queue, or was reset."""
     REST = enum.auto()
-    """The broker asks for a short pause."""
+    """Pause shortly, as the broker requests."""
     REFUSED = enum.auto()
-    """The broker refuses."""
+    """Report the broker's refusal."""
     FAILED = enum.auto()
-    """It failed this time."""
+    """Retry after a pause: the pull failed."""
 
 
 _STEPS: Final = {
@@ -101,7 +104,7 @@ _STEPS: Final = {
 
 
 def after_pull(code: int) -> PullStep:
-    """The step that follows an answer."""
+    """Return the step that follows an answer with this code."""
     return PullStep.REFUSED if code in REFUSALS else _STEPS.get(code, PullStep.FAILED)
 
 
@@ -115,7 +118,8 @@ def pull_fields(
     count_max: int,
     suspend_ms: int,
 ) -> dict[str, str]:
-    """The header of a pull. `commit_offset` 0 commits nothing, `suspend_ms` 0 does not wait."""
+    """Return the header of a pull. `commit_offset` 0 commits nothing, `suspend_ms` 0 makes the
+    broker answer immediately."""
     flags = _SUSPEND if suspend_ms else 0
     if commit_offset > 0:
         flags |= _COMMIT_OFFSET
@@ -141,11 +145,12 @@ def with_subscription(fields: dict[str, str], subscription: Subscription) -> dic
 
 
 class Cursor(Generic[M]):
-    """Pass each answer to `answered`, put its messages onto the shelf, then ask for the pause."""
+    """The state of reading one queue. Pass each answer to `answered`, put its messages onto the
+    shelf, then ask for the pause."""
 
     def __init__(self, shelf: Shelf[M], *, wait_ms: int) -> None:
         self.broker_id = MASTER
-        """Which of the broker's machines to ask."""
+        """The id of the broker to ask: the master, or the slave that it suggested."""
         self.failures_count = 0
         """Failed pulls in a row."""
         self.moves_count = 0
@@ -156,8 +161,8 @@ class Cursor(Generic[M]):
         self._in_vain = EmptyAnswers()
 
     def answered(self, reply: Command) -> tuple[PullStep, int]:
-        """The step that follows an answer, and the next offset. The shelf is already set to that
-        offset, unless there are messages to be put first."""
+        """Return the step that follows an answer, and the next offset. The shelf is already set to
+        that offset, unless the answer has messages, which must be put onto the shelf first."""
         step, next_offset = after_pull(reply.code), self._shelf.next_offset
         self._came_from = next_offset
         if step in (PullStep.TAKE, PullStep.GO_ON, PullStep.MOVE):
@@ -174,7 +179,7 @@ class Cursor(Generic[M]):
         return step, next_offset
 
     def pause_s(self, step: PullStep, *, took_ms: int) -> float:
-        """The pause before the next pull, after an answer that took this long."""
+        """Return the pause before the next pull, after an answer that took `took_ms`."""
         if step is PullStep.REST:
             return REST_S
         if step is PullStep.MOVE:
@@ -190,7 +195,7 @@ class Cursor(Generic[M]):
         return self._in_vain.pause_s(took_ms=took_ms, wait_ms=self._wait_ms)
 
     def lost(self) -> None:
-        """No answer came: ask the master next."""
+        """Ask the master next, because no answer came."""
         self.broker_id = MASTER
 
     def failed(self, *, is_refused: bool = False) -> float:

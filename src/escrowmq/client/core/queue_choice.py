@@ -17,28 +17,28 @@ _LATENCIES: Final = (
     (1_800, 5_000),
     (550, 2_000),
 )
-"""Pairs of ms: from this latency on, a broker is avoided for this time (RocketMQ's
-MQFaultStrategy)."""
+"""Pairs of milliseconds: a broker that took at least the first is avoided for the second
+(RocketMQ's MQFaultStrategy)."""
 
 _FAILED_MS: Final = 10_000
-"""The latency for which a failed send counts."""
+"""A failed send is treated like an answer that took this many milliseconds."""
 
 _START_MAX: Final = 1 << 20
 
 
 class Faults:
-    """Brokers that were slow or failed, and until when they are avoided."""
+    """The brokers that were slow or failed, and until when each is avoided."""
 
     def __init__(self) -> None:
         self._until_ms: dict[str, float] = {}
 
     def failed(self, broker_name: str, now_ms: float) -> None:
-        """A broker was unreachable, or did not answer."""
+        """Avoid a broker that was unreachable or did not answer."""
         self._note(broker_name, _FAILED_MS, now_ms)
 
     def answered(self, broker_name: str, code: int, *, took_ms: float, now_ms: float) -> None:
-        """A broker answered a send after this latency; if it did not store the message, it has
-        failed."""
+        """Record how long a broker took to answer a send; if it did not store the message, treat it
+        as failed."""
         self._note(broker_name, took_ms if code in STORED else _FAILED_MS, now_ms)
 
     def _note(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
@@ -55,8 +55,8 @@ class Faults:
 
 
 class Chooser:
-    """Goes round the queues of each topic, from a random start. With `faults`, brokers that were
-    slow lately are skipped while there are others."""
+    """Chooses the queues of each topic in turn, from a random start. With `faults`, brokers that
+    were slow lately are skipped as long as there are others."""
 
     def __init__(self, chance: Chance, faults: Faults | None = None) -> None:
         self._chance = chance
@@ -66,7 +66,7 @@ class Chooser:
     def choose(
         self, queues: Sequence[MessageQueue], *, avoid: str = "", now_ms: float = 0
     ) -> MessageQueue:
-        """The next queue, of another broker than `avoid` if possible."""
+        """Return the next queue; if possible, one on another broker than `avoid`."""
         assert queues, "a route without queues is refused before"
         topic = queues[0].topic
         index = self._next.get(topic)
@@ -93,12 +93,13 @@ class Chooser:
         return chosen
 
     def give_back(self, queue: MessageQueue) -> None:
-        """Nothing was sent to the queue last chosen for its topic, so it is the next one again.
-        Otherwise a broker without a connection would never get one: callers that cannot wait would
-        each pass on its queue."""
+        """Choose the same queue again next time, because nothing was sent to it. Otherwise callers
+        that cannot wait for a connection would all skip a broker that has none, and it would never
+        get one."""
         self._next[queue.topic] -= 1
 
 
 def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """The queue that every client chooses for an order key (SelectMessageQueueByHash)."""
+    """Return the queue that every RocketMQ client chooses for an order key
+    (SelectMessageQueueByHash)."""
     return queues[abs(java_hash(key)) % len(queues)]

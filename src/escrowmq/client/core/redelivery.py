@@ -10,16 +10,18 @@ from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.errors import UsageError
 
 BROKER_DECIDES: Final = 0
-"""The broker's own back-off: 10 s after the first failure, 30 s, 1 min, ... up to 2 h."""
+"""The delay level that leaves the back-off to the broker: 10 s after the first failure, then 30 s,
+1 min, ... up to 2 h."""
 
 NEVER: Final = -1
-"""Move to the dead letters at once."""
+"""The delay level that moves a message to the dead letters immediately."""
 
 ATTEMPTS_DEFAULT: Final = 16
 
 
 def delay_level(after: dt.timedelta | float | None) -> int:
-    """The level with the shortest delay not below `after`; None means the broker's back-off."""
+    """Return the level with the shortest delay not below `after`; None means the broker's
+    back-off."""
     if after is None:
         return BROKER_DECIDES
     seconds: object = after.total_seconds() if isinstance(after, dt.timedelta) else after

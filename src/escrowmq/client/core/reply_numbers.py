@@ -1,4 +1,4 @@
-"""Numbers in replies: a field that should be a number may contain anything."""
+"""Reads numbers from the fields of replies, which may contain anything."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _DIGITS_MAX: Final = 20
 
 
 def number_of(reply: Command, name: str, *, otherwise: int | None = None) -> int:
-    """The number in a field of a reply, -1 meaning none; `otherwise` if the field is absent. Raises
-    RemoteProtocolError for anything else."""
+    """Return the number in a field of a reply; -1 means that the broker has none. If the field is
+    absent, return `otherwise`. Raises RemoteProtocolError for anything else."""
     text = (reply.ext or {}).get(name)
     if text is None:
         if otherwise is not None:

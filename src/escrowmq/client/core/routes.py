@@ -14,14 +14,14 @@ from escrowmq.codec.routes import BrokerData, TopicRoute
 _log = logging.getLogger(__name__)
 
 BROKERS_MAX: Final = 1_024
-"""Brokers that are accepted from one route, because each is connected to. A name server's answer
-has room for a hundred thousand."""
+"""At most this many brokers are accepted from one route, because the client connects to each. A
+name server's answer could contain a hundred thousand."""
 
 ADDRESSES_MAX: Final = 16
-"""Addresses of one broker, by id."""
+"""Limit of the addresses of one broker name, by broker id."""
 
 ROUTE_QUEUES_MAX: Final = 262_144
-"""Queues of one topic on all brokers; each takes some 100 bytes here."""
+"""Limit of the queues of one topic on all brokers; each takes some 100 bytes here."""
 
 MASTER: Final = 0
 _DIGITS_MAX: Final = 9
@@ -43,7 +43,7 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
 
 
 def queue_fields(queue: MessageQueue) -> dict[str, str]:
-    """A queue as most requests name it."""
+    """Return the fields by which most requests name a queue."""
     return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
 
 
@@ -55,11 +55,11 @@ class RouteBook:
         self._write: dict[str, tuple[MessageQueue, ...]] = {}
         self._listed: set[str] = set()
         self._brokers: dict[str, dict[int, str]] = {}
-        """As the newest answer has them, about whichever topic: after a change of the master the
-        routes of other topics still name the former one."""
+        """Brokers as in the newest answer of a name server, about any topic. After a change of the
+        master, the stored routes of other topics still name the former one."""
 
     def put(self, topic: str, route: TopicRoute) -> bool:
-        """Store a route, within the bounds; return whether it differs from the one before."""
+        """Store a route, cut to the limits; return whether it differs from the one before."""
         route = bounded(route)
         for data in route.broker_datas or ():
             self._brokers[data.broker_name] = dict(data.broker_addrs)
@@ -73,50 +73,51 @@ class RouteBook:
         return True
 
     def put_brokers(self, brokers: dict[str, BrokerData]) -> None:
-        """Store the cluster's list of brokers, known without any topic's route."""
+        """Replace the list of the cluster's brokers; it comes from the name server, not from a
+        topic's route."""
         self._listed = set(brokers)
         for name, data in brokers.items():
             self._brokers[name] = dict(data.broker_addrs)
         self._forget_unnamed()
 
     def drop(self, topic: str) -> None:
-        """Forget a topic, and brokers that no other route names."""
+        """Remove a topic's route, and brokers that no other route names."""
         route = self._routes.pop(topic, None)
         if route is not None:
             self._write.pop(topic)
             self._forget_unnamed()
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The route as last seen."""
+        """Return the stored route of a topic; None if there is none."""
         return self._routes.get(topic)
 
     def topics(self) -> list[str]:
-        """Topics with a route."""
+        """Return the topics whose route is stored."""
         return list(self._routes)
 
     def write_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Queues for sending; empty without a route, or if none allows it."""
+        """Return the queues for sending; empty without a route, or if none allows it."""
         return self._write.get(topic, ())
 
     def read_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Queues for reading, on any broker."""
+        """Return the queues for reading, on any broker."""
         route = self._routes.get(topic)
         return read_queues(topic, route) if route is not None else ()
 
     def address(self, broker_name: str, broker_id: int = MASTER) -> str | None:
-        """The address of a broker; None if no route has it."""
+        """Return the address of a broker; None if no route has it."""
         return self._brokers.get(broker_name, {}).get(broker_id)
 
     def addresses(self, broker_name: str) -> dict[int, str]:
-        """All addresses of a broker name by broker id; 0 is the master."""
+        """Return all addresses of a broker name by broker id; 0 is the master."""
         return dict(self._brokers.get(broker_name, {}))
 
     def broker_names(self) -> list[str]:
-        """All brokers in any route."""
+        """Return the names of the brokers in any route."""
         return list(self._brokers)
 
     def all_addresses(self, *, masters_only: bool) -> list[str]:
-        """Every known address, each once."""
+        """Return all known addresses, without duplicates."""
         found: dict[str, None] = {}
         for by_id in self._brokers.values():
             for broker_id, address in by_id.items():
@@ -136,7 +137,7 @@ class RouteBook:
 
 
 def bounded(route: TopicRoute) -> TopicRoute:
-    """A route cut to the bounds, which no real cluster exceeds."""
+    """Return the route cut to the limits, which no real cluster exceeds."""
     brokers = route.broker_datas or []
     queues = route.queue_datas or []
     names = {data.broker_name for data in brokers[:BROKERS_MAX]}
@@ -167,8 +168,8 @@ def bounded(route: TopicRoute) -> TopicRoute:
 
 
 def write_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
-    """The queues for sending: of brokers with a master, in the order of an ordered topic's own
-    configuration if it has one, otherwise by broker name."""
+    """Return the queues for sending: of brokers with a master, in the order of an ordered topic's
+    own configuration if it has one, otherwise by broker name."""
     if route.order_topic_conf:
         return _ordered_queues(topic, route.order_topic_conf)
     masters = {data.broker_name for data in route.broker_datas or () if MASTER in data.broker_addrs}
@@ -181,7 +182,7 @@ def write_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
 
 
 def read_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
-    """The queues for consuming, sorted."""
+    """Return the queues for consuming, sorted."""
     found: list[MessageQueue] = []
     for queues in route.queue_datas or ():
         if queues.perm & _READ:
@@ -201,8 +202,8 @@ def _ordered_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
 
 
 def template_route(route: TopicRoute, *, queues_max: int) -> TopicRoute:
-    """The route of a topic that its first message will create, from that of the template topic
-    (RocketMQ's `MQClientInstance.updateTopicRouteInfoFromNameServer`)."""
+    """Return the route of a topic that its first message will create, derived from that of the
+    template topic (RocketMQ's `MQClientInstance.updateTopicRouteInfoFromNameServer`)."""
     queues = [
         msgspec.structs.replace(
             data,

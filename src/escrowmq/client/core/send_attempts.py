@@ -1,4 +1,4 @@
-"""The attempts to send one message: the target and timeout of each, what follows an answer or a
+"""The attempts to send one message: the target and timeout of each, the reaction to an answer or a
 failure, and the final error. No socket, no clock and no waiting: the caller makes each attempt and
 reports its result. Times are in seconds."""
 
@@ -37,10 +37,10 @@ _IN_DOUBT: Final = (ConnectionLost, RequestTimeout)
 
 
 class SendRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, how long and to which brokers a producer sends."""
+    """A producer's settings for attempts, timeouts and the choice of brokers."""
 
     group: str
-    """The brokers' name for the group."""
+    """The producer group, by the brokers' name."""
     retries: int = 2
     retries_unsafe: bool = False
     avoids_slow: bool = False
@@ -55,15 +55,15 @@ class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
     message: Outgoing
     timeout_ms: int
     queue: MessageQueue | None = None
-    """With a given queue, or that of an order key, there is only one attempt: another would break
-    the order."""
+    """The queue to send to, if it is given or follows from an order key. Then there is only one
+    attempt, because another could break the order."""
     order_key: str = ""
     may_repeat: bool = True
-    """Whether it may be sent again although it may already be stored."""
+    """Whether the message may be sent again although it may already be stored."""
 
 
 class SendAnswer(msgspec.Struct):
-    """An answer to a send."""
+    """A broker's answer to a send."""
 
     reply: Command
     queue: MessageQueue
@@ -76,7 +76,7 @@ class Attempts:
     def __init__(self, sending: SendRequest, rules: SendRules, *, started: float) -> None:
         self.deadline = started + sending.timeout_ms / 1000
         self.queue = sending.queue
-        """The queue that it must go to."""
+        """The only queue that the message may go to, if there is one."""
         self.broker_name = ""
         """The broker of the latest attempt."""
         self._is_sent = False
@@ -87,11 +87,13 @@ class Attempts:
         self._left = 1 if self._is_bound else 1 + rules.retries
         self._failures: list[tuple[str, Exception]] = []
         self._nowhere: EscrowMQError | None = None
-        """Why there was no broker to send to, when that last happened."""
+        """The last error because of which there was no broker to send to."""
         self._time_up: RequestTimeout | None = None
-        """This message's own timeout, which is not reported as a broker's failure."""
+        """The error when this message's own timeout is over; it is not reported as a broker's
+        failure."""
         self._kept: SendAnswer | None = None
-        """A result that is stored less safely than required."""
+        """A result that is stored less safely than required; it is returned if no attempt does
+        better."""
         self._refused: set[str] = set()
         self._pauses = Pauses(most_s=_PAUSE_MAX_S)
 
@@ -100,8 +102,8 @@ class Attempts:
     def aim(
         self, queues: Sequence[MessageQueue], chooser: Chooser, *, now_ms: float = 0
     ) -> MessageQueue:
-        """The target of the next attempt: the queue that it must go to, or the next in turn, of
-        another broker than the last one if possible."""
+        """Choose the target of the next attempt: the queue that is required, or the next in turn,
+        on another broker than the last one if possible."""
         if self.queue is None and self._sending.order_key:
             self.queue = queue_of_key(queues, self._sending.order_key)
         return self.aimed(
@@ -114,12 +116,12 @@ class Attempts:
         return queue
 
     def leaves(self) -> None:
-        """The message is passed to a connection: from now on it may be stored."""
+        """Note that the message is passed to a connection: from now on it may be stored."""
         self._is_sent = True
 
     def left_s(self, now: float) -> float:
-        """The timeout of the next attempt: the rest of the message's time. Raises when it is used
-        up."""
+        """Return the timeout of the next attempt: the rest of the message's time. Raises when it is
+        used up."""
         left_s = self.deadline - now
         if left_s <= 0:
             raise self.timeout()
@@ -135,9 +137,9 @@ class Attempts:
         names: Callable[[], Collection[str]],
         has_names: bool = True,
     ) -> SendAnswer | float:
-        """Return the answer that counts, or the pause before the next attempt. Raises the final
-        error if there is none. `names` are the brokers that could be used; `has_names` says whether
-        name servers normally answer."""
+        """Return the final answer, or the pause before the next attempt. Raises the final error.
+        `names` are the brokers that could be used; `has_names` says whether name servers normally
+        answer."""
         if isinstance(what, SendAnswer) and what.reply.code in STORED:
             return self._stored(what, now)
         if what is self._time_up:
@@ -166,7 +168,8 @@ class Attempts:
         return 0.0
 
     def _record_failure(self, what: SendAnswer | EscrowMQError) -> EscrowMQError:
-        """The recorded errors. If a broker refuses repeatedly, its last refusal is kept."""
+        """Record the error of an attempt and return it. If a broker refuses repeatedly, only its
+        last refusal is kept."""
         if isinstance(what, RouteMissing | NoNameServer):
             self._nowhere = what
             return what
@@ -179,10 +182,10 @@ class Attempts:
         return what
 
     def _pause(self, names: Collection[str], now: float) -> float | None:
-        """The latest broker refuses connections, or is shutting down, so it may be restarting, or
-        another one is becoming the master in its place.
-        Nothing was sent, so this does not count as an attempt; it only uses the message's time.
-        None if too little time is left; 0 if there are other brokers to try."""
+        """Return the pause before the next attempt if the latest broker refuses connections or is
+        shutting down: it may be restarting, or another one may become the master. Nothing was sent,
+        so this does not count as an attempt. None if too little time is left; 0 if there are other
+        brokers to try."""
         name = self.broker_name
         others = {name} if self._is_bound else {*names}
         if name not in self._refused and others - self._refused - {name}:
@@ -194,7 +197,7 @@ class Attempts:
     # -- the final result ----------------------------------------------------------------------
 
     def timeout(self) -> RequestTimeout:
-        """The error when the time is used up."""
+        """Make the error for a message whose time is used up."""
         advice = (
             "it may be stored: send it again only if a duplicate does no harm, or allow more time"
             if self._is_sent
@@ -209,7 +212,8 @@ class Attempts:
     def _final_answer(
         self, error: EscrowMQError, *, cause: EscrowMQError | None = None
     ) -> SendAnswer:
-        """No attempt is left: return what is stored less safely, otherwise raise the error."""
+        """Return the answer that is stored less safely, if there is one; otherwise raise the error.
+        No attempt is left."""
         if self._kept is not None:
             return self._kept
         if cause is not None:
@@ -217,7 +221,8 @@ class Attempts:
         raise self._exhausted() if self._failures else error
 
     def _exhausted(self) -> EscrowMQError:
-        """If all brokers refuse alike, that refusal is raised as it is."""
+        """Make the error after the last attempt. If all brokers gave the same refusal, that refusal
+        is returned unchanged."""
         last = self._failures[-1][1]
         if isinstance(last, ResponseError) and all(
             type(error) is type(last) for _, error in self._failures

@@ -1,4 +1,4 @@
-"""What follows an attempt to send, as RocketMQ's client decides (DefaultMQProducerImpl)."""
+"""The step after each attempt to send, as RocketMQ's client decides it (DefaultMQProducerImpl)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STORED: Final = frozenset(
         Response.FLUSH_SLAVE_TIMEOUT,
     }
 )
-"""Response codes of a stored message: safely, or less safely than required."""
+"""Response codes that mean that the message is stored: safely, or less safely than required."""
 
 _PAUSE_FIRST_S: Final = 0.02
 _NO_BUYER_ID: Final = 204
@@ -40,12 +40,12 @@ RETRIED: Final = frozenset(
         Response.GO_AWAY,
     }
 )
-"""Refusals after which another attempt is made."""
+"""Response codes of refusals after which another attempt is made."""
 
 
 def has_moved(reply: Command) -> bool:
-    """Whether another broker may be the master now: this one reports it, or has stored a message
-    that no copy confirms."""
+    """Whether another broker may be the master now: this one reports so, or has stored a message
+    that no replica confirms."""
     if reply.code == Response.FLUSH_SLAVE_TIMEOUT:
         return True
     error = response_error(reply.code, reply.remark, address="")
@@ -53,7 +53,7 @@ def has_moved(reply: Command) -> bool:
 
 
 class RetryStep(enum.Enum):
-    """What follows an attempt."""
+    """What the producer does after an attempt."""
 
     DONE = enum.auto()
     AGAIN = enum.auto()
@@ -61,16 +61,17 @@ class RetryStep(enum.Enum):
 
 
 def after_reply(code: int, *, retries_unsafe: bool) -> RetryStep:
-    """The step after an answer. `retries_unsafe` sends again if the message was stored less safely
-    than required."""
+    """Return the step after an answer. `retries_unsafe` sends again if the message was stored less
+    safely than required."""
     if code == Response.SUCCESS or (code in STORED and not retries_unsafe):
         return RetryStep.DONE
     return RetryStep.AGAIN if code in STORED or code in RETRIED else RetryStep.GIVE_UP
 
 
 def after_failure(error: Exception, *, may_repeat: bool) -> RetryStep:
-    """The step after an attempt without an answer, or a refusal raised as an exception.
-    `may_repeat` says whether the message may be sent again although it may already be stored."""
+    """Return the step after an attempt without an answer, or after a refusal raised as an
+    exception. `may_repeat` says whether the message may be sent again although it may already be
+    stored."""
     if isinstance(error, TransportError):
         return RetryStep.AGAIN if may_repeat else RetryStep.GIVE_UP
     if isinstance(error, PermissionDenied) and error.code == Response.SYSTEM_ERROR:
@@ -90,7 +91,7 @@ class Pauses:
         self._next_s = _PAUSE_FIRST_S
 
     def next_s(self, left_s: float) -> float | None:
-        """The next pause; None if there is not enough time left."""
+        """Return the next pause; None if there is not enough time left."""
         pause_s = self._next_s
         if left_s <= pause_s:
             return None

@@ -20,7 +20,7 @@ class Signer:
         self._also = also
 
     def decorate(self, fields: Fields, body: bytes) -> Fields:
-        """Sign with RocketMQ's signature, if there is an account."""
+        """Return the fields with RocketMQ's signature, if there is an account."""
         who = self._who
         if self._also:
             fields = {**fields, **self._also}
@@ -32,7 +32,8 @@ class Signer:
         return fields
 
     def sign_own(self, code: int, fields: Fields, body: bytes, session: str, number: int) -> Fields:
-        """Sign with our own signature, for a broker that requires more than RocketMQ's."""
+        """Return the fields with EscrowMQ's own signature, for a broker that requires more than
+        RocketMQ's."""
         assert self._who is not None, "nobody asks for it who has no account"
         fields = {**fields, NUMBER: str(number)}
         fields[SIGNATURE] = sign_own(

@@ -16,7 +16,7 @@ from escrowmq.filter.tags import ALL, TagFilter, parse_tags
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 TOPICS_MAX: Final = 1_000
-"""Topics of one consumer."""
+"""Limit of the topics of one consumer."""
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,12 +29,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     tags: TagFilter = TagFilter(ALL, frozenset(), frozenset())
 
     def wants(self, tag: str) -> bool:
-        """Whether a message with this tag matches. Brokers compare hashes of tags, which may be
-        equal for different tags; SQL92 is evaluated by brokers alone, and has all tags here."""
+        """Whether a message with this tag matches. Brokers compare only hashes of tags, which may
+        be equal for different tags. Conditions in SQL92 are evaluated by brokers alone; here every
+        tag matches them."""
         return self.tags.matches(tag)
 
     def body(self) -> SubscriptionBody:
-        """Its form in a heartbeat."""
+        """Return the subscription in the form of a heartbeat."""
         return SubscriptionBody(
             topic=self.topic,
             sub_string=self.expression,
@@ -60,7 +61,8 @@ def subscription(
 
 
 def check_topics(topics: object) -> dict[str, str]:
-    """Validate the `topics` of a consumer: names, or names with their tags."""
+    """Validate the `topics` of a consumer, given as names, or as names with tags; return tags by
+    topic."""
     if isinstance(topics, str):
         return {topics: ALL}
     if isinstance(topics, Mapping):

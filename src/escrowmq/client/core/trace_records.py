@@ -26,10 +26,10 @@ from escrowmq.client.core.sending import Outcome, SendResult, SendStatus, delay_
 
 REGION_DEFAULT: Final = "DefaultRegion"
 BODY_SIZE_MAX: Final = 118_000
-"""Of one trace message; the maximum of RocketMQ's clients."""
+"""Limit of the body of one trace message; the maximum of RocketMQ's clients."""
 
 KEYS_SIZE_MAX: Final = 16_000
-"""Of one trace message: half of the maximum size of a message's properties."""
+"""Limit of the keys of one trace message: half of the maximum size of a message's properties."""
 
 _FIELD_END: Final = "\x01"
 _RECORD_END: Final = "\x02"
@@ -60,7 +60,7 @@ class ConsumeEnd(enum.IntEnum):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One record and its keys for searching."""
+    """One trace record, and the keys by which it is found."""
 
     text: str
     keys: tuple[str, ...]
@@ -74,7 +74,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def kind_of(message: Message, *, is_half: bool) -> TracedKind:
-    """The kind of a sent message."""
+    """Return the kind of a sent message."""
     if is_half:
         return TracedKind.HALF
     if delay_properties(message):
@@ -85,8 +85,8 @@ def kind_of(message: Message, *, is_half: bool) -> TracedKind:
 def sent_record(
     message: Message, result: SendResult, *, group: str, place: tuple[str, str], span: range
 ) -> Record:  # fmt: skip
-    """A message was stored. `place` is the region and the address of its broker, `span` the start
-    and duration."""
+    """Make the record of a message that was stored. `place` is the region and the address of its
+    broker, `span` the start and duration."""
     region, address = place
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
@@ -102,7 +102,7 @@ def taken_record(
     message: Message, message_id: str, *, group: str, region: str, request_id: str, now_ms: int,
     deliveries_before: int,
 ) -> Record:  # fmt: skip
-    """A message is about to be consumed."""
+    """Make the record of a message that is about to be consumed."""
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
         "SubBefore", now_ms, region, group, request_id, message_id, deliveries_before,
@@ -113,7 +113,7 @@ def taken_record(
 def consumed_record(
     message: Message, message_id: str, *, group: str, request_id: str, span: range, end: ConsumeEnd
 ) -> Record:
-    """A message was consumed, or will be redelivered."""
+    """Make the record of a message that was consumed, or will be redelivered."""
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
         "SubAfter", request_id, message_id, len(span), end is ConsumeEnd.SUCCESS, keys or None,
@@ -125,7 +125,7 @@ def ended_record(
     message: Message, message_id: str, *, group: str, place: tuple[str, str], now_ms: int,
     outcome: Outcome, is_from_check: bool,
 ) -> Record:  # fmt: skip
-    """An END for a message's transaction was sent to a broker."""
+    """Make the record of an END that was sent to a broker for a message's transaction."""
     region, address = place
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
@@ -136,7 +136,7 @@ def ended_record(
 
 
 def pack(records: Iterable[Record]) -> Iterator[Packed]:
-    """Pack records into few trace messages, none too large and none with too many keys."""
+    """Pack records into few trace messages, each within the limits of its size and its keys."""
     texts: list[str] = []
     keys: dict[str, None] = {}
     size = keys_size = 0

@@ -16,11 +16,13 @@ _PROCESS_MASK: Final = 0xFFFF
 _MONTHS: Final = 12
 _MARK_MASK: Final = 0xFFFF_FFFF
 _SET_BACK_MS: Final = 100
-"""Threads that make ids together may be this far apart; beyond it the clock was set back."""
+"""Largest difference between the times that threads pass when they make ids together; a larger one
+means that the clock was set back."""
 
 _MARKS_AFTER: Final = 0x7F4A_7C15
 _MARKS_APART: Final = 0x9E37_79B1
-"""Odd, so that no two months within four billion have the same mark."""
+"""Difference between the marks of consecutive months. It is odd, so that no two months within four
+billion have the same mark."""
 
 
 class _Month(NamedTuple):
@@ -32,7 +34,7 @@ class _Month(NamedTuple):
 
 
 class UniqueIds:
-    """Makes ids; two makers differ in address, process or mark."""
+    """Makes unique message ids; two makers differ in address, process or mark."""
 
     def __init__(self, *, host: str, process: int, mark: int) -> None:
         address = ipaddress.ip_address(host).packed[-4:]

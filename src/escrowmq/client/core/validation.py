@@ -1,5 +1,5 @@
-"""Refuses before sending what no broker would accept. InvalidMessage says what was seen, what is
-allowed, and what to do."""
+"""Validation before sending: refuses what no broker would accept. InvalidMessage says what was
+found, what is allowed, and what to do."""
 
 from __future__ import annotations
 

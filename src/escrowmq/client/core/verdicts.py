@@ -12,8 +12,8 @@ from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import OutcomeContradicted
 
 KNOWN_MAX: Final = 10_000
-"""Remembered outcomes of transactions that ended here and whose broker did not confirm it. Beyond
-that, the oldest is forgotten; the user's check answers for it then."""
+"""At most this many outcomes are remembered of transactions that ended here without the broker's
+confirmation. Beyond that, the oldest is forgotten, and the user's check answers for it."""
 
 
 class TransactionBlock(Protocol):
@@ -26,11 +26,12 @@ class TransactionBlock(Protocol):
 
 
 class Verdicts:
-    """Transactions by their key: the bundle's id, or the message's.
+    """Known outcomes of transactions by their key: the bundle's id, or the message's.
 
-    An open block has no outcome yet, however long it takes. The database has none either, and a
+    An open block has no outcome yet, however long it takes, and the database has none either: a
     check that found no row would roll back what is committed a moment later. Open blocks are held
-    weakly: for a block that was dropped without an end, the user's check knows more."""
+    by weak references: for a block that was dropped without an end, the user's check gives the
+    better answer."""
 
     def __init__(self) -> None:
         self._open: weakref.WeakValueDictionary[str, TransactionBlock] = (
@@ -39,18 +40,18 @@ class Verdicts:
         self._known: dict[str, Outcome] = {}
 
     def open(self, key: str, block: TransactionBlock) -> None:
-        """A transaction is about to store its first message."""
+        """Remember an open block, which is about to store its first message."""
         self._open[key] = block
 
     def remember(self, key: str, outcome: Outcome) -> None:
-        """A transaction ended, and its broker may not know."""
+        """Remember the outcome of a transaction that ended, because its broker may not know it."""
         self._known.pop(key, None)
         while len(self._known) >= KNOWN_MAX:
             del self._known[next(iter(self._known))]
         self._known[key] = outcome
 
     def of(self, properties: Mapping[str, str]) -> Outcome | None:
-        """The outcome of a half message's transaction; None if the user's check must answer."""
+        """Return the outcome of a half's transaction; None if the user's check must answer."""
         key = properties.get(TRANSACTION) or properties.get(Property.UNIQ_KEY, "")
         block = self._open.get(key)
         if block is not None:
@@ -59,8 +60,8 @@ class Verdicts:
 
 
 class EndState:
-    """The state of one transaction here; it determines the answer to a check. For `Verdicts` it is
-    an open block from the moment when its first message is about to be sent."""
+    """The state of one transaction in its producer; it determines the answer to a check. `Verdicts`
+    treats it as an open block from the moment when its first message is about to be sent."""
 
     def __init__(self, verdicts: Verdicts) -> None:
         self.key = ""
@@ -69,20 +70,20 @@ class EndState:
         self._verdicts = verdicts
 
     def open(self, key: str) -> None:
-        """The first message is about to be sent."""
+        """Set the key, because the first message is about to be sent."""
         self.key = key
         self._verdicts.open(key, self)
 
     def abandon(self) -> None:
         """Note that the block never starts, so none of its work was done. A message of it may
-        nevertheless be stored, if its answer did not reach us."""
+        nevertheless be stored, if the broker's answer was lost."""
         self.verdict = Outcome.ROLLBACK
         if self.key:
             self._verdicts.remember(self.key, Outcome.ROLLBACK)
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the block never starts."""
+        """Whether the block never started."""
         return self.verdict is Outcome.ROLLBACK
 
     def decide(self, outcome: Outcome) -> None:
@@ -91,11 +92,12 @@ class EndState:
         self.verdict = None if outcome is Outcome.UNKNOWN else outcome
 
     def unheard(self, error: BaseException) -> None:
-        """The broker did not confirm the END; it will check back, unless it had another outcome
-        before."""
+        """Note that the broker did not confirm the END. The broker will check back, unless the
+        error says that it had another outcome before."""
         if self.verdict is not None and not isinstance(error, OutcomeContradicted):
             self._verdicts.remember(self.key, self.verdict)
 
     def hand_over(self) -> None:
-        """Another process will end it: from now on the user's check knows more."""
+        """Leave checks to the user's check from now on, because another process will end the
+        transaction."""
         self.verdict = None

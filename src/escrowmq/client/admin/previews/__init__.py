@@ -1,2 +1,3 @@
-"""What changes of a cluster would do: one function for each change, which asks and changes nothing.
-The console's dry runs and the command line's `--dry-run` show the same answers."""
+"""Previews of changes to a cluster. Each kind of change has one function that reads what it needs
+and changes nothing. The console's dry runs and the command line's `--dry-run` use the same
+functions."""

@@ -11,7 +11,7 @@ from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row, sprea
 from escrowmq.errors import NotFound, UsageError
 
 KINDS: Final = {True: "Default", False: "Custom"}
-"""Types of policies: of last resort, or not."""
+"""The two types of policies: default ones, which apply if no other does, and custom ones."""
 
 
 async def create_user(
@@ -114,7 +114,7 @@ async def _existing_users(admin: Admin, name: str, broker: str) -> list[UserSumm
 async def _entries(
     admin: Admin, user: str, resource: str, *, is_default: bool, broker: str
 ) -> list[PolicyEntry]:
-    """A user's entries; of one resource if it is named."""
+    """Return a user's policy entries; only those of `resource` if it is named."""
     found = await admin.access.policies(user, resource=resource, broker=broker)
     return [
         one

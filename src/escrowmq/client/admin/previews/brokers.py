@@ -49,7 +49,7 @@ async def configure(admin: Admin, broker: str, settings: Mapping[str, object]) -
 
 
 def facts_by_name() -> dict[str, Setting]:
-    """What is known of each setting of our brokers."""
+    """Return the description of each setting of our brokers, by name."""
     return {
         one.name: one for table in (BrokerSettings, StoreSettings) for one in settings_of(table)
     }

@@ -66,7 +66,7 @@ async def delete(admin: Admin, group: str) -> Preview:
 
 
 async def dead_count(admin: Admin, group: str) -> int | None:
-    """The number of a group's dead letters; None if no broker reports it."""
+    """Return the number of a group's dead letters; None if no broker reports it."""
     try:
         return (await admin.topics.describe(Topic.DLQ_PREFIX + group)).count
     except (TopicNotFound, RouteMissing):  # nothing ever died

@@ -1,4 +1,4 @@
-"""Previews of groups that continue at other offsets: what they would get again, or miss."""
+"""Previews of offset changes: which messages a group would get again, and which it would miss."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import EscrowMQError, UsageError
 
 PEEKED_MAX: Final = 8
-"""Queues whose first message is read for a preview."""
+"""For at most this many queues, the preview reads the first message."""
 
 
 class Moves(msgspec.Struct, kw_only=True):
     """Offsets of one group, now and after a reset."""
 
     before: dict[MessageQueue, int]
-    """Committed offsets; queues that the group has not read are missing."""
+    """Committed offsets before the reset; queues that the group has not read are missing."""
     after: dict[MessageQueue, int]
 
     def step(self, queue: MessageQueue) -> int:
-        """By how many messages a queue is set back; negative if it skips messages."""
+        """By how many messages the reset sets a queue back; negative if it skips messages."""
         return max(0, self.before.get(queue, self.after[queue])) - self.after[queue]
 
     @property
     def again(self) -> int:
-        """Messages that the group gets once more."""
+        """Number of messages that the group gets once more."""
         return sum(max(0, self.step(queue)) for queue in self.after)
 
     @property
     def missed(self) -> int:
-        """Messages that the group never gets."""
+        """Number of messages that the group never gets."""
         return sum(max(0, -self.step(queue)) for queue in self.after)
 
     def said(self) -> str:
-        """Both numbers in words."""
+        """Describe both numbers in words."""
         parts = [
             f"{count} messages would be {what}"
             for count, what in ((self.again, "delivered again"), (self.missed, "passed over"))
@@ -52,7 +52,8 @@ class Moves(msgspec.Struct, kw_only=True):
 async def moves(
     admin: Admin, group: str, topic: str, to: Place | int, queue: MessageQueue | None = None
 ) -> Moves:
-    """The offsets that `admin.offsets.reset` would set, or `admin.offsets.set` for one queue."""
+    """Compute the offsets that `admin.offsets.reset` would set, or `admin.offsets.set` for one
+    queue."""
     before = committed(await admin.groups.lag(group, topic=topic))
     if queue is None:
         assert not isinstance(to, int), to
@@ -63,7 +64,7 @@ async def moves(
 
 
 def committed(lags: list[Lag]) -> dict[MessageQueue, int]:
-    """Committed offsets by queue."""
+    """Return the committed offsets by queue."""
     return {one.queue: one.committed for one in lags}
 
 

@@ -1,4 +1,4 @@
-"""The answer of every preview."""
+"""The result that every preview returns."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 ROWS_MAX: Final = 20
-"""Rows that a preview lists at most; the others are only counted."""
+"""A preview lists at most this many rows; the others are only counted."""
 
 
 class Row(msgspec.Struct, kw_only=True, rename="camel"):
-    """One thing that a change does, or would do."""
+    """One thing that a change would affect."""
 
     what: str
     before: str = ""
@@ -20,23 +20,24 @@ class Row(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Preview(msgspec.Struct, kw_only=True, rename="camel"):
-    """What a change would do."""
+    """The description of what a change would do."""
 
     said: str
-    """A sentence for people."""
+    """A sentence that describes the change."""
     count: int | None = None
-    """How many things; null if they were not counted."""
+    """Number of affected things; null if they were not counted."""
     rows: list[Row] = []
-    """The first of them."""
+    """The first of the affected things."""
 
 
 def shown(value: object) -> str:
-    """A value as people write it in settings."""
+    """Format a value as people write it in settings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def spread(values: Iterable[tuple[str, str]]) -> str:
-    """One text from the values of several brokers, which are named where the values differ."""
+    """Format the values of several brokers as one text; brokers are named only if their values
+    differ."""
     found = list(values)
     distinct = {value for _, value in found}
     if len(distinct) <= 1:

@@ -106,7 +106,7 @@ def _on(infos: list[TopicInfo], broker: str) -> list[TopicInfo]:
 
 
 def _check(*, queues: int | None = None, permission: str | None = None) -> None:
-    """Refuse what the change itself would refuse."""
+    """Raise UsageError for values that the change itself would refuse."""
     if queues is not None:
         queue_count(queues)
     if permission is not None:

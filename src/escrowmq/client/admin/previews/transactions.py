@@ -45,7 +45,7 @@ async def settle(admin: Admin, transaction: str, verdict: Verdict, *, topic: str
 async def check(
     admin: Admin, transaction: str = "", **wanted: Unpack[TransactionFilter]
 ) -> Preview:
-    """Preview `admin.transactions.check`: of one, or of all that match."""
+    """Preview `admin.transactions.check` of one transaction, or of all that match."""
     if transaction and wanted:
         raise UsageError("give a transaction, or a filter for transactions; not both")
     if not transaction:
@@ -61,8 +61,8 @@ async def check(
 async def matching(
     admin: Admin, after: str, said: str, *, which: str = "", **wanted: Unpack[TransactionFilter]
 ) -> Preview:
-    """Count the pending transactions that match, and list the first. `which` describes the filter
-    in words."""
+    """Count the pending transactions that match, and list the first ones. `which` describes the
+    filter in words."""
     count = (await admin.transactions.count(**wanted)).count
     first: list[PendingTransaction] = []
     async for item in admin.transactions.pending(**wanted):
@@ -108,7 +108,7 @@ async def rotate_key(admin: Admin, *, broker: str = "") -> Preview:
 
 
 def rows(items: list[PendingTransaction], after: str) -> list[Row]:
-    """The first transactions, with their state and the one after the change."""
+    """List transactions with their state now (before) and the state `after` the change."""
     return [_row(item, after) for item in items[:ROWS_MAX]]
 
 
