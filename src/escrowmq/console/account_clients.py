@@ -1,4 +1,4 @@
-"""The connections of one account to the cluster, and cached answers that they got."""
+"""The clients with which each account reaches the cluster, with caches of the answers they got."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from escrowmq.console.problems import Problem
 from escrowmq.errors import EscrowMQError
 
 DESKS_MAX: Final = 32
-"""Accounts that have connections at a time. The one that was at work longest ago loses them; one
-that is at work, or has a job running, does not."""
+"""Limit of accounts with open connections. Beyond it, the connections of the account that was idle
+longest are closed; an account with a request or job in progress keeps its own."""
 
 
 class AccountClient:
@@ -35,7 +35,8 @@ class AccountClient:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep it from being closed for somebody else, while a page or a call needs it."""
+        """Keep the client open while a page or a call uses it, even if another account needs its
+        slot."""
         self._uses_count += 1
         try:
             yield
@@ -44,11 +45,12 @@ class AccountClient:
 
     @property
     def is_resting(self) -> bool:
-        """Whether nobody would miss it."""
+        """Whether the client may be closed: no page, call or job uses it."""
         return not self._uses_count and not self.jobs.running_count
 
     async def admin(self) -> Admin:
-        """The opened client. Raises NoNameServer while no name server answers."""
+        """Return the client, opened if necessary. Raises NoNameServer while no name server
+        answers."""
         async with self._opening:
             if self._admin is None:
                 admin = self._make()
@@ -65,7 +67,8 @@ class AccountClient:
 
 
 class AccountClients:
-    """One desk for each account: brokers judge what it may do, by its signature."""
+    """One `AccountClient` for each account: requests are signed by the account, so that brokers
+    judge what it may do."""
 
     def __init__(self, options: ConsoleOptions, now_s: Callable[[], float]) -> None:
         self._options = options
@@ -74,7 +77,7 @@ class AccountClients:
         self._closing: set[asyncio.Task[None]] = set()
 
     def of(self, credentials: Credentials | None) -> AccountClient:
-        """The desk of an account. Raises Problem if too many others are at work."""
+        """Return the client of an account. Raises Problem if too many others are in use."""
         found = self._desks.get(credentials)
         if found is None:
             if len(self._desks) >= DESKS_MAX:
@@ -97,7 +100,7 @@ class AccountClients:
         task.add_done_callback(self._closing.discard)
 
     def client(self, credentials: Credentials | None) -> Admin:
-        """A client that signs as an account; not open yet."""
+        """Make a client that signs as an account; it is not open yet."""
         options = self._options
         return Admin(
             options.name_servers,
@@ -107,7 +110,7 @@ class AccountClients:
         )
 
     async def is_reachable(self) -> tuple[bool, str]:
-        """Whether a name server answers; and the reason if none does."""
+        """Return whether a name server answers, and the reason if none does."""
         try:
             desk = self.of(None)
             with desk.in_use():
@@ -118,5 +121,5 @@ class AccountClients:
         return True, "ready"
 
     async def close(self) -> None:
-        """Close all desks."""
+        """Close all clients."""
         await asyncio.gather(*(desk.close() for desk in self._desks.values()), *self._closing)

@@ -1,4 +1,5 @@
-"""Verifies a name and password: of the console's own users, or of an account of the brokers."""
+"""Verifies a name and password of one of the console's own users, or of an account of the
+brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from escrowmq.console.sessions import Attempts, SessionUser, same
 from escrowmq.errors import EscrowMQError, NotSupported, PermissionDenied, RouteMissing
 
 _PROVED_S: Final = 60.0
-"""A name and password that a program shows with each call are proved again after so long."""
+"""For this many seconds, a name and password that a program sends with each call are trusted
+without asking the brokers again."""
 
 _PROVED_MAX: Final = 1_000
 _NAME_MAX: Final = 256
@@ -26,8 +28,8 @@ _UNPROVED: Final = (
     "signature", "no acl config for", "no accesskey", "is not found", "is disabled",
     "username cannot be null", "authentication failed",
 )  # fmt: skip
-"""Words of refusals that say who somebody is not, other than what he may not do; RocketMQ's, and
-ours after them."""
+"""Words in a refusal which mean that the account itself was not accepted, in contrast to a missing
+right: first RocketMQ's, then ours."""
 
 _WRONG: Final = "the name or the password is wrong"
 
@@ -44,7 +46,7 @@ class Accounts:
         self._attempts = Attempts(now_s)
         self._proved: OrderedDict[bytes, tuple[float, SessionUser]] = OrderedDict()
         self._proving: dict[tuple[bytes, str], asyncio.Task[SessionUser]] = {}
-        """Attempts under way, of which there are only so many."""
+        """The attempts in progress; their number is limited."""
 
     async def prove(self, name: str, password: str, address: str) -> SessionUser:
         """Return the user with this name and password. Raises Problem if they are wrong, or after
@@ -63,7 +65,8 @@ class Accounts:
         return who
 
     async def prove_again(self, name: str, password: str, address: str) -> SessionUser:
-        """`prove` for a program that sends name and password with each request."""
+        """Like `prove`, for a program that sends name and password with each request; recent
+        results are cached."""
         key = hashlib.sha256(f"{len(name)}:{name}{password}".encode()).digest()
         at_s, who = self._proved.get(key, (0.0, None))
         if who is not None and self._now_s() - at_s < _PROVED_S:
@@ -132,7 +135,7 @@ class Accounts:
 
 
 async def _may_operate(admin: Admin, name: str) -> bool:
-    """Whether the brokers let an account change things."""
+    """Whether the brokers allow an account to make changes."""
     clusters = {one.cluster for one in await admin.brokers.all()}
     try:
         for cluster in clusters:

@@ -6,4 +6,4 @@ import msgspec
 
 
 class Answer(msgspec.Struct, kw_only=True, rename="camel"):
-    """Base of answers and of their parts."""
+    """Base class of the API's answers and of their parts."""

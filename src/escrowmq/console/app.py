@@ -1,4 +1,4 @@
-"""The console as one ASGI application: the API and the pages."""
+"""The console as one ASGI application, with the API and the pages."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def build_app(
     port: int,
     is_ending: Callable[[], bool],
 ) -> ASGIApp:
-    """Build the application for a port. `now_s` is a monotonic clock, `is_ending` tells whether the
-    server is stopping."""
+    """Build the application for a port. `now_s` is a monotonic clock; `is_ending` returns whether
+    the server is stopping."""
     desks = AccountClients(options, now_s)
     sessions = Sessions(now_s, port=port)
     accounts = Accounts(options, desks, now_s)
@@ -99,7 +99,7 @@ class Hardened:
 
 
 def _probes(vitals: Vitals | None, desks: AccountClients) -> list[Route]:
-    """The routes for load balancers and Prometheus, which need no login."""
+    """Make the routes for load balancers and Prometheus, which need no login."""
 
     async def healthz(request: Request) -> Response:
         if vitals is None:
@@ -134,7 +134,7 @@ class Api:
         self._accounts = accounts
 
     def routes(self) -> list[Route]:
-        """One route for each call, and those of the OpenAPI document and of tokens."""
+        """Return one route for each call, and those of the OpenAPI document and of tokens."""
         found = [
             Route(PREFIX + one.path, self._guarded(self._served(one)), methods=[one.method])
             for one in OPERATIONS

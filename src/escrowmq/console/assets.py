@@ -1,5 +1,5 @@
-"""The stylesheet, the script and the icon: read once, with a digest in their names, so that
-browsers may cache them without limit."""
+"""Serves the stylesheet, the script and the icon. Each is read once, and its name contains a
+digest, so that browsers may cache it without limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIGEST_SIZE: Final = 12
 
 
 class Assets:
-    """The asset files, by name."""
+    """The asset files, by their names."""
 
     def __init__(self) -> None:
         self._urls: dict[str, str] = {}

@@ -1,5 +1,5 @@
-"""Logs what users of the console do, and refused logins, in `escrowmq.audit` (docs/security.md):
-one line each, in the format of the brokers' own lines."""
+"""Logs the actions of the console's users, and refused logins, in `escrowmq.audit`
+(docs/security.md): one line each, in the format of the brokers' audit log."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _log = logging.getLogger("escrowmq.audit")
 
 
 def audit(event: str, **fields: object) -> None:
-    """Log one line."""
+    """Log one event."""
     _log.info("%s", audit_line(f"console_{event}", fields))

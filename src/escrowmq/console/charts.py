@@ -1,4 +1,4 @@
-"""Curves as SVG, drawn here: at most 120 points, without scripts and style attributes, which the
+"""Draws curves as SVG. They have at most 120 points and no scripts or style attributes, which the
 content-security policy forbids."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Values = Sequence[float | None]
 
 
 def thinned(values: Values, count: int = POINTS_MAX) -> list[float | None]:
-    """Thin values out to a maximum number: the greatest of each stretch is kept, so that no peak is
-    lost."""
+    """Reduce values to a maximum number. Of each group of neighbours the greatest is kept, so that
+    no peak is lost."""
     if len(values) <= count:
         return list(values)
     step = len(values) / count
@@ -31,13 +31,13 @@ def thinned(values: Values, count: int = POINTS_MAX) -> list[float | None]:
 
 
 def spark(values: Values, label: str) -> Markup:
-    """A small curve for a table."""
+    """Draw a small curve for a table."""
     width, height = _SMALL
     return _svg(values, label, kind="spark", width=width, height=height, top=_top(values))
 
 
 def chart(values: Values, label: str, *, unit: str = "", span: str = "") -> Markup:
-    """A curve with its greatest and its newest value in words."""
+    """Draw a curve, and write its greatest and its newest value."""
     known = [value for value in values if value is not None]
     top = _top(values)
     drawn = _svg(values, label, kind="chart", width=_WIDTH, height=_HEIGHT, top=top)
@@ -87,7 +87,7 @@ def _svg(values: Values, label: str, *, kind: str, width: int, height: int, top:
 def _runs(
     points: Sequence[float | None], *, width: int, height: int, top: float
 ) -> list[list[tuple[float, float]]]:
-    """Split values into runs of known ones, as points; unknown values make gaps."""
+    """Split values at the unknown ones, which become gaps; return the points of each part."""
     step = width / max(1, len(points) - 1)
     room = height - 2 * _PAD
     runs: list[list[tuple[float, float]]] = [[]]

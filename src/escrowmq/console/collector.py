@@ -1,5 +1,5 @@
 """Polls the cluster once for all viewers: every two seconds while there is a viewer, otherwise not
-at all. The charts show its results."""
+at all. The charts show the results."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from escrowmq.errors import EscrowMQError, NotSupported
 _log = logging.getLogger(__name__)
 
 REST_AFTER_S: Final = 20.0
-"""Nobody has looked for so long: rest."""
+"""Polling stops after this many seconds without a viewer."""
 
 WATCHED_MAX: Final = 120
-"""Groups and topics that have a curve, each; the one that was looked at longest ago loses it."""
+"""Limit of the groups, and of the topics, that have a curve. Beyond it, the curve that was not
+viewed for longest is dropped."""
 
 QUEUES_MAX: Final = 64
-"""Queues of a group that have curves of their own; of more there is only the sum."""
+"""Only this many queues of a group have curves of their own; for larger groups there is only the
+sum."""
 
 
 class Collector:
-    """Polls brokers, and keeps an hour of figures."""
+    """Polls brokers, and keeps their metrics for an hour."""
 
     def __init__(
         self, admin: Callable[[], Awaitable[Admin]], memo: Memo, now_s: Callable[[], float]
@@ -73,23 +75,23 @@ class Collector:
     # -- what is asked, by whomever --------------------------------------------------------------
 
     async def runtime(self, broker: str) -> dict[str, str]:
-        """The figures that a broker reports about itself."""
+        """Return the metrics that a broker reports about itself."""
         admin = await self._admin()
         return await self._memo.get(("runtime", broker), lambda: admin.brokers.runtime(broker))
 
     async def replicas(self, broker: str) -> list[Replica]:
-        """The slaves that copy a master's log."""
+        """Return the slaves that copy a master's log."""
         admin = await self._admin()
         return await self._memo.get(("replicas", broker), lambda: admin.brokers.replicas(broker))
 
     async def broker_names(self) -> list[str]:
-        """Brokers that have a master."""
+        """Return the names of the brokers that have a master."""
         admin = await self._admin()
         found = await self._memo.get("brokers", admin.brokers.all)
         return sorted({one.name for one in found if one.id == 0})
 
     async def counts(self) -> TransactionCounts | None:
-        """Numbers of pending transactions; None if no broker can count them."""
+        """Return the numbers of pending transactions; None if no broker can count them."""
         admin = await self._admin()
         try:
             found = await self._memo.get("counts", admin.transactions.count)
@@ -100,7 +102,7 @@ class Collector:
         return found
 
     async def lags(self, group: str) -> list[Lag]:
-        """The lag of a group in each topic."""
+        """Return the lag of a group in each topic."""
         admin = await self._admin()
         found = await self._memo.get(("lag", group), lambda: admin.groups.lag(group))
         if group in self._groups:
@@ -112,7 +114,7 @@ class Collector:
         return found
 
     async def topic(self, topic: str, *, fresh_s: float = FRESH_S) -> TopicDescription:
-        """A topic's route, offsets and readers, from a cache of limited age."""
+        """Return a topic's route, offsets and readers, from a cache of limited age."""
         admin = await self._admin()
         return await self._memo.get(
             ("topic", topic), lambda: admin.topics.describe(topic), fresh_s=fresh_s
@@ -184,7 +186,7 @@ class Collector:
 
 
 def rate(found: dict[str, str], name: str) -> float | None:
-    """The rate over the last ten seconds; None if the broker does not report it."""
+    """Return the rate over the last ten seconds; None if the broker does not report it."""
     words = found.get(name, "").split()
     try:
         return float(words[0])

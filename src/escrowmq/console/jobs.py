@@ -1,5 +1,5 @@
-"""Operations on many items, in the background. Each has a plan that was previewed, a progress and a
-result, and can be stopped. They are in memory: a restart forgets them."""
+"""Operations on many items, run in the background. Each has a previewed plan, a progress and a
+result, and can be stopped. Jobs are kept in memory: a restart forgets them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from escrowmq.errors import EscrowMQError
 KEPT_MAX: Final = 100
 RUNNING_MAX: Final = 4
 FAILURES_MAX: Final = 20
-"""Failures that are told in words; further ones are counted."""
+"""Only this many failures are described; further ones are counted."""
 
 
 class Job(Answer, kw_only=True):
@@ -29,7 +29,7 @@ class Job(Answer, kw_only=True):
     who: str
     state: Literal["running", "done", "stopped", "failed"] = "running"
     total: int | None = None
-    """How many there were when it began; null when nobody counted."""
+    """Number of items when the job began; null if they were not counted."""
     done: int = 0
     failed: int = 0
     failures: list[str] = msgspec.field(default_factory=list)
@@ -38,7 +38,8 @@ class Job(Answer, kw_only=True):
 
 
 Steps = Callable[[], AsyncIterator[str]]
-"""One item done each: empty, or why it could not be."""
+"""Iterates over the items of a job, and processes one at each step: yields an empty text, or the
+reason for the failure."""
 
 
 class Jobs:
@@ -71,7 +72,7 @@ class Jobs:
 
     @property
     def running_count(self) -> int:
-        """How many are running."""
+        """Number of running jobs."""
         return len(self._tasks)
 
     async def _run(self, job: Job, steps: Steps) -> None:
@@ -96,11 +97,11 @@ class Jobs:
             audit("job", id=job.id, who=job.who, state=job.state, done=job.done, failed=job.failed)
 
     def all(self) -> list[Job]:
-        """All jobs, the newest first."""
+        """Return all jobs, the newest first."""
         return list(reversed(self._jobs.values()))
 
     def get(self, id: int) -> Job:  # noqa: A002 - as the API calls it
-        """The job with this id."""
+        """Return the job with this id."""
         found = self._jobs.get(id)
         if found is None:
             raise Problem(404, "no_job", f"there is no job {id}", "GET /api/v1/jobs lists them")

@@ -1,8 +1,7 @@
-"""Pages that update themselves. A followed page is rendered every two seconds, once for all its
-viewers, and sent to each when it has changed, as events for a browser's EventSource.
+"""Pages that update themselves. A page with viewers is rendered every two seconds, once for all of
+them. When it has changed, it is sent to each viewer as an event for a browser's EventSource.
 
-Measured with twenty windows on one page: benchmarks/console_viewers.py, docs/console.md.
-"""
+Measured with twenty windows on one page: benchmarks/console_viewers.py, docs/console.md."""
 
 from __future__ import annotations
 
@@ -18,17 +17,18 @@ from escrowmq.console.rings import STEP_S
 
 MEDIA_TYPE: Final = "text/event-stream"
 STREAMS_MAX: Final = 64
-"""Streams at a time; the page of one that is refused asks by itself."""
+"""Limit of open streams. A page whose stream is refused polls by itself."""
 
 STREAMS_OF_SESSION_MAX: Final = 4
-"""Browsers hold six connections to a host at most: some must be left for what people click."""
+"""Limit of streams per session. Browsers open at most six connections to a host, and some must be
+left for what people click."""
 
 _CHECK_S: Final = 0.25
-"""How soon a stream notices that the server stops."""
+"""Interval in seconds at which a stream checks whether the server is stopping."""
 
 _ALIVE_EVERY: Final = 5
-"""After so many drawings that changed nothing, something is sent, so that nothing on the way takes
-the connection for dead."""
+"""After this many renderings without a change something is sent, so that no proxy takes the
+connection for dead."""
 
 _OVER: Final = b"event: over\ndata:\n\n"
 _LOST: Final = b"event: lost\ndata:\n\n"
@@ -38,17 +38,17 @@ Draw = Callable[[], Awaitable[Response]]
 
 
 class _Followed:
-    """A page with viewers."""
+    """A page that is rendered for its viewers."""
 
     def __init__(self) -> None:
         self.text: str | None = None
-        """As it was drawn last; None when it could not be."""
+        """The latest rendering; None if it failed."""
         self.followers_count = 0
         self.task: asyncio.Task[None] | None = None
         self._turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     async def next(self) -> bool:
-        """Wait for the next rendering; False if there is none."""
+        """Wait for the next rendering; return False if there is none."""
         return await asyncio.shield(self._turn)
 
     def turn(self) -> None:
@@ -62,8 +62,8 @@ class _Followed:
 
 
 class _Place:
-    """One of the streams that may be open at a time; taken when it is granted, not when its first
-    event is asked for, so that requests at the same time cannot all have the last one."""
+    """One of the streams that may be open. It is counted when it is granted, not when its first
+    event is requested: otherwise simultaneous requests could all get the last one."""
 
     def __init__(self, taken: Counter[str], session: str) -> None:
         self._taken = taken
@@ -72,7 +72,7 @@ class _Place:
         taken[session] += 1
 
     def leave(self) -> None:
-        """Leave it to another stream; again does nothing."""
+        """Uncount the stream; a second call does nothing."""
         if self._is_left:
             return
         self._is_left = True
@@ -82,7 +82,8 @@ class _Place:
 
 
 class _Stream(StreamingResponse):
-    """Leaves its place although its browser may be gone before the first event."""
+    """A streamed response that uncounts its stream at its end, even if the browser is gone before
+    the first event."""
 
     def __init__(self, events: AsyncIterator[bytes], place: _Place) -> None:
         super().__init__(events, media_type=MEDIA_TYPE)
@@ -96,7 +97,7 @@ class _Stream(StreamingResponse):
 
 
 class Streams:
-    """The open streams."""
+    """The open streams, and the followed pages."""
 
     def __init__(self, is_ending: Callable[[], bool], *, step_s: float = STEP_S) -> None:
         self._is_ending = is_ending
@@ -106,17 +107,16 @@ class Streams:
 
     @property
     def count(self) -> int:
-        """The number of open streams."""
+        """Number of open streams."""
         return self._open.total()
 
     def begin(
         self, page: Hashable, draw: Draw, *, session: str, is_over: Callable[[], bool],
         finish: Callable[[str], str],
     ) -> Response:  # fmt: skip
-        """Open a stream of a page, or refuse: then the page polls by itself.
+        """Open a stream of a page, or refuse it: then the page polls by itself.
 
-        `draw` renders the page for all viewers, `finish` adds what belongs to one session.
-        """
+        `draw` renders the page for all viewers, `finish` adds what belongs to one session."""
         if self.count >= STREAMS_MAX or self._open[session] >= STREAMS_OF_SESSION_MAX:
             return Response("too many pages are followed\n", 503, media_type="text/plain")
         place = _Place(self._open, session)
@@ -170,7 +170,7 @@ class Streams:
         followed.end()
 
     async def _is_time(self) -> bool:
-        """Wait for the next rendering; False if the server stops."""
+        """Wait until the next rendering is due; return False if the server stops."""
         left_s = self._step_s
         while left_s > 0 and not self._is_ending():
             await asyncio.sleep(min(left_s, _CHECK_S))

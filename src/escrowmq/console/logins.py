@@ -25,8 +25,9 @@ _PASSWORD_MAX: Final = 1_024
 def local_users(
     folder: str, *, password_file: str | None = None, viewer_file: str | None = None
 ) -> tuple[LocalUser, ...]:
-    """Read the passwords: `admin` from a file, or from one in a folder, which is generated if
-    missing; `viewer`, who may only read, from another file."""
+    """Read the passwords of the console's users. The password of `admin` is in `password_file`, or
+    in a file in `folder`, which is generated if missing. `viewer`, who may only read, exists if
+    `viewer_file` is given."""
     path = Path(password_file) if password_file else Path(folder) / PASSWORD_FILE
     if not password_file and not path.exists():
         _make(path)
@@ -39,7 +40,7 @@ def local_users(
 
 
 def _make(path: Path) -> None:
-    """Create a file that only its owner can read, from its first byte on."""
+    """Create a file that no one but its owner can ever read."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

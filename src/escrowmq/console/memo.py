@@ -1,4 +1,4 @@
-"""Answers cached for a moment: however many viewers there are, the cluster is asked once."""
+"""Caches answers for a moment: however many viewers there are, the cluster is asked once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ T = TypeVar("T")
 
 ANSWERS_MAX: Final = 4_000
 FRESH_S: Final = 1.8
-"""A little less than the time between two looks of a page."""
+"""For this many seconds answers are cached: a little less than the interval at which pages
+refresh."""
 
 ASKED_MAX: Final = 16
-"""Questions that are under way at a time."""
+"""Limit of requests in flight."""
 
 
 class Memo:
-    """Cached answers by name."""
+    """A cache of answers by key."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -28,8 +29,8 @@ class Memo:
     async def get(
         self, key: object, ask: Callable[[], Awaitable[T]], *, fresh_s: float = FRESH_S
     ) -> T:
-        """Return the cached answer, wait for the one in progress, or ask anew. A failed question is
-        not cached: the next caller asks again."""
+        """Return the cached answer, wait for the request in progress, or make a new one. A failed
+        request is not cached: the next caller makes it again."""
         known = self._answers.get(key)
         if known is not None:
             at_s, future = known
@@ -53,6 +54,6 @@ class Memo:
             return await ask()
 
     def forget(self) -> None:
-        """Drop the cached answers after a change."""
+        """Drop the cached answers, because something was changed."""
         under_way = {key: one for key, one in self._answers.items() if not one[1].done()}
         self._answers = OrderedDict(under_way)

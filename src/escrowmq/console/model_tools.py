@@ -1,9 +1,8 @@
-"""The API for language models, by the Model Context Protocol: fourteen read-only tools, and, where
-changes are allowed, one that proposes a plan and one that carries it out.
+"""The API for language models, by the Model Context Protocol: fourteen read-only tools. If changes
+are allowed, two more: one proposes a plan, and one carries it out.
 
 A tool's answer contains names, keys and bodies that others wrote. It is marked as data, and
-truncated.
-"""
+truncated."""
 
 from __future__ import annotations
 
@@ -48,25 +47,25 @@ TOOLS: Final = {
     "tx_discarded": "transactions.discarded",
     "acl_explain": "access.explain",
 }
-"""Each is a call of the API that changes nothing."""
+"""The read-only tools, each with the API call that it makes."""
 
 WITH: Final = {"group": "groups.show"}
-"""What some of them answer as well."""
+"""Tools that return the answer of a second API call as well."""
 
 PROPOSE: Final = "propose"
 APPLY: Final = "apply"
 ANSWER_MAX: Final = 48 * 1024
-"""Letters of one answer."""
+"""Limit of the characters in one answer."""
 
 BODY_MAX: Final = 4 * 1024
-"""Bytes of a message's body."""
+"""Limit of the bytes of a message's body."""
 
 PLANS_MAX: Final = 100
 PLAN_S: Final = 600.0
-"""A plan that is not applied for so long is void."""
+"""A plan that is not applied within this many seconds is void."""
 
 _JOB_S: Final = 30.0
-"""So long `apply` waits for what it has begun."""
+"""For this many seconds `apply` waits for the job that it has started."""
 
 _LOOK_S: Final = 0.1
 _DATA: Final = (
@@ -86,7 +85,7 @@ class _Plan(msgspec.Struct):
 
 
 class Tools:
-    """The tools of a model, over the desk of one account."""
+    """The tools of a model, which act as one account."""
 
     def __init__(
         self,
@@ -134,8 +133,8 @@ class Tools:
         raise Problem(404, "no_tool", f"there is no tool {name!r}")
 
     async def _call_read_only(self, call: str, given: Mapping[str, object]) -> object:
-        """Answer a read-only tool by one call, or by a second one with the parameters that it
-        knows."""
+        """Answer a read-only tool with the answer of its API call, and of a second call if it has
+        one."""
         known = {field.encode_name for field in msgspec.structs.fields(BY_NAME[call].wants)}
         is_first = call in TOOLS.values()
         wanted = {name: one for name, one in given.items() if is_first or name in known}
@@ -232,14 +231,14 @@ def _changing() -> list[types.Tool]:
 
 
 def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The parameters of a call as JSON Schema, an object at its top."""
+    """Make the JSON Schema for a call's parameters; its top level is an object."""
     (ref,), defined = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     whole: dict[str, Any] = defined.pop(ref["$ref"].rpartition("/")[2])
     return {**whole, "$defs": defined} if defined else whole
 
 
 def build_server(tools: Tools) -> Server[Any]:
-    """The server of the protocol over these tools."""
+    """Build a server of the Model Context Protocol for these tools."""
 
     async def listed(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None

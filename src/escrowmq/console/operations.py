@@ -1,5 +1,5 @@
-"""The calls of the API as a table, from which the routes, the OpenAPI document and the pages are
-made. A call is a function of an account's desk and of its parameters, a Struct; pages call the same
+"""The table of the API's calls, from which the routes, the OpenAPI document and the pages are made.
+Each call is a function of the caller and of its parameters, a Struct; pages call the same
 function."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NoParameters(msgspec.Struct, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller and its connections."""
+    """The user who makes a call, and the client with which it reaches the cluster."""
 
     desk: AccountClient
     who: SessionUser
@@ -38,13 +38,13 @@ class Change(Answer, kw_only=True):
 
     is_dry_run: bool
     said: str
-    """A sentence for people."""
+    """A sentence that describes the change."""
     count: int | None = None
-    """How many things; null when nobody counted."""
+    """Number of changed things; null if they were not counted."""
     rows: list[Row] = msgspec.field(default_factory=list)
-    """The first of them."""
+    """The first of the changed things."""
     job: int | None = None
-    """The job that does it in the background."""
+    """The job that makes the change in the background."""
 
     @classmethod
     def dry_run_answer(cls, found: Preview) -> Change:
@@ -56,19 +56,19 @@ class ChangeParameters(msgspec.Struct, kw_only=True):
     """The parameters common to all calls that change something."""
 
     dry_run: bool = False
-    """Tell what would be done, and do nothing."""
+    """Describe what the change would do, and change nothing."""
     reason: str = ""
-    """For the audit log."""
+    """The reason for the change, for the audit log."""
 
 
 Handler = Callable[[Caller, Any], Awaitable[Any]]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One call."""
+    """One call of the API."""
 
     name: str
-    """As the command line and the Admin have it: a noun, a dot, a verb."""
+    """The name, as in the command line and the Admin: a noun, a dot, a verb."""
     method: Method
     path: str
     summary: str
@@ -76,9 +76,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     gives: Any
     handler: Handler
     is_open_to_viewers: bool = False
-    """A call by POST that changes nothing of the cluster."""
+    """Whether viewers may call it, because it changes nothing in the cluster although it is a
+    POST."""
     takes_password: bool = False
-    """Whether its confirmation asks for one: no page carries it, and no model is asked for it."""
+    """Whether its form asks for a password: no page contains that, and no model is asked for it."""
 
     @property
     def changes(self) -> bool:
@@ -87,11 +88,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_path(self) -> list[str]:
-        """The parameters that are part of the path."""
+        """Return the parameters that are part of the path."""
         return _IN_PATH.findall(self.path)
 
     async def __call__(self, caller: Caller, given: Mapping[str, object]) -> Any:  # noqa: ANN401
-        """Return the answer. Raises Problem if there is none."""
+        """Make the call and return its answer. Raises Problem if it fails."""
         if self.changes and not caller.who.may_change:
             raise Problem(
                 403, "read_only", f"{caller.who.name} has read access only",

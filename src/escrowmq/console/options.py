@@ -1,4 +1,4 @@
-"""The options with which a console starts."""
+"""The options with which a console is started."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     name_servers: str
     login: Literal["local", "accounts"]
-    """`local`: the console's own users; `accounts`: those of the brokers, which then judge each
-    request of theirs."""
+    """`local`: the console's own users log in; `accounts`: accounts of the brokers do, and the
+    brokers judge each of their requests."""
 
     users: tuple[LocalUser, ...] = ()
     credentials: Credentials | None = None
-    """With `local` users: what requests are signed with, where the brokers want it."""
+    """For `local` users: the account that signs their requests, if the brokers require one."""
 
     tls: TlsSetting = None
     namespace: str = ""

@@ -1,4 +1,4 @@
-"""Long lists in pages: sorted and cut before their items are looked up."""
+"""Cuts long lists into pages: items are sorted and cut before their details are looked up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE_MAX = 200
 
 
 class Paging(msgspec.Struct, kw_only=True):
-    """The part of a list to show."""
+    """Selects the part of a list to show."""
 
     page: Annotated[int, Meta(ge=1, description="the first is 1")] = 1
     size: Annotated[int, Meta(ge=1, le=SIZE_MAX, description="items per page")] = 50
@@ -29,14 +29,14 @@ class Listed(Answer, Generic[T], kw_only=True):
 
     items: list[T]
     total: int | None
-    """How many there are in all; null where only the next page is known to be there."""
+    """Number of all items; null if only the existence of a next page is known."""
     page: int
     pages: int | None
     has_more: bool = False
 
 
 def cut(items: Sequence[T], wanted: Paging) -> Listed[T]:
-    """Cut out the requested page; past the end, an empty one."""
+    """Return the requested page; an empty one after the end."""
     pages = max(1, -(-len(items) // wanted.size))
     first = (wanted.page - 1) * wanted.size
     return Listed(

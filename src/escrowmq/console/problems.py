@@ -32,13 +32,13 @@ class Refused(Answer, kw_only=True):
     """The body of an error answer."""
 
     code: str
-    """A word for programs, which stays what it is."""
+    """A stable identifier of the error, for programs."""
     message: str
     hint: str = ""
 
 
 class Problem(Exception):
-    """Ends a request with an error answer."""
+    """Raised to end a request with an error answer."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ _KINDS: Final[tuple[tuple[type[EscrowMQError], int, str, str], ...]] = (
      "does the broker run, and can this console reach the address that it tells?"),
     (UsageError, 400, "bad_request", ""),
 )  # fmt: skip
-"""The first that fits counts."""
+"""Status, code and advice by class of error; the first class that fits is used."""
 
 
 def problem_of(error: EscrowMQError) -> Problem:

@@ -1,4 +1,4 @@
-"""Checks of a request before it is served: its size, its sender, and whether a page of another site
+"""Checks a request before it is served: its size, its sender, and whether a page of another site
 made the browser send it."""
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from escrowmq.console.problems import Problem
 from escrowmq.console.sessions import Session, Sessions, SessionUser, same
 
 BODY_MAX: Final = 256 * 1024
-"""Bytes of a request's body."""
+"""Limit of the bytes of a request's body."""
 
 LIVE: Final = "x-live"
-"""A page that asks for itself has this header: only its figures are shown."""
+"""The header of requests that a page makes by itself to refresh its values."""
 
 _PATIENCE_S: Final = 10.0
 FIELDS_MAX: Final = 1_000
@@ -32,7 +32,7 @@ _BEARER: Final = "bearer"
 
 
 async def body_of(request: Request) -> bytes:
-    """The request's body. Raises Problem if it is too large."""
+    """Read the request's body. Raises Problem if it is too large."""
     parts: list[bytes] = []
     size = 0
     try:
@@ -50,7 +50,7 @@ async def body_of(request: Request) -> bytes:
 
 
 async def form_of(request: Request) -> dict[str, list[str]]:
-    """The fields of a form, each with its values."""
+    """Read the fields of a form, each with its values."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise Problem(415, "bad_request", f"a form is expected, not {kind or 'nothing'}")
@@ -66,7 +66,7 @@ async def form_of(request: Request) -> dict[str, list[str]]:
 
 
 async def json_of(request: Request) -> dict[str, object]:
-    """The members of a JSON body; empty for an empty body."""
+    """Read the members of a JSON body; none if the body is empty."""
     body = await body_of(request)
     if not body:
         return {}
@@ -81,13 +81,13 @@ async def json_of(request: Request) -> dict[str, object]:
 
 
 def address_of(request: Request) -> str:
-    """The address that sent a request."""
+    """Return the address that sent a request."""
     return request.client.host if request.client is not None else ""
 
 
 def session_of(request: Request, sessions: Sessions) -> Session | None:
-    """The browser's session; None without one. What an open page asks by itself does not keep it:
-    a page that nobody attends is to be logged out."""
+    """Return the browser's session, or None. Requests that an open page makes by itself do not
+    prolong the session, so that an unattended page is logged out."""
     headers = request.headers
     is_use = LIVE not in headers and headers.get("accept", "") != MEDIA_TYPE
     return sessions.find(request.cookies.get(sessions.cookie, ""), is_use=is_use)
@@ -112,7 +112,8 @@ def check_csrf(session: Session, given: str) -> None:
 
 
 async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) -> SessionUser:
-    """The caller of the API, by a token, a name and password, or a page's cookie."""
+    """Return the caller of the API, identified by a token, a name and password, or a page's
+    cookie."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == _BEARER:
         who = sessions.bearer(bearer_of(request))

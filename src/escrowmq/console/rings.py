@@ -1,4 +1,4 @@
-"""Figures of the last hour, each in a ring of fixed length that drops the oldest."""
+"""Metrics of the last hour, each in a ring of fixed length that drops the oldest value."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections import OrderedDict
 from typing import Final
 
 STEP_S: Final = 2.0
-"""So often figures are asked for."""
+"""Interval in seconds at which metrics are requested."""
 
 SIZE: Final = 1_800
-"""An hour of them."""
+"""Number of values in a ring: one hour."""
 
 SERIES_MAX: Final = 400
-"""Curves that are kept at a time; the one that was looked at longest ago goes."""
+"""Limit of the stored curves; beyond it, the curve that was not viewed for longest is dropped."""
 
 UNKNOWN: Final = math.nan
 
 
 class Ring:
-    """One curve. A moment without a known value is a gap."""
+    """The values of one curve. A moment without a known value is a gap."""
 
     __slots__ = ("_count", "_next", "_tick", "_values")
 
@@ -44,7 +44,7 @@ class Ring:
         self._count = min(SIZE, self._count + 1)
 
     def last(self, count: int) -> list[float | None]:
-        """The newest values, up to a number, the oldest first; None where unknown."""
+        """Return up to `count` of the newest values, the oldest first; None where unknown."""
         count = min(count, self._count)
         places = ((self._next - count + nth) % SIZE for nth in range(count))
         values = (self._values[place] for place in places)
@@ -68,6 +68,6 @@ class Rings:
         self._rings.move_to_end(name)
 
     def last(self, name: str, count: int = SIZE) -> list[float | None]:
-        """The newest values of a curve; empty if there is no such curve."""
+        """Return up to `count` of the newest values of a curve; empty if there is no such curve."""
         ring = self._rings.get(name)
         return [] if ring is None else ring.last(count)

@@ -1,4 +1,4 @@
-"""The table of pages: their paths, and the calls that each makes."""
+"""The table of pages: their paths, and the API calls that each makes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from escrowmq.console.words import as_hex, as_json, as_text, cut_note
 
 
 async def overview(page: Page) -> Response:
-    """The cluster at a glance."""
+    """Show the state of the cluster."""
     return page.render("overview.html", found=await page.ask("overview.show"))
 
 
 async def transactions(page: Page) -> Response:
-    """Pending transactions, the oldest first."""
+    """Show pending transactions, the oldest first."""
     query = page.query
     which = {name: query.get(name, "") for name in ("topic", "group", "state", "broker")}
     which["min_age_ms"] = minutes_as_ms(query.get("older_than", ""))
@@ -29,14 +29,14 @@ async def transactions(page: Page) -> Response:
 
 
 async def transaction(page: Page) -> Response:
-    """Everything known of one transaction."""
+    """Show everything known about one transaction."""
     name = page.request.path_params["transaction"]
     fates = await page.ask("transactions.show", transaction=name, topic=page.query.get("topic", ""))
     return page.render("transaction.html", fates=fates, name=name)
 
 
 async def discarded(page: Page) -> Response:
-    """Discarded transactions."""
+    """Show discarded transactions."""
     query = page.query
     which = {name: query.get(name, "") for name in ("topic", "group")}
     found = await page.ask("transactions.discarded", **which, page=query.get("page", ""))
@@ -44,13 +44,13 @@ async def discarded(page: Page) -> Response:
 
 
 async def topics(page: Page) -> Response:
-    """Topics."""
+    """Show the list of topics."""
     found = await page.ask("topics.list", **listing(page))
     return page.render("topics.html", found=found)
 
 
 async def topic(page: Page) -> Response:
-    """One topic, with its newest messages."""
+    """Show one topic, with its newest messages."""
     name = page.request.path_params["topic"]
     found = await page.ask("topics.show", topic=name)
     newest = await page.ask("messages.tail", topic=name, count=20)
@@ -58,13 +58,13 @@ async def topic(page: Page) -> Response:
 
 
 async def groups(page: Page) -> Response:
-    """Consumer groups and their lag."""
+    """Show consumer groups and their lag."""
     found = await page.ask("groups.list", **listing(page))
     return page.render("groups.html", found=found)
 
 
 async def group(page: Page) -> Response:
-    """One consumer group, queue by queue."""
+    """Show one consumer group, queue by queue."""
     name = page.request.path_params["group"]
     found = await page.ask("groups.show", group=name)
     rest = {key: page.query.get(key, "") for key in ("topic", "page", "sort", "order")}
@@ -74,7 +74,7 @@ async def group(page: Page) -> Response:
 
 
 async def messages(page: Page) -> Response:
-    """The search box for messages."""
+    """Show the search box for messages, and what it found."""
     text, topic = page.query.get("text", "").strip(), page.query.get("topic", "").strip()
     found = tail = None
     if text:
@@ -86,7 +86,7 @@ async def messages(page: Page) -> Response:
 
 
 async def message(page: Page) -> Response:
-    """One message, with its body as text, JSON and hex."""
+    """Show one message, with its body as text, JSON and hex."""
     name, topic = page.request.path_params["id"], page.query.get("topic", "")
     found = await page.ask("messages.show", id=name, topic=topic)
     return page.render(
@@ -97,13 +97,13 @@ async def message(page: Page) -> Response:
 
 
 def listing(page: Page) -> dict[str, str]:
-    """The parameters of a page that shows a list."""
+    """Return the parameters of a page that shows a list."""
     wanted = ("part", "system", "page", "sort", "order")
     return {key: page.query[key] for key in wanted if key in page.query}
 
 
 async def dead_letters(page: Page) -> Response:
-    """Dead letters of one group."""
+    """Show the dead letters of one group."""
     name, topic = page.request.path_params["group"], page.query.get("topic", "")
     number = page.query.get("page", "")
     found = await page.try_ask("dead-letters.list", group=name, topic=topic, page=number)
@@ -116,12 +116,12 @@ async def dead_letters(page: Page) -> Response:
 
 
 async def brokers(page: Page) -> Response:
-    """All brokers."""
+    """Show all brokers."""
     return page.render("brokers.html", found=await page.ask("brokers.list"))
 
 
 async def broker(page: Page) -> Response:
-    """One broker, with its settings."""
+    """Show one broker, with its settings."""
     name, query = page.request.path_params["broker"], page.query
     found = await page.ask("brokers.show", broker=name)
     settings = await page.try_ask(
@@ -135,12 +135,12 @@ async def broker(page: Page) -> Response:
 
 
 async def replicas(page: Page) -> Response:
-    """Brokers with their copies."""
+    """Show brokers with their replicas."""
     return page.render("replicas.html", found=await page.ask("replicas.list"))
 
 
 async def accounts(page: Page) -> Response:
-    """Users, policies, and explanations of what a user may do."""
+    """Show users, policies, and explanations of what a user may do."""
     query = page.query
     wanted = {key: query.get(key, "") for key in ("user", "action", "resource", "address")}
     verdicts = None
@@ -159,18 +159,18 @@ def _is_problem(found: object) -> bool:
 
 
 async def help_page(page: Page) -> Response:
-    """Keys, and the calls of the API."""
+    """Show the keyboard shortcuts, and the calls of the API."""
     return page.render("help.html", calls=OPERATIONS, prefix=PREFIX)
 
 
 async def jobs(page: Page) -> Response:
-    """Jobs in the background."""
+    """Show the background jobs."""
     return page.render("jobs.html", found=await page.ask("jobs.list"))
 
 
 def minutes_as_ms(text: str) -> str:
-    """Convert a form's minutes to milliseconds; a text that is no number is passed on for the API
-    to refuse."""
+    """Convert a form's minutes to milliseconds; a text that is no number is returned unchanged, for
+    the API to refuse."""
     try:
         return str(int(float(text) * 60_000)) if text else ""
     except (ValueError, OverflowError):

@@ -1,4 +1,5 @@
-"""Serves the console on an open port, in the calling thread: uvicorn on its own event loop."""
+"""Serves the console on a listening socket, in the calling thread, by uvicorn on its own event
+loop."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _CHECK_S: Final = 1.0
 
 
 class ConsoleServer:
-    """Serves until `stop` is called."""
+    """The console's server; it serves until `stop` is called."""
 
     def __init__(self, door: socket.socket, options: ConsoleOptions, vitals: Vitals | None) -> None:
         self._door = door
@@ -75,7 +76,7 @@ class ConsoleServer:
                 await cutting
 
     def stop(self) -> None:
-        """Stop soon; for other threads."""
+        """Make the server stop soon; callable from any thread."""
         self._server.should_exit = True
 
 
@@ -93,7 +94,7 @@ class WaitingConnections:
         self._patience_s = patience_s
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Uvicorn's protocol class, extended to report its connections here."""
+        """Return uvicorn's protocol class, extended to report its connections here."""
         waiting = self
 
         class _Patient(H11Protocol):
@@ -128,7 +129,8 @@ class WaitingConnections:
         return _Patient
 
     def connection_opened(self, transport: Any) -> None:  # noqa: ANN401 - uvloop's are no asyncio.Transport
-        """A connection was opened."""
+        """Add a connection that was opened; above the limit, close the one that was idle
+        longest."""
         self._open_count += 1
         self._idle_s[transport] = steady_s()
         if self._open_count > self._count_max:
@@ -156,7 +158,7 @@ class WaitingConnections:
         self._idle_s.pop(transport, None)
 
     def response_sent(self, transport: Any) -> None:  # noqa: ANN401
-        """Its answer was sent."""
+        """Start the timer of a connection whose answer was sent."""
         if not transport.is_closing():
             self._idle_s[transport] = steady_s()
 

@@ -16,14 +16,14 @@ from escrowmq.client.core.credentials import Credentials
 from escrowmq.console.problems import Problem
 
 COOKIE: Final = "escrowmq_console"
-"""Of one cluster's console; its port stands behind it. Browsers give the cookies of a host to all
-of its ports, and an operator may have consoles of several clusters on one."""
+"""Prefix of the cookie's name; the console's port follows. Browsers send the cookies of a host to
+all its ports, and an operator may have consoles of several clusters on one host."""
 
 IDLE_S: Final = 30 * 60
-"""A session that nobody has used for so long is over."""
+"""A session that was not used for this many seconds has expired."""
 
 AGE_MAX_S: Final = 12 * 3_600
-"""So is one that began so long ago."""
+"""A session that began this many seconds ago has expired."""
 
 SESSIONS_MAX: Final = 10_000
 TOKENS_MAX: Final = 10_000
@@ -31,10 +31,10 @@ OF_USER_MAX: Final = 1_000
 """Sessions of one user, and as many tokens: a user who opens more ends the oldest of their own."""
 
 FAILURES_MAX: Final = 10
-"""Failed attempts of one address within `FAILURE_SPAN_S`."""
+"""Limit of failed logins from one address within `FAILURE_SPAN_S`."""
 
 FAILURES_ALL_MAX: Final = 200
-"""Failed attempts of all addresses together."""
+"""Limit of failed logins from all addresses together."""
 
 FAILURE_SPAN_S: Final = 300.0
 ADDRESSES_MAX: Final = 10_000
@@ -47,7 +47,7 @@ class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     may_change: bool
     credentials: Credentials | None = None
-    """What his requests are signed with; None where the brokers ask nobody."""
+    """The account that signs the user's requests; None if the brokers require no signature."""
 
 
 class Session(msgspec.Struct, kw_only=True):
@@ -55,11 +55,11 @@ class Session(msgspec.Struct, kw_only=True):
 
     who: SessionUser
     csrf: str
-    """What his forms repeat: a page of somebody else cannot know it."""
+    """The token that forms must contain; a page of another site cannot know it."""
     began_s: float
     seen_s: float
     notice: str = ""
-    """Said once, on the next page."""
+    """A text shown once, on the next page."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class _Kept(Generic[V]):
 
 
 class Sessions:
-    """All open sessions. `now_s` is a monotonic clock."""
+    """All open sessions and tokens. `now_s` is a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float], *, port: int = 0) -> None:
         self._now_s = now_s
@@ -127,8 +127,8 @@ class Sessions:
         return self._sessions.add(Session(who=who, csrf=csrf, began_s=now_s, seen_s=now_s))
 
     def find(self, cookie: str, *, is_use: bool = True) -> Session | None:
-        """The session of a cookie; None if it has ended or expired. It stays for longer, unless
-        nobody used it."""
+        """Return the session of a cookie; None if it has ended or expired. This prolongs the
+        session if `is_use`."""
         found = self._sessions.get(cookie)
         if found is None:
             return None
@@ -141,7 +141,7 @@ class Sessions:
         return found
 
     def end(self, cookie: str) -> None:
-        """Log out."""
+        """End the session of a cookie."""
         self._sessions.drop(cookie)
 
     def issue(self, who: SessionUser, span_s: float, *, issuer: str = "") -> tuple[str, float]:
@@ -188,8 +188,8 @@ class Attempts:
         self._under_way: Counter[str] = Counter()
 
     def begin(self, address: str) -> None:
-        """Count an attempt, until `failed`, `passed` or `withdraw`. Raises Problem if this address,
-        or all addresses together, failed too often, or would if all that is under way fails."""
+        """Count an attempt, until `failed`, `passed` or `withdraw` is called. Raises Problem if
+        this address, or all addresses together, failed too often, attempts in progress included."""
         now_s = self._now_s()
         since_s = now_s - FAILURE_SPAN_S
         mine = [at_s for at_s in self._failures.get(address, ()) if at_s > since_s]
@@ -211,7 +211,7 @@ class Attempts:
         under_way[address] += 1
 
     def failed(self, address: str) -> None:
-        """An attempt failed."""
+        """Count a failed attempt."""
         self.withdraw(address)
         now_s = self._now_s()
         while len(self._failures) >= ADDRESSES_MAX and address not in self._failures:
@@ -221,12 +221,12 @@ class Attempts:
         self._all.append(now_s)
 
     def passed(self, address: str) -> None:
-        """An attempt succeeded: forget the failures of its address."""
+        """Forget the failures of an address from which an attempt succeeded."""
         self.withdraw(address)
         self._failures.pop(address, None)
 
     def withdraw(self, address: str) -> None:
-        """Forget an attempt of which nobody could say whether it was right."""
+        """Uncount an attempt whose password could not be verified."""
         self._under_way[address] -= 1
         if not self._under_way[address]:
             del self._under_way[address]

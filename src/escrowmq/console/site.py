@@ -1,5 +1,4 @@
-"""The pages: answers of the API as HTML. A page calls the API by name, and lists these calls in its
-footer."""
+"""The HTML pages. A page calls the API, shows the answers, and lists the calls in its footer."""
 
 from __future__ import annotations
 
@@ -44,18 +43,18 @@ _log = logging.getLogger(__name__)
 
 _FOLDER: Final = Path(__file__).parent / "pages"
 _LISTED_MAX: Final = 1_000
-"""Items that a form names at most."""
+"""Limit of the items that a form may name."""
 
 _PLACES: Final = (
     ("/", "Overview"), ("/transactions", "Transactions"), ("/topics", "Topics"),
     ("/groups", "Groups"), ("/messages", "Messages"), ("/brokers", "Brokers"),
     ("/replicas", "Replicas"), ("/accounts", "Accounts"), ("/jobs", "Jobs"),
 )  # fmt: skip
-"""What the side of each page leads to."""
+"""Paths and titles in the navigation of each page."""
 
 SEE_OTHER: Final = 303
 SOON_S: Final = 0.1
-"""How long a page waits for a figure without which it can be shown."""
+"""A page waits this many seconds for a value that it can do without."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -68,7 +67,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """One page for one browser."""
+    """One page, rendered for one browser."""
 
     def __init__(self, site: Site, request: Request, session: Session) -> None:
         self._site = site
@@ -79,7 +78,7 @@ class Page:
         self.query = dict(request.query_params)
 
     async def ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - as the call has it
-        """Return the answer of a call, and list the call in the footer."""
+        """Make a call and return its answer; list the call in the footer."""
         operation = BY_NAME[name]
         wanted = {key: value for key, value in given.items() if value not in (None, "")}
         path = operation.path
@@ -91,8 +90,8 @@ class Page:
         return await operation(self.caller, wanted)
 
     async def ask_soon(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
-        """Return the answer of a call that may take long; None if it takes longer than SOON_S. The
-        call continues, so that the page's next rendering finds its answer."""
+        """Make a call that may take long; return its answer, or None if it takes longer than
+        SOON_S. The call continues, so that the next rendering finds its answer."""
         task = asyncio.ensure_future(self.ask(name, **given))
         done, _ = await asyncio.wait({task}, timeout=SOON_S)
         if done:
@@ -101,19 +100,19 @@ class Page:
         return None
 
     async def try_ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
-        """Return the answer of a call, or the Problem that it raised, so that the rest of the page
-        can be shown."""
+        """Make a call; return its answer, or the Problem that it raised, so that the rest of the
+        page can be shown."""
         try:
             return await self.ask(name, **given)
         except Problem as problem:
             return problem
 
     def name(self, call: str, rest: str) -> None:
-        """List in the footer a call that returns the drawn values."""
+        """List a call in the footer that returns the values of a drawn curve."""
         self.sources.append(Source(call, PREFIX + rest))
 
     def curve(self, name: str) -> list[float | None]:
-        """The last hour of a figure, as GET /history returns it."""
+        """Return the last hour of a metric, as GET /history does."""
         return self.caller.desk.collector.rings.last(name)
 
     def render(self, template: str, status: int = 200, **context: object) -> Response:
@@ -132,7 +131,7 @@ Shown = Callable[[Page], Awaitable[Response]]
 
 
 class Site:
-    """All pages."""
+    """All pages of the console."""
 
     def __init__(
         self,
@@ -172,13 +171,13 @@ class Site:
         }
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Keep a call running for which no page waits."""
+        """Keep a call running that no page waits for."""
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
         task.add_done_callback(lambda one: one.cancelled() or one.exception())
 
     def routes(self) -> list[Route]:
-        """Routes of the pages, the forms and the assets."""
+        """Return the routes of the pages, the forms and the assets."""
         shown = [Route(path, self._page_handler(show)) for path, show in self._pages]
         return [
             Route("/login", self._guarded(self._login_page)),
@@ -190,7 +189,7 @@ class Site:
         ]
 
     def caller(self, session: Session) -> Caller:
-        """The caller for a session."""
+        """Return the caller that belongs to a session."""
         desk = self._desks.of(session.who.credentials)
         desk.collector.looked()
         return Caller(desk=desk, who=session.who)
@@ -201,7 +200,7 @@ class Site:
         return HTMLResponse(text, status)
 
     async def not_found(self, request: Request, error: Exception) -> Response:
-        """Answer 404."""
+        """Answer with status 404."""
         problem = Problem(404, "no_page", f"there is no page {request.url.path}")
         return self._problem(request, problem)
 
@@ -292,7 +291,7 @@ class Site:
         return self._guarded(serve)
 
     async def _show(self, page: Page, show: Shown) -> Response:
-        """Render a page, whose account keeps its connections until the last of its calls."""
+        """Render a page; its account's connections stay open until the last of its calls."""
         with page.caller.desk.in_use():
             return await show(page)
 
@@ -347,7 +346,8 @@ def _last_value(form: Mapping[str, list[str]], name: str) -> str:
 
 
 def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[str, object]:
-    """Read a call's parameters from a form; those that may have several values as lists."""
+    """Read a call's parameters from a form; parameters that may have several values become
+    lists."""
     found: dict[str, object] = {}
     for field in msgspec.structs.fields(wants):
         values = form.get(field.encode_name, [])
@@ -362,7 +362,7 @@ def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[
 
 
 def _local(target: str) -> str:
-    """Return a path of this console unchanged, and the first page's for anything else."""
+    """Return the target if it is a path of this console, otherwise `/`."""
     is_local = (
         target.startswith("/") and not target.startswith(("//", "/\\")) and "\n" not in target
     )
@@ -370,5 +370,5 @@ def _local(target: str) -> str:
 
 
 def _is_secure(request: Request) -> bool:
-    """Whether the browser uses TLS, to this server or to a proxy before it."""
+    """Whether the browser uses TLS, to this server or to a proxy in front of it."""
     return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))

@@ -1,4 +1,4 @@
-"""Values as pages show them. An unknown value is a word, never a number."""
+"""Formats values for pages. An unknown value is shown as a word, never as a number."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from escrowmq.console.charts import short
 
 UNKNOWN: Final = "unknown"
 _TEXT_MAX: Final = 64 * 1024
-"""Bytes of a body that a page shows; the API has the rest."""
+"""Bytes of a body that a page shows; the API returns the rest."""
 
 _HEX_MAX: Final = 4 * 1024
 _HEX_ROW: Final = 16
 
 
 def known(value: object) -> object:
-    """The value, or the word for "unknown"."""
+    """Return the value, or the word for "unknown"."""
     return UNKNOWN if value is None else value
 
 
@@ -32,7 +32,7 @@ def number(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Format a part as a percentage."""
+    """Format a number from 0 to 1 as a percentage."""
     return UNKNOWN if value is None else f"{value:.0%}"
 
 

@@ -16,20 +16,20 @@ from escrowmq.errors import UsageError
 
 
 class UsersWanted(Paging, kw_only=True):
-    """Which users to list."""
+    """Selects which users to list."""
 
     part: Annotated[str, Meta(description="part of the name")] = ""
 
 
 class PoliciesWanted(Paging, kw_only=True):
-    """Which policies to list."""
+    """Selects which policies to list."""
 
     user: str = ""
     resource: Annotated[str, Meta(description="part of the resource")] = ""
 
 
 class Asked(msgspec.Struct, kw_only=True):
-    """A question: may this user do this?"""
+    """A question to the brokers: may this user do this?"""
 
     user: Annotated[str, Meta(min_length=1)]
     action: Annotated[str, Meta(min_length=1, description="pub, sub, get, update, ...")]
@@ -38,7 +38,7 @@ class Asked(msgspec.Struct, kw_only=True):
 
 
 async def users(caller: Caller, wanted: UsersWanted) -> Listed[UserSummary]:
-    """Users of ACL 2.0, by name."""
+    """List the users of ACL 2.0, by name."""
     admin = await caller.desk.admin()
     found = await caller.desk.memo.get(
         ("users", wanted.part), lambda: admin.access.users(wanted.part), fresh_s=10
@@ -47,7 +47,7 @@ async def users(caller: Caller, wanted: UsersWanted) -> Listed[UserSummary]:
 
 
 async def policies(caller: Caller, wanted: PoliciesWanted) -> Listed[PolicyEntry]:
-    """Entries of ACL 2.0, by user."""
+    """List the policy entries of ACL 2.0, by user."""
     admin = await caller.desk.admin()
     found = await caller.desk.memo.get(
         ("policies", wanted.user, wanted.resource),
@@ -58,8 +58,8 @@ async def policies(caller: Caller, wanted: PoliciesWanted) -> Listed[PolicyEntry
 
 
 async def explain(caller: Caller, wanted: Asked) -> list[Verdict]:
-    """Ask each broker whether a user may do something, and which rule decides. Works on stored
-    rules: the user is not authenticated."""
+    """Ask each broker whether a user may do something, and which rule decides. Only the stored
+    rules are evaluated: the user is not authenticated."""
     try:
         ipaddress.ip_address(wanted.address)
     except ValueError as error:

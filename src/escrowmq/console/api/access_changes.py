@@ -72,9 +72,9 @@ class PolicySet(ChangeParameters, kw_only=True):
     actions: list[_Action] = field(default_factory=list)
     decision: Literal["Allow", "Deny"] = "Allow"
     sources: list[str] = field(default_factory=list)
-    """Addresses and networks; from anywhere when empty."""
+    """Addresses and networks from which the entry applies; all if empty."""
     is_default: bool = False
-    """Of the policy of last resort."""
+    """Whether the entry belongs to the default policy, which applies if no other does."""
     broker: _Broker = ""
 
 

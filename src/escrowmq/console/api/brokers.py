@@ -1,5 +1,5 @@
-"""Brokers: their figures and their settings (which take effect at once, which need a restart, which
-were changed, by whom)."""
+"""Brokers: their metrics and their settings, with who changed a setting and when a change takes
+effect."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from escrowmq.net.clock import SystemClock
 
 
 class BrokerWanted(msgspec.Struct, kw_only=True):
-    """Which broker to show."""
+    """Names the broker to show."""
 
     broker: Annotated[str, Meta(min_length=1)]
 
 
 class BrokerFigure(Answer, kw_only=True):
-    """One figure of a broker, formatted for people."""
+    """One metric of a broker, formatted for people."""
 
     title: str
     value: str
 
 
 class BrokerShown(Answer, kw_only=True):
-    """The figures of a broker."""
+    """The metrics of a broker."""
 
     broker: str
     summary: list[BrokerFigure]
     runtime: dict[str, str]
-    """All of it, under RocketMQ's names."""
+    """All metrics that the broker reports, under RocketMQ's names."""
 
 
 class SettingsWanted(msgspec.Struct, kw_only=True):
@@ -54,17 +54,17 @@ class SettingsWanted(msgspec.Struct, kw_only=True):
 
 
 class SettingShown(Answer, kw_only=True):
-    """One setting of a running broker. Null: the console does not know it."""
+    """One setting of a running broker. Fields are null if the console does not know the setting."""
 
     name: str
     value: str
     default: str | None = None
     is_default: bool | None = None
     holds: Literal["live", "restart", "fixed"] | None = None
-    """From when on a change holds: at once, from the next start, never."""
+    """When a change takes effect: immediately, at the next start, or never."""
     description: str = ""
     before: str | None = None
-    """What the broker was started with, where a request has changed it."""
+    """The value that the broker was started with, if a request has changed it."""
     who: str = ""
     at_ms: int = 0
 
@@ -78,7 +78,7 @@ class Configure(ChangeParameters, kw_only=True):
 
 
 async def show(caller: Caller, wanted: BrokerWanted) -> BrokerShown:
-    """Figures of one broker."""
+    """Show the metrics of one broker."""
     caller.desk.collector.looked()
     await _check(caller, wanted.broker)
     found = await caller.desk.collector.runtime(wanted.broker)
@@ -98,7 +98,7 @@ async def _check(caller: Caller, broker: str) -> None:
 
 
 async def settings(caller: Caller, wanted: SettingsWanted) -> list[SettingShown]:
-    """Settings of one broker, each with its default and when a change takes effect."""
+    """List the settings of one broker, each with its default and when a change takes effect."""
     await _check(caller, wanted.broker)
     admin = await caller.desk.admin()
     facts = previews.facts_by_name()

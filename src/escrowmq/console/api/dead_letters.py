@@ -1,4 +1,4 @@
-"""Dead letters: listed, redelivered to their group, exported."""
+"""Dead letters: list them, redeliver them to their group, export them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from escrowmq.errors import RouteMissing, TopicNotFound, UsageError
 
 EXPORTED_MAX: Final = 500
 EXPORTED_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Bytes of bodies in one export, and one body."""
+"""Limit of the bytes of all bodies in one export, and of one body."""
 
 COUNTED_MAX: Final = 2_000
-"""Letters that a preview goes through to count them."""
+"""A preview reads at most this many dead letters to count them."""
 
 LOOKED_THROUGH_MAX: Final = 20_000
 
 
 class LettersWanted(msgspec.Struct, kw_only=True):
-    """The page of dead letters to list."""
+    """Selects the page of dead letters to list."""
 
     group: Annotated[str, Meta(min_length=1)]
     topic: Annotated[str, Meta(description="topic in which they failed")] = ""
@@ -39,7 +39,7 @@ class LettersWanted(msgspec.Struct, kw_only=True):
 
 
 class Redeliver(ChangeParameters, kw_only=True):
-    """The dead letters to redeliver: the named ones, or all that match."""
+    """Selects the dead letters to redeliver: the named ones, or all that match."""
 
     group: Annotated[str, Meta(min_length=1)]
     topic: Annotated[str, Meta(description="topic in which they failed")] = ""
@@ -50,21 +50,22 @@ class Redeliver(ChangeParameters, kw_only=True):
 
 
 class ExportWanted(msgspec.Struct, kw_only=True):
-    """The group whose dead letters are exported."""
+    """Names the group whose dead letters are exported."""
 
     group: Annotated[str, Meta(min_length=1)]
 
 
 class Export(Answer, kw_only=True):
-    """Letters with their bodies."""
+    """Dead letters with their bodies."""
 
     items: list[MessageShown]
     is_part: bool
-    """Whether there are more than fit into one answer."""
+    """Whether there are more dead letters than fit into one answer."""
 
 
 async def listed(caller: Caller, wanted: LettersWanted) -> Listed[DeadLetter]:
-    """Dead letters, the oldest of each queue first, each with whether it was redelivered before."""
+    """List dead letters, the oldest of each queue first, and whether each was redelivered
+    before."""
     admin = await caller.desk.admin()
     first = (wanted.page - 1) * wanted.size
     if first > LOOKED_THROUGH_MAX:
@@ -139,7 +140,7 @@ def _places(letters: list[str]) -> list[tuple[str, int, int]]:
 
 
 async def export(caller: Caller, wanted: ExportWanted) -> Export:
-    """The newest letters with their whole bodies."""
+    """Export the newest dead letters with their whole bodies."""
     admin = await caller.desk.admin()
     try:
         described = await admin.topics.describe(Topic.DLQ_PREFIX + wanted.group)

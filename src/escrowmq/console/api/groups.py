@@ -1,5 +1,5 @@
-"""Consumer groups: listed with their lag, shown by queue with their members, created, changed,
-deleted."""
+"""Consumer groups: list them with their lag, show one queue by queue with its members, create,
+change and delete them."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from escrowmq.errors import EscrowMQError, RouteMissing, TopicNotFound, UsageErr
 
 
 class GroupsWanted(Paging, kw_only=True):
-    """Which groups to list."""
+    """Selects which groups to list."""
 
     part: Annotated[str, Meta(description="part of the name")] = ""
     system: Annotated[bool, Meta(description="include the brokers' own")] = False
 
 
 class GroupRow(Answer, kw_only=True):
-    """A group in the list. Null: no broker could be asked."""
+    """A group in the list. Fields are null if no broker could be asked."""
 
     name: str
     lag: int | None = None
-    """Messages that are not done with, in all queues of all topics, retries among them."""
+    """Messages not yet acknowledged, in all queues of all topics, retries included."""
     retried: int | None = None
-    """Of these, messages that failed before and wait to be redelivered."""
+    """How many of these failed before and wait for their redelivery."""
     inflight: int | None = None
     members: int | None = None
     consumed_ms: int | None = None
-    """When the last message that is done with was stored; 0 without one."""
+    """When the last acknowledged message was stored; 0 if there is none."""
 
 
 class GroupWanted(msgspec.Struct, kw_only=True):
-    """Which group to show."""
+    """Names the group to show."""
 
     group: Annotated[str, Meta(min_length=1)]
 
@@ -61,7 +61,7 @@ class QueueLag(Answer, kw_only=True):
 
 
 class LagsWanted(Paging, kw_only=True):
-    """The group and topic whose lag to list."""
+    """Selects the group and topic whose lag to list."""
 
     group: Annotated[str, Meta(min_length=1)]
     topic: str = ""
@@ -77,9 +77,9 @@ class GroupShown(Answer, kw_only=True):
     retried: int
     inflight: int
     dead: int | None
-    """Dead letters that are kept; null when nobody tells."""
+    """Number of stored dead letters; null if no broker reports it."""
     missing: list[str]
-    """Brokers that left within the last hour: what they know is not here."""
+    """Brokers that left within the last hour; what they know about the group is not included."""
 
 
 class GroupMade(ChangeParameters, kw_only=True):
@@ -100,7 +100,7 @@ class GroupGone(ChangeParameters, kw_only=True):
 
 
 async def listed(caller: Caller, wanted: GroupsWanted) -> Listed[GroupRow]:
-    """Groups by name or by lag."""
+    """List groups by name or by lag."""
     desk = caller.desk
     desk.collector.looked()
     admin = await desk.admin()
@@ -151,7 +151,7 @@ def _retried(lags: list[Lag]) -> int:
 
 
 async def show(caller: Caller, wanted: GroupWanted) -> GroupShown:
-    """A group's settings on each broker, its members, and its lag by topic."""
+    """Show a group's settings on each broker, its members, and its lag by topic."""
     desk = caller.desk
     desk.collector.looked(group=wanted.group)
     admin = await desk.admin()
@@ -180,7 +180,7 @@ async def _dead(caller: Caller, group: str) -> int | None:
 
 
 async def lags(caller: Caller, wanted: LagsWanted) -> Listed[QueueLag]:
-    """A group's lag in each queue."""
+    """List a group's lag in each queue."""
     caller.desk.collector.looked(group=wanted.group)
     found = [
         QueueLag(

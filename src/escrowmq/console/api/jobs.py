@@ -23,12 +23,12 @@ class JobStopped(ChangeParameters, kw_only=True):
 
 
 async def listed(caller: Caller, wanted: NoParameters) -> list[Job]:
-    """Jobs of this account, the newest first."""
+    """List the jobs of this account, the newest first."""
     return caller.desk.jobs.all()
 
 
 async def show(caller: Caller, wanted: JobWanted) -> Job:
-    """A job's progress."""
+    """Show a job's progress."""
     return caller.desk.jobs.get(wanted.id)
 
 

@@ -1,4 +1,4 @@
-"""Messages: found by any of their names, shown, followed, sent again."""
+"""Messages: find them by an id, a key or a position, show and follow them, send them again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PLACE: Final = re.compile(r"(.+)[/:]([0-9]{1,9})@([0-9]{1,18})")
 """Broker, queue and offset of a message: BROKER:QUEUE@OFFSET, or with a slash, as pages show it."""
 
 SHOWN_MAX: Final = 64 * 1024
-"""Bytes of a body that are told unless all of it is asked for."""
+"""Bytes of a body that are shown unless the whole body is requested."""
 
 TAIL_MAX: Final = 100
 TAIL_DEFAULT: Final = 50
 TAIL_QUEUES_MAX: Final = 64
-"""Queues of a topic that a tail looks at."""
+"""A tail reads at most this many queues of a topic."""
 
 
 class MessageShown(Answer, kw_only=True):
@@ -49,16 +49,16 @@ class MessageShown(Answer, kw_only=True):
     deliveries_before: int
     body_size: int
     body_base64: str | None = None
-    """The first 64 KiB, or all of it where that is asked for; null in lists."""
+    """The first 64 KiB of the body, or all of it if requested; null in lists."""
 
     @property
     def body(self) -> bytes:
-        """The note about a body that is not shown whole."""
+        """The body, as far as it is shown."""
         return base64.b64decode(self.body_base64 or "")
 
 
 class MessageWanted(msgspec.Struct, kw_only=True):
-    """The message to show."""
+    """Names the message to show."""
 
     id: Annotated[
         str,
@@ -73,14 +73,14 @@ class MessageWanted(msgspec.Struct, kw_only=True):
 
 
 class TailWanted(msgspec.Struct, kw_only=True):
-    """The topic whose newest messages to list."""
+    """Names the topic whose newest messages to list."""
 
     topic: Annotated[str, Meta(min_length=1)]
     count: Annotated[int, Meta(ge=1, le=TAIL_MAX)] = TAIL_DEFAULT
 
 
 class Tail(Answer, kw_only=True):
-    """The newest messages, the newest first."""
+    """The newest messages of a topic, the newest first."""
 
     items: list[MessageShown]
     is_part: bool
@@ -88,7 +88,7 @@ class Tail(Answer, kw_only=True):
 
 
 class Resend(ChangeParameters, kw_only=True):
-    """The message to send again, and the topic to send it to."""
+    """Names the message to send again, and the topic to send it to."""
 
     id: Annotated[str, Meta(min_length=1)]
     topic: str = ""
@@ -96,7 +96,7 @@ class Resend(ChangeParameters, kw_only=True):
 
 
 class Deliver(ChangeParameters, kw_only=True):
-    """The message to deliver, and the group member that gets it."""
+    """Names the message to deliver, and the group member that gets it."""
 
     id: Annotated[str, Meta(min_length=1)]
     topic: str = ""
@@ -129,7 +129,7 @@ def shown(message: ReceivedMessage, *, with_body: Literal["no", "part", "whole"]
 
 
 async def find_one(caller: Caller, name: str, topic: str) -> ReceivedMessage:
-    """Find one message, committed or not, by an id, a key or a place."""
+    """Find one message, committed or not, by an id, a key or its position."""
     admin = await caller.desk.admin()
     place = _place(name, topic)
     if place is not None:
@@ -155,14 +155,14 @@ def _place(name: str, topic: str) -> tuple[MessageQueue, int] | None:
 
 
 async def show(caller: Caller, wanted: MessageWanted) -> MessageShown:
-    """One message, with its body."""
+    """Show one message, with its body."""
     message = await find_one(caller, wanted.id, wanted.topic)
     return shown(message, with_body="whole" if wanted.whole else "part")
 
 
 async def tail(caller: Caller, wanted: TailWanted) -> Tail:
-    """The newest messages of a topic. A page that follows the topic uses this; all its viewers
-    share one request."""
+    """List the newest messages of a topic. A page that follows the topic calls this; all its
+    viewers share one request."""
     desk = caller.desk
     desk.collector.looked(topic=wanted.topic)
     described = await desk.collector.topic(wanted.topic)
@@ -189,7 +189,8 @@ async def tail(caller: Caller, wanted: TailWanted) -> Tail:
 async def stretch(
     admin: Admin, queue: MessageQueue, first: int, count: int
 ) -> list[ReceivedMessage]:
-    """Read a number of messages of a queue, with as many pulls as the broker requires."""
+    """Read a number of consecutive messages of a queue, with as many pulls as the broker
+    requires."""
     found: list[ReceivedMessage] = []
     at = first
     while at < first + count:
@@ -203,7 +204,7 @@ async def stretch(
 
 
 async def resend(caller: Caller, wanted: Resend) -> Change:
-    """Send a copy as a new message, for all groups."""
+    """Send a copy of a message as a new one, for all groups."""
     admin = await caller.desk.admin()
     message = await find_one(caller, wanted.id, wanted.topic)
     if wanted.dry_run:
@@ -213,7 +214,8 @@ async def resend(caller: Caller, wanted: Resend) -> Change:
 
 
 async def deliver(caller: Caller, wanted: Deliver) -> Change:
-    """Have one connected member of a group consume a message now, whatever the group's offsets."""
+    """Make one connected member of a group consume a message now, independently of the group's
+    offsets."""
     admin = await caller.desk.admin()
     message = await find_one(caller, wanted.id, wanted.topic)
     if wanted.dry_run:

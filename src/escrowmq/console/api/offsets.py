@@ -16,7 +16,7 @@ from escrowmq.net.clock import LocalZone, SystemClock
 
 
 class Reset(ChangeParameters, kw_only=True):
-    """Where a group is to continue."""
+    """Where a group should continue."""
 
     group: Annotated[str, Meta(min_length=1)]
     topic: Annotated[str, Meta(min_length=1)]

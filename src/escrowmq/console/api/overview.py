@@ -1,4 +1,4 @@
-"""The cluster at a glance: brokers, rates, pending transactions."""
+"""The state of the whole cluster: brokers, rates, pending transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class BrokerNow(Answer, kw_only=True):
-    """The present figures of one broker. Null: the broker does not report it."""
+    """The current metrics of one broker. Fields are null if the broker does not report them."""
 
     name: str
     address: str
@@ -36,14 +36,14 @@ class BrokerNow(Answer, kw_only=True):
     takes_messages: bool | None = None
     refusal: str = ""
     disk_used: float | None = None
-    """Part of the disk that is in use, 0 to 1."""
+    """Used part of the disk, 0 to 1."""
     up_since_ms: int | None = None
     replicas: list[Replica] | None = None
-    """Of a master: the slaves that copy its log; null when it does not tell."""
+    """For a master: the slaves that copy its log; null if it does not report them."""
 
 
 class Overview(Answer, kw_only=True):
-    """The cluster at a moment."""
+    """The state of the cluster at a moment."""
 
     brokers: list[BrokerNow]
     put_per_s: float | None
@@ -51,18 +51,19 @@ class Overview(Answer, kw_only=True):
     topics: int | None
     groups: int | None
     pending: int | None
-    """Pending transactions of the brokers that can tell."""
+    """Pending transactions on the brokers that can count them."""
     parked: int | None
     oldest_pending_ms: int | None
-    """When the oldest was stored; null without any, or when nobody tells."""
+    """When the oldest pending transaction was stored; null if there is none, or no broker reports
+    it."""
     not_counted: list[str]
-    """Brokers that cannot tell of transactions: Apache RocketMQ's."""
+    """Brokers that do not report pending transactions: Apache RocketMQ's."""
     missing: list[str]
-    """Brokers that left within the last hour: what they hold is in no figure."""
+    """Brokers that left within the last hour; their data is not included."""
 
 
 class HistoryWanted(msgspec.Struct, kw_only=True):
-    """The figure whose history to return."""
+    """Names the metric whose history to return."""
 
     of: Annotated[
         str, Meta(description="put, get, pending, parked; put:BROKER, get:BROKER; lag:GROUP; "
@@ -72,8 +73,8 @@ class HistoryWanted(msgspec.Struct, kw_only=True):
 
 
 class History(Answer, kw_only=True):
-    """A figure over the last hour, as far as recorded; null where it was unknown. Recording begins
-    with the first viewer."""
+    """A metric over the last hour, as far as it was recorded; null where it was unknown. Recording
+    begins with the first viewer."""
 
     of: str
     step_s: float
@@ -81,7 +82,7 @@ class History(Answer, kw_only=True):
 
 
 async def brokers(caller: Caller, wanted: NoParameters) -> list[BrokerNow]:
-    """All brokers with their figures."""
+    """List all brokers with their metrics."""
     desk = caller.desk
     desk.collector.looked()
     admin = await desk.admin()
@@ -118,7 +119,7 @@ def _fill_figures(now: BrokerNow, found: dict[str, str]) -> None:
 
 
 async def overview(caller: Caller, wanted: NoParameters) -> Overview:
-    """Brokers, rates, and numbers of pending transactions."""
+    """Show brokers, rates, and numbers of pending transactions."""
     desk = caller.desk
     admin = await desk.admin()
     found = await brokers(caller, wanted)
@@ -143,7 +144,7 @@ async def overview(caller: Caller, wanted: NoParameters) -> Overview:
 
 
 async def history(caller: Caller, wanted: HistoryWanted) -> History:
-    """The history of one figure."""
+    """Return the history of one metric."""
     kind, _, name = wanted.of.partition(":")
     collector = caller.desk.collector
     collector.looked(
@@ -155,7 +156,7 @@ async def history(caller: Caller, wanted: HistoryWanted) -> History:
 
 
 async def _or_unknown(ask: Awaitable[T]) -> T | None:
-    """The answer, or a word for "unknown" if no broker answers."""
+    """Return the answer, or None if no broker answers."""
     try:
         return await ask
     except EscrowMQError:

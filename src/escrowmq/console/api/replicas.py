@@ -1,4 +1,4 @@
-"""Brokers and their copies: which is the master, which are in sync; and a change of the master."""
+"""Replicas of brokers: show which is the master and which are in sync, and change the master."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _WELL: Final = ("master", "in sync")
 
 
 class ReplicasWanted(msgspec.Struct, kw_only=True):
-    """The broker name whose members to list; without one, all."""
+    """Names the brokers to list; all if no name is given."""
 
     broker: Annotated[str, Meta(description="only the brokers of this name")] = ""
 
 
 class MemberShown(Answer, kw_only=True):
-    """One of the brokers with the same name. Null: unknown."""
+    """One of the brokers with the same name. Fields are null if unknown."""
 
     name: str
-    """A member's name, or the broker's id."""
+    """The member's name, or the broker's id."""
     address: str
     role: str
     """master, in sync, behind, out (it neither serves nor copies) or not reached."""
     end: int | None
-    """Where its log ends."""
+    """The offset at which its log ends."""
     behind: int | None
     """Bytes of the master's log that it lacks."""
     incarnation: str
     note: str
-    """What is wrong with it."""
+    """Its problem, if it has one."""
 
 
 class ReplicasShown(Answer, kw_only=True):
-    """The brokers with one name."""
+    """All brokers that share one name."""
 
     broker: str
     cluster: str
@@ -49,29 +49,29 @@ class ReplicasShown(Answer, kw_only=True):
     """The member that serves as master; null if none does."""
     master_address: str
     epoch: int | None
-    """Of a group: grows with each change of the master."""
+    """For a group: a number that grows with each change of the master."""
     confirmed: int | None
-    """Of a group: up to this log offset all members in sync have everything."""
+    """For a group: the log offset up to which all members in sync have everything."""
     in_sync: list[str]
     min_copies: int
-    """With fewer members in sync a group takes no messages."""
+    """While fewer members than this are in sync, the group accepts no messages."""
     is_degraded: bool
-    """Whether somebody is not in sync, or nobody serves."""
+    """Whether a member is not in sync, or there is no master."""
     authority: str
     notes: list[str]
-    """What is wrong."""
+    """The problems of these brokers, if there are any."""
     members: list[MemberShown]
 
 
 class Switch(ChangeParameters, kw_only=True):
-    """A change of the master of a group."""
+    """Names the new master of a group."""
 
     broker: Annotated[str, Meta(min_length=1)]
     to: Annotated[str, Meta(description="a member; empty: the most up-to-date copy")] = ""
 
 
 async def shown(caller: Caller, wanted: ReplicasWanted) -> list[ReplicasShown]:
-    """The members of all broker names, or of one."""
+    """List the members of all broker names, or of one."""
     admin = await caller.desk.admin()
     found = await caller.desk.memo.get(
         ("replicas", wanted.broker), lambda: admin.replicas.status(wanted.broker)

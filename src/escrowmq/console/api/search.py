@@ -1,4 +1,5 @@
-"""One search box for every name that a message has. The answer says what the text was taken for."""
+"""One search box for everything that identifies a message: an id, a key, a position, a time. The
+answer says how the text was understood."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from escrowmq.net.clock import LocalZone, SystemClock
 
 FOUND_MAX: Final = 50
 TOPICS_MAX: Final = 200
-"""Topics that are looked through for a key when none is named."""
+"""A key is searched in at most this many topics if none is named."""
 
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{32}([0-9A-Fa-f]{24})?")
 _PLACE: Final = re.compile(r".+[/:]\d+@\d+")
@@ -44,18 +45,18 @@ class Found(Answer, kw_only=True):
     """The messages found, and what the text was taken for."""
 
     taken_for: Taken
-    """What the text was taken for."""
+    """What the text was recognised as."""
     items: list[MessageShown]
     transaction: str | None = None
-    """The transaction that it names; GET /transactions/{transaction} tells all about it."""
+    """The id of the transaction found; GET /transactions/{transaction} shows it in full."""
     searched: int | None = None
-    """Topics that were looked through; null where it was not by topics."""
+    """Number of topics that were searched; null if the search was not by topics."""
     topics: int | None = None
-    """How many there are."""
+    """Number of topics in the cluster."""
 
 
 async def search(caller: Caller, wanted: Searched) -> Found:
-    """Messages by an id, a key, a transaction's id, a place or a time."""
+    """Find messages by an id, a key, a transaction's id, a position or a time."""
     text = wanted.text.strip()
     kind = wanted.as_ or _kind(text)
     if kind == "time":
@@ -70,7 +71,7 @@ async def search(caller: Caller, wanted: Searched) -> Found:
 
 
 def _kind(text: str) -> str:
-    """Tell what a text is: an id, a place, a time, a transaction or a key."""
+    """Recognise what a text is: an id, a position, a time, a transaction or a key."""
     if _HEX.fullmatch(text):
         return "id"
     if _PLACE.fullmatch(text):
@@ -118,8 +119,8 @@ async def _by_id(caller: Caller, text: str, topic: str, *, is_place: bool) -> Fo
 
 
 async def _by_transaction(caller: Caller, text: str) -> Found:
-    """Find messages by the signed id of their transaction; a text that is no such id counts as a
-    key."""
+    """Find messages by the signed id of their transaction; a text that is no such id is treated as
+    a key."""
     admin = await caller.desk.admin()
     try:
         items = await admin.transactions.show(text)
@@ -158,7 +159,7 @@ async def _by_key(caller: Caller, text: str, topic: str) -> Found:
 
 
 async def _by_time(caller: Caller, text: str, topic: str) -> Found:
-    """The first messages of a topic that were stored since a time."""
+    """Find the first messages of a topic that were stored since a time."""
     if not topic:
         raise UsageError(f"{text} is a time; give a topic")
     place = read_place(text, now_ms=SystemClock().now_ms(), zone=LocalZone(), option="text")

@@ -1,4 +1,4 @@
-"""Operators commit, roll back, check and resume transactions: one, or all that match."""
+"""Lets operators commit, roll back, check and resume transactions: one, or all that match."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from escrowmq.console.operations import Caller, Change, ChangeParameters, Operat
 from escrowmq.errors import EscrowMQError, TransportError, UsageError
 
 SETTLED_MAX: Final = 100_000
-"""Transactions of one job."""
+"""Limit of the transactions in one job."""
 
 RESUMED_MAX: Final = 10_000
 
 
 class SettleOne(TransactionWanted, kw_only=True):
-    """The transaction to settle."""
+    """Names the transaction to settle."""
 
     dry_run: bool = False
     reason: str = ""
 
 
 class SettleAll(Which, kw_only=True):
-    """The transactions to settle: all that match."""
+    """Selects the transactions to settle: all that match."""
 
     dry_run: bool = False
     reason: str = ""
 
 
 class Resume(ChangeParameters, kw_only=True):
-    """The discarded transactions to resume: one, or all of a topic or a group."""
+    """Selects the discarded transactions to resume: one, or all of a topic or a group."""
 
     offset_id: str = ""
     topic: str = ""
@@ -42,8 +42,8 @@ class Resume(ChangeParameters, kw_only=True):
 
 
 def reason_of(caller: Caller, reason: str) -> str:
-    """The reason that the brokers' audit log records. It names the console's user: the brokers know
-    the account only."""
+    """Return the reason that the brokers' audit log records. It names the console's user, because
+    the brokers know only the account."""
     if caller.who.credentials is not None:
         return reason
     return f"{caller.who.name} at the console{f': {reason}' if reason else ''}"
@@ -76,7 +76,7 @@ async def rollback(caller: Caller, wanted: SettleOne) -> Change:
 
 
 async def check(caller: Caller, wanted: SettleOne) -> Change:
-    """Have the producer of a transaction checked at once."""
+    """Make the broker check a transaction's producer immediately."""
     admin = await caller.desk.admin()
     if wanted.dry_run:
         return Change.dry_run_answer(await previews.check(admin, wanted.transaction))
@@ -88,7 +88,7 @@ async def check(caller: Caller, wanted: SettleOne) -> Change:
 
 
 async def check_all(caller: Caller, wanted: SettleAll) -> Change:
-    """Have the producers of all matching transactions checked at once."""
+    """Make the brokers check the producers of all matching transactions immediately."""
     if wanted.dry_run:
         return await _preview(caller, wanted, "asked", "Their producers would be asked at once.")
     admin = await caller.desk.admin()
@@ -143,12 +143,12 @@ async def _settle_all(caller: Caller, wanted: SettleAll, verdict: previews.Verdi
 
 
 async def commit_all(caller: Caller, wanted: SettleAll) -> Change:
-    """Commit all that match, in the background."""
+    """Commit all matching transactions, in the background."""
     return await _settle_all(caller, wanted, "commit")
 
 
 async def rollback_all(caller: Caller, wanted: SettleAll) -> Change:
-    """Roll back all that match, in the background."""
+    """Roll back all matching transactions, in the background."""
     return await _settle_all(caller, wanted, "rollback")
 
 

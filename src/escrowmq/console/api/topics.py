@@ -1,4 +1,4 @@
-"""Topics: listed with their sizes, shown by queue, created, changed, deleted."""
+"""Topics: list them with their sizes, show one queue by queue, create, change and delete them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from escrowmq.console.paging import Listed, Paging, cut, ordered
 from escrowmq.errors import EscrowMQError, UsageError
 
 FIGURES_MAX: Final = 500
-"""Of more topics nobody asks for all figures to sort by one of them."""
+"""With more topics than this, the list cannot be sorted by a metric, because that would need the
+metrics of all topics."""
 
 READERS_MAX: Final = 64
-"""Groups of a topic whose lag is asked for."""
+"""At most this many groups of a topic are asked for their lag."""
 
 NAMES_FRESH_S: Final = 5.0
 ROW_FRESH_S: Final = 6.0
-"""A row is three questions; a page of fifty of them every two seconds took 1.5 % of a core."""
+"""A row costs three requests, so it is cached for this many seconds: a page of fifty rows every two
+seconds took 1.5 % of a core."""
 
 _Permission = Literal["rw", "r", "w", "none"]
 
 
 class TopicsWanted(Paging, kw_only=True):
-    """Which topics to list."""
+    """Selects which topics to list."""
 
     part: Annotated[str, Meta(description="part of the name")] = ""
     system: Annotated[
@@ -38,24 +40,24 @@ class TopicsWanted(Paging, kw_only=True):
 
 
 class TopicRow(Answer, kw_only=True):
-    """A topic in the list. Null: no broker could be asked."""
+    """A topic in the list. Fields are null if no broker could be asked."""
 
     name: str
     queues: int | None = None
     messages: int | None = None
-    """That are kept."""
+    """Number of stored messages."""
     groups: int | None = None
     updated_ms: int | None = None
-    """When the newest message was stored; 0 without one."""
+    """When the newest message was stored; 0 if there is none."""
     permission: str | None = None
     kind: str | None = None
-    """Its attribute message.type; empty when it has none."""
+    """The topic's attribute message.type; empty if it has none."""
     description: str | None = None
-    """Its attribute description: what its owners say of it."""
+    """The topic's attribute description, written by its owners."""
 
 
 class TopicWanted(msgspec.Struct, kw_only=True):
-    """Which topic to show."""
+    """Names the topic to show."""
 
     topic: Annotated[str, Meta(min_length=1)]
 
@@ -74,7 +76,7 @@ class TopicShown(Answer, kw_only=True):
     described: TopicDescription
     messages: int
     readers: list[Reader]
-    """The groups that read it. Only of the first 64 the lag is asked for."""
+    """The groups that read it. The lag is requested only for the first 64."""
 
 
 class TopicMade(ChangeParameters, kw_only=True):
@@ -95,8 +97,8 @@ class TopicGone(ChangeParameters, kw_only=True):
 
 
 async def listed(caller: Caller, wanted: TopicsWanted) -> Listed[TopicRow]:
-    """Topics by name, with figures. Only the topics of the page are asked about, unless the list is
-    sorted by a figure."""
+    """List topics by name, with metrics. Brokers are asked only about the topics of the page,
+    unless the list is sorted by a metric."""
     desk = caller.desk
     desk.collector.looked()
     admin = await desk.admin()
@@ -143,7 +145,7 @@ async def _row(caller: Caller, name: str) -> TopicRow:
 
 
 async def show(caller: Caller, wanted: TopicWanted) -> TopicShown:
-    """A topic's brokers, queues and readers."""
+    """Show a topic's brokers, queues and readers."""
     caller.desk.collector.looked(topic=wanted.topic)
     found = await caller.desk.collector.topic(wanted.topic)
     readers = [Reader(group=group) for group in found.groups]

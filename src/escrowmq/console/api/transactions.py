@@ -1,4 +1,4 @@
-"""Transactions that are pending, settled or discarded: read only."""
+"""Transactions that are pending, settled or discarded: read-only calls."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from escrowmq.errors import EscrowMQError, UsageError
 
 AGES_MS: Final = (0, 60_000, 5 * 60_000, 30 * 60_000, 2 * 3_600_000, 12 * 3_600_000)
 COUNTED_FRESH_S: Final = 5.0
-"""With a filter, brokers look at every pending half: not for each look of a page."""
+"""Counts with a filter are cached for this many seconds, because brokers examine every pending half
+for them."""
 
 AGED_MAX: Final = 20_000
-"""Of more pending transactions nobody counts the ages: each look would go through all of them."""
+"""With more pending transactions than this, their ages are not counted: each refresh would go
+through all of them."""
 
 LOOKED_THROUGH_MAX: Final = 10_000
-"""Transactions that are passed over to reach a page."""
+"""At most this many transactions are skipped to reach a page."""
 
 _Millis = Annotated[int, Meta(ge=0)]
 
@@ -78,7 +80,7 @@ class Which(msgspec.Struct, kw_only=True):
 
 
 class PendingWanted(Which, kw_only=True):
-    """The page of pending transactions to list."""
+    """Selects the page of pending transactions to list."""
 
     page: Annotated[int, Meta(ge=1)] = 1
     size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 50
@@ -89,7 +91,7 @@ class AgeBucket(Answer, kw_only=True):
 
     from_ms: int
     to_ms: int | None
-    """Null for the last: everything older."""
+    """The upper end of the age; null for the last bucket, with everything older."""
     count: int
 
 
@@ -98,11 +100,11 @@ class Counted(Answer, kw_only=True):
 
     counts: TransactionCounts
     ages: list[AgeBucket] | None
-    """By age; null when there are too many to go through."""
+    """Counts by age; null if there are too many transactions to count."""
 
 
 class TransactionWanted(msgspec.Struct, kw_only=True):
-    """The transaction to show."""
+    """Names the transaction to show."""
 
     transaction: Annotated[
         str, Meta(min_length=1, description="a transaction id, or the id of one of its messages")
@@ -117,23 +119,23 @@ class Delivery(Answer, kw_only=True):
 
     group: str
     state: Literal["done", "waiting", "unknown"]
-    """`done`: the group has gone past it, `waiting`: it has not come so far."""
+    """`done`: the group's offset is after the message; `waiting`: it is not yet."""
     behind: int | None = None
-    """Messages of the queue that it has still to do before."""
+    """Number of messages in the queue that the group must consume first."""
 
 
 class Fate(Answer, kw_only=True):
-    """One message of a transaction, with everything known of it."""
+    """One message of a transaction, with everything known about it."""
 
     message: PendingTransaction
     deliveries: list[Delivery] | None = None
-    """Of a committed one: its topic's groups; null when it was not found."""
+    """For a committed message: the groups of its topic; null if the message was not found."""
     queue: str = ""
-    """Where it was delivered: broker/queue@offset."""
+    """The position where it was delivered: broker/queue@offset."""
 
 
 class DiscardedWanted(msgspec.Struct, kw_only=True):
-    """The page of discarded transactions to list."""
+    """Selects the page of discarded transactions to list."""
 
     topic: str = ""
     group: str = ""
@@ -143,7 +145,7 @@ class DiscardedWanted(msgspec.Struct, kw_only=True):
 
 
 async def pending(caller: Caller, wanted: PendingWanted) -> Listed[PendingTransaction]:
-    """Pending transactions, broker by broker, the oldest first."""
+    """List pending transactions, broker by broker, the oldest first."""
     caller.desk.collector.looked()
     admin = await caller.desk.admin()
     which = wanted.filter()
@@ -158,7 +160,7 @@ async def pending(caller: Caller, wanted: PendingWanted) -> Listed[PendingTransa
 async def page_of(
     items: AsyncIterator[PendingTransaction], page: int, size: int
 ) -> Listed[PendingTransaction]:
-    """Cut one page out of a list that can only be read forwards."""
+    """Return one page of a list that can only be read forwards."""
     first = (page - 1) * size
     if first > LOOKED_THROUGH_MAX:
         raise UsageError(
@@ -205,8 +207,8 @@ async def _ages(caller: Caller, which: TransactionFilter) -> list[AgeBucket]:
 
 
 async def show(caller: Caller, wanted: TransactionWanted) -> list[Fate]:
-    """Everything known of one transaction: its half, its checks and their answers, its outcome, and
-    the progress of the consumer groups."""
+    """Show everything known about one transaction: its half, its checks and their answers, its
+    outcome, and the progress of the consumer groups."""
     admin = await caller.desk.admin()
     items = await admin.transactions.show(wanted.transaction, topic=wanted.topic)
     return [await _fate(caller, item) for item in items]
@@ -243,7 +245,7 @@ async def _fate(caller: Caller, item: PendingTransaction) -> Fate:
 
 
 async def discarded(caller: Caller, wanted: DiscardedWanted) -> Listed[PendingTransaction]:
-    """Transactions that were given up after their last check."""
+    """List transactions that were given up after their last check."""
     admin = await caller.desk.admin()
     items = admin.transactions.discarded(
         topic=wanted.topic, group=wanted.group, broker=wanted.broker
