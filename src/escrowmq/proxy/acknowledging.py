@@ -1,5 +1,5 @@
-"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: calls that settle a
-received message."""
+"""Serves AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue, the calls that
+settle a received message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TO_DEAD_LETTERS: Final = "-1"
 
 
 class Settling:
-    """Serves acks and other calls with a receipt handle."""
+    """Serves the calls that have a receipt handle."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -110,8 +110,8 @@ def move_to_dead_letters(
     message_id: str,
     done: Callable[[v2.Status], None],
 ) -> None:
-    """Store a message among the dead letters of a group, then acknowledge it, even if the call ends
-    in between: otherwise the message is redelivered, and stored there once more."""
+    """Store a message in the dead letters of a group, then acknowledge it, even if the call ends in
+    between. Otherwise the message would be redelivered, and stored there twice."""
 
     def stored(reply: Answer | Refusal) -> None:
         if code_of(reply) != v2.OK:
@@ -147,7 +147,8 @@ def _acked(entries: list[v2.AckMessageEntry], results: list[v2.Status]) -> v2.Ac
 
 
 def _changed(handle: ReceiptHandle, ext: dict[str, str]) -> ReceiptHandle:
-    """The handle of the message's new check point. In an orderly group it stays in its batch."""
+    """Return the handle for the message's new check point. In an orderly group the message stays in
+    its batch."""
     old = handle.receipt
     receipt = msgspec.structs.replace(
         old,

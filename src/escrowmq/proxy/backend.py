@@ -1,4 +1,4 @@
-"""The front's interface to a broker: a few methods over values.
+"""The interface through which the front uses a broker: a few methods over values.
 
 In one process it is implemented by the core itself (broker.guests.Guests). A front before brokers
 in other processes would implement it over remoting: nothing here assumes that an answer comes at
@@ -23,20 +23,20 @@ from escrowmq.base.guests import (
 
 
 class PeerConnection(Protocol):
-    """A connection as the broker knows it."""
+    """A connection, as the broker sees it."""
 
     id: int
     host: str
     address: str
     identity: str
-    """The account that its certificate stands for."""
+    """The account of its TLS certificate."""
 
     is_stranger: bool
-    """No account has been proved on it yet."""
+    """Whether no account has been proved on the connection yet."""
 
 
 class Backend(Protocol):
-    """A broker."""
+    """A broker, as the front uses it."""
 
     @property
     def name(self) -> str:
@@ -52,51 +52,51 @@ class Backend(Protocol):
         """Register a client; return its number."""
 
     def passed_count(self, guest: int) -> int:
-        """How many of a client's requests have passed access control. Those of others do not count,
-        even under its name."""
+        """Number of this client's requests that have passed access control. Requests of another
+        client under the same name do not count."""
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
-        """Register whether a client can be reached by requests at present. Messages that it hides
-        until it is done stay hidden while it can."""
+        """Record whether the broker can send requests to a client at present. Messages that the
+        client hides until it has finished them stay hidden while it can."""
 
     def stop_producing(self, guest: int, groups: Iterable[str]) -> None:
-        """A client can no longer be asked about halves of these groups, whatever it may do: its
-        signature may be old by now, or its account deleted."""
+        """Stop asking a client about halves of these groups. This needs no right: its signature may
+        be old by now, or its account deleted."""
 
     def leave(self, guest: int, now_ms: int) -> None:
-        """A client is gone; drop everything that waits for it."""
+        """Remove a client that has left, and everything that waits for it."""
 
     def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
-        """Make a request; it is answered now or later, or, without `on_reply`, never. Returns the
-        number by which it can be forgotten."""
+        """Make a request. `on_reply` is called with the answer, immediately or later; without it no
+        answer is passed on. Return the number for `forget`."""
 
     def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
-        """Why a request would be refused; None if it would be accepted."""
+        """Return the reason why a request would be refused; None if it would be accepted."""
 
     def put(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
         """Store a plain message, together with others, by the end of the turn; return False if it
         must be sent by `ask`, as a remote front always must."""
 
     def forget(self, guest: int, number: int) -> None:
-        """The answer is no longer needed."""
+        """Drop a request whose answer is no longer needed."""
 
     def answered(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
-        """A client has answered a request of the broker's."""
+        """Pass on a client's answer to a request of the broker."""
 
     def topic(self, name: str) -> TopicFacts | None:
-        """A topic, if it exists. A remote front would cache this."""
+        """Return a topic; None if it does not exist. A remote front would cache this."""
 
     def group(self, name: str) -> GroupFacts | None:
-        """A consumer group, if it exists."""
+        """Return a consumer group; None if it does not exist."""
 
     def begin_turn(self) -> None:
-        """Another turn begins."""
+        """Begin a turn."""
 
     def end_turn(self, now_ms: int) -> None:
-        """The turn ends: store what was put, and answer its senders."""
+        """End the turn: store the messages that were put in it, and answer their senders."""
 
     def is_tired(self) -> bool:
-        """Whether this turn has cost enough and others should have theirs."""
+        """Whether this turn has taken long enough, so that other connections should have theirs."""
 
     def send(self, peer: int, *chunks: bytes) -> None:
         """Write bytes to one of the front's connections."""
@@ -105,4 +105,4 @@ class Backend(Protocol):
         """Close a connection after everything is written."""
 
     def hold(self, peer: int) -> None:
-        """Let others have their turn; the connection is fed again afterwards."""
+        """Pause a connection, so that others have their turn; it is fed again afterwards."""

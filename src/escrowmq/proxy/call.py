@@ -28,27 +28,27 @@ OnReply = Callable[[Answer | Refusal], None]
 
 
 class Method(msgspec.Struct, frozen=True):
-    """One method of the service."""
+    """One method of the gRPC service."""
 
     request: type[Message]
     serve: Callable[..., None]
-    """Serves the call; it may answer later. A Fault refuses it."""
+    """Function that serves a call; it may answer later. It refuses the call by raising a Fault."""
 
     refuse: Callable[..., None]
-    """Refuses a call with a Fault, in the form of this method's response."""
+    """Function that refuses a call with a Fault, in the form of this method's response."""
 
     is_stream: bool = False
-    """Messages go to `Call.on_message` one by one, until the client ends the stream."""
+    """Whether the client sends a stream of messages, which go to `Call.on_message` one by one."""
 
     is_read: bool = False
-    """Its answers may be large."""
+    """Whether the method reads stored data, so that its answers may be large."""
 
     is_open_to_all: bool = False
-    """It needs no authentication."""
+    """Whether the method needs no authentication."""
 
 
 class CallDialogue(Protocol):
-    """The connection of a call."""
+    """The connection of a call, as the call uses it."""
 
     backend: Backend
     calls: Calls
@@ -57,18 +57,18 @@ class CallDialogue(Protocol):
         """Run a part of a call; if it raises, the call is refused."""
 
     def done(self, call: Call[Any]) -> None:
-        """A call is complete."""
+        """Remove a call that is complete."""
 
     def note_cost(self, units: int) -> None:
-        """A call has cost more than usual, some 20 us per unit: the connection's turn ends
-        sooner."""
+        """Count the cost of a call that took more work than usual, some 20 us per unit; the
+        connection's turn then ends sooner."""
 
     def touch(self) -> None:
-        """There is something to write."""
+        """Schedule a flush, because there is something to write."""
 
 
 class _Wait:
-    """A request that a call has made to the broker."""
+    """A request that a call has made to the broker and that is not answered yet."""
 
     __slots__ = ("_call", "_on_reply", "is_needed", "number", "reply")
 
@@ -76,14 +76,14 @@ class _Wait:
         self._call = call
         self._on_reply = on_reply
         self.is_needed = is_needed
-        """Whether the answer counts even when the call is over."""
+        """Whether the answer is needed even if the call is over."""
         self.number = 0
-        """The number by which it can be forgotten; 0 while it is being made."""
+        """The number for `Backend.forget`; 0 while the request is being made."""
         self.reply: Answer | Refusal | None = None
-        """The answer, if it came while the request was being made."""
+        """The answer, if it came while the request was still being made."""
 
     def on_answer(self, reply: Answer | Refusal) -> None:
-        """The answer has arrived."""
+        """Take the broker's answer."""
         call = self._call
         if not self.number:
             self.reply = reply
@@ -94,7 +94,7 @@ class _Wait:
 
 
 class Call(Generic[R]):
-    """A call: who makes it, its request, and its answer."""
+    """A call: the client that makes it, its request, and its answer."""
 
     __slots__ = (
         "client",
@@ -128,16 +128,17 @@ class Call(Generic[R]):
         self.metadata = metadata
         self.due_ms = due_ms
         self.now_ms = self.signed_ms = now_ms
-        """When its last message came, and its first, which its signature admits."""
+        """When the call's latest message came. For the first message, this is the time by which its
+        signature is checked."""
         self.client: Client
         self.credential: Credential | None = None
         self.request: R
         self.waiting: set[int] = set()
-        """Unanswered requests to the broker."""
+        """The unanswered requests that the call has made to the broker."""
         self.on_message: Callable[[Message, int], None] | None = None
-        """For a stream: called with the client's next message, and the time."""
+        """Callback of a stream, for each further message of the client and its time."""
         self.on_end: Callable[[], None] | None = None
-        """Called when the stream ends."""
+        """Callback for the end of the stream."""
 
     # -- to the broker ---------------------------------------------------------------------------
 
@@ -150,8 +151,8 @@ class Call(Generic[R]):
         *,
         is_needed: bool = False,
     ) -> None:
-        """Make a request as the client. `on_reply` is not called after the call is complete, except
-        when the answer is needed all the same, because another request must follow."""
+        """Make a request in the client's name. After the call is complete, `on_reply` is called
+        only if `is_needed`, that is, if another request must follow."""
         wait = _Wait(self, on_reply, is_needed=is_needed)
         backend = self.dialogue.backend
         wish = self._wish(code, ext, body)
@@ -164,8 +165,8 @@ class Call(Generic[R]):
             on_reply(wait.reply)
 
     def judge(self, code: int, ext: dict[str, str]) -> None:
-        """Refuse the call if such a request would be refused: before any work, and before anything
-        stored is revealed."""
+        """Refuse the call if the broker would refuse such a request. Used before any work is done,
+        and before stored data is revealed."""
         backend = self.dialogue.backend
         if backend.judges:
             refusal = backend.refusal(self.client.guest, self._wish(code, ext, b""), self.now_ms)
@@ -173,7 +174,7 @@ class Call(Generic[R]):
                 raise fault_of(refusal)
 
     def tell(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
-        """Make a request whose answer is not needed."""
+        """Make a request without waiting for its answer."""
         backend = self.dialogue.backend
         backend.ask(self.client.guest, self._wish(code, ext, body), None, self.now_ms)
 
@@ -193,32 +194,32 @@ class Call(Generic[R]):
 
     @property
     def left_ms(self) -> int | None:
-        """The rest of the call's deadline; None if it has none."""
+        """Return the time left until the call's deadline; None if it has none."""
         return None if self.due_ms == NO_DEADLINE else max(0, self.due_ms - self.now_ms)
 
     def answer(self, message: Message) -> None:
-        """Send the one answer."""
+        """Send the only answer of a call."""
         self.answer_bytes(message.SerializeToString())
 
     def answer_bytes(self, data: bytes) -> None:
-        """Send the one answer, already encoded."""
+        """Send the only answer of a call, already encoded."""
         self.dialogue.calls.answer(self.number, data)
         self.dialogue.done(self)
 
     def send_part(self, message: Message) -> None:
-        """Send one of several answers."""
+        """Send one of several answers of a call."""
         # Nothing waits for space: what a client leaves unread is bounded, and too much of it ends
         # the call (http2/outgoing).
         self.dialogue.calls.message(self.number, message.SerializeToString())
         self.dialogue.touch()
 
     def finish(self, status: Status = Status.OK, text: str = "") -> None:
-        """End the answers."""
+        """End the call's answers."""
         self.dialogue.calls.finish(self.number, status, text)
         self.dialogue.done(self)
 
     def fail(self, error: Exception) -> None:
-        """Refuse it."""
+        """Refuse the call because of an error."""
         if isinstance(error, Fault):
             fault = error
         elif isinstance(error, UsageError):

@@ -1,4 +1,4 @@
-"""Settings sent to clients: their own, completed at once."""
+"""Completes the settings that a client sends with the server's own, and sends them back to it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from escrowmq.proxy.gen import v2
 
 _ATTEMPTS_MAX: Final = 3
 _WAIT_MAX_MS: Final = 365 * 24 * 3_600 * 1_000
-"""The longest retry delay that clients are sent: they count in nanoseconds."""
+"""The longest retry delay sent to clients, which count in nanoseconds."""
 _RECEIVE_COUNT: Final = 32
 _POLL_S: Final = 20
 _LITE_QUOTA: Final = 1_200
 _LITE_TOPIC_SIZE: Final = 64
-"""If one of these two is 0, Python's lite consumers discard all settings."""
+"""If one of these two settings is 0, Python's lite consumers discard all settings."""
 
 _EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
@@ -24,7 +24,7 @@ _EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 def completed(
     settings: v2.Settings, group: GroupFacts | None, *, body_size_max: int
 ) -> v2.Settings:
-    """A client's settings, completed by the server's."""
+    """Return a client's settings, completed with the server's."""
     found = v2.Settings()
     found.CopyFrom(settings)
     found.metric.Clear()
@@ -52,7 +52,7 @@ def completed(
 
 
 def _fill(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
-    """Add a consumer group's retry delays, as configured by operators."""
+    """Add a consumer group's retry delays, as operators have configured them."""
     if wanted.get("type") == "EXPONENTIAL":
         own = {**_EXPONENTIAL, **_numbers(wanted.get("exponentialRetryPolicy"))}
         exponential = policy.exponential_backoff
@@ -75,7 +75,8 @@ def _numbers(found: object) -> dict[str, int]:
 
 
 def _number(value: object) -> int | None:
-    """A number that clients can take, or None: operators may have written anything."""
+    """Return the value as a number that clients accept; None otherwise. Operators may have written
+    anything."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         return None
     return min(value, _WAIT_MAX_MS)

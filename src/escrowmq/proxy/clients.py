@@ -1,5 +1,5 @@
 """The clients of a front. A client is identified by its id, its account, its address and the
-account of its connection's certificate, so no client can take the place of another."""
+account of its TLS certificate, so that no client can impersonate another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault
 
 IDLE_MS: Final = 120_000
-"""How long a client without a stream is remembered after its last call, as in RocketMQ."""
+"""A client without a stream is forgotten this long after its last call, as in RocketMQ."""
 
 _SCAN_MS: Final = 10_000
 
@@ -34,12 +34,12 @@ class ClientKey(msgspec.Struct, frozen=True):
 
 
 class ClientStream(Protocol):
-    """The stream on which requests are sent to a client (proxy/telemetry)."""
+    """The stream on which the broker's requests are sent to a client (proxy/telemetry)."""
 
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """Send a request of the broker's."""
+        """Send a request of the broker to the client."""
 
     def refresh(self) -> None:
         """Send the client its settings, if operators have changed them."""
@@ -52,11 +52,11 @@ class ClientConnection(Protocol):
     """A connection on which a client makes calls (proxy/dialogue)."""
 
     def forget(self, client: Client) -> None:
-        """A client has left; a later one of that name is another."""
+        """Forget a client that has left; a later client of that name is a new one."""
 
 
 class Client:
-    """One client."""
+    """A client of the gRPC front."""
 
     __slots__ = (
         "connections", "guest", "is_here", "key", "language", "produces", "seen_ms", "settings",
@@ -68,20 +68,21 @@ class Client:
         self.language = language
         self.guest = 0
         self.is_here = True
-        """Whether it has not left yet."""
+        """Whether the client has not left yet."""
         self.connections: set[ClientConnection] = set()
         self.seen_ms = 0
         self.settings: v2.Settings | None = None
         self.settings_size = 0
         self.stream: ClientStream | None = None
-        """The stream on which it can be asked."""
+        """The stream on which requests are sent to the client; None without one."""
         self.produces: list[str] = []
-        """Topics to which it publishes; the broker knows it as a member of their groups."""
+        """The topics to which the client publishes; the broker has it as a member of the producer
+        groups of these names."""
 
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """Handle a request of the broker's (base.guests.ClientCallbacks)."""
+        """Pass a request of the broker on to the client (base.guests.ClientCallbacks)."""
         if self.stream is not None:
             self.stream.asked(code, opaque, ext, body, is_one_way=is_one_way)
 
@@ -94,14 +95,14 @@ class FrontClients:
         self._count_max = count_max
         self._clients: dict[ClientKey, Client] = {}
         self.settings_size = 0
-        """Bytes of the settings of all clients."""
+        """Total bytes of the settings of all clients."""
         self._scan_at_ms = 0
 
     def __len__(self) -> int:
         return len(self._clients)
 
     def all(self) -> list[Client]:
-        """The present clients."""
+        """Return the present clients."""
         return list(self._clients.values())
 
     def find(
@@ -114,8 +115,8 @@ class FrontClients:
         known: int,
         is_stranger: bool,
     ) -> Client:
-        """The client, possibly a new one; `known` are those of this connection, whose number is
-        limited for strangers."""
+        """Return the client with this identity; add it if it is new. `known` is the number of
+        clients on this connection, which is limited for strangers."""
         client = self._clients.get(key)
         if client is None:
             most = GRPC_CLIENTS_OF_STRANGER_MAX if is_stranger else GRPC_CLIENTS_OF_CONNECTION_MAX
@@ -133,7 +134,7 @@ class FrontClients:
         return client
 
     def require_room(self, client: Client, settings: v2.Settings) -> None:
-        """Raise a Fault if there is no room for a client's settings."""
+        """Raise a Fault if a client's settings would exceed the memory limit."""
         size = self.settings_size - client.settings_size + settings.ByteSize()
         if size > GRPC_SETTINGS_KEPT_SIZE_MAX:
             raise Fault(
@@ -144,21 +145,21 @@ class FrontClients:
             )
 
     def keep(self, client: Client, settings: v2.Settings | None) -> None:
-        """Keep a client's settings, in place of earlier ones."""
+        """Store a client's settings, in place of earlier ones."""
         size = 0 if settings is None else settings.ByteSize()
         if client.is_here:
             self.settings_size += size - client.settings_size
         client.settings, client.settings_size = settings, size
 
     def parted(self, client: Client, connection: ClientConnection, now_ms: int) -> None:
-        """A connection of a client is gone."""
+        """Remove a lost connection from a client."""
         client.connections.discard(connection)
         client.seen_ms = now_ms
         if not client.connections and client.settings is None:
             self.leave(client, now_ms)
 
     def leave(self, client: Client, now_ms: int) -> None:
-        """A client unregisters, or has timed out."""
+        """Remove a client that unregisters or has timed out."""
         if client.is_here:
             client.is_here = False
             del self._clients[client.key]
@@ -169,8 +170,8 @@ class FrontClients:
             self._backend.leave(client.guest, now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Forget clients that were silent for too long. One with a stream can be asked, and may be:
-        its connection ends if nothing answers there."""
+        """Remove clients that were silent for too long. A client with a stream stays: if it does
+        not answer on it, its connection ends."""
         if now_ms < self._scan_at_ms:
             return
         self._scan_at_ms = now_ms + _SCAN_MS
@@ -179,10 +180,11 @@ class FrontClients:
                 self.leave(client, now_ms)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: nobody has been silent for longer."""
+        """Shift the idle timers of all clients by a forward jump of the clock, so that none times
+        out because of it."""
         for client in self._clients.values():
             client.seen_ms += by_ms
 
     def wake_at_ms(self) -> int:
-        """When to call `wake` next."""
+        """Return when to call `wake` next."""
         return self._scan_at_ms

@@ -1,4 +1,4 @@
-"""When the machine's clock was set forward, and by how much."""
+"""Remembers when the machine's clock was set forward, and by how much."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _LEAPS_MAX: Final = 64
 
 
 class ClockLeaps:
-    """The last leaps of the clock."""
+    """The most recent forward jumps of the clock."""
 
     def __init__(self) -> None:
         self._leaps: deque[tuple[int, int]] = deque(maxlen=_LEAPS_MAX)
 
     def note(self, by_ms: int, now_ms: int) -> None:
-        """The clock is set forward, from now on."""
+        """Remember a forward jump of the clock."""
         self._leaps.append((now_ms, by_ms))
 
     def since(self, at_ms: int) -> int:
-        """How far the clock was set forward since a time that it has shown."""
+        """Return how far the clock was set forward since `at_ms`, a time by the same clock."""
         return sum(by_ms for then_ms, by_ms in self._leaps if at_ms < then_ms + by_ms)

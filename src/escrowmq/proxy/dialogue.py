@@ -1,4 +1,4 @@
-"""One connection of gRPC clients: bytes in, calls served, bytes out."""
+"""One connection of gRPC clients: takes bytes, serves the calls in them, and writes the answers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from escrowmq.proxy.result_codes import Fault
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 8
-"""After this many calls of one input, test whether others should have their turn."""
+"""After this many calls of one input, test whether other connections should have their turn."""
 
 _WORK_AT_ONCE_MAX: Final = 600
-"""Units of work, of some 20 us each, after which a connection's turn ends: some two hundred calls
-or commands; fewer if they cost more (`worked`)."""
+"""A connection's turn ends after this many units of work, of some 20 us each: some two hundred
+calls or commands; fewer if they cost more (`worked`)."""
 
 
 class DialogueFront(Protocol):
-    """What a connection needs of its front."""
+    """The front, as its connections use it."""
 
     backend: Backend
     clients: FrontClients
@@ -44,17 +44,17 @@ class DialogueFront(Protocol):
     strangers_calls: OpenCalls
 
     def limits_of(self, peer: PeerConnection) -> Http2Limits:
-        """The limits of a connection."""
+        """Return the HTTP/2 limits of a connection."""
 
     def parted(self, peer: int) -> None:
-        """A connection is gone."""
+        """Remove a connection that is lost."""
 
     def note(self, at_ms: int) -> None:
-        """A call has a deadline at that time."""
+        """Schedule a wake-up for a call's deadline."""
 
 
 class GrpcDialogue:
-    """One connection (broker.dialogue.Dialogue)."""
+    """One gRPC connection (broker.dialogue.Dialogue)."""
 
     def __init__(self, front: DialogueFront, peer: PeerConnection) -> None:
         self.front = front
@@ -66,19 +66,20 @@ class GrpcDialogue:
         self._events: deque[CallEvent] = deque()
         self._clients: dict[tuple[str, str], Client] = {}
         self._last_metadata: dict[str, str] = {}
-        """Calls with equal header fields share them, and are from one client."""
+        """The header fields of the last call. Calls with equal fields share this object, and come
+        from one client."""
         self._last_client: Client | None = None
         self._port = int(peer.address.rpartition(":")[2] or 0)
         self._is_busy = False
         self._is_given_up = False
         self._kept_size = self._calls_size = 0
         self._work = 0
-        """Units in this turn, besides one per event."""
+        """Units of work in this turn, besides one per event."""
 
     # -- in --------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Serve the calls in these bytes; what is too much for one turn is kept."""
+        """Serve the calls in these bytes; those beyond one turn are kept for the next."""
         if self._is_given_up:
             return
         if data or (self.calls.has_news and not self._events):
@@ -116,11 +117,11 @@ class GrpcDialogue:
                 break
 
     def note_cost(self, units: int) -> None:
-        """A call has cost more than usual."""
+        """Count the cost of a call that took more work than usual."""
         self._work += units
 
     def _handle_event(self, event: CallEvent, now_ms: int) -> bool:
-        """Handle an event; return whether it was a request for messages."""
+        """Handle an event; return whether it was a call that receives messages."""
         if type(event) is WholeCall:
             return self._asked(event, now_ms)
         if type(event) is Called:
@@ -158,7 +159,7 @@ class GrpcDialogue:
         return call
 
     def _message(self, call: Call[Any], data: bytes, now_ms: int) -> bool:
-        """Handle a message; return whether it was a request for messages."""
+        """Handle a message of a call; return whether the call receives messages."""
         method = call.method
         try:
             request = method.request.FromString(data)
@@ -195,7 +196,7 @@ class GrpcDialogue:
                 self._let_in()
 
     def _let_in(self) -> None:
-        """A connection stops being a stranger's when a call on it was authorized."""
+        """Stop treating the connection as a stranger's, because a call on it was authenticated."""
         self.front.strangers_room.free(self)
         self.front.strangers_calls.free(self)
         self._kept_size = 0
@@ -241,7 +242,7 @@ class GrpcDialogue:
         return client, credential
 
     def forget(self, client: Client) -> None:
-        """A client has left; a later one of that name is another."""
+        """Forget a client that has left; a later client of that name is a new one."""
         self._clients.pop((client.key.id, client.key.account), None)
         if self._last_client is client:
             self._last_client = None
@@ -249,7 +250,7 @@ class GrpcDialogue:
     # -- out -------------------------------------------------------------------------------------
 
     def guard(self, call: Call[Any], serve: Callable[[], None]) -> None:
-        """Run one call; an error in it affects no other."""
+        """Run a part of a call; an error in it ends this call only."""
         try:
             serve()
         except Exception as error:  # noqa: BLE001 - one call; it is refused, the others go on
@@ -263,17 +264,17 @@ class GrpcDialogue:
             _log.error("a call of %s failed", self.peer.address, exc_info=error)
 
     def done(self, call: Call[Any]) -> None:
-        """A call was answered."""
+        """Remove a call that was answered."""
         self._end(call)
         self.touch()
 
     def touch(self) -> None:
-        """There is something to write: now, or at the end of the current input."""
+        """Schedule a flush: immediately, or at the end of the current input."""
         if not self._is_busy and not self._is_given_up:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what should be written."""
+        """Pass everything that is ready to be written on to the shell."""
         chunks = self.calls.take()
         if chunks:
             self.backend.send(self.peer.id, *chunks)
@@ -294,11 +295,13 @@ class GrpcDialogue:
                 self.front.strangers_calls.hold(self, size)
 
     def halves(self) -> list[tuple[int, int]]:
-        """Incomplete frames and messages; for strangers, also calls without a message."""
+        """Return the incomplete frames and messages, each with the time when it began; for
+        strangers, also calls without a message."""
         return self.calls.halves(with_unasked=self._is_stranger)
 
     def give_up(self, reason: str) -> None:
-        """Close the connection: it uses too much memory, or for too long."""
+        """Close the connection, because it uses too much memory or has something incomplete for too
+        long."""
         if not self._is_given_up:
             self._is_given_up = True
             self.calls.lost()
@@ -339,14 +342,14 @@ class GrpcDialogue:
         self.flush()
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: deadlines are as far away as before."""
+        """Shift the deadlines of all calls by a forward jump of the clock."""
         self.calls.clock_leapt(by_ms)
         for call in self._open.values():
             if call.due_ms != NO_DEADLINE:
                 call.due_ms += by_ms
 
     def lost(self, now_ms: int) -> None:
-        """The connection is gone."""
+        """End all calls, because the connection is lost."""
         self._is_given_up = True
         self.calls.lost()
         self._cancel_all()
@@ -358,14 +361,15 @@ class GrpcDialogue:
     # -- the rest of a dialogue ------------------------------------------------------------------
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Never called: requests come from clients, not from connections."""
+        """Never called: requests to the broker come from clients, not from connections."""
         raise AssertionError("an answer to a connection")
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """Never called: clients are asked, not connections."""
+        """Never called: the broker sends requests to clients, not to connections."""
         raise AssertionError("a question to a connection")
 
     def let_in(self) -> None:
-        """One of its clients has proved its account."""
+        """Stop treating the connection as a stranger's, because one of its clients has proved its
+        account."""

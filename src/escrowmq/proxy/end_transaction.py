@@ -1,5 +1,5 @@
-"""EndTransaction: by a signed id, so any front can end a transaction, from any connection, after
-any restart.
+"""Serves EndTransaction. Transactions have signed ids, so any front can end any transaction, from
+any connection, also after a restart.
 
 RocketMQ's proxy remembers for 30 s what an id stands for, answers OK whatever the broker says, and
 knows nothing of transactions begun at another proxy (TransactionProcessor, 5.3.3)."""
@@ -21,10 +21,10 @@ _GONE = "Find prepared transaction message failed"
 
 
 class Ending:
-    """Ends transactions."""
+    """Serves the call that ends transactions."""
 
     def end(self, call: Call[v2.EndTransactionRequest]) -> None:
-        """Commit or roll back; OK means that it is done."""
+        """Commit or roll back a transaction; answer OK only when the broker has done it."""
         request = call.request
         topic_name(request.topic)
         name = request.transaction_id

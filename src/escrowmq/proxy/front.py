@@ -1,4 +1,4 @@
-"""The front for RocketMQ's gRPC protocol: all its connections and clients, before one broker."""
+"""The front for RocketMQ's gRPC protocol: all gRPC connections and clients of one broker."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from escrowmq.proxy.service_context import FrontOptions, Shared
 from escrowmq.proxy.stalled_connections import StallWatch
 
 _GRID_MS = 250
-"""Granularity of deadlines: with ten thousand connections one would always be due."""
+"""Deadlines are rounded to this many milliseconds; with ten thousand connections there would
+otherwise always be one that is due."""
 
 
 class GrpcFront:
-    """All gRPC connections (broker.front.Front)."""
+    """All gRPC connections of a broker (broker.front.Front)."""
 
     def __init__(self, backend: Backend, options: FrontOptions) -> None:
         self.backend = backend
@@ -46,16 +47,16 @@ class GrpcFront:
         self.strangers_calls = OpenCalls(STRANGERS_CALLS_SIZE_MAX)
 
     def begin(self, peer: PeerConnection) -> GrpcDialogue:
-        """A new connection."""
+        """Add a new connection."""
         dialogue = self._dialogues[peer.id] = GrpcDialogue(self, peer)
         return dialogue
 
     def parted(self, peer: int) -> None:
-        """A connection is gone."""
+        """Remove a connection that is lost."""
         self._dialogues.pop(peer, None)
 
     def limits_of(self, peer: PeerConnection) -> Http2Limits:
-        """The limits of a connection; a stranger's has room for one message."""
+        """Return the HTTP/2 limits of a connection; a stranger's may buffer only one message."""
         size = GRPC_MESSAGE_SIZE_MAX
         if peer.is_stranger:
             size = min(size, self._options.body_size_max + STRANGERS_FRAME_SLACK)
@@ -67,11 +68,11 @@ class GrpcFront:
     # -- time ------------------------------------------------------------------------------------
 
     def note(self, at_ms: int) -> None:
-        """A call has a deadline at that time."""
+        """Schedule a wake-up for a call's deadline."""
         self._calls_at_ms = min(self._calls_at_ms, at_ms)
 
     def wake(self, now_ms: int) -> None:
-        """End calls whose deadline has passed, and forget clients that are gone."""
+        """End calls whose deadline has passed, and remove clients that have left."""
         self.clients.wake(now_ms)
         for peer in self._watch.overdue(self._dialogues.items(), now_ms):
             self._dialogues[peer].give_up("something was begun and not ended")
@@ -85,7 +86,7 @@ class GrpcFront:
             self.note(dialogue.calls.wake_at_ms)
 
     def wake_at_ms(self) -> int:
-        """When to call `wake` next."""
+        """Return when to call `wake` next."""
         at_ms = min(self.clients.wake_at_ms(), self._watch.wake_at_ms())
         return min(at_ms, self._wake_calls_at_ms())
 
@@ -95,8 +96,8 @@ class GrpcFront:
         return max(self._calls_at_ms, self._looked_ms + _GRID_MS)
 
     def clock_leapt(self, by_ms: int, now_ms: int) -> None:
-        """The clock is set forward, from now on: what clients were given lasts as long as before
-        (broker.front.TimedFront)."""
+        """Shift all deadlines and timers by a forward jump of the clock, so that nothing that
+        clients were given expires early (broker.front.TimedFront)."""
         self._leaps.note(by_ms, now_ms)
         self.clients.clock_leapt(by_ms)
         self._watch.clock_leapt(by_ms)
@@ -104,7 +105,7 @@ class GrpcFront:
             dialogue.clock_leapt(by_ms)
 
     def drain(self) -> None:
-        """Make all clients reconnect, elsewhere if possible, and accept no more calls."""
+        """Make all clients reconnect, to another broker if possible, and accept no more calls."""
         for client in self.clients.all():
             if client.stream is not None:
                 client.stream.reconnect()

@@ -1,5 +1,5 @@
-"""Heartbeat and NotifyClientTermination: registers clients at the broker, in the same tables as all
-others."""
+"""Serves Heartbeat and NotifyClientTermination: registers gRPC clients at the broker, in the same
+tables as all others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClientPresence:
         self._shared = shared
 
     def beat(self, call: Call[v2.HeartbeatRequest]) -> None:
-        """A client is still alive."""
+        """Register that a client is alive."""
         settings = _settings_of(call.client)
 
         def on_reply(reply: Answer | Refusal) -> None:
@@ -37,7 +37,7 @@ class ClientPresence:
         call.ask(Request.HEART_BEAT, {}, on_reply, body_of(call.client, settings))
 
     def leave(self, call: Call[v2.NotifyClientTerminationRequest]) -> None:
-        """A client unregisters."""
+        """Unregister a client."""
         _settings_of(call.client)
         client = call.client
 
@@ -61,8 +61,8 @@ def _settings_of(client: Client) -> v2.Settings:
 
 
 def body_of(client: Client, settings: v2.Settings) -> bytes:
-    """A heartbeat in remoting's form. A producer is asked about halves on its stream: without one
-    it is a member of no group."""
+    """Encode a heartbeat of the remoting protocol for a client. A producer without a stream is put
+    into no group, because halves are checked on the stream."""
     found: dict[str, object] = {"clientID": client.key.id}
     if settings.HasField("subscription"):
         found["consumerDataSet"] = [_consumer(settings.subscription)]

@@ -1,4 +1,4 @@
-"""Messages: from RocketMQ's gRPC protocol to properties and flags of its records, and back.
+"""Converts messages from RocketMQ's gRPC protocol to properties and flags of records, and back.
 
 system property          property of the record
 message_id               UNIQ_KEY
@@ -49,11 +49,12 @@ _DELAYS: Final = frozenset(
 _INNER: Final = RESERVED - {
     "escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker", "escrowMarker",
 } | {"escrowOwner", "escrowCarried", "escrowMessages"}  # fmt: skip
-"""Properties that users do not see; RocketMQ's proxy shows some of them."""
+"""Properties that are hidden from users; RocketMQ's proxy shows some of them."""
 
 
 class Unpacking:
-    """The remaining decompressed size for a call: a small body may expand a thousandfold."""
+    """Limits the total decompressed size of a call's bodies: a small body may expand a
+    thousandfold."""
 
     def __init__(self) -> None:
         self.left = GRPC_UNPACKED_SIZE_MAX
@@ -89,7 +90,7 @@ def _gunzip(body: bytes, size_max: int) -> bytes:
 
 
 def type_of(properties: dict[str, str]) -> str:
-    """The message type that follows from its fields."""
+    """Return the message type that follows from its properties."""
     if Property.TRAN_MSG in properties:
         return "TRANSACTION"
     if not _DELAYS.isdisjoint(properties):
@@ -100,8 +101,8 @@ def type_of(properties: dict[str, str]) -> str:
 
 
 def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) -> dict[str, str]:
-    """The record's properties. Each field of the message is read once, because protobuf makes it
-    anew each time."""
+    """Return the record's properties for a message. Each field of the message is read only once,
+    because protobuf creates it anew each time."""
     users = message.user_properties
     found = dict(users) if users else {}
     found[Property.UNIQ_KEY] = system.message_id
@@ -134,8 +135,9 @@ def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) 
 
 
 def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
-    """A compressed body as it is stored: consumers of the remoting protocol do not know gzip. Some
-    clients say gzip and write zlib, which RocketMQ's proxy accepts as well."""
+    """Return a gzip body decompressed, as it is stored: consumers of the remoting protocol do not
+    know gzip. Some clients declare gzip and send zlib, which is accepted, as RocketMQ's proxy
+    does."""
     if not body.startswith((_GZIP, _ZLIB)):
         raise Fault(
             v2.MESSAGE_CORRUPTED, "the body is declared as gzip, but is neither gzip nor zlib"
@@ -152,7 +154,7 @@ def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
 
 
 def text_of(properties: dict[str, str]) -> str:
-    """Properties in the form of a send request."""
+    """Encode properties for a send request."""
     return "\x02".join(map("\x01".join, properties.items())) + "\x02"
 
 
@@ -162,9 +164,9 @@ def text_of(properties: dict[str, str]) -> str:
 def message_of(
     stored: StoredMessage, *, handle: str = "", unpacking: Unpacking | None = None
 ) -> v2.Message:
-    """A record in the form for clients. Its body is decompressed, because the clients of each
-    language differ in what they can decompress. If it is too large for the call, or broken, it is
-    passed on as it is and declared as gzip, as RocketMQ's proxy does."""
+    """Make a message for clients from a record. Its body is decompressed, because clients differ in
+    what they can decompress. If it is too large for the call, or broken, it is passed on unchanged
+    and declared as gzip, as RocketMQ's proxy does."""
     found = stored.properties
     body, encoding = stored.body, v2.IDENTITY
     if stored.sys_flag & SysFlag.COMPRESSED:

@@ -1,4 +1,4 @@
-"""The clients' identification in the header fields of their calls.
+"""Reads from the header fields of a call which client makes it.
 
 authorization: MQv2-HMAC-SHA1 Credential=<access key>[/...], SignedHeaders=x-mq-date-time,
                Signature=<hex of HMAC-SHA1 over the value of x-mq-date-time>
@@ -30,13 +30,13 @@ class Credential(msgspec.Struct, frozen=True):
 
     key: str
     signature: str
-    """Base64, as in remoting."""
+    """The signature in base64, as in the remoting protocol."""
 
     content: bytes
 
 
 def client_id(metadata: Mapping[str, str]) -> str:
-    """The client's id; raises a Fault if there is none."""
+    """Return the client's id; raises a Fault if there is none."""
     found = metadata.get("x-mq-client-id", "")
     if not found.strip():
         raise Fault(v2.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -49,14 +49,15 @@ def client_id(metadata: Mapping[str, str]) -> str:
 
 
 def language(metadata: Mapping[str, str]) -> str:
-    """The client's language under RocketMQ's name; RocketMQ fails for an unknown one."""
+    """Return the client's language by RocketMQ's name for it; RocketMQ fails for an unknown one."""
     found = metadata.get("x-mq-language", "").upper()
     found = _NAMES.get(found, found)
     return found if found in LANGUAGES else "OTHER"
 
 
 def credential(metadata: Mapping[str, str]) -> Credential | None:
-    """None without an account: the Python client always sends the field."""
+    """Return the account and signature of a call; None without an account. The Python client sends
+    the field even then."""
     found = _AUTHORIZATION.match(metadata.get("authorization", ""))
     if found is None or not found[1]:
         return None

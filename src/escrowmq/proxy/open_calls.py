@@ -1,4 +1,4 @@
-"""Limits the memory of the open calls of many connections together.
+"""Limits the memory that the open calls of all connections use together.
 
 If it is exceeded, a connection that uses more than nearly all others is closed, not the oldest one
 as with incomplete frames (codec/frame): a call may stay open as long as its client likes, for
@@ -10,15 +10,15 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """The owner of open calls."""
+    """A connection with open calls."""
 
     def give_up(self, reason: str) -> None:
-        """End all of them, and the connection."""
+        """End all calls of the connection, and close it."""
 
 
 class OpenCalls:
-    """All connections with open calls, grouped by the number of binary digits of their size, so
-    that the largest is found without visiting all."""
+    """All connections with open calls. They are grouped by the number of binary digits of their
+    size, so that a large one is found without visiting all."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
@@ -28,7 +28,7 @@ class OpenCalls:
         self.given_up_count = 0
 
     def hold(self, holder: Holder, size: int) -> None:
-        """The present size of a connection's calls."""
+        """Set the present size of a connection's calls."""
         self.free(holder)
         if size:
             self.size += size
@@ -46,7 +46,7 @@ class OpenCalls:
             )
 
     def free(self, holder: Holder) -> None:
-        """A connection has no more calls."""
+        """Remove a connection that has no more open calls."""
         size = self._sizes.pop(holder, 0)
         if size:
             self.size -= size

@@ -1,5 +1,6 @@
-"""PullMessage and the calls about offsets: in the protocol, but not served by RocketMQ's proxy.
-Autoscalers need the offsets, and readers that do not pop for a group need the messages."""
+"""Serves PullMessage and the calls about offsets. They are in the protocol, but RocketMQ's proxy
+does not serve them. Autoscalers need the offsets, and readers that do not pop for a group need the
+messages."""
 
 from __future__ import annotations
 
@@ -26,19 +27,19 @@ _NOTHING: Final = frozenset(
     {Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED}
 )
 _MARGIN_MS: Final = 500
-"""A pull is answered this long before its call's deadline."""
+"""A pull is answered this many milliseconds before its call's deadline."""
 
 Place = dict[str, str]
 
 
 class Pulling:
-    """Messages by offset, and offsets."""
+    """Serves the calls that read messages by offset, and those that read or commit offsets."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
     def pull(self, call: Call[v2.PullMessageRequest]) -> None:
-        """Messages of one queue from an offset on: a status, the messages, the next offset."""
+        """Send messages of one queue from an offset on: a status, the messages, the next offset."""
         request = call.request
         group = group_name(request.group)
         place = self._place(call, Request.PULL_MESSAGE, request.message_queue, group)
@@ -69,7 +70,7 @@ class Pulling:
         call.ask(Request.PULL_MESSAGE, ext, on_reply)
 
     def refuse(self, call: Call[v2.PullMessageRequest], fault: Fault) -> None:
-        """Refuse it, with nothing else."""
+        """Refuse a pull with a status only."""
         call.send_part(v2.PullMessageResponse(status=status(fault.code, str(fault))))
         call.finish()
 
@@ -90,7 +91,7 @@ class Pulling:
         call.ask(code, ext, on_reply)
 
     def get(self, call: Call[v2.GetOffsetRequest]) -> None:
-        """A group's offset."""
+        """Answer with a group's offset."""
         group, code = group_name(call.request.group), Request.QUERY_CONSUMER_OFFSET
         ext = self._place(call, code, call.request.message_queue, group)
         ext["setZeroIfNotFound"] = "false"
@@ -101,7 +102,7 @@ class Pulling:
         call.ask(code, ext, _offset_of(answer))
 
     def query(self, call: Call[v2.QueryOffsetRequest]) -> None:
-        """A queue's first offset, its end, or the first offset since a time."""
+        """Answer with a queue's first offset, its end, or the first offset since a time."""
         request = call.request
         more: dict[str, str] = {}
         match request.query_offset_policy:
@@ -123,8 +124,8 @@ class Pulling:
         call.ask(code, ext, _offset_of(answer))
 
     def _place(self, call: Call[Any], code: int, queue: v2.MessageQueue, group: str = "") -> Place:
-        """The queue and the group of a call; a client without rights does not learn how many queues
-        there are."""
+        """Return the queue and the group of a call. Rights are checked first, so that a client
+        without them does not learn how many queues there are."""
         topic = topic_name(queue.topic)
         place = {"topic": topic, "queueId": str(queue.id)}
         if group:
@@ -142,8 +143,8 @@ class Pulling:
 
 
 def _next_offset(reply: Answer | Refusal) -> int | None:
-    """Where a reader continues; None if its pull was refused. The broker reports a reset once, by a
-    refusal that names the offset to which operators have set the group."""
+    """Return the offset at which a reader continues; None if its pull was refused. After operators
+    have reset the group, the broker once refuses with the new offset, and that is returned."""
     if isinstance(reply, Pulled):
         return reply.next_offset if reply.code in _NOTHING | {Response.SUCCESS} else None
     if reply.code != Response.PULL_OFFSET_MOVED:
@@ -152,7 +153,7 @@ def _next_offset(reply: Answer | Refusal) -> int | None:
 
 
 def _messages(reply: Answer | Refusal, tags: frozenset[str]) -> list[StoredMessage]:
-    """The messages of an answer, without those of other tags than the wanted ones."""
+    """Return the messages of an answer that have one of the wanted tags."""
     if not isinstance(reply, Pulled) or reply.code != Response.SUCCESS:
         return []
     found = decode_records(b"".join([reply.body, *reply.chunks]))

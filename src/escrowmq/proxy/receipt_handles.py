@@ -25,7 +25,7 @@ _FIELDS: Final = (9, 10)
 
 
 class ReceiptHandle(msgspec.Struct, frozen=True):
-    """The fields of a handle."""
+    """The fields of a receipt handle."""
 
     receipt: Receipt
     log_offset: int
@@ -36,7 +36,7 @@ class ReceiptHandle(msgspec.Struct, frozen=True):
         return f"{text} {RENEWED}" if self.is_renewed else text
 
     def fields(self, group: str, topic: str) -> dict[str, str]:
-        """The message's fields for an ack."""
+        """Return the fields that identify the message in an ack."""
         receipt = self.receipt
         return {
             "consumerGroup": group,
@@ -48,7 +48,7 @@ class ReceiptHandle(msgspec.Struct, frozen=True):
 
 
 def read(text: str, *, broker_name: str, leaps: ClockLeaps, now_ms: int) -> ReceiptHandle:
-    """Parse a handle of this broker's; raises a Fault if it is invalid."""
+    """Parse a handle of this broker; raises a Fault if it is invalid."""
     code = v2.INVALID_RECEIPT_HANDLE
     if len(text) > HANDLE_SIZE_MAX:
         raise Fault(code, f"a handle of {len(text)} characters; {HANDLE_SIZE_MAX} are allowed")

@@ -1,4 +1,4 @@
-"""ReceiveMessage: a pop of a topic. The answer is a status, the messages, and the time."""
+"""Serves ReceiveMessage, a pop of a topic. The answer has a status, the messages, and the time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.validation import group_name, invisible_ms, topic_name
 
 RENEWED_MS: Final = 60_000
-"""How long a message is hidden for a consumer that wants it hidden until it is done."""
+"""The invisible time of messages that the broker hides until the consumer has finished them,
+renewing it repeatedly."""
 
 POLL_MIN_MS, POLL_MAX_MS = 5_000, 20_000
 _REQUEST_MS: Final = 3_000
@@ -74,7 +75,7 @@ class Receiving:
         call.ask(Request.POP_MESSAGE, ext, found.on_reply)
 
     def refuse(self, call: Call[v2.ReceiveMessageRequest], fault: Fault) -> None:
-        """Refuse it, with nothing else."""
+        """Refuse the call with a status only."""
         end(call, status(fault.code, str(fault)), [], call.now_ms)
 
 
@@ -84,7 +85,7 @@ def end(
     messages: list[v2.Message],
     now_ms: int,
 ) -> None:
-    """End an answer; the time comes last, whatever the result."""
+    """End an answer: send the status, the messages and, last, the time."""
     call.send_part(v2.ReceiveMessageResponse(status=result))
     for message in messages:
         call.send_part(v2.ReceiveMessageResponse(message=message))
@@ -95,7 +96,7 @@ def end(
 
 
 def poll_ms(call: Call[v2.ReceiveMessageRequest]) -> int:
-    """How long a call may wait: as requested, within its deadline."""
+    """Return how long a call may wait for messages: as requested, within its deadline."""
     request, left_ms = call.request, call.left_ms
     if request.HasField("long_polling_timeout"):
         wanted = request.long_polling_timeout.ToMilliseconds()
@@ -117,14 +118,15 @@ def poll_ms(call: Call[v2.ReceiveMessageRequest]) -> int:
 
 
 def filter_of(expression: v2.FilterExpression) -> tuple[str, str]:
-    """Type and text of a filter, under RocketMQ's names."""
+    """Return type and text of a filter, under RocketMQ's names."""
     if expression.type == v2.SQL:
         return "SQL92", expression.expression
     return "TAG", expression.expression.strip() or _ALL
 
 
 def tags_of(expression: v2.FilterExpression) -> frozenset[str]:
-    """The wanted tags; none for all. The broker compares hashes, which several tags may share."""
+    """Return the wanted tags; empty for all. They are compared here, because the broker compares
+    only hashes, which several tags may share."""
     kind, text = filter_of(expression)
     if kind != "TAG" or text == _ALL:
         return frozenset()
@@ -132,7 +134,7 @@ def tags_of(expression: v2.FilterExpression) -> frozenset[str]:
 
 
 class _Found:
-    """The result of one pop."""
+    """The messages of one pop, on their way to the client."""
 
     def __init__(
         self,
@@ -150,7 +152,7 @@ class _Found:
         self._tags = tags_of(call.request.filter_expression)
 
     def on_reply(self, reply: Answer | Refusal) -> None:
-        """Send it to the client."""
+        """Send the result of the pop to the client."""
         code = code_of(reply)
         if code == v2.MESSAGE_NOT_FOUND:
             self._end(status(code, "no new message"), [], {})
@@ -187,9 +189,9 @@ class _Found:
         return found
 
     def _bury(self, stored: StoredMessage, handle: ReceiptHandle) -> None:
-        """Move a message to the dead letters. If that fails it is redelivered and moved then: one
-        that would be renewed must not stay hidden until its consumer, which never gets it, leaves.
-        """
+        """Move a message to the dead letters. If that fails, it is moved when it is redelivered; a
+        message with a renewed invisible time is released for that, because its consumer never gets
+        it."""
 
         def done(result: v2.Status) -> None:
             if result.code != v2.OK and handle.is_renewed:
@@ -209,7 +211,8 @@ class _Found:
     def _handle(
         self, stored: StoredMessage, starts: dict[tuple[int, str], list[int]], ext: dict[str, str]
     ) -> ReceiptHandle:
-        """Redelivered messages carry their receipt; those of others are in the lists."""
+        """Return the handle of a message. Redelivered messages carry their receipt; for others it
+        is built from lists in the answer."""
         is_renewed = self._call.request.auto_renew
         carried = stored.properties.get(Property.POP_CK)
         if carried:
@@ -234,8 +237,8 @@ class _Found:
 
 
 def _count_deliveries(stored: StoredMessage, counts: dict[tuple[int, str], list[int]]) -> None:
-    """Set how often a message was delivered before. Those of an orderly group stay in their queue,
-    so the record does not say it, and the pop's answer does."""
+    """Set how often a message was delivered before. In an orderly group the count is not in the
+    record but in the pop's answer, because the message stays in its queue."""
     kind, queue_id = kind_of(stored.topic), stored.queue_id
     own = counts.get((kind, f"qo{queue_id}%{stored.queue_offset}"))
     count = (own or counts.get((kind, str(queue_id))) or [0])[0]

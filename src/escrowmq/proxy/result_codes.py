@@ -1,4 +1,5 @@
-"""Results of calls. Like RocketMQ's proxy, they are in the response, and the gRPC status is OK.
+"""Results of calls. As in RocketMQ's proxy, they are in the response, and the gRPC status is always
+OK.
 
 The proxy knows few of remoting's codes and reports all others as INTERNAL_SERVER_ERROR; codes that
 clients could only report are reported here by their own names."""
@@ -39,7 +40,7 @@ CODES: Final[dict[int, int]] = {
 
 
 class Fault(UsageError):
-    """A refused call; its code is for programs."""
+    """Raised to refuse a call; programs read its code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -47,7 +48,7 @@ class Fault(UsageError):
 
 
 def status(code: int, text: str = "") -> v2.Status:
-    """A result; its text is the code's name if there is no other."""
+    """Make a status; without a text it gets the code's name."""
     return v2.Status(code=_code(code), message=text or v2.Code.Name(_code(code)))
 
 
@@ -56,25 +57,25 @@ def _code(code: int) -> v2.Code:
 
 
 def code_of(reply: Answer | Refusal) -> int:
-    """The result code for a broker's reply."""
+    """Return the result code for a broker's reply."""
     if isinstance(reply, Denial):
         return v2.UNAUTHORIZED
     return CODES.get(reply.code, v2.INTERNAL_SERVER_ERROR)
 
 
 def status_of(reply: Answer | Refusal) -> v2.Status:
-    """The result for a broker's reply, with its text."""
+    """Make the status for a broker's reply, with its text."""
     code = code_of(reply)
     return OK if code == v2.OK else status(code, reply.remark or "")
 
 
 def fault_of(reply: Answer | Refusal) -> Fault:
-    """The Fault for a refusal."""
+    """Make the Fault for a refusal."""
     return Fault(code_of(reply), reply.remark or f"the broker answers {reply.code}")
 
 
 def common(codes: list[int]) -> v2.Status:
-    """The common result of a call for many, from the single results."""
+    """Return the common status of a call for several messages, from their single codes."""
     if len(set(codes)) == 1:
         return status(codes[0])
     return status(v2.MULTIPLE_RESULTS)

@@ -1,4 +1,4 @@
-"""QueryRoute and QueryAssignment: the queues of a topic."""
+"""Serves QueryRoute and QueryAssignment: the queues of a topic."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
     "PRIORITY": (v2.PRIORITY,),
     "MIXED": (v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION),
 }
-"""The message types that a topic accepts, by its attribute message.type; NORMAL without one."""
+"""The message types that a topic accepts, by its attribute message.type; NORMAL if it has none."""
 
 
 class Routes:
-    """Routes that lead to this front."""
+    """Serves routes that point to this front."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
     def query(self, call: Call[v2.QueryRouteRequest]) -> None:
-        """Every queue of a topic."""
+        """Answer with every queue of a topic."""
         topic = topic_name(call.request.topic)
 
         def on_reply(reply: Answer | Refusal) -> None:
@@ -56,8 +56,8 @@ class Routes:
         call.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, on_reply)
 
     def assign(self, call: Call[v2.QueryAssignmentRequest]) -> None:
-        """The queues that a member of a group reads: any queue of a broker, or queue by queue in an
-        orderly group."""
+        """Answer with the queues that a member of a group reads: one entry for any queue of a
+        broker; in an orderly group, each queue."""
         topic, group = topic_name(call.request.topic), group_name(call.request.group)
 
         def on_reply(reply: Answer | Refusal) -> None:
@@ -88,9 +88,9 @@ class Routes:
         return facts
 
     def _endpoints(self, asked: v2.Endpoints) -> v2.Endpoints:
-        """What routes contain: this front's address; of a group that fails over the addresses that
-        the client was given (as RocketMQ's proxy does), because one of them leads to the next
-        master as well: an END goes where its half went."""
+        """Return the addresses for a route. Normally this is this front's address. In a group that
+        fails over, it is the addresses that the client was given (as in RocketMQ's proxy): one of
+        them also leads to the next master, so that an END reaches the broker of its half."""
         options = self._shared.options
         if options.is_of_group and 0 < len(asked.addresses) <= _ADDRESSES_MAX:
             judge_endpoints(asked)
@@ -108,7 +108,7 @@ class Routes:
 
 
 def endpoints_of(host: str, port: int) -> v2.Endpoints:
-    """An address in the protocol's form."""
+    """Convert an address to the protocol's form."""
     scheme = v2.DOMAIN_NAME
     with contextlib.suppress(ValueError):
         scheme = v2.IPv6 if ipaddress.ip_address(host).version == _SIX else v2.IPv4

@@ -22,7 +22,7 @@ def _sized(tag: bytes, data: bytes) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """An integer as a varint."""
+    """Encode an integer as a varint."""
     if value < 0x80:
         return _SMALL[value]
     out = bytearray()
@@ -34,7 +34,7 @@ def _number(value: int) -> bytes:
 
 
 _SMALL: Final = [bytes((value,)) for value in range(0x80)]
-"""Varints of one byte, which nearly all are."""
+"""All varints of one byte; nearly all numbers are that small."""
 
 _STATUS: Final = _sized(b"\x0a", OK.SerializeToString())
 
@@ -42,7 +42,7 @@ _STATUS: Final = _sized(b"\x0a", OK.SerializeToString())
 def one_sent(
     message_id: str, transaction_id: str, *, offset: int, recall_handle: str = ""
 ) -> bytes:
-    """An encoded SendMessageResponse about one message."""
+    """Encode a SendMessageResponse about one message."""
     entry = _STATUS
     if message_id == transaction_id and message_id:  # of all but halves
         data = message_id.encode()

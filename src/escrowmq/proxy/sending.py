@@ -1,4 +1,4 @@
-"""SendMessage and RecallMessage."""
+"""Serves SendMessage and RecallMessage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STORED_LATE: Final = {
 _MASK: Final = (1 << 64) - 1
 _ANY_QUEUE: Final = -1
 _UNPACKED_BITS: Final = 12
-"""Decompressing 4 KiB of a body counts as one unit of work."""
+"""Decompressing 4 KiB (2 to the power of this) of a body counts as one unit of work."""
 
 _BORN_MS_MAX: Final = 1 << 62
 
@@ -48,16 +48,16 @@ class _Wish(MessageByValue, kw_only=True):
 
 
 class Sending:
-    """Stores messages, each by a request of its own, because one of several may be refused
-    alone."""
+    """Serves sends. Each message is stored by its own request, because one of several may be
+    refused."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._turns: dict[str, int] = {}
-        """By topic, how many messages were assigned a queue in turn."""
+        """By topic, the number of messages that were assigned a queue in turn."""
 
     def send(self, call: Call[v2.SendMessageRequest]) -> None:
-        """Store all messages; answer when the last is stored."""
+        """Store all messages of a call; answer when the last one is stored."""
         messages = call.request.messages
         if len(messages) > GRPC_MESSAGES_MAX:
             raise Fault(
@@ -87,7 +87,7 @@ class Sending:
         facts: TopicFacts | None,
         unpacking: Unpacking,
     ) -> _Wish:
-        """The message to store."""
+        """Make the message to be stored from a message of the call."""
         now_ms = call.now_ms
         size_max = self._shared.options.body_size_max
         body, system = one.body, one.system_properties
@@ -110,8 +110,8 @@ class Sending:
         )
 
     def _queue(self, topic: str, message_group: str, facts: TopicFacts | None) -> int:
-        """A message group's queue, or the next one in turn; the broker chooses if the number of
-        queues is unknown here."""
+        """Return the queue for a message group, or the next one in turn. If the number of queues is
+        unknown here, let the broker choose."""
         if facts is None or not facts.write_queues:
             return _ANY_QUEUE
         if message_group:
@@ -157,7 +157,7 @@ class Sending:
 
 
 def _judge(call: Call[v2.SendMessageRequest], topic: str) -> None:
-    """Refuse the call unless it may send to the topic."""
+    """Refuse the call if its client may not send to the topic."""
     call.judge(Request.SEND_MESSAGE_V2, {"a": topic, "b": topic})
 
 
@@ -201,8 +201,8 @@ def _report_nth(
 
 
 def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) -> None:
-    """Refuse a message whose type the topic does not accept: its fields decide, not its declared
-    type."""
+    """Refuse a message whose type the topic does not accept. The type follows from the message's
+    fields, not from what it declares."""
     if asked == v2.LITE:
         raise Fault(
             v2.NOT_IMPLEMENTED,
@@ -222,7 +222,7 @@ def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) ->
 
 
 def _fields(wish: _Wish) -> dict[str, str]:
-    """The fields of SEND_MESSAGE_V2."""
+    """Return the fields of SEND_MESSAGE_V2."""
     found = {
         "a": wish.topic,
         "b": wish.topic,
@@ -239,7 +239,8 @@ def _fields(wish: _Wish) -> dict[str, str]:
 
 
 def bucket(value: int, count: int) -> int:
-    """Guava's consistent hash, with which the proxy chooses a message group's queue."""
+    """Compute Guava's consistent hash, by which RocketMQ's proxy chooses a message group's
+    queue."""
     state = value & _MASK
     candidate = 0
     while True:

@@ -1,4 +1,4 @@
-"""The methods of the v2 service, by path. Paths without a row are UNIMPLEMENTED."""
+"""The table of methods of the v2 service, by path. Other paths are answered with UNIMPLEMENTED."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from escrowmq.proxy.telemetry import Telemetry
 
 
 def methods(shared: Shared) -> dict[str, Method]:
-    """All methods of the service."""
+    """Return all methods of the service by path."""
     routes, sending, settling = Routes(shared), Sending(shared), Settling(shared)
     presence, receiving, pulling = ClientPresence(shared), Receiving(shared), Pulling(shared)
     found = {
@@ -66,14 +66,15 @@ def methods(shared: Shared) -> dict[str, Method]:
 
 
 class _Response(Protocol):
-    """A response that has a status."""
+    """A response class with a status field."""
 
     def __call__(self, *, status: v2.Status) -> Message:
         """Make a response with only a status."""
 
 
 def _unary(request: type[Message], response: _Response, serve: Callable[..., None]) -> Method:
-    """A method whose response contains a status."""
+    """Make the row of a method with one request and one response; a refusal is reported in the
+    response's status."""
 
     def refuse(call: Call[Message], fault: Fault) -> None:
         call.answer(response(status=status(fault.code, str(fault))))

@@ -10,20 +10,21 @@ from escrowmq.proxy.clock_leaps import ClockLeaps
 
 
 class FrontOptions(msgspec.Struct, kw_only=True):
-    """Configuration of a front."""
+    """The settings of a gRPC front."""
 
     endpoint: tuple[str, int]
-    """The address that routes contain."""
+    """The address of this front, for routes."""
 
     is_of_group: bool = False
-    """Whether another broker may take over: routes then contain what clients were given."""
+    """Whether another broker may take over: routes then contain the addresses that the client was
+    given."""
 
     body_size_max: int
     """Maximum bytes of a message's body."""
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """A front's broker and clients, and how its clock was set."""
+    """The objects that all methods share: the broker, the clients, and the jumps of the clock."""
 
     backend: Backend
     options: FrontOptions

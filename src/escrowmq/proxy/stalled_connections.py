@@ -1,5 +1,6 @@
-"""Finds connections with something incomplete for too long: a frame, a header block, a message; or
-a stranger's call without a message. Bytes that trickle in meanwhile do not count."""
+"""Finds connections on which something was incomplete for too long: a frame, a header block, a
+message, or a stranger's call without a message. Receiving further bytes does not restart the
+time."""
 
 from __future__ import annotations
 
@@ -9,29 +10,29 @@ from typing import Final, Protocol
 from escrowmq.base.fixed_limits import FRAME_TIME_MAX_MS
 
 SCAN_MS: Final = 10_000
-"""Interval of scans."""
+"""Interval of scans in milliseconds."""
 
 Begun = tuple[int, int, int]
-"""A connection, and what has begun there."""
+"""A connection, and an incomplete item on it."""
 
 
 class Talk(Protocol):
-    """The members of a connection that this module needs."""
+    """A connection, as this module uses it."""
 
     def halves(self) -> list[tuple[int, int]]:
-        """What has begun on it and is incomplete."""
+        """Return the items on it that are incomplete."""
 
 
 class StallWatch:
-    """What was incomplete at the last scan, and since when."""
+    """The items that were incomplete at the last scan, and since when."""
 
     def __init__(self) -> None:
         self._since_ms: dict[Begun, int] = {}
         self._scan_at_ms = 0
 
     def overdue(self, connections: Iterable[tuple[int, Talk]], now_ms: int) -> set[int]:
-        """Connections with something incomplete for too long, counted from the scan that first
-        found it."""
+        """Return the connections that had an incomplete item for too long, counted from the scan
+        that first found it."""
         if now_ms < self._scan_at_ms:
             return set()
         self._scan_at_ms = now_ms + SCAN_MS
@@ -47,9 +48,10 @@ class StallWatch:
         return found
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: nothing is incomplete for longer."""
+        """Shift all times by a forward jump of the clock, so that nothing is overdue because of
+        it."""
         self._since_ms = {begun: at_ms + by_ms for begun, at_ms in self._since_ms.items()}
 
     def wake_at_ms(self) -> int:
-        """When the next scan is due."""
+        """Return when the next scan is due."""
         return self._scan_at_ms

@@ -1,5 +1,5 @@
-"""gRPC's own services: health for probes, reflection for tools. They need no authentication: they
-only reveal that a server is here, and its protocol."""
+"""gRPC's own services: health for probes, reflection for tools. They need no authentication,
+because they only reveal that a server is here, and its protocol."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _REFLECTION: Final = (
 _POOLS: Final = (v2.POOL, health.POOL, reflection.POOL)
 _NOT_FOUND: Final = 5
 _ANSWERED_BITS: Final = 10
-"""Encoding 1 KiB of an answer counts as one unit of work."""
+"""Encoding 1 KiB (2 to the power of this) of an answer counts as one unit of work."""
 
 
 def methods() -> dict[str, Method]:
-    """Their methods, by path."""
+    """Return their methods, by path."""
     found = {
         f"/{_HEALTH}/Check": _open(health.HealthCheckRequest, _check),
         f"/{_HEALTH}/Watch": _open(health.HealthCheckRequest, _watch),
@@ -62,7 +62,8 @@ def _check(call: Call[health.HealthCheckRequest]) -> None:
 
 
 def _watch(call: Call[health.HealthCheckRequest]) -> None:
-    """The status does not change while the connection lasts."""
+    """Send the status once and leave the call open: the status does not change as long as the
+    connection exists."""
     is_ours = call.request.service in ("", SERVICE)
     kind = health.HealthCheckResponse
     call.send_part(kind(status=kind.SERVING if is_ours else kind.SERVICE_UNKNOWN))
@@ -85,7 +86,7 @@ def _reflect(call: Call[reflection.ServerReflectionRequest]) -> None:
 
 
 def _do_nothing() -> None:
-    """A stream has no state."""
+    """Do nothing: a stream has no state."""
 
 
 def _answer(

@@ -1,4 +1,5 @@
-"""Telemetry: a client sends its settings and receives requests while the stream lasts.
+"""Serves Telemetry: a client sends its settings, and receives requests as long as the stream is
+open.
 
 A new stream replaces the one before; the client's registrations stay."""
 
@@ -41,31 +42,31 @@ Commands = Call[v2.TelemetryCommand]
 
 
 class Telemetry:
-    """The streams of a front."""
+    """All telemetry streams of a front."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
     def method(self) -> Method:
-        """The method's row in the service."""
+        """Return the row of this method in the service."""
         return Method(v2.TelemetryCommand, self._begin, _refuse, is_stream=True)
 
     def _begin(self, call: Commands) -> None:
-        """A client's first message must be its settings."""
+        """Start a stream; a client's first message must be its settings."""
         if call.request.WhichOneof("command") != "settings":
             raise Fault(v2.BAD_REQUEST, "the first command of a client must be its settings")
         TelemetryStream(self._shared, call).settle(call.request.settings)
 
 
 class TelemetryStream:
-    """The stream of one client."""
+    """The telemetry stream of one client."""
 
     def __init__(self, shared: Shared, call: Commands) -> None:
         self._shared = shared
         self._call = call
         self._client: Client = call.client
         self._asked: dict[str, int] = {}
-        """Requests of the broker, by nonce."""
+        """The broker's requests that wait for an answer, by nonce."""
         call.on_message = self._handle_command
         call.on_end = self._stream_ended
 
@@ -91,7 +92,7 @@ class TelemetryStream:
             self._shared.backend.answered(self._client.guest, opaque, Answer(body=body), now_ms)
 
     def settle(self, settings: v2.Settings) -> None:
-        """Register the client and send it its complete settings at once."""
+        """Register the client and send it its complete settings immediately."""
         produces = _judged(settings)
         client, call = self._client, self._call
         clients, backend = self._shared.clients, self._shared.backend
@@ -134,7 +135,8 @@ class TelemetryStream:
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """Send a request of the broker's. Requests that these clients do not know are dropped."""
+        """Send a request of the broker to the client. Requests that gRPC clients do not know are
+        dropped."""
         if code == Request.CHECK_TRANSACTION_STATE:
             self._recover(ext, body)
         elif code == Request.GET_CONSUMER_RUNNING_INFO:
@@ -199,7 +201,7 @@ class TelemetryStream:
 
 
 def _judged(settings: v2.Settings) -> list[str]:
-    """The topics to which a client publishes; raises a Fault if its settings are invalid."""
+    """Return the topics to which a client publishes; raises a Fault if its settings are invalid."""
     if settings.client_type in _LITE:
         raise Fault(v2.NOT_IMPLEMENTED, "lite topics are not served here")
     _judge_size(settings)
@@ -223,7 +225,7 @@ def _judged(settings: v2.Settings) -> list[str]:
 
 
 def _judge_size(settings: v2.Settings) -> None:
-    """Refuse settings that are too large to be kept."""
+    """Refuse settings that are too large to be stored."""
     size, host_size = settings.ByteSize(), len(settings.user_agent.hostname)
     if size > GRPC_SETTINGS_SIZE_MAX:
         raise Fault(
@@ -255,7 +257,7 @@ def _judge_properties(settings: v2.Settings) -> None:
 
 
 def _refuse(call: Commands, fault: Fault) -> None:
-    """The only way to refuse a stream is to end it."""
+    """Refuse a stream with a Fault by ending it; there is no other way."""
     match fault.code:
         case v2.UNAUTHORIZED:
             ended = Status.UNAUTHENTICATED
@@ -271,7 +273,8 @@ def _refuse(call: Commands, fault: Fault) -> None:
 
 
 def _running_info(trace: str) -> bytes:
-    """A stack trace in the form of operators' tools (RocketMQ's ConsumerRunningInfo)."""
+    """Convert a stack trace to the form that operators' tools expect (RocketMQ's
+    ConsumerRunningInfo)."""
     return fastjson.encode(
         {
             "jstack": trace,
@@ -286,7 +289,8 @@ def _running_info(trace: str) -> bytes:
 
 
 def _consumed(result: v2.Status) -> bytes:
-    """The result of a message that an operator had consumed (ConsumeMessageDirectlyResult)."""
+    """Convert a client's result of a message that an operator made it consume
+    (ConsumeMessageDirectlyResult)."""
     is_well = result.code == v2.OK
     return fastjson.encode(
         {

@@ -1,4 +1,4 @@
-"""Validations made by the proxy itself, in RocketMQ's order, with its codes and texts."""
+"""The validations that RocketMQ's proxy itself makes, in its order, with its codes and texts."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ INVISIBLE_MAX_MS: Final = 43_200_000
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
-"""The end of the years 1 to 9999, the range of a Timestamp."""
+"""The last second of the years 1 to 9999, the range of a Timestamp."""
 
 TOPICS_KEPT_MAX: Final = 1_024
-"""Cached names of valid topics."""
+"""Limit of the cached names of valid topics."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SYSTEM: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK}
 _OURS: Final = frozenset(
     {"escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker", "escrowMarker"}
 )
-"""Properties that users of transactions set themselves (docs/grpc.md)."""
+"""EscrowMQ's properties that users may set on transactions (docs/grpc.md)."""
 
 _HIDDEN: Final = RESERVED - _OURS | {Property.TRAN_MSG}
 
 
 def topic_name(resource: v2.Resource) -> str:
-    """Validate the name of a topic."""
+    """Return the name of a topic; raises a Fault if it is invalid."""
     return _judged_topic(resource.name)
 
 
 @functools.lru_cache(TOPICS_KEPT_MAX)
 def _judged_topic(name: str) -> str:
-    """Validate a name; raises a Fault, which is not cached."""
+    """Validate a topic's name; raises a Fault. Only valid names are cached."""
     if not name.strip():
         raise Fault(v2.ILLEGAL_TOPIC, "topic name cannot be blank")
     if not has_name_letters(name):
@@ -71,7 +71,7 @@ def _judged_topic(name: str) -> str:
 
 
 def judge_endpoints(endpoints: v2.Endpoints) -> None:
-    """Refuse addresses that are too large to be kept, or repeated for each queue."""
+    """Refuse addresses that are too large to be stored, or to be repeated for each queue."""
     size = endpoints.ByteSize()
     if size > GRPC_ENDPOINTS_SIZE_MAX:
         raise Fault(
@@ -82,7 +82,7 @@ def judge_endpoints(endpoints: v2.Endpoints) -> None:
 
 
 def group_name(resource: v2.Resource) -> str:
-    """Validate the name of a consumer group."""
+    """Return the name of a consumer group; raises a Fault if it is invalid."""
     name = resource.name
     if not name.strip():
         raise Fault(v2.ILLEGAL_CONSUMER_GROUP, "consumer group cannot be blank")
@@ -96,7 +96,7 @@ def group_name(resource: v2.Resource) -> str:
 
 
 def send_topic(messages: Sequence[v2.Message]) -> str:
-    """The common topic of a call's messages."""
+    """Return the topic of a call's messages; raises a Fault if they have several."""
     if not messages:
         raise Fault(v2.MESSAGE_CORRUPTED, "no message to send")
     topic = topic_name(messages[0].topic)
@@ -108,7 +108,7 @@ def send_topic(messages: Sequence[v2.Message]) -> str:
 def message(
     one: v2.Message, system: v2.SystemProperties, *, size: int, body_size_max: int, now_ms: int
 ) -> None:
-    """Validate a message whose body has that size."""
+    """Validate a message whose body has `size` bytes."""
     if not size:
         raise Fault(v2.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if size > body_size_max:
@@ -183,7 +183,7 @@ def _refuse_control_characters(code: int, what: str, text: str) -> None:
 
 
 def invisible_ms(span: Duration) -> int:
-    """Validate how long a received message is hidden."""
+    """Return how long a received message is hidden, validated."""
     span_ms = span.ToMilliseconds()
     if span_ms < INVISIBLE_MIN_MS:
         text = f"the invisibleTime is too small. min is {INVISIBLE_MIN_MS}"
@@ -195,7 +195,7 @@ def invisible_ms(span: Duration) -> int:
 
 
 def next_invisible_ms(span: Duration) -> int:
-    """Validate how long a received message is hidden from now on; 0 ends it."""
+    """Return how long a received message is hidden from now on, validated; 0 makes it visible."""
     span_ms = span.ToMilliseconds()
     if not 0 <= span_ms <= INVISIBLE_MAX_MS:
         raise Fault(
@@ -206,12 +206,12 @@ def next_invisible_ms(span: Duration) -> int:
 
 
 def put_moment(moment: Timestamp, ms: int) -> None:
-    """Set a timestamp to a time from others, or to the nearest valid one."""
+    """Set a timestamp to a time from outside, or to the nearest valid one."""
     moment.FromMilliseconds(min(max(ms, _FIRST_S * 1_000), _LAST_S * 1_000 + 999))
 
 
 def moment_ms(moment: Timestamp, code: int) -> int:
-    """Milliseconds since the epoch; raises a Fault with that code for an invalid time."""
+    """Return milliseconds since the epoch; raises a Fault with `code` for an invalid time."""
     seconds, nanos = moment.seconds, moment.nanos
     if not _FIRST_S <= seconds <= _LAST_S or not 0 <= nanos < 1_000_000_000:
         raise Fault(code, f"{seconds} s and {nanos} ns are not within the years 1 to 9999")
@@ -219,7 +219,7 @@ def moment_ms(moment: Timestamp, code: int) -> int:
 
 
 def _wishes(system: v2.SystemProperties, now_ms: int) -> None:
-    """The properties of its delivery time, message group and first check."""
+    """Validate the properties for delivery time, message group and first check."""
     if (
         system.HasField("orphaned_transaction_recovery_duration")
         and system.orphaned_transaction_recovery_duration.seconds > GRPC_RECOVERY_MAX_S
