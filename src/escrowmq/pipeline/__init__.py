@@ -1,2 +1,2 @@
 """Reads and writes topics with PySpark. It imports nothing of the store, the broker or the
-transactions: it speaks over the wire, and reads files by `codec` alone."""
+transactions: it uses the wire protocol, and reads store files with `codec` alone."""

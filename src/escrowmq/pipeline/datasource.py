@@ -1,4 +1,4 @@
-"""The format `escrowmq`: reads and writes topics as batches and streams.
+"""Spark's data source `escrowmq`, which reads and writes topics as batches and streams.
 
 Spark starts a Python process for each planning of a read or a write, and that imports this module.
 So readers import only what reads, and writers, with a whole producer, only what writes."""
@@ -37,11 +37,11 @@ class EscrowMQSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """All columns."""
+        """The schema with all columns."""
         return full_schema(parse_source(self.options, is_stream=None))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch reader."""
+        """Make a batch reader."""
         options = parse_source(self.options, is_stream=False)
         check_schema(schema, options)
         if options.store_path:
@@ -53,7 +53,7 @@ class EscrowMQSource(DataSource):
         return QueuesReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """A stream reader."""
+        """Make a stream reader."""
         try:
             options = parse_source(self.options, is_stream=True)
             check_schema(schema, options)
@@ -64,7 +64,7 @@ class EscrowMQSource(DataSource):
         return make_stream_reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A batch writer."""
+        """Make a batch writer."""
         from escrowmq.pipeline.sink.writers import make_batch_writer
 
         return make_batch_writer(self.options, schema, overwrite=overwrite)
@@ -72,7 +72,7 @@ class EscrowMQSource(DataSource):
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """A stream writer."""
+        """Make a stream writer."""
         from escrowmq.pipeline.sink.writers import make_stream_writer
 
         return make_stream_writer(self.options, schema)

@@ -22,7 +22,7 @@ PACKAGES: Final = {
     },
     "iceberg": {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"},
 }
-"""The newest packages that work, by release of PySpark. With a jar of another release Delta fails
+"""The newest packages that work, by release of PySpark. With a jar for another release, Delta fails
 when a table is read, Iceberg when its catalog is loaded."""
 
 _CATALOG: Final = re.compile(r"\w+(\.\w+)+")
@@ -39,7 +39,7 @@ class Format(msgspec.Struct, frozen=True):
     """A table format."""
 
     name: str
-    """One of `FORMATS`."""
+    """The format's name, one of `FORMATS`."""
 
     namespace: str = ""
     """The namespace of Iceberg's tables: a catalog of the session and a namespace in it, such as
@@ -71,7 +71,7 @@ def parse_format(text: str) -> Format:
 
 @contextmanager
 def explained(form: Format) -> Iterator[None]:
-    """Replace the JVM's error about missing or incompatible jars with our own."""
+    """Replace the JVM's error about missing or incompatible jars with one that says what to do."""
     try:
         yield
     except (Py4JError, PySparkException) as error:

@@ -51,7 +51,8 @@ def _member(of: Any, name: str) -> Any:  # noqa: ANN401
 
 
 def _place(offset: Any) -> StreamPlace | None:  # noqa: ANN401 - JSON, read or not
-    """An offset of ours; None for one of another source, or none."""
+    """Return the position if the offset is one of our source; None if it is another source's, or
+    missing."""
     try:
         found = json.loads(offset) if isinstance(offset, str) else offset
         return decode_place(found)

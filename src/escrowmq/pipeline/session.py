@@ -20,8 +20,8 @@ from escrowmq.pipeline.formats import parse_format
 
 LOOK_S: Final = 0.3
 _LOCAL: Final = {"spark.sql.shuffle.partitions": "8"}
-"""Spark's default of 200 is for clusters: locally it takes most of the time of a small job, and
-eight are enough for ten million halves."""
+"""Spark settings for local sessions. Spark's default of 200 shuffle partitions is for clusters:
+locally it takes most of the time of a small job, and eight are enough for ten million halves."""
 
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -32,8 +32,8 @@ _DELTA: Final = {
 def start_session(
     name: str, *, master: str, settings: Mapping[str, str], kind: str = "parquet"
 ) -> SparkSession:
-    """The session of this process, for tables of a format. Without a master it is local, or
-    spark-submit's."""
+    """Return the Spark session of this process, for tables of a format. Without a master it is
+    local, or spark-submit's."""
     form = parse_format(kind)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)

@@ -1,4 +1,4 @@
-"""Writing from threads of a pool."""
+"""Lets threads of a pool write with Spark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Duplicate deliveries: messages that are in a topic twice, and messages that consumers gave
-back."""
+"""Duplicate deliveries: messages that are in a topic twice, and messages that consumers returned
+for a retry."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GIVEN_BACK: Final = (
 
 
 def duplicate_messages(messages: DataFrame) -> DataFrame:
-    """Messages whose unique key is in a topic more than once, with their positions
-    (`broker/queue@offset`). The day is that of the first."""
+    """Return the messages whose unique key is in a topic more than once, with their positions
+    (`broker/queue@offset`). The day is that of the first copy."""
     is_own = ~F.col("topic").startswith(Topic.RETRY_PREFIX) & ~F.col("topic").startswith(
         Topic.DLQ_PREFIX
     )
@@ -44,8 +44,8 @@ def duplicate_messages(messages: DataFrame) -> DataFrame:
 
 
 def retry_counts(messages: DataFrame) -> DataFrame:
-    """How many messages a group's consumers gave back for the n-th time, by day and topic: those in
-    its retry topics."""
+    """Count, by day, topic and number of the retry, the messages that a group's consumers returned:
+    those in its retry topics."""
     return (
         messages.where(F.col("topic").startswith(Topic.RETRY_PREFIX))
         .select(

@@ -1,4 +1,5 @@
-"""From the half message to the commit: how many get there, and how long it takes.
+"""The way from the half message to the commit: how many halves are committed, and how long that
+takes.
 
 There are two times. `commit` is from the store time of the half to that of the final message, both
 by the broker's clock. `whole` starts at the message's creation, by its producer's clock, and can be
@@ -35,7 +36,7 @@ BANDS: Final = (
     ("1 to 24 h", 86_400),
     ("over a day", 0),
 )
-"""Age bands of open halves, each with its end in seconds, 0 for none."""
+"""Age bands of open halves: the upper end of each in seconds, 0 for no end."""
 
 _RANK: Final = (
     Fate.COMMITTED,
@@ -49,7 +50,7 @@ _RANK: Final = (
 
 def transactions(fates: DataFrame) -> DataFrame:
     """One row per transactional message. A half that was stored or sent again is the same message:
-    it starts with its first copy, and the copy that got furthest decides its fate."""
+    it begins with its first copy, and the copy that got furthest determines its fate."""
     rank = F.array_position(F.array(*[F.lit(str(fate)) for fate in _RANK]), F.col("fate"))
     best = F.min_by(
         F.struct("topic", "producerGroup", "fate", "endedAt", "finalAt"),

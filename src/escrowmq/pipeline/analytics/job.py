@@ -1,5 +1,5 @@
-"""The job that maintains the tables of statistics: each run reads the messages since the last one,
-and those that were open then."""
+"""The job that maintains the tables of statistics. Each run reads the messages since the last run,
+and those whose transactions were open then."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FunnelJob:
         self._since_ms = since_ms
         self._now_ms = now_ms or SystemClock().now_ms
         self.since_day_ms = 0
-        """The start of the first day that the last run covered; 0 for all days."""
+        """The start of the first day whose rows the last run replaced; 0 for all days."""
 
     def run(
         self,
@@ -81,7 +81,7 @@ class FunnelJob:
         deliveries: Callable[[], DataFrame] | None = None,
     ) -> RunProgress:
         """Update the tables. A run that dies is repeated, with the same result. `deliveries`
-        returns the messages for `count_deliveries`, which follows under the same lease."""
+        returns the messages for `count_deliveries`, which then runs under the same lease."""
         with lease:
             progress = self._run(lease, on_step)
             if deliveries is not None:
@@ -90,7 +90,7 @@ class FunnelJob:
         return progress
 
     def now(self) -> dt.datetime:
-        """The time from which ages are computed."""
+        """The time relative to which ages are computed."""
         return moment(self._now_ms())
 
     def stuck(self) -> DataFrame:
@@ -103,8 +103,9 @@ class FunnelJob:
         return sorted(row["topic"] for row in rows if row["topic"])
 
     def count_deliveries(self, messages: DataFrame, *, lease: Lease) -> None:
-        """Record duplicate deliveries while the lease is held: `messages` are those of whole days
-        (`since_day_ms`) of these topics and of the retry topics, with `DELIVERY`."""
+        """Replace the tables of duplicate and retried deliveries, of the days from `since_day_ms`
+        on. `messages` must be all messages of those days in the transactions' topics and the retry
+        topics, with the columns of `DELIVERY`. Raises if the lease is lost."""
         require_lease(lease)
         self.twice.replace(duplicate_messages(messages))
         require_lease(lease)

@@ -11,10 +11,10 @@ from typing import Any, Final
 from escrowmq.errors import UsageError
 
 INK: Final = "#010203"
-"""Replaced by the page's own colour, which a plot does not know."""
+"""A placeholder colour, replaced by the page's own text colour."""
 
 COLOURS: Final = ("#2f9e6e", "#d97b29", "#8f7cd6", "#c9506b", "#4a90c2", "#9a8a3c")
-"""Of series: distinct from white and from black, and from each other for the colour-blind."""
+"""Colours of series: distinct from white and black, and from each other for the colour-blind."""
 
 _SIZE: Final = (8.2, 2.7)
 _LABELS_MAX: Final = 14
@@ -22,7 +22,7 @@ _DAYS_MIN: Final = 7
 
 
 def stacked(days: Sequence[str], series: Mapping[str, Sequence[float]], *, unit: str) -> str:
-    """A column per day, divided by series."""
+    """Draw a column per day, divided by series."""
     figure, axes = _figure()
     bottom = [0.0] * len(days)
     for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
@@ -39,7 +39,7 @@ def lines(
     unit: str,
     is_log: bool = False,
 ) -> str:
-    """A line per series; days without a value are left out."""
+    """Draw a line per series; days without a value are left out."""
     figure, axes = _figure()
     for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
         numbers = [float("nan") if value is None else value for value in values]
@@ -51,19 +51,20 @@ def lines(
 
 
 def bars(names: Sequence[str], values: Sequence[float], *, unit: str) -> str:
-    """A bar per name."""
+    """Draw a bar per name."""
     figure, axes = _figure()
     axes.bar(names, values, width=0.6, color=COLOURS[1])
     return _svg(figure, axes, unit=unit, has_legend=False)
 
 
 def _leave_room(axes: Any, days: Sequence[str]) -> None:  # noqa: ANN401 - matplotlib's
-    """Columns of a few days are no wider than those of a week."""
+    """Widen the axis if there are few days, so that their columns are no wider than those of a
+    week."""
     axes.set_xlim(-0.6, max(len(days), _DAYS_MIN) - 0.4)
 
 
 def _short(days: Sequence[str]) -> list[str]:
-    """Days without their year, and not all of them if they would not fit."""
+    """Shorten days to month and day, and drop some if they would not fit."""
     step = -(-len(days) // _LABELS_MAX)
     # Labels must differ, or they would be one column: blanks are no letters.
     return [day[5:] if at % step == 0 else " " * at for at, day in enumerate(days)]

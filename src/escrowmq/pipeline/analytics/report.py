@@ -1,4 +1,4 @@
-"""The funnel as a page for people: a single self-contained file."""
+"""Writes the funnel's report: a single self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from escrowmq.pipeline.analytics.job import FunnelJob
 
 DAYS_MAX: Final = 31
-"""Days that are drawn; the tables have all of them."""
+"""Only this many days are drawn; the tables have all of them."""
 
 TWICE_SHOWN_MAX: Final = 200
 _SHARE_NAMES: Final = tuple(f"{share:.0%}" for share in SHARES)
@@ -48,7 +48,7 @@ summary { cursor: pointer; opacity: .8; margin: .4rem 0 } .sums { display: flex;
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's figures, as rows of the tables."""
+    """The numbers of the report, as rows of the job's tables."""
 
     made_at: dt.datetime
     funnel: Sequence[Any]
@@ -58,7 +58,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_report(job: FunnelJob, path: str) -> None:
-    """Draw the tables of a job into a file."""
+    """Write the report about a job's tables to a file."""
     figures = Figures(
         made_at=job.now(),
         funnel=job.funnel.read().orderBy("day", "topic", "producerGroup").collect(),
@@ -70,7 +70,7 @@ def write_report(job: FunnelJob, path: str) -> None:
 
 
 def page_of(figures: Figures) -> str:
-    """The page."""
+    """Return the report as HTML."""
     parts = [
         f"<h1>Transactions</h1><p>As of {figures.made_at:%Y-%m-%d %H:%M} UTC.</p>",
         _sums(figures.funnel),
@@ -183,7 +183,8 @@ def _twice_parts(figures: Figures) -> list[str]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, texts: int) -> str:
-    """The figures of a plot as a table; the first columns are text, the others numbers."""
+    """Format the numbers of a plot as an HTML table. The first `texts` columns are text, the others
+    numbers."""
 
     def line(cells: Sequence[Any], tag: str) -> str:
         return "".join(

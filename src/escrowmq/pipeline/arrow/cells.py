@@ -1,5 +1,5 @@
-"""Arrow arrays from a buffer without a Python object per value: numpy finds the positions of the
-values; the native lane copies them, or Arrow where there is none."""
+"""Makes Arrow arrays from parts of a buffer, without a Python object per value. numpy finds the
+positions of the values; the native lane copies them, or Arrow if the lane is not installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = Any
 """An Arrow array."""
 
 BUFFER_SIZE_MAX: Final = (1 << 31) - 1
-"""Arrow's offsets of strings are 32 bits wide."""
+"""Limit of a buffer's bytes, because Arrow's offsets of strings are 32 bits wide."""
 
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), dtype="<u2")
 
@@ -49,7 +49,8 @@ class Bytes:
         return np.frombuffer(taken, dtype=kind)
 
     def _gather_numbers(self, at: Numbers, kind: str) -> Numbers:
-        """One unaligned view and one gather: 4 ns a number and more."""
+        """Read the numbers without the lane, by one unaligned view and one gather: 4 ns a number
+        and more."""
         width = np.dtype(kind).itemsize
         view = np.ndarray(
             shape=(max(0, self.size - width + 1),), dtype=kind, buffer=self.data, strides=(1,)
@@ -63,15 +64,15 @@ class Bytes:
         return found if kind == pa.binary() else as_text(found)
 
     def _copied(self, start: Numbers, end: Numbers) -> Array:
-        """With the lane, 15 ns a cell; `_cells` takes 40 and more."""
+        """Copy the cells with the lane: 15 ns a cell; `_cells` takes 40 and more."""
         assert native.copy_cells is not None
         places = (np.ascontiguousarray(each, dtype=np.int64) for each in (start, end))
         bounds, values = native.copy_cells(self.data, *places)
         return binary_of(len(start), bounds, values)
 
     def _cells(self, start: Numbers, end: Numbers) -> Array:
-        """The buffer becomes an array that alternates between cells and the bytes between them;
-        Arrow then takes every other value."""
+        """Make the cells without the lane: the buffer becomes an array that alternates between
+        cells and the bytes between them, of which Arrow takes every other value."""
         count = len(start)
         bounds = np.empty(2 * count + 1, dtype=np.int32)
         bounds[0:-1:2], bounds[1::2] = start, end
@@ -84,14 +85,14 @@ class Bytes:
 def binary_of(
     count: int, bounds: bytes, values: bytes, there: bytes = b"", missing: int = 0
 ) -> Array:
-    """An array from the cells that the lane has copied; `there` has a bit per non-null value."""
+    """Make an array from cells that the lane has copied; `there` has a bit per non-null value."""
     mask = pa.py_buffer(there) if missing else None
     buffers = [mask, pa.py_buffer(bounds), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=missing)
 
 
 def as_text(found: Array) -> Array:
-    """Binary as UTF-8; invalid bytes become the replacement character."""
+    """Convert binary values to UTF-8; invalid bytes become the replacement character."""
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:
@@ -102,7 +103,7 @@ def as_text(found: Array) -> Array:
 
 
 def hex_texts(rows: Numbers) -> Array:
-    """Rows of bytes as upper-case hexadecimal."""
+    """Format rows of bytes as upper-case hexadecimal."""
     count, width = rows.shape
     digits = np.ascontiguousarray(_HEX[rows])
     bounds = np.arange(0, (count + 1) * 2 * width, 2 * width, dtype=np.int32)
@@ -111,20 +112,19 @@ def hex_texts(rows: Numbers) -> Array:
 
 
 def repeated(text: str, count: int) -> Array:
-    """An array of the same string, or of nulls."""
+    """Make an array that repeats one string, or null."""
     if not text:
         return pa.nulls(count, type=pa.string())
     return pa.repeat(pa.scalar(text, type=pa.string()), count)
 
 
 def timestamps(time_ms: Numbers) -> Array:
-    """Milliseconds since 1970 as Spark's timestamps."""
+    """Convert milliseconds since 1970 to Spark's timestamps."""
     return pa.array(time_ms * 1000).view(pa.timestamp("us", tz="UTC"))
 
 
 def words(texts: Array, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
-    """The words between the blanks of each string, as lists of a type; null where the string is
-    null."""
+    """Split each string at its blanks, into lists of the given type; null stays null."""
     lists = pc.split_pattern(texts, " ")
     flat = lists.flatten()
     keep = np.asarray(pc.greater(pc.binary_length(flat), 0))

@@ -1,4 +1,4 @@
-"""Log records as Arrow, column by column.
+"""Decodes log records into Arrow arrays, column by column.
 
 `codec/layout` describes a record. Everything is numpy and Arrow over all records at once, except
 what the native lane does where there is one: walk from record to record, parse properties, copy
@@ -51,11 +51,11 @@ from escrowmq.pipeline.arrow.cells import (
 from escrowmq.pipeline.arrow.compiled import Named, properties_of
 
 _TAIL_SIZE_MIN: Final = 1 + PROPERTIES_SIZE.size
-"""The lengths of topic and properties, after the body."""
+"""Bytes for the lengths of topic and properties, which follow the body."""
 
 BATCH_SIZE_MAX: Final = 64 << 20
-"""Bytes of bodies in one batch of rows: small compressed bodies may be large, and are split over
-several batches."""
+"""Limit of the bytes of bodies in one batch of rows. Small compressed bodies may be large, and are
+then split over several batches."""
 
 
 class Block:
@@ -110,11 +110,11 @@ class Block:
         return len(self.starts)
 
     def int4(self, at: int) -> Numbers:
-        """A field of 4 bytes before the hosts."""
+        """Return the 4-byte field at this offset, one of those before the hosts, of each record."""
         return self.bytes.numbers(self.starts + at, ">i4")
 
     def int8(self, at: int) -> Numbers:
-        """A field of 8 bytes before the hosts."""
+        """Return the 8-byte field at this offset, one of those before the hosts, of each record."""
         return self.bytes.numbers(self.starts + at, ">i8")
 
     @property
@@ -129,7 +129,7 @@ class Block:
 
     @property
     def reconsume_times(self) -> Numbers:
-        """How often each record was given back."""
+        """How often each record was returned for a retry (RocketMQ's reconsumeTimes)."""
         return self.bytes.numbers(self._behind_hosts + HEAD_V4.reconsume_times_at, ">i4")
 
     @property
@@ -138,7 +138,7 @@ class Block:
         return self.bytes.numbers(self._behind_hosts + HEAD_V4.prepared_at, ">i8")
 
     def only(self, keep: Numbers) -> Block:
-        """A selection of the records."""
+        """Select some of the records."""
         return self if keep.all() else Block(self.bytes.data, self.starts[keep])
 
     def topics(self) -> Array:
@@ -172,7 +172,7 @@ class Block:
 
 
 def record_starts(data: bytes) -> Numbers:
-    """The start of each record. Raises CorruptRecord where there is none."""
+    """Return the start of each record. Raises CorruptRecord at bytes that are not a record."""
     places = native.find_records(data) if native.find_records is not None else None
     if places is not None:
         return np.frombuffer(places, dtype=np.int64)
@@ -192,7 +192,7 @@ def record_starts(data: bytes) -> Numbers:
 
 
 class Row(msgspec.Struct):
-    """Values that several columns of one block need, each computed once."""
+    """Values of one block that several columns need; each is computed once."""
 
     block: Block
     broker_name: str
@@ -209,13 +209,13 @@ class Row(msgspec.Struct):
         return self.parsed
 
     def ids(self) -> Array:
-        """The brokers' ids."""
+        """The ids that the brokers gave to the messages."""
         if self.offset_ids is None:
             self.offset_ids = _offset_ids(self.block)
         return self.offset_ids
 
     def keys(self) -> Array:
-        """The producers' ids."""
+        """The ids that the producers gave to the messages."""
         if self.unique_keys is None:
             self.unique_keys = self.properties.values(Property.UNIQ_KEY)
         return self.unique_keys
@@ -235,7 +235,8 @@ def _offset_ids(block: Block) -> Array:
 
 
 def _host_texts(hosts: list[bytes] | Numbers) -> Array:
-    """Few hosts send most messages: each is formatted once."""
+    """Format hosts as text. Each distinct host is formatted once, because few hosts send most
+    messages."""
     if isinstance(hosts, list):
         return pa.array([format_host(host) for host in hosts], type=pa.string())
     numbers = np.ascontiguousarray(hosts).view("<u8").ravel()

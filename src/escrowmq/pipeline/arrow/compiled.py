@@ -1,5 +1,5 @@
-"""Properties of many records by the native lane: one walk finds all entries, and each column
-copies its own. Must give the same result as `property_columns.Properties`."""
+"""Parses the properties of many records with the native lane: one walk finds all entries, and each
+column copies its own. It must give the same result as `property_columns.Properties`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escrowmq.pipeline.arrow.property_columns import Properties
 
 
 class Named(Protocol):
-    """The properties of records, by either implementation."""
+    """The properties of many records, by either implementation."""
 
     def values(self, name: str) -> Array:
         """The values of one name, null where it is missing. If there are two, the last counts."""
@@ -24,7 +24,7 @@ class Named(Protocol):
 
 
 def properties_of(found: Bytes, start: Numbers, end: Numbers) -> Named:
-    """The encoded properties from each start to its end."""
+    """Parse the encoded properties from each start to its end."""
     if native.find_entries is not None:
         places = (np.ascontiguousarray(each, dtype=np.int64) for each in (start, end))
         entries = native.find_entries(found.data, *places)
@@ -34,7 +34,7 @@ def properties_of(found: Bytes, start: Numbers, end: Numbers) -> Named:
 
 
 class Entries:
-    """The result of `find_entries`, without duplicates."""
+    """The entries that the lane found in all records, without duplicate names."""
 
     def __init__(self, found: Bytes, bounds: bytes, entries: bytes) -> None:
         self._bytes = found
@@ -43,13 +43,13 @@ class Entries:
         self._count = len(bounds) // 4 - 1
 
     def values(self, name: str) -> Array:
-        """See Named."""
+        """The values of one name, null where it is missing."""
         assert native.copy_named is not None
         copied = native.copy_named(self._bytes.data, self._bounds, self._entries, name.encode())
         return as_text(binary_of(self._count, *copied))
 
     def maps(self, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
-        """See Named."""
+        """All properties of each record, as an Arrow map."""
         starts, middles, ends = np.frombuffer(self._entries, dtype=np.int32).reshape(-1, 3).T
         names = self._bytes.cells(starts, middles, pa.string())
         values = self._bytes.cells(middles + 1, ends, pa.string())

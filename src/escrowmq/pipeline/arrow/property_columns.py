@@ -15,14 +15,16 @@ _NAME_END: Final = 1
 _VALUE_END: Final = 2
 _HEAD_SIZE: Final = 8
 _PADDING: Final = bytes(_HEAD_SIZE)
-"""Names are compared eight bytes at a time, including the last ones."""
+"""Bytes appended to the data, because names are compared eight bytes at a time, including the last
+ones."""
 _LOW_BYTES: Final = np.array(
     [(1 << (8 * count)) - 1 for count in range(8)] + [(1 << 64) - 1], dtype=np.uint64
 )
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _COLUMN_BITS: Final = np.uint64(16)
 _COLUMN_MASK: Final = np.uint64(0xFFFF)
-"""A record has at most 64 KiB of properties, and so fewer entries."""
+"""Bits for the number of an entry within its record. A record has at most 64 KiB of properties, and
+so fewer entries."""
 
 
 class Properties:
@@ -69,7 +71,7 @@ class Properties:
         return pa.MapArray.from_arrays(pa.array(bounds), names, values, type=kind)
 
     def _find(self, name: bytes) -> Numbers:
-        """The entries with a name: compared by size, then by the first eight bytes, then by the
+        """Find the entries with a name: compare by size, then by the first eight bytes, then by the
         rest."""
         found = np.flatnonzero(self._middles - self._starts == len(name))
         width = min(len(name), _HEAD_SIZE)
@@ -83,9 +85,9 @@ class Properties:
         return found
 
     def _without_doubles(self) -> Numbers:
-        """Which entries to keep so that no record has a name twice; the last one counts. RocketMQ's
-        brokers (5.3) append the properties of a batch to those of its messages, so in a topic of
-        batches names occur twice in every record."""
+        """Select the entries to keep, so that no record has a name twice; the last one counts.
+        RocketMQ's brokers (5.3) append the properties of a batch to those of its messages, so in a
+        topic of batches names occur twice in every record."""
         keep = np.ones(len(self._rows), dtype=bool)
         former, latter = self._alike()
         if not len(former):
@@ -155,7 +157,7 @@ def _is_regular(bounds: Numbers, data: bytes) -> bool:
 
 
 def _mended(encoded: Array) -> Array:
-    """The same values in the form that brokers write: some clients leave out the last separator."""
+    """Append the last separator where it is missing, as some clients do."""
     return pa.array(
         [encode_properties(decode_properties(each)) for each in encoded.to_pylist()],
         type=pa.binary(),

@@ -15,7 +15,7 @@ BATCH: int = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 
 
 def unwrapped(data: bytes, starts: Numbers, sys_flag: Numbers) -> bytes:
-    """The records, with those of several messages replaced by one record per message. Only records
+    """Replace each record that contains several messages by one record per message. Only records
     that are flagged for it are split (like RocketMQ's PullAPIWrapper)."""
     parts: list[bytes] = []
     ends = [*starts.tolist()[1:], len(data)]

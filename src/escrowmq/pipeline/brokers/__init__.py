@@ -1,1 +1,2 @@
-"""Requests of driver and executors to name servers and brokers, over blocking connections."""
+"""Requests of Spark's driver and executors to name servers and brokers, over blocking
+connections."""

@@ -1,4 +1,4 @@
-"""A driver's requests to name servers and brokers: topics, queues, ends of queues."""
+"""The driver's requests to name servers and brokers about topics, queues and offsets."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ _log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 10_000
 NAMES_TIMEOUT_MS: Final = 3_000
-"""Name servers answer from memory, so a wrong address is noticed soon."""
+"""Timeout of requests to name servers. They answer from memory, so it is short, and a wrong address
+is noticed soon."""
 
 _AT_ONCE: Final = 512
-"""Requests in flight on one connection."""
+"""Limit of requests in flight on one connection."""
 
 _LOOKS_MAX: Final = 3
-"""How often a queue's first message is looked at, while retention removes it."""
+"""Limit of attempts to read a queue's first message, while retention removes messages."""
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ def rest(span_ms: int = 200) -> None:
 
 
 class Cluster:
-    """Makes one request at a time, and retries it a limited number of times."""
+    """Makes requests to the cluster one at a time, and retries each a limited number of times."""
 
     def __init__(
         self, access: Access, *, tries: int, try_again_ms: int, timeout_ms: int = TIMEOUT_MS
@@ -69,14 +70,14 @@ class Cluster:
         self._links: dict[str, BrokerLink] = {}
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         while self._links:
             self._links.popitem()[1].close()
 
     # -- name servers ------------------------------------------------------------------------
 
     def topics(self, pattern: str, allows: Callable[[str], bool]) -> list[str]:
-        """The topics whose whole names match a pattern."""
+        """Return the allowed topics whose whole names match a pattern."""
         reply = self._ask_names(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         # An answer that is no list of topics must not be taken for a cluster without any.
         found = decode_body(_TopicList, reply.body).topic_list
@@ -84,7 +85,7 @@ class Cluster:
         return sorted(name for name in found if wanted.fullmatch(name) and allows(name))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The readable queues of a topic at present. Raises RouteMissing if there are none."""
+        """Return the readable queues of a topic now. Raises RouteMissing if there are none."""
         self.refresh(topic)
         found = self.book.read_queues(topic)
         if not found:
@@ -131,22 +132,22 @@ class Cluster:
     # -- ends of queues ----------------------------------------------------------------------
 
     def first(self, queues: Iterable[MessageQueue]) -> Positions:
-        """The first stored offset of each queue."""
+        """Return the first stored offset of each queue."""
         return self._offsets(Request.GET_MIN_OFFSET, {queue: {} for queue in queues})
 
     def end(self, queues: Iterable[MessageQueue]) -> Positions:
-        """The next offset of each queue."""
+        """Return the end of each queue: the offset that its next message will get."""
         return self._offsets(Request.GET_MAX_OFFSET, {queue: {} for queue in queues})
 
     def at(self, times: Mapping[MessageQueue, int]) -> Positions:
-        """The offset of the first message stored at a time or later, in each queue; the end if
-        there is none."""
+        """Return, for each queue, the offset of the first message stored at a time or later; the
+        end if there is none."""
         asked = {queue: {"timestamp": str(time_ms)} for queue, time_ms in times.items()}
         return self._offsets(Request.SEARCH_OFFSET_BY_TIMESTAMP, asked)
 
     def earliest_ms(self, queues: Iterable[MessageQueue]) -> Positions:
-        """The store time of the first message of each queue; -1 if there is none, or a broker does
-        not say."""
+        """Return the store time of the first message of each queue; -1 if there is none, or the
+        broker does not report it."""
         asked: dict[MessageQueue, Fields] = {queue: {} for queue in queues}
         replies = self._ask_queues(Request.GET_EARLIEST_MSG_STORETIME, asked, is_checked=False)
         found = {}
@@ -156,9 +157,10 @@ class Cluster:
         return found
 
     def oldest(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
-        """The first stored offset of each queue, and the store time of that message as
-        `earliest_ms` has it. Retention may remove it between the two requests, so the offset must
-        be the same afterwards. Without queues that moved each time."""
+        """Return the first stored offset of each queue, and the store time of that message as
+        `earliest_ms` does. Retention may remove the message between the two requests, so they are
+        repeated until the offset stays the same. Queues whose offset changed each time are left
+        out."""
         found: dict[MessageQueue, tuple[int, int]] = {}
         left = self.first(queues)
         for _ in range(_LOOKS_MAX):
@@ -170,7 +172,7 @@ class Cluster:
         return found
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> Positions:
-        """A group's offset in each queue for which a broker has one."""
+        """Return a group's committed offset in each queue for which a broker has one."""
         asked: dict[MessageQueue, Fields] = {
             queue: {"consumerGroup": group, "setZeroIfNotFound": "false"} for queue in queues
         }
@@ -185,8 +187,8 @@ class Cluster:
         return found
 
     def commit(self, group: str, positions: Positions) -> None:
-        """Commit a group's offsets: one queue of each topic before the others, because RocketMQ's
-        brokers lose one of two that are a group's first at the same time (client/offsets)."""
+        """Commit a group's offsets, one queue of each topic before the others: RocketMQ's brokers
+        lose one of two offsets that are a group's first at the same time (client/offsets)."""
         asked = {
             queue: {"consumerGroup": group, "commitOffset": str(queue_offset)}
             for queue, queue_offset in positions.items()
@@ -197,7 +199,7 @@ class Cluster:
             self._ask_queues(Request.UPDATE_CONSUMER_OFFSET, queues)
 
     def address(self, broker_name: str, *, from_slave: bool = False) -> str:
-        """A broker's address; a slave's, if there is one and one is wanted."""
+        """Return a broker's address; with `from_slave`, that of a slave if there is one."""
         known = self.book.addresses(broker_name)
         slaves = sorted(broker_id for broker_id in known if broker_id != MASTER)
         found = known.get(slaves[0] if from_slave and slaves else MASTER)
@@ -209,7 +211,8 @@ class Cluster:
         return found
 
     def brokers(self, topic: str) -> list[str]:
-        """The brokers of a topic that have a master; all of the cluster without a topic."""
+        """Return the brokers of a topic that have a master; without a topic, all those of the
+        cluster."""
         if topic:
             self.refresh(topic)
         else:
@@ -226,7 +229,7 @@ class Cluster:
         return set(found)
 
     def master(self, broker_name: str) -> str:
-        """A broker's address, as the name servers know it now."""
+        """Return the address of a broker's master, as the name servers know it now."""
 
         def look() -> str:
             self.refresh_brokers()
@@ -235,7 +238,7 @@ class Cluster:
         return self.retry_network(look)
 
     def ask_broker(self, broker_name: str, code: int, body: bytes) -> Command:
-        """A broker's reply, whatever its code."""
+        """Return a broker's reply, whatever its code."""
         try:
             if self.book.address(broker_name) is None:
                 self.refresh_brokers()
@@ -249,7 +252,7 @@ class Cluster:
             raise
 
     def retry_network(self, work: Callable[[], T]) -> T:
-        """Run the work, and retry while the network or the route fails."""
+        """Run a function, and retry it while the network or the route fails."""
         for left in range(self._tries - 1, -1, -1):
             try:
                 return work()
@@ -268,8 +271,8 @@ class Cluster:
     def _ask_queues(
         self, code: int, asked: Mapping[MessageQueue, Fields], *, is_checked: bool = True
     ) -> dict[MessageQueue, Command]:
-        """The replies to one request per queue; all requests to one broker are in flight
-        together."""
+        """Send one request per queue and return the replies; all requests to one broker are in
+        flight together."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in asked:
             by_broker.setdefault(queue.broker_name, []).append(queue)

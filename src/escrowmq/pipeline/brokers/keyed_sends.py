@@ -18,7 +18,7 @@ TIMEOUT_MS: Final = 10_000
 
 
 class KeyedSender:
-    """Sends one message after the other from blocking code, in forked processes too."""
+    """Sends messages one after another from blocking code, also in forked processes."""
 
     def __init__(self, access: Access, *, group: str) -> None:
         self._access = access
@@ -47,11 +47,12 @@ class KeyedSender:
         properties: Mapping[str, str] | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
-        """Store a message, with additional properties; it is acknowledged when this returns."""
+        """Store a message with additional properties; when this returns, the broker has
+        acknowledged it."""
         self._runner.run(self._send(message, {**(properties or {}), Property.UNIQ_KEY: key}, queue))
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The writable queues of a topic, in the order of every client."""
+        """Return the writable queues of a topic, in the order that every client uses."""
         return self._runner.run(self._queues(topic))
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:

@@ -1,5 +1,6 @@
-"""A blocking connection for driver and executors, whose processes are forked, and so cannot use an
-event loop of their parent. Requests are sent when they are posted; replies are taken by number."""
+"""A blocking connection for Spark's driver and executors. Their processes are forked, and so cannot
+use an event loop of their parent. Requests are sent by `post`, and replies are taken by the
+request's number."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from escrowmq.pipeline.brokers.options import Access
 _READ_SIZE: Final = 1 << 20
 
 BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
-"""Answers of a busy broker: it is asked again in a moment."""
+"""Response codes of a busy broker; the request is retried after a moment."""
 
 
 class BrokerLink:
@@ -62,7 +63,7 @@ class BrokerLink:
             ) from error
 
     def post(self, code: int, fields: Fields, body: bytes = b"") -> int:
-        """Send a request with the next `flush` or `take`; return its number."""
+        """Queue a request for the next `flush` or `take`; return its number."""
         self._posted = number = self._posted + 1
         # The socket's own patience ends a wait.
         self._dialogue.ask(
@@ -77,7 +78,7 @@ class BrokerLink:
             self._replies[number] = reply
 
     def flush(self) -> None:
-        """Send what was posted."""
+        """Send the queued requests."""
         if not self._out:
             return
         data = b"".join(self._out)
@@ -90,7 +91,7 @@ class BrokerLink:
             raise self._lost(error) from error
 
     def take(self, number: int) -> Command:
-        """The reply to a request, whatever its code."""
+        """Wait for the reply to a request and return it, whatever its code."""
         self.flush()
         while number not in self._replies:
             self._receive()
@@ -98,12 +99,12 @@ class BrokerLink:
         return self._replies.pop(number)
 
     def drop(self, number: int) -> None:
-        """The reply to this request is not needed."""
+        """Ignore the reply to this request."""
         self._waiting.discard(number)
         self._replies.pop(number, None)
 
     def ask(self, code: int, fields: Fields, body: bytes = b"") -> Command:
-        """The reply to a request that should succeed; raises ResponseError if it did not."""
+        """Make a request and return the reply; raises ResponseError if its code is not success."""
         return self.checked(self.take(self.post(code, fields, body)))
 
     def checked(self, reply: Command) -> Command:
@@ -118,7 +119,7 @@ class BrokerLink:
         return bool(self._waiting)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._socket.close()
 
     def _receive(self) -> None:

@@ -1,5 +1,5 @@
-"""Options as Spark passes them: strings under case-insensitive names. Errors say what was seen,
-what is allowed, and what to do."""
+"""Reads options as Spark passes them: strings under case-insensitive names. Errors say what was
+found, what is allowed, and what to do."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TIME_UNITS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h
 NUMBER_MAX: Final = (1 << 63) - 1
 _OF_TABLES: Final = ("provider", "owner", "external", "location", "comment", "collation")
 _TABLE_PREFIX: Final = "option."
-"""How Spark passes the options of a created table: as its properties, and as options with a
-prefix."""
+"""Prefix of a table's options. Spark passes the options of a created table twice: as its
+properties, and as options with this prefix."""
 
 
 class UserOptions:
@@ -49,7 +49,7 @@ class UserOptions:
         return any(name.lower() in self._given for name in names)
 
     def text(self, *names: str, default: str = "") -> str:
-        """An option's text, stripped."""
+        """Return an option's text, stripped."""
         found = [name for name in names if self.has(name)]
         if len(found) > 1:
             raise UsageError(f"{' and '.join(found)} mean the same option; give one of them")
@@ -57,7 +57,7 @@ class UserOptions:
         return self._given[found[0].lower()].strip() if found else default
 
     def choice(self, name: str, *, allowed: Iterable[str], default: str) -> str:
-        """One of several words."""
+        """Return an option that must be one of several words."""
         found = self.text(name, default=default).lower()
         words = list(allowed)
         if found not in words:
@@ -65,14 +65,14 @@ class UserOptions:
         return found
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """True or false."""
+        """Return an option that is true or false."""
         found = self.text(name, default=str(default)).lower()
         if found not in _TRUE:
             raise UsageError(f"{name}={found!r}; true or false is expected")
         return _TRUE[found]
 
     def number(self, *names: str, default: int, low: int = 0, high: int = NUMBER_MAX) -> int:
-        """A whole number within bounds."""
+        """Return an option that is a whole number within bounds."""
         found = self.text(*names, default=str(default))
         try:
             number = int(found)
@@ -86,15 +86,15 @@ class UserOptions:
         return number
 
     def size(self, name: str, *, default: int, low: int = 0) -> int:
-        """A number of bytes: 1048576, 1024k or 1m."""
+        """Return an option that is a number of bytes: 1048576, 1024k or 1m."""
         return self._with_unit(name, default, low, _SIZE_UNITS, "bytes, as 1048576, 1024k or 1m,")
 
     def span_ms(self, name: str, *, default: int, low: int = 0) -> int:
-        """A duration in milliseconds: 1500, 1500ms, 90s or 15m."""
+        """Return an option that is a duration, in milliseconds: 1500, 1500ms, 90s or 15m."""
         return self._with_unit(name, default, low, _TIME_UNITS, "a time, as 1500ms, 90s or 15m,")
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - JSON is what it is
-        """An option's JSON value."""
+        """Return an option's JSON value."""
         found = self.text(name)
         try:
             return json.loads(found)
@@ -102,13 +102,13 @@ class UserOptions:
             raise UsageError(f"{name}={found[:80]!r} is not JSON: {error}") from error
 
     def names(self, *names: str) -> tuple[str, ...]:
-        """Words separated by commas, without duplicates."""
+        """Return an option's words, separated by commas, without duplicates."""
         words = (word.strip() for word in self.text(*names).split(","))
         return tuple(dict.fromkeys(word for word in words if word))
 
     def refuse_others(self, *, passed_over: Iterable[str] = ()) -> None:
-        """Raise UsageError for the first unknown option, with the name that may have been meant.
-        Ignored ones are Spark's own."""
+        """Raise UsageError for the first unknown option, and suggest the most similar name.
+        `passed_over` are Spark's own options."""
         passed = {name.lower() for name in [*passed_over, *_OF_TABLES]}
         for name in self._given:
             if name not in self._known and name not in passed:
@@ -144,7 +144,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     tls_checks_name: bool = True
 
     def credentials(self) -> Credentials | None:
-        """The client's account, with the secret as it is found here and now; None without one."""
+        """Read the secret from where it is configured, and return the client's account; None
+        without one."""
         if not self.access_key:
             return None
         if self.secret_key_file:

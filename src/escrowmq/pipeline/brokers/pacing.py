@@ -1,4 +1,4 @@
-"""Limits a rate."""
+"""Limits the rate of sending."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escrowmq.pipeline.brokers.cluster import rest
 
 
 class RateLimiter:
-    """Passes a number per second, evenly; 0 is no limit."""
+    """Lets a number of messages per second pass, evenly; 0 is no limit."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class RateLimiter:
         self._next_ms = 0.0
 
     def wait(self) -> None:
-        """Return when the next one may go."""
+        """Wait until the next message may be sent."""
         if not self._step_ms:
             return
         now_ms = self._now_ms()

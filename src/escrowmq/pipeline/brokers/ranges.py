@@ -1,5 +1,5 @@
-"""Arithmetic of offset ranges: how much there is, how much to read now, and which task reads which
-part."""
+"""Arithmetic of offset ranges: how many messages there are, how many to read now, and which task
+reads which part."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 
 Positions = dict[MessageQueue, int]
-"""An offset per queue."""
+"""Offsets by queue."""
 
 
 class QueueRange(msgspec.Struct, frozen=True, order=True):
-    """The messages of a queue from one offset up to another, exclusive."""
+    """The offsets of a queue from one up to another, exclusive."""
 
     queue: MessageQueue
     low: int
@@ -32,7 +32,7 @@ class QueueRange(msgspec.Struct, frozen=True, order=True):
 def ranges_between(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]
 ) -> list[QueueRange]:
-    """The non-empty ranges between two positions, which name the same queues."""
+    """Return the non-empty ranges between two positions, which name the same queues."""
     return [
         QueueRange(queue, start[queue], end[queue])
         for queue in sorted(end)
@@ -41,12 +41,12 @@ def ranges_between(
 
 
 def backlog_count(ranges: Iterable[QueueRange]) -> int:
-    """The offsets in all ranges."""
+    """Return the number of offsets in all ranges."""
     return sum(each.count for each in ranges)
 
 
 def ends_of(start: Mapping[MessageQueue, int], ranges: Iterable[QueueRange]) -> Positions:
-    """The positions after reading these ranges; queues without one keep theirs."""
+    """Return the positions after reading these ranges; queues without a range keep theirs."""
     return {**start, **{each.queue: each.high for each in ranges}}
 
 
@@ -57,8 +57,9 @@ def partitioned(
     partitions_min: int = 0,
     partitions_max: int = 0,
 ) -> list[tuple[QueueRange, ...]]:
-    """The ranges as partitions: split until none has more than `records_max` offsets and there are
-    `partitions_min`, then merged until there are at most `partitions_max`. 0 is no limit."""
+    """Group the ranges into partitions: split them until none has more than `records_max` offsets
+    and there are `partitions_min`, then merge until there are at most `partitions_max`. 0 is no
+    limit."""
     if partitions_max and partitions_min > partitions_max:
         raise UsageError(
             f"minPartitions={partitions_min} is more than maxPartitions={partitions_max}"

@@ -21,16 +21,16 @@ TABLE: Final = "messages"
 LOOK_S: Final = 1
 _QUERY_ID: Final = "spark.sql.streaming.queryId"
 _AS_READ: Final = {"fanout-enabled": "true", "distribution-mode": "none"}
-"""Iceberg would collect all rows of a topic's day in one task. Here a task writes what it has read,
-with a file per topic and day."""
+"""Makes each task write the rows that it has read, with a file per topic and day. Iceberg would
+otherwise collect all rows of a topic's day in one task."""
 
 
 def export(
     spark: SparkSession, options: Mapping[str, str], place: str, *, kind: str = "parquet"
 ) -> int:
-    """Add a topic's new messages to the table in a folder; return the number of rows. `options` are
-    the source's. The progress is in `_checkpoint` in the folder, and a batch that is repeated after
-    a crash is written once."""
+    """Append a topic's new messages to the table in a folder; return the number of rows. `options`
+    are those of the source. The progress is in `_checkpoint` in the folder, and a batch that is
+    repeated after a crash is written once."""
     form = parse_format(kind)
     count = _added(spark, options, place.rstrip("/"), form)
     if not HAS_LIMITS:
@@ -40,7 +40,7 @@ def export(
 
 
 def _added(spark: SparkSession, options: Mapping[str, str], root: str, form: Format) -> int:
-    """Run a query until it has added all available messages; return the number of rows."""
+    """Run a query until it has written all available messages; return the number of rows."""
     frame = spark.readStream.format("escrowmq").options(**_from_earliest(options)).load()
     writer: Any = _by_day(frame).writeStream.format(form.name).partitionBy(*BY)
     writer = writer.option("checkpointLocation", f"{root}/_checkpoint").trigger(availableNow=True)
@@ -55,8 +55,8 @@ def _added(spark: SparkSession, options: Mapping[str, str], root: str, form: For
 
 
 def _read_count(query: Any) -> int:  # noqa: ANN401 - of classic Spark, or of Spark Connect
-    """The number of rows that a query has read when it ends. Spark keeps only its last hundred
-    reports, and hardly makes ten in a second."""
+    """Return the number of rows that an ended query has read. Spark keeps only its last hundred
+    reports, and makes at most about ten in a second."""
     counts: dict[int, int] = {}
     is_over = False
     while not is_over:
@@ -111,7 +111,7 @@ def exported(spark: SparkSession, place: str, *, kind: str = "parquet") -> DataF
 
 
 def _is_added_to(spark: SparkSession, root: str, form: Format) -> bool:
-    """Whether a stream writes to the table, from this folder or, in a catalog, from any."""
+    """Whether `export` writes to this table, from this folder or, in a catalog, from any."""
     try:
         if form.namespace:
             name = f"{namespace(spark, root, form)}.{TABLE}.snapshots"

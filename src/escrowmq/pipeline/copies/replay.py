@@ -1,5 +1,5 @@
-"""Sends a range of a topic to a topic again. Each copy has a unique key derived from the position
-of its source, so a second replay sends the same messages, not others.
+"""Sends a range of a topic to a topic again. The unique key of each copy is derived from the
+position of its source, so that a second replay sends no new messages.
 
 Order is kept: a message with an order key goes to the queue that every client chooses for the key,
 and one without to a fixed queue for each queue of the source. A queue of the source is sent by one
@@ -28,7 +28,7 @@ SOURCE: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, tags string, "
     "keys array<string>, body binary, properties map<string,string>"
 )
-"""The columns needed for each message."""
+"""The columns that a replay needs of each message."""
 
 _SENT: Final = ("body", "tags", "keys", "properties", "brokerName", "queueId")
 _OFFSETS: Final = ("startingOffsets", "endingOffsets", "startingOffsetsByTimestampStrategy")
@@ -36,16 +36,16 @@ _COUNT: Final = "partition int, sent bigint"
 
 
 class ReplayTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The target of the copies."""
+    """Where the copies are sent, and how fast."""
 
     access: Access
     topic: str
     per_s: float = 0.0
-    """Messages per second in all; 0 is no limit."""
+    """Messages per second on all tasks together; 0 is no limit."""
 
 
 def with_keys(messages: DataFrame, *, topic: str) -> DataFrame:
-    """Rows of `SOURCE` with the unique key of each copy in a topic (`key`)."""
+    """Add to rows of `SOURCE` the unique key of each copy (`key`)."""
     places = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in
               ("topic", "brokerName", "queueId", "queueOffset")]  # fmt: skip
     key = F.upper(F.substring(F.sha2(F.concat_ws("\x01", F.lit(topic), *places), 256), 1, 32))
@@ -53,13 +53,15 @@ def with_keys(messages: DataFrame, *, topic: str) -> DataFrame:
 
 
 def unsent(keyed: DataFrame, present: DataFrame) -> DataFrame:
-    """Rows whose copy is not in the target yet; `present` has the target's ids (`msgId`)."""
+    """Return the rows whose copy is not in the target yet; `present` has the target's ids
+    (`msgId`)."""
     return keyed.join(present.select(F.col("msgId").alias("key")), "key", "left_anti")
 
 
 def send(keyed: DataFrame, target: ReplayTarget) -> DataFrame:
-    """A frame that sends the messages when it is computed, with the number sent by partition. Each
-    queue of the source is sent in order, however the rows were partitioned before."""
+    """Return a frame that sends the messages when it is computed; it has the number sent by
+    partition. Each queue of the source is sent in order, however the rows were partitioned
+    before."""
     if target.per_s:
         keyed = keyed.coalesce(1)  # a rate is kept by one
     else:
@@ -107,8 +109,8 @@ def _order_key(properties: Any) -> str:  # noqa: ANN401 - Arrow's
 
 
 def _queue(row: Addressed, queues: Sequence[MessageQueue]) -> MessageQueue | None:
-    """The target queue for a queue of the source: on the same broker, if that has some, by its
-    number."""
+    """Return the target queue for a queue of the source: by its number, on the same broker if that
+    has queues of the topic."""
     if row.queue_id is None:
         return None
     own = [queue for queue in queues if queue.broker_name == row.broker_name] or queues
@@ -116,8 +118,8 @@ def _queue(row: Addressed, queues: Sequence[MessageQueue]) -> MessageQueue | Non
 
 
 def present_ids(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
-    """The ids of all messages in a topic. Of the options those that select messages are left out:
-    they are about the source of a replay."""
+    """Return the ids of all messages in a topic. `options` are those of a replay's source; options
+    that select messages are ignored."""
     choices = {name.lower() for name in (*CHOICES, *_OFFSETS)}
     kept = {name: value for name, value in options.items() if name.lower() not in choices}
     reader = spark.read.format("escrowmq").schema("msgId string").options(**kept)

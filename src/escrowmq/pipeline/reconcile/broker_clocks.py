@@ -1,4 +1,4 @@
-"""Times of messages by this machine's clock, where a broker's is wrong."""
+"""Corrects the times of messages from brokers whose clocks are wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 
 def corrected(frame: DataFrame, ahead_ms: Mapping[str, int]) -> DataFrame:
-    """Messages with `storeTimestamp` by this machine's clock."""
+    """Return messages with `storeTimestamp` converted to this machine's clock."""
     if not ahead_ms:
         return frame
     shift: Column = F.lit(0).cast("bigint")

@@ -1,4 +1,4 @@
-"""The business's own rows: which messages it has processed, and when."""
+"""The business's own rows: which messages the user's application has processed, and when."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ _ARROW: Final = pa.schema(
 )
 
 Row = tuple[str, str | None, dt.datetime]
-"""A message's id, its topic if known, and when the business wrote it."""
+"""A processed message: its id, its topic if known, and when the business wrote it."""
 
 
 class Rows(Protocol):
     """Provides the business's rows as a table."""
 
     def __call__(self, spark: SparkSession, since: dt.datetime) -> DataFrame:
-        """`ROWS` that were written at a time or later; a few too many are harmless."""
+        """Return rows (`ROWS`) that were written at a time or later; a few older ones are
+        harmless."""
 
 
 def from_files(
     path: str, *, message_id: str = "messageId", at: str = "at", topic: str = ""
 ) -> Rows:
-    """Rows from files that Spark reads: `kind:path`, or a folder of Parquet. The other arguments
-    are names of columns."""
+    """Read rows from files that Spark reads: `kind:path`, or a folder of Parquet. The other
+    arguments are names of columns."""
     kind, mark, place = path.partition(":")
     if not mark or kind not in _KINDS:
         kind, place = "parquet", path
@@ -81,7 +82,7 @@ def from_database(connect: Callable[[], Any], query: str) -> Rows:
 
 
 def from_rows(rows: Callable[[dt.datetime], Iterable[Row]]) -> Rows:
-    """Rows from a function, which gets the time since when."""
+    """Get rows from a function that is called with the start time."""
 
     def read(spark: SparkSession, since: dt.datetime) -> DataFrame:
         return _table(spark, _chunks(rows(since)), "the function")
@@ -108,7 +109,8 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _table(spark: SparkSession, pages: Iterable[Sequence[Sequence[Any]]], where: str) -> DataFrame:
-    """The rows as a table, as Arrow columns page by page: a tenth of the memory of tuples."""
+    """Make a table of rows, as Arrow columns page by page; that takes a tenth of the memory of
+    tuples."""
     batches = []
     for page in pages:
         if len(page[0]) != len(_ARROW):

@@ -1,5 +1,6 @@
-"""Records announced and unconsumed commits in the same tables, for brokers without check-backs,
-where neither the half nor an op record says what its producer decided."""
+"""Records commits that were announced and not consumed in the tables of the reconciliation. It is
+for brokers without check-backs, where neither the half nor an op record says what its producer
+decided."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ class CommitReconciler:
         self._now_ms = now_ms or SystemClock().now_ms
 
     def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Report:
-        """Compare once. A run that dies has no effect; the next one finds the same."""
+        """Compare once. A run that dies has no effect; the next one finds the same differences."""
         with lease:
             return self._run(lease, on_step)
 
@@ -115,8 +116,9 @@ class CommitReconciler:
         )  # fmt: skip
 
     def _announced(self) -> Sets:
-        """The sets to compare. A topic keeps announcements for a while only, and a run may read a
-        part of it: lost commits of earlier runs are announced until they are consumed."""
+        """Return the sets to compare. A topic keeps announcements only for a while, and a run may
+        read a part of it; therefore lost commits of earlier runs are added until they are
+        consumed."""
         if not isinstance(self._sets, ComputedSets):
             return self._sets  # they keep what was announced until it is consumed
         member = F.concat_ws(MARK, "messageId", "topic").alias("member")
@@ -124,7 +126,7 @@ class CommitReconciler:
         return self._sets.also(lost)
 
     def _judged(self, member: Member, now_ms: int, clocks: BrokerClocks) -> tuple[Any, ...]:
-        """The row of one lost commit, with times by this machine's clock."""
+        """Return the row of one lost commit, with times by this machine's clock."""
         message_id, topic = member
         evidence = {"announced": "true"}
         try:
@@ -156,7 +158,8 @@ class CommitReconciler:
     def _of_invisible(
         self, member: Member, message: escrowmq.ReceivedMessage
     ) -> tuple[Class, Repair]:
-        """The class of a commit that is not visible to consumers, from its broker's record."""
+        """Return class and repair of a commit that is not visible to consumers, from its broker's
+        record."""
         ended = ended_as(self._admin, member, broker=message.broker_name)
         if ended == ROLLED_BACK:
             return Class.ANNOUNCED_ROLLED_BACK, Repair.BY_HAND
@@ -165,7 +168,7 @@ class CommitReconciler:
         return Class.NO_FINAL, Repair.STORE_FINAL
 
     def _look_up(self, member: Member) -> tuple[escrowmq.ReceivedMessage, bool]:
-        """The message, and whether it is visible to consumers."""
+        """Look up a message; return it, and whether it is visible to consumers."""
         messages = self._admin.messages
         try:
             return messages.get(member.message_id, topic=member.topic), True

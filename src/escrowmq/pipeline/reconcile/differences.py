@@ -1,8 +1,8 @@
-"""Contradictions between halves, ends, final messages, consumers and the business.
+"""Contradictions between halves, ENDs, final messages, consumers and the business.
 
-Each difference has a class, evidence, and a proposed repair. Messages younger than the grace are on
-their way and no difference: the tables are read one after another, and offsets are committed only
-now and then."""
+Each difference has a class, evidence, and a proposed repair. A message younger than the grace is no
+difference, because it may still be in flight: the tables are read one after another, and offsets
+are committed only from time to time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Class(enum.StrEnum):
     """Classes of differences."""
 
     PENDING = "pending"
-    """Open, and young enough. Not a difference, but part of the sums."""
+    """A half that is open, and young enough. Not a difference, but counted in the sums."""
 
     OVERDUE = "overdue"
     PARKED = "parked"
@@ -34,19 +34,20 @@ class Class(enum.StrEnum):
     """Op records have several outcomes for one half."""
 
     FINAL_OF_OPEN = "final-of-open-half"
-    """Delivered, but no op record names the half: a broker will check it, or end it again."""
+    """A half that was delivered although no op record names it: a broker will check it, or end it
+    again."""
 
     PURGED = "purged"
-    """Committed, and its topic was deleted and recreated since, or has no messages at all."""
+    """A commit whose topic was deleted and recreated since, or has no messages at all."""
 
     FINAL_ELSEWHERE = "final-elsewhere"
     """A final message in another topic than its half names."""
 
     COMMITTED_TWICE = "committed-twice"
-    """A half that its producer sent twice, and both were committed."""
+    """A half that its producer sent twice, and both copies were committed."""
 
     CHANGED = "final-changed"
-    """Another tag, key or body than the half."""
+    """A final message with another tag, key or body than its half."""
 
     EARLY = "delivered-early"
     OP_WITHOUT_HALF = "op-without-half"
@@ -61,7 +62,7 @@ class Class(enum.StrEnum):
 
 
 class Repair(enum.StrEnum):
-    """The repair of a difference."""
+    """What a repair of a difference does."""
 
     WAIT = "wait"
     ASK = "ask the producers"
@@ -84,9 +85,9 @@ def transactions(
     grace_s: int = 0,
     begin_times: DataFrame | None = None,
 ) -> DataFrame:
-    """Differences between halves, op records and final messages. `begin_times` has the store time
-    of the first present message of each topic (`broker`, `topic`, `beganAt`, null without one):
-    messages committed before were deleted with an earlier topic of that name."""
+    """Find differences between halves, op records and final messages. `begin_times` has the store
+    time of the first present message of each topic (`broker`, `topic`, `beganAt`, null without
+    one): messages committed before that were deleted with an earlier topic of that name."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("storedAt")
     final_age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("finalAt")
     late_s = F.unix_timestamp(F.lit(now)) - F.col("lateMs") / 1_000
@@ -155,7 +156,7 @@ def _evidence_of_half() -> Column:
 
 
 def _with_twice(fates: DataFrame) -> DataFrame:
-    """`isTwice`: another half of the same message was committed as well, on any broker."""
+    """Add `isTwice`: another half of the same message was committed as well, on any broker."""
     done = fates.where((F.col("fate") == Fate.COMMITTED) & (F.col("finalsCount") > 0))
     twice = done.groupBy("messageId", "topic").count().where("count > 1")
     marks = twice.select("messageId", "topic", F.lit(True).alias("isMarked"))
@@ -165,7 +166,7 @@ def _with_twice(fates: DataFrame) -> DataFrame:
 
 
 def _with_begin_times(fates: DataFrame, begin_times: DataFrame | None) -> DataFrame:
-    """`isPurged`: a final message of it would be older than its topic."""
+    """Add `isPurged`: the half's final message would be older than the topic's first message."""
     if begin_times is None:
         nothing = F.lit(None).cast("timestamp")
         return fates.withColumn("beganAt", nothing).withColumn("isPurged", F.lit(False))
@@ -177,7 +178,8 @@ def _with_begin_times(fates: DataFrame, begin_times: DataFrame | None) -> DataFr
 
 
 def elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
-    """Final messages in topics that none of their halves names, although their halves exist."""
+    """Find final messages in topics that none of their halves names, although their halves
+    exist."""
     homes = halves.groupBy("broker", "messageId").agg(F.collect_set("topic").alias("homes"))
     strays = finals.join(homes, ["broker", "messageId"]).where(
         (F.size("homes") > 0) & ~F.array_contains("homes", F.col("topic"))
@@ -194,9 +196,9 @@ def elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
 
 
 def ops_without_half(ops: DataFrame, halves: DataFrame, *, until: datetime) -> DataFrame:
-    """Op records that name missing halves. `halves` must be complete from the first one on; an op
-    record from before `until` can only name one of these or an older one. The named offset stands
-    for the message."""
+    """Find op records that name missing halves. `halves` must be complete from the first one on; an
+    op record from before `until` can only name one of these or an older one. The named offset
+    stands for the message."""
     begins = halves.groupBy("broker").agg(F.min("halfOffset").alias("begin"))
     named = ops.where(F.col("endedAt") < F.lit(until)).join(F.broadcast(begins), "broker")
     nothing = named.where(F.col("halfOffset") >= F.col("begin")).join(
@@ -219,11 +221,11 @@ def orphans(
     until: datetime | None = None,
     new_since: datetime | None = None,
 ) -> DataFrame:
-    """Final messages whose half is missing, or belongs to another message. `read` has, for each
-    `broker`, the log offset from which on halves were read (`logBegin`), and of the last one
-    (`logEnd`). A half after that would have been read, if its final message was stored before
-    `until`. Older open halves are known if all were read since the log's beginning: a final message
-    stored after `new_since`, where the last run ended, has one of these."""
+    """Find final messages whose half is missing, or belongs to another message. `read` has, for
+    each `broker`, the log offset from which on halves were read (`logBegin`), and that of the last
+    one (`logEnd`). A half after that would have been read if its final message was stored before
+    `until`. If all halves were read since the log's beginning, older open ones are known as well:
+    then a final message stored after `new_since`, where the last run ended, has a known half."""
     place, stored = F.col("preparedOffset"), F.col("storedAt")
     ids = halves.select("broker", "messageId").distinct().withColumn("isKnown", F.lit(True))
     is_readable = place.between(F.col("logBegin"), F.col("logEnd"))
@@ -259,10 +261,10 @@ def orphans(
 def not_consumed(
     finals: DataFrame, offsets: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
-    """Final messages that a group has not consumed. `offsets` has, for each queue (`broker`,
-    `topic`, `queueId`) that a group reads, its `consumerGroup` and its offset (`committed`). A
-    queue without an offset, of a topic that the group reads elsewhere, was never read by it:
-    perhaps it cannot reach that broker."""
+    """Find final messages that a group has not consumed. `offsets` has, for each queue (`broker`,
+    `topic`, `queueId`) that a group reads, its `consumerGroup` and its offset (`committed`). If a
+    topic's queue has no offset while others of the topic do, the group never read it: perhaps it
+    cannot reach that broker."""
     groups = offsets.select("topic", "consumerGroup").distinct()
     waiting = (
         _settled(finals, now=now, grace_s=grace_s)
@@ -284,7 +286,7 @@ def not_consumed(
 def messages_without_row(
     finals: DataFrame, rows: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
-    """Final messages without a row of the business. `rows` has a `messageId`, and `topic` if
+    """Find final messages without a row of the business. `rows` has a `messageId`, and `topic` if
     known."""
     settled = _settled(finals, now=now, grace_s=grace_s).withColumn("name", _name())
     found = _unmatched_rows(settled, _by_name(rows))
@@ -301,8 +303,8 @@ def messages_without_row(
 def rows_without_message(
     rows: DataFrame, finals: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
-    """Rows of the business without a final message. `rows` has a `messageId`, and `at` when it was
-    written; `topic` and `broker` if known."""
+    """Find rows of the business without a final message. `rows` has a `messageId`, and `at` when it
+    was written; `topic` and `broker` if known."""
     for name in ("topic", "broker"):
         if name not in rows.columns:
             rows = rows.withColumn(name, F.lit(None).cast("string"))
@@ -318,7 +320,7 @@ def rows_without_message(
 
 
 def rows_twice(rows: DataFrame) -> DataFrame:
-    """Messages with more than one row of the business."""
+    """Find messages with more than one row of the business."""
     for name in ("topic", "broker"):
         if name not in rows.columns:
             rows = rows.withColumn(name, F.lit(None).cast("string"))
@@ -345,8 +347,8 @@ def _by_name(frame: DataFrame) -> DataFrame:
 
 
 def _unmatched_rows(left: DataFrame, right: DataFrame, *, has_name: bool = True) -> DataFrame:
-    """Rows of one table without a match in the other, by message and topic. A row of the business
-    without a topic matches messages of any topic."""
+    """Return the rows of one table without a match in the other, by message and topic. A row of the
+    business without a topic matches messages of any topic."""
     if not has_name:
         ids = right.select("messageId").hint("shuffle_hash")
         return left.join(ids, "messageId", "left_anti")
@@ -357,7 +359,7 @@ def _unmatched_rows(left: DataFrame, right: DataFrame, *, has_name: bool = True)
 
 
 def together(*found: DataFrame) -> DataFrame:
-    """All differences in one table."""
+    """Combine all differences into one table."""
     return reduce(DataFrame.unionByName, found)
 
 
@@ -374,7 +376,8 @@ def _by_class(kind: Column, repairs: dict[Class, Repair]) -> Column:
 
 
 def _evidence(**parts: Column) -> Column:
-    """Known facts, as texts by name; unknown ones are left out."""
+    """Make the evidence of a difference: known facts, as texts by name. Unknown facts are left
+    out."""
     pairs = [cell for name, part in parts.items() for cell in (F.lit(name), part.cast("string"))]
     return F.map_filter(F.create_map(*pairs), lambda _, text: text.isNotNull() & (text != ""))
 

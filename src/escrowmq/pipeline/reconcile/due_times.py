@@ -1,4 +1,4 @@
-"""When delayed messages of transactions are due."""
+"""Computes when delayed messages of transactions are due."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.message import Property
 
 EARLY_MS: Final = 2_000
-"""A timer's tick, and as much again for two clocks of one machine."""
+"""A message may be this much early: a timer's tick, and as much again for two clocks of one
+machine."""
 
 
 def due_ms() -> Column:
-    """The earliest time at which a half's message may be visible: a delay counts from the commit,
+    """The earliest time at which a half's message may be visible. A delay counts from the commit,
     which is no earlier than the half. Null without a valid delay."""
     stored_ms = F.unix_millis("storeTimestamp")
     return F.coalesce(
@@ -27,7 +28,7 @@ def due_ms() -> Column:
 
 
 def waiting_due_ms() -> Column:
-    """When a record of a delay queue, or of the timer, is due."""
+    """When a record of a delay queue or of the timer is due."""
     return F.coalesce(_number(Property.TIMER_OUT_MS), F.unix_millis("storeTimestamp") + _level_ms())
 
 

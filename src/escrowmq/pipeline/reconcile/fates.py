@@ -1,4 +1,4 @@
-"""The fate of each half."""
+"""Determines the fate of each half."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Fate(enum.StrEnum):
     """Given up after its last check, or for its age."""
 
     STORED_AGAIN = "stored again"
-    """RocketMQ stores a half again when it checks it, and both brokers when it is resumed; the
-    newest copy counts."""
+    """An older copy of a half. RocketMQ stores a half again when it checks it, and both brokers
+    when it is resumed; only the newest copy counts."""
 
 
 _MESSAGE: Final = ("broker", "messageId")
@@ -40,11 +40,11 @@ def fates(
     discards: DataFrame,
     parked: DataFrame | None = None,
 ) -> DataFrame:
-    """The halves, each with `fate`, `outcome` (from its op record), `endedAt`, and the number of
-    final messages (`finalsCount`, `finalAt` for the first); `isContradicted` if its op records have
-    several outcomes, `isOpen` if none names it. `changed` lists differences of a final message;
-    `isEarly` says that one came before it was due, `lateMs` when a missing one was due. `parked`
-    has halves (`broker`, `halfOffset`) without a connected producer."""
+    """Return the halves, each with `fate`, `outcome` (from its op record), `endedAt`, and the
+    number of final messages (`finalsCount`, `finalAt` for the first). `isContradicted`: its op
+    records have several outcomes; `isOpen`: no op record names it. `changed` lists differences of a
+    final message; `isEarly`: one was visible before it was due; `lateMs`: when a missing one was
+    due. `parked` has halves (`broker`, `halfOffset`) without a connected producer."""
     ended = ops.groupBy("broker", "halfOffset").agg(
         F.min("outcome").alias("outcome"),
         (F.min("outcome") != F.max("outcome")).alias("isContradicted"),
@@ -85,9 +85,9 @@ def fates(
 
 
 def _with_copies(joined: DataFrame) -> DataFrame:
-    """`isStoredAgain`; `isDecided`, also if the op record of an older copy says so, although
-    RocketMQ then keeps asking; and `places`, the log offsets of a message's valid copies. There are
-    several if a producer sent a half again because no answer came."""
+    """Add `isStoredAgain`; `isDecided`, also if only the op record of an older copy says so,
+    although RocketMQ then keeps asking; and `places`, the log offsets of a message's valid copies.
+    There are several if a producer sent a half again because no answer came."""
     copies = Window.partitionBy(*_MESSAGE)
     renewed = F.max(F.when(F.col("isRenewal"), F.col("halfOffset"))).over(copies)
     is_open = F.col("outcome").isNull() | (F.col("outcome") == "x")
@@ -136,9 +136,9 @@ def _is_early(final: Column) -> Column:
 
 
 def _own_finals() -> Column:
-    """The final messages of a valid copy. The END may have named an older copy, and a delay removes
-    the half's offset, so all of the message's final messages count, except those of another valid
-    copy."""
+    """The final messages of a valid copy of a half. The END may have named an older copy, and a
+    delay removes the half's offset from the final message. So all final messages of the message
+    count, except those that name another valid copy."""
 
     def is_own(final: Column) -> Column:
         prepared = final["preparedOffset"]

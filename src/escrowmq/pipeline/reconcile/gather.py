@@ -1,6 +1,6 @@
-"""The messages of a run: new ones since the last run, and older ones whose transactions were still
-open. They are copied first, so that everything is computed from the same rows, however long it
-takes and whatever the brokers do meanwhile."""
+"""Collects the messages of a run: new ones since the last run, and older ones whose transactions
+were still open. They are copied first, so that everything is computed from the same rows, however
+long it takes and whatever the brokers do meanwhile."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from escrowmq.pipeline.reconcile.progress import Offsets, Window
 
 SCHEMA: Final = COLUMNS + ", body binary"
 _SLOTS: Final = 2
-"""The copies of a run and of the one before it are kept; the next run overwrites the older ones."""
+"""Number of kept copies: those of a run and of the run before; the next run overwrites the older
+ones."""
 
 
 class RunInput(msgspec.Struct, frozen=True):
-    """The input of a run."""
+    """The messages of a run."""
 
     messages: DataFrame
-    """All messages."""
+    """All messages, new ones and older ones."""
 
     new: DataFrame
     """Messages that this run has read, without earlier ones."""
 
     ends: Offsets
-    """Where the next run begins."""
+    """The offsets where the next run begins."""
 
 
 class Gatherer:
-    """Reads and stores messages for runs, in a result folder."""
+    """Reads messages for runs, and stores them in a result folder."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark = spark
@@ -90,8 +91,8 @@ class Gatherer:
 
 
 def _topics_of(messages: DataFrame) -> tuple[dict[str, frozenset[str]], bool]:
-    """The topics of halves, with the brokers that have these, and whether some of them are
-    delayed."""
+    """Return the topics of halves, with the brokers that have halves for each, and whether any half
+    is delayed."""
     found = records.halves(messages).where("topic is not null").groupBy("topic")
     rows = found.agg(
         F.collect_set("broker").alias("brokers"), F.bool_or("isDelayed").alias("isDelayed")

@@ -1,4 +1,4 @@
-"""A lease without a server, as a file of the result folder: only one process works."""
+"""A lease without a server: a file in the result folder, so that only one process works there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPAN_S: Final = 60.0
 
 
 def require_lease(lease: Lease) -> None:
-    """Raise LeaseTaken if the lease was lost meanwhile."""
+    """Raise LeaseTaken if the lease was lost."""
     if not lease.is_held:
         raise LeaseTaken(
             "the lease was lost, perhaps because this run was suspended for too long; "
@@ -95,8 +95,8 @@ class FileLease(Lease):
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Hold the kernel's lock on the file: nothing may happen between finding the lease stale
-        and taking it. The kernel releases the lock when the process ends."""
+        """Hold the kernel's lock on the file, so that no other process acts between finding the
+        lease stale and taking it. The kernel releases the lock when the process ends."""
         descriptor = os.open(self._guard, os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""Messages from a live cluster.
+"""Reads messages from a live cluster.
 
 The order of reading matters: a broker stores the half, then the final message, then the op record.
 So the ends of the halves are determined first, those of the op records next, those of the topics
-last: everything that an op record names is then found."""
+last. Then every half and final message that an op record names has been read."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ COLUMNS: Final = (
     "properties map<string,string>, bornTimestamp timestamp, storeTimestamp timestamp, "
     "sysFlag int, physicalOffset bigint, preparedTransactionOffset bigint"
 )
-"""The columns needed of each message. Bodies are read of op records alone."""
+"""The columns needed of each message. Bodies are read only of op records."""
 
 BEGIN_TIMES: Final = "broker string, topic string, beganAt timestamp"
 OFFSETS: Final = "consumerGroup string, broker string, topic string, queueId int, committed bigint"
 PARKED: Final = "broker string, halfOffset bigint"
 Brokers = Mapping[str, frozenset[str]]
-"""Topics, and brokers that have halves for them."""
+"""Topics, each with the brokers that have halves for it."""
 
 _INNER: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
 _LATE: Final = (Topic.SCHEDULE, Topic.TIMER)
 
 
 class TableBatch(msgspec.Struct, frozen=True):
-    """Messages to read, and where to continue later."""
+    """The messages of one read, and the offsets where the next one continues."""
 
     frame: DataFrame
     ends: Offsets
@@ -69,46 +69,47 @@ class TableBatch(msgspec.Struct, frozen=True):
 
 
 class Messages(Protocol):
-    """A source of the records of transactions."""
+    """A source of the records of transactions: a live cluster, or store files."""
 
     @property
     def skipped(self) -> frozenset[str]:
-        """Topics that are left out, with their halves."""
+        """Topics that are left out, together with their halves."""
 
     @property
     def skipped_brokers(self) -> frozenset[str]:
         """Brokers that are left out, with all their messages."""
 
     def inner(self, window: Window) -> TableBatch:
-        """Halves, op records and discarded halves."""
+        """Read halves, op records and discarded halves."""
 
     def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
-        """Committed messages in topics (each with the brokers that have halves for it), and, with
-        `has_late`, delayed ones that are not due yet; None if `inner` had them all."""
+        """Read committed messages in topics (each with the brokers that have halves for it), and,
+        with `has_late`, delayed ones that are not due yet. Return None if `inner` had them all."""
 
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """Messages kept by earlier runs, without those that these batches read again."""
+        """Return the messages stored by earlier runs, without those that these batches read
+        again."""
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
-        """Where the next run continues."""
+        """Return the offsets where the next run continues."""
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
-        """The offsets of consumer groups: `OFFSETS`."""
+        """Return the offsets of consumer groups: `OFFSETS`."""
 
     def parked(self) -> DataFrame | None:
-        """Parked halves (`PARKED`); None if unknown."""
+        """Return the parked halves (`PARKED`); None if unknown."""
 
     def topic_begin_times(self) -> DataFrame | None:
-        """The beginnings of the topics read (`BEGIN_TIMES`), as far as known; null for an empty
-        topic. None if deleted messages are read all the same."""
+        """Return the store time of the first message of each topic read (`BEGIN_TIMES`), as far as
+        known; null for an empty topic. None if the source also reads messages of deleted topics."""
 
 
 class BrokerMessages:
-    """The topics of a live cluster, EscrowMQ's or RocketMQ's, or of both kinds. `options` are the
-    source's about addresses, accounts and pulling; topics in `skipped` are left out with their
-    halves, and so are brokers in `skipped_brokers`."""
+    """Messages in the topics of a live cluster, EscrowMQ's or RocketMQ's, or of both kinds.
+    `options` are the source's about addresses, accounts and pulling; topics in `skipped` are left
+    out together with their halves, and so are brokers in `skipped_brokers`."""
 
     def __init__(
         self,
@@ -128,13 +129,13 @@ class BrokerMessages:
         self.skipped = frozenset(skipped)
         self.skipped_brokers = frozenset(skipped_brokers)
         self._brokers: frozenset[str] = frozenset()
-        """Brokers whose halves were read."""
+        """Brokers from which halves were read."""
         self._ahead_ms: dict[str, int] = {}
-        """How far some brokers' clocks are ahead."""
+        """Milliseconds by which some brokers' clocks are ahead."""
         self._begin_times: list[tuple[str, str, dt.datetime | None]] = []
 
     def inner(self, window: Window) -> TableBatch:
-        """Halves, op records and discarded halves."""
+        """Read halves, op records and discarded halves."""
         cluster = self._cluster()
         try:
             known = set(cluster.topics(".*", lambda _: True))
@@ -163,7 +164,7 @@ class BrokerMessages:
         return TableBatch(frame, as_offsets(ends), as_offsets(starts))
 
     def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
-        """Committed messages in topics. Raises RouteMissing for a missing topic."""
+        """Read committed messages in topics. Raises RouteMissing for a missing topic."""
         wanted = {*brokers, *topics_of(window.before.ends, without=(*_INNER, *_LATE))}
         cluster = self._cluster()
         try:
@@ -194,7 +195,8 @@ class BrokerMessages:
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """Messages kept by earlier runs, without those that these batches read again."""
+        """Return the messages stored by earlier runs, without those that these batches read
+        again."""
         rows = [
             (topic, broker, int(queue_id), begin)
             for batch in batches
@@ -212,11 +214,12 @@ class BrokerMessages:
         return joined.where(is_unread).select(*carried.columns)
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
-        """Where the next run continues. Queues that were not read this time keep their offset."""
+        """Return the offsets where the next run continues. Queues that were not read this time keep
+        their offset."""
         return merged([window.before.ends, *(batch.ends for batch in batches)])
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
-        """The offsets of consumer groups."""
+        """Return the committed offsets of consumer groups."""
         rows = [
             (group, lag.queue.broker_name, lag.queue.topic, lag.queue.queue_id, lag.committed)
             for group in groups
@@ -225,7 +228,7 @@ class BrokerMessages:
         return self._spark.createDataFrame(rows, OFFSETS)
 
     def parked(self) -> DataFrame | None:
-        """Parked halves on EscrowMQ's brokers. RocketMQ's do not report them."""
+        """Return the parked halves on EscrowMQ's brokers. RocketMQ's do not report them."""
         rows: list[tuple[str, int]] = []
         for broker in sorted(self._brokers):
             with suppress(NotSupported):
@@ -234,7 +237,7 @@ class BrokerMessages:
         return self._spark.createDataFrame(rows, PARKED)
 
     def topic_begin_times(self) -> DataFrame | None:
-        """The beginnings of the topics read."""
+        """Return the store time of the first message of each topic read."""
         return self._spark.createDataFrame(self._begin_times, BEGIN_TIMES)
 
     # -- inside ------------------------------------------------------------------------------
@@ -242,7 +245,8 @@ class BrokerMessages:
     def _begin_times_of(
         self, cluster: Cluster, queues: Sequence[MessageQueue]
     ) -> list[tuple[str, str, dt.datetime | None]]:
-        """The first message of each topic on each broker, if nothing of it was removed yet."""
+        """Return the store time of each topic's first message on each broker, if none of its
+        messages was removed yet."""
         by_topic: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
             by_topic.setdefault((queue.broker_name, queue.topic), []).append(queue)
@@ -257,14 +261,14 @@ class BrokerMessages:
         return found
 
     def _times(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
-        """A time of this machine's clock, by the clocks of the queues' brokers."""
+        """Convert a time of this machine's clock to the clocks of the queues' brokers."""
         return {q: max(0, time_ms + self._ahead_ms.get(q.broker_name, 0)) for q in queues}
 
     def _starts(
         self, cluster: Cluster, queues: Iterable[MessageQueue], window: Window
     ) -> Positions:
-        """The start in each queue: some distance before the end of the last run, or where the user
-        wants to begin."""
+        """Return where to start in each queue: some time before the end of the last run, or where
+        the user wants to begin."""
         before: RunProgress = window.before
         known = {queue: at for queue in queues if (at := before.position(queue)) is not None}
         new = [queue for queue in queues if queue not in known]
@@ -275,8 +279,8 @@ class BrokerMessages:
         return found | cluster.first(new)
 
     def _queues(self, cluster: Cluster, topic: str, window: Window) -> list[MessageQueue]:
-        """The queues of a topic. Raises DataLost if one that was there in the last run is missing
-        and something of it remains to be read."""
+        """Return the queues of a topic. Raises DataLost if a queue of the last run is missing and
+        has messages that were not read."""
         found = [
             queue
             for queue in cluster.queues(topic)
@@ -298,7 +302,7 @@ class BrokerMessages:
         present: Collection[str],
         window: Window,
     ) -> None:
-        """Raise DataLost for a queue whose broker has none of its topic. Name servers do not know a
+        """Raise DataLost for a queue whose broker has none of its topic. Name servers do not list a
         broker that is down."""
         for queue in missing:
             if queue.broker_name in present:
@@ -316,8 +320,9 @@ class BrokerMessages:
     def _require_read(
         self, cluster: Cluster, missing: Collection[MessageQueue], window: Window
     ) -> None:
-        """Raise DataLost, or log it, if something remains to be read of queues whose topic has
-        fewer to read now. Brokers still know their ends, and refuse to give their messages."""
+        """Raise DataLost, or log it, if unread messages remain in queues that their topic no longer
+        offers for reading. Brokers still report the ends of such queues, but refuse to send their
+        messages."""
         ends = cluster.end(missing)
         starts = self._starts(cluster, missing, window)
         for queue in sorted(missing):
@@ -377,13 +382,13 @@ def _name(queue: MessageQueue) -> str:
 
 
 def digest() -> Column:
-    """A digest of a body, for comparison."""
+    """A digest of a body, to compare bodies."""
     return F.unhex(F.md5("body"))
 
 
 def require_no_choice(options: Mapping[str, str]) -> None:
-    """Raise UsageError for an option of the source that would leave out some messages: unread
-    messages would count as missing."""
+    """Raise UsageError for an option of the source that would leave out some messages: they would
+    be reported as missing."""
     given = UserOptions(options)
     for name in CHOICES:
         if given.has(name):
@@ -394,19 +399,19 @@ def require_no_choice(options: Mapping[str, str]) -> None:
 
 
 def judged_alone(frame: DataFrame, source: Messages) -> DataFrame:
-    """Messages without those of topics and brokers that a run leaves out."""
+    """Return the messages without those of topics and brokers that a run leaves out."""
     broker = F.coalesce("brokerName", F.lit(""))
     frame = frame.where(~broker.isin(sorted(source.skipped_brokers)))
     return without_topics(frame, source.skipped)
 
 
 def without_topics(frame: DataFrame, skipped: Iterable[str]) -> DataFrame:
-    """Messages without those of some topics, and without their halves."""
+    """Return the messages without those of some topics, and without their halves."""
     return frame.where(~is_of_topics(skipped))
 
 
 def is_of_topics(topics: Iterable[str]) -> Column:
-    """Whether a message belongs to some topics, or waits to be delivered to one, as halves do."""
+    """Whether a message belongs to some topics, or waits for its delivery to one, as halves do."""
     names = sorted(topics)
     if not names:
         return F.lit(False)

@@ -1,5 +1,5 @@
-"""Lost commits as a Spark job: commits that were announced and not consumed, for sets that are too
-large for one Redis server. The result equals that of `RedisSets.compare`."""
+"""Finds lost commits, announced and not consumed, with a Spark job, for sets that are too large for
+one Redis server. The result equals that of `RedisSets.compare`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CHUNK: Final = 1_000
 
 
 def announced(messages: DataFrame) -> DataFrame:
-    """`member` and `announcedAt` of each commit in messages of the topic of announcements; those
-    that name no message are left out, as the reader of announcements does."""
+    """Return `member` and `announcedAt` of each commit in messages of the topic of announcements.
+    Announcements without a message are left out, as by the reader of announcements."""
     text = F.col("body").cast("string")
     is_member = F.coalesce(text.rlike(f"^[^{MARK}]+{MARK}(?s:.+)$"), F.lit(False))
     return messages.where(is_member).select(
@@ -25,15 +25,15 @@ def announced(messages: DataFrame) -> DataFrame:
 
 
 def consumed(rows: DataFrame) -> DataFrame:
-    """Each message that the business has processed: `rows` have `messageId` and `topic`; if the
-    topic is null, the id stands for messages of all topics."""
+    """Return a member for each message that the business has processed. `rows` have `messageId` and
+    `topic`; if the topic is null, the id matches messages of all topics."""
     member = F.when(F.col("topic").isNotNull(), F.concat_ws(MARK, "messageId", "topic"))
     return rows.select(member.alias("member"), "messageId")
 
 
 def lost_commits(announced: DataFrame, consumed: DataFrame) -> DataFrame:
-    """The members that were announced and not consumed, each once, with `messageId`, `topic` and
-    the time of its first announcement."""
+    """Return the members that were announced and not consumed, without duplicates, with
+    `messageId`, `topic` and the time of the first announcement."""
     first = announced.groupBy("member").agg(F.min("announcedAt").alias("announcedAt"))
     whole = consumed.where(F.col("member").isNotNull()).select("member")
     lost = first.join(whole.hint("shuffle_hash"), "member", "left_anti").select(
@@ -61,17 +61,18 @@ class ComputedSets:
         self._consumed = consumed
 
     def also(self, announced: DataFrame) -> ComputedSets:
-        """The same with more announcements, which may be among its own."""
+        """Return these sets with more announcements; duplicates are harmless."""
         return ComputedSets(self._announced.unionByName(announced), self._consumed)
 
     def announce(self, members: Iterable[str]) -> None:
-        """Does nothing: announcements are in their topic."""
+        """Do nothing: announcements are in their topic."""
 
     def consume(self, members: Iterable[str]) -> None:
-        """Does nothing: the business's table has them."""
+        """Do nothing: consumed messages are in the business's table."""
 
     def compare(self) -> Iterator[Compared]:
-        """What is only announced, in batches, and at the end how many others there are."""
+        """Yield the members that are announced but not consumed, in batches, and at the end the
+        number of the others."""
         announced = self._announced.persist()
         try:
             lost_count = 0

@@ -43,13 +43,13 @@ class Table:
 
     @property
     def path(self) -> str:
-        """Its path, or its name in a catalog."""
+        """The table's path, or its name in a catalog."""
         if self._format.namespace:
             return f"{self._format.namespace}.{self._name}"
         return f"{self._root}/{self._name}"
 
     def read(self) -> DataFrame:
-        """All rows; none before the first write."""
+        """Read all rows; none before the first write."""
         with explained(self._format):
             try:
                 return self._read()
@@ -59,7 +59,7 @@ class Table:
                 raise
 
     def replace(self, rows: DataFrame) -> None:
-        """Replace the contents of the rows' partitions with these rows."""
+        """Replace all rows of the partitions that these rows belong to."""
         rows = rows.select(*self._columns())
         with explained(self._format):
             if self._format.name == "iceberg":
@@ -94,14 +94,14 @@ class Table:
 
 
 def day_of(time: str) -> Column:
-    """The day of a time in UTC, whatever the session's zone: a day's partition is replaced as a
-    whole, so each run must use the same days."""
+    """The day of a time in UTC, whatever the session's time zone is. A day's partition is replaced
+    as a whole, so each run must compute the same days."""
     return F.date_from_unix_date(F.floor(F.unix_seconds(time) / 86_400).cast("int"))
 
 
 def namespace(spark: SparkSession, root: str, form: Format) -> str:
-    """The namespace of Iceberg's tables of a result folder: in a catalog of the session, or in one
-    for the folder itself, because Iceberg knows folders through catalogs alone."""
+    """Return the namespace of Iceberg's tables of a result folder: in a catalog of the session, or
+    in one for the folder itself, because Iceberg reaches folders only through catalogs."""
     if form.namespace:
         catalog = form.namespace.partition(".")[0]
         setting = f"spark.sql.catalog.{catalog}"
@@ -131,7 +131,7 @@ def make_namespace(spark: SparkSession, form: Format) -> None:
 
 
 def _fields(schema: str) -> list[str]:
-    """The parts of a schema between its outer commas."""
+    """Split a schema at its outer commas."""
     found, depth = [""], 0
     for letter in schema:
         depth += (letter == "<") - (letter == ">")

@@ -1,4 +1,4 @@
-"""A job's progress, and what it reads next."""
+"""A job's progress, and the range that it reads next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.ranges import Positions
 
 Offsets = dict[str, dict[str, dict[str, int]]]
-"""By topic, broker and queue, in the form of the source's options."""
+"""Offsets by topic, broker and queue, in the form of the source's options."""
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,19 +25,20 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Halves stored before this time were covered."""
 
     ends: Offsets = {}
-    """The offset after the last one read; for store files, of the log."""
+    """For each queue, the offset after the last message read; for store files, the offset in the
+    log."""
 
     of: str = "halves"
-    """The subject: halves, announced commits, or the funnel's transactions. Each has its own
-    folder."""
+    """What the runs examine: halves, announced commits, or the funnel's transactions. Each has its
+    own folder."""
 
     def position(self, queue: MessageQueue) -> int | None:
-        """Where reading continues in a queue; None if it was never read."""
+        """Return where reading continues in a queue; None if it was never read."""
         brokers = self.ends.get(queue.topic, {})
         return brokers.get(queue.broker_name, {}).get(str(queue.queue_id))
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that were read."""
+        """Return the queues of a topic that were read."""
         return [
             MessageQueue(topic, broker, int(queue_id))
             for broker, queues in self.ends.get(topic, {}).items()
@@ -46,18 +47,18 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The range of one run."""
+    """The range of messages that one run covers."""
 
     before: RunProgress
     now_ms: int
     until_ms: int
-    """Halves stored before this time are covered; younger ones are still on their way."""
+    """Halves stored before this time are covered; younger ones may still be in flight."""
 
     since_ms: int = 0
     """Where to begin in queues that were never read; 0 is the oldest message."""
 
     lookback_ms: int = 0
-    """How much of the last run's range is read again."""
+    """This much of the last run's range is read again."""
 
     @property
     def again_ms(self) -> int:
@@ -74,7 +75,7 @@ def make_window(
     since_ms: int = 0,
     until_ms: int = 0,
 ) -> Window:
-    """The range for a run now; `until_ms` is an earlier end than the grace allows."""
+    """Compute the range for a run now. `until_ms` may end it earlier than the grace does."""
     last_ms = now_ms - grace_ms
     if until_ms > last_ms:
         raise UsageError(
@@ -107,7 +108,7 @@ def as_offsets(positions: Positions) -> Offsets:
 
 
 def merged(parts: Iterable[Offsets]) -> Offsets:
-    """All positions; if a queue is in several, the last one counts."""
+    """Merge positions; if a queue is in several, the last one counts."""
     found: Offsets = {}
     for part in parts:
         for topic, brokers in part.items():
@@ -123,5 +124,5 @@ def topics_of(offsets: Offsets, *, without: Iterable[str]) -> set[str]:
 
 
 def moment(time_ms: int) -> dt.datetime:
-    """A time in Spark's form."""
+    """Convert a time to Spark's form."""
     return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

@@ -15,10 +15,11 @@ from escrowmq.base.own_properties import DELAYED, EPOCH, OUTCOMES, TRANSACTION
 from escrowmq.pipeline.reconcile.due_times import due_ms, waiting_due_ms
 
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
-"""Topics in which transactions leave records, besides those of the messages themselves."""
+"""Topics in which the brokers store records of transactions, besides the messages' own topics."""
 
 REDONE: Final = "escrowRedone"
-"""On a message stored again by a redo, because the final message of a committed half was gone."""
+"""Property of a message that a redo stored again because the final message of a committed half was
+gone."""
 
 _DONE: Final = "d"
 _OFFSET: Final = "^[0-9]{1,18}$"
@@ -70,7 +71,8 @@ def ops(messages: DataFrame) -> DataFrame:
 
 
 def op_places(messages: DataFrame) -> DataFrame:
-    """Which op record (`broker`, `queueOffset`) names which half (`halfOffset`)."""
+    """The pairs of op records (`broker`, `queueOffset`) and the halves that they name
+    (`halfOffset`)."""
     parts = F.split(F.col("body").cast("string"), ",")
     named = messages.where((F.col("topic") == Topic.OP) & (F.col("tags") == _DONE)).select(
         _broker(), "queueOffset", F.explode(parts).alias("text")
@@ -97,9 +99,9 @@ def _named(messages: DataFrame) -> DataFrame:
 
 
 def odd(messages: DataFrame) -> DataFrame:
-    """One row, with the numbers of malformed records: `namelessCount` entries of op records that
-    name no half, `strangeCount` records of the op topic of another form, `homelessCount` halves
-    without topic or group."""
+    """One row with the numbers of malformed records: `namelessCount` entries of op records that
+    name no half, `strangeCount` records in the op topic that are no op records, `homelessCount`
+    halves without topic or group."""
     is_op, is_half = F.col("topic") == Topic.OP, F.col("topic") == Topic.HALF
     is_done = F.coalesce(F.col("tags"), F.lit("")) == _DONE
     parts = F.array_remove(F.split(F.col("body").cast("string"), ","), "")
@@ -117,8 +119,9 @@ def _total(number: Column) -> Column:
 
 
 def finals(messages: DataFrame) -> DataFrame:
-    """One row per message made visible by a commit, now or when it is due. `preparedOffset` is the
-    log offset of its half; null for a delayed message, or one that was stored again."""
+    """One row per message that a commit made visible, immediately or when it was due.
+    `preparedOffset` is the log offset of its half; null for a delayed message, or one that was
+    stored again."""
     is_commit, is_waiting = _is_commit(), _is_waiting()
     return messages.where(is_final()).select(
         _broker(),
@@ -136,8 +139,8 @@ def finals(messages: DataFrame) -> DataFrame:
 
 
 def _content() -> Column:
-    """What a half and its final message have in common: `tag`, `keys`, and `body`, a digest, which
-    is null if bodies are not compared."""
+    """The parts that a half and its final message have in common: `tag`, `keys`, and `body`, a
+    digest, which is null if bodies are not compared."""
     return F.struct(
         F.coalesce(F.col("tags"), F.lit("")).alias("tag"),
         F.coalesce(_property(Property.KEYS), F.lit("")).alias("keys"),
@@ -147,7 +150,7 @@ def _content() -> Column:
 
 def is_final() -> Column:
     """Whether a message comes from a transaction, and is delivered for the first time: copies that
-    a consumer gave back do not count."""
+    a consumer returned for a retry do not count."""
     is_inner = F.col("topic").isin(Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
     own = F.coalesce(_own_topic(), F.lit(""))
     is_copy = own.startswith(Topic.RETRY_PREFIX) | own.startswith(Topic.DLQ_PREFIX)
@@ -155,7 +158,7 @@ def is_final() -> Column:
 
 
 def is_of_transactions() -> Column:
-    """Whether a record belongs to a transaction at all."""
+    """Whether a record belongs to a transaction."""
     own = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
     return F.col("topic").isin(*own) | is_final()
 
@@ -178,7 +181,7 @@ def _is_late() -> Column:
 
 
 def discards(messages: DataFrame) -> DataFrame:
-    """One row per message given up after its last check."""
+    """One row per half that was given up after its last check."""
     return (
         messages.where(F.col("topic") == Topic.CHECK_MAX_TIME)
         .groupBy(_broker(), F.col("msgId").alias("messageId"))

@@ -1,4 +1,5 @@
-"""Repairs differences, one at a time; each is verified again before. A dry run is the default."""
+"""Repairs differences, one at a time. Each is verified again before its repair. A dry run is the
+default."""
 
 from __future__ import annotations
 
@@ -42,21 +43,21 @@ class RepairResult(enum.Enum):
     """The result of a repair."""
 
     WOULD = "would be redone"
-    """This is a dry run."""
+    """The run was dry; without that it would have been repaired."""
 
     DONE = "redone"
     SETTLED = "settled meanwhile"
-    """On second look it was no longer a difference."""
+    """It was no longer a difference when it was verified again."""
 
     PROPOSED = "proposed"
-    """People must repair it; the proposal is in the table."""
+    """Only people can repair it; the proposal is in the table."""
 
     FAILED = "failed"
     """The repair failed; the next run tries again."""
 
 
 class Redone(msgspec.Struct, frozen=True):
-    """The repair of one difference."""
+    """The record of one difference's repair."""
 
     kind: str
     message_id: str
@@ -67,7 +68,7 @@ class Redone(msgspec.Struct, frozen=True):
 
 
 class _Lost(msgspec.Struct, frozen=True):
-    """The message of a difference."""
+    """The message that a difference is about."""
 
     message_id: str
     topic: str
@@ -240,8 +241,8 @@ class Redo:
 
 
 def is_purged(admin: escrowmq.Admin, half: escrowmq.ReceivedMessage) -> bool:
-    """Whether a topic on a half's broker is empty, or has only newer messages although none
-    expired: then it was deleted, and perhaps recreated."""
+    """Whether a half's topic was deleted, and perhaps recreated: its topic on the half's broker is
+    empty, or has only newer messages although none expired."""
     status = admin.topics.describe(half.topic).queues
     own = [one for one in status if one.queue.broker_name == half.broker_name]
     if any(one.min_offset for one in own):

@@ -1,4 +1,4 @@
-"""The tables that runs write: differences, and the runs themselves."""
+"""The tables that runs write: the differences, and one row for each run."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ LASTING: Final = (
     Class.NOT_CONSUMED,
     Class.MESSAGE_WITHOUT_ROW,
 )
-"""Differences that may go away: every run examines them until they do."""
+"""Classes of differences that may disappear; every run examines these until they do."""
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was able to judge, besides the halves: it says nothing about other differences."""
+    """The scope of a run besides the halves. The run does not judge differences outside of it."""
 
     groups: tuple[str, ...] = ()
     has_rows: bool = False
@@ -48,7 +48,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """Whether announced commits were compared with everything that consumers have consumed."""
 
     skipped: tuple[str, ...] = ()
-    """Topics, and brokers, that were left out."""
+    """Topics and brokers that were left out."""
 
     skipped_brokers: tuple[str, ...] = ()
 
@@ -64,7 +64,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Results:
-    """The tables of a result folder. Anyone may read `differences` and `runs`."""
+    """The tables in a result folder. Any process may read `differences` and `runs`."""
 
     def __init__(self, spark: SparkSession, root: str, *, kind: str = "parquet") -> None:
         self._spark = spark
@@ -75,7 +75,8 @@ class Results:
         self._staging = Staging(spark, root, "differences", self.differences)
 
     def progress(self, of: str = "halves") -> RunProgress:
-        """Where the last run ended. Unfinished writes of a run that died are completed first."""
+        """Return where the last run ended. Complete the unfinished writes of a run that died
+        first."""
         found = last_progress(self.runs, of=of)
         self._staging.recover(found.run + 1)
         return found
@@ -83,29 +84,30 @@ class Results:
     def merge(
         self, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
     ) -> DataFrame:
-        """Record a run's findings: new differences, remaining ones, gone ones. Returns the rows of
-        those that are open now and may go away."""
+        """Record a run's findings: new, remaining and disappeared differences. Return the rows that
+        are open now and may disappear."""
         merged = _merge(self.differences.read(), found, examined, now=now, run=run)
         rows = self._staging.replace(merged, run=run)
         return rows.where(F.col("goneAt").isNull() & _is_lasting())
 
     def open_lasting(self) -> DataFrame:
-        """Differences that were open when the last run ended, and that may go away."""
+        """Return the differences that were open when the last run ended, and that may disappear."""
         return self.differences.read().where(F.col("goneAt").isNull() & _is_lasting())
 
     def still_open(self, kind: Class) -> DataFrame:
-        """Messages (`broker`, `messageId`) that had a difference when the last run ended."""
+        """Return the messages (`broker`, `messageId`) that had a difference when the last run
+        ended."""
         rows = self.differences.read().where(F.col("goneAt").isNull() & (F.col("class") == kind))
         return rows.select("broker", "messageId")
 
     def open_classes(self) -> dict[str, int]:
-        """The number of unrepaired differences of each class. Those that cannot go away, such as
-        two finals, stay open."""
+        """Return the number of unrepaired differences of each class. Those that cannot disappear,
+        such as two finals, stay open."""
         rows = self.differences.read().where(F.col("goneAt").isNull())
         return {row["class"]: row["count"] for row in rows.groupBy("class").count().collect()}
 
     def commit(self, row: RunRow) -> None:
-        """Record a run; this completes its range."""
+        """Add the row of a run, which makes its range count as covered."""
         found, balance = moment(row.started_ms), row.balance
         cells = (
             found, row.since_ms, row.progress.until_ms, balance.halves, balance.committed,
@@ -117,10 +119,10 @@ class Results:
 
 
 class _Named(Table):
-    """Differences. Older releases wrote their classes with blanks."""
+    """The table of differences. It renames classes that older releases wrote with blanks."""
 
     def read(self) -> DataFrame:
-        """All rows."""
+        """Read all rows."""
         rows = super().read()
         return rows.withColumn("class", F.replace("class", F.lit(" "), F.lit("-")))
 
@@ -128,7 +130,7 @@ class _Named(Table):
 def _merge(
     known: DataFrame, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
 ) -> DataFrame:
-    """All rows of the days on which something changes."""
+    """Return all rows of the days on which something changes."""
     new = with_keys(found).withColumn("day", day_of("at"))
     is_open = F.col("goneAt").isNull() & _is_lasting()
     # One that is found again may have happened on another day than the one under which it is known.
@@ -155,7 +157,7 @@ def _merge(
 
 
 def with_keys(found: DataFrame) -> DataFrame:
-    """Differences with a key that identifies them across runs, each once."""
+    """Add `key`, which identifies a difference across runs, and drop duplicate keys."""
     group = F.coalesce(F.col("evidence").getItem("consumerGroup"), F.lit(""))
     parts = [F.coalesce(name, F.lit("")) for name in ("class", "broker", "topic", "messageId")]
     key = F.sha1(F.concat_ws("\x01", *parts, group))

@@ -1,4 +1,5 @@
-"""One run of the reconciliation: messages since the last one, and those that were open then."""
+"""One run of the reconciliation. It examines the messages since the last run, and those whose
+transactions were open then."""
 
 from __future__ import annotations
 
@@ -31,13 +32,13 @@ LOOKBACK_S: Final = 3_600.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Thresholds and ranges."""
+    """The thresholds and ranges of runs."""
 
     grace_s: float = GRACE_S
-    """Younger messages are on their way."""
+    """Messages younger than this many seconds are not judged: they may still be in flight."""
 
     overdue_s: float = OVERDUE_S
-    """A half that is open for longer is overdue."""
+    """A half that is open for longer than this many seconds is overdue."""
 
     lookback_s: float = LOOKBACK_S
     """How much of the last run's range is read again, because a second final message may come late.
@@ -47,14 +48,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the first run begins; 0 is the oldest message."""
 
     until_ms: int = 0
-    """An earlier end than the grace allows; 0 is none."""
+    """An earlier end of the range than the grace allows; 0 for none."""
 
     groups: tuple[str, ...] = ()
     """Consumer groups that must have consumed the committed messages."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The findings of a run."""
+    """The result of a run."""
 
     run: int
     since_ms: int
@@ -68,11 +69,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     range of this run."""
 
     odd: dict[str, int]
-    """The number of malformed records."""
+    """The numbers of malformed records."""
 
 
 class Reconciler:
-    """Runs, one after the other, over the same result folder.
+    """Makes runs, one after another, with the same result folder.
 
     >>> reconciler = Reconciler(spark, source, "/data/reconciled")
     >>> report = reconciler.run(lease=FileLease("/data/reconciled"))
@@ -98,8 +99,8 @@ class Reconciler:
         self._now_ms = now_ms or SystemClock().now_ms
 
     def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Report:
-        """Examine the messages. Only the last step, the row in `runs`, makes the run count: one
-        that dies before is repeated, and finds the same."""
+        """Examine the messages. A run counts only with its last step, the row in `runs`: one that
+        dies before is repeated, and finds the same."""
         with lease:
             return self._run(lease, on_step)
 
@@ -196,8 +197,8 @@ class Reconciler:
         )
 
     def _all_known_since(self, window: Window) -> dt.datetime | None:
-        """Where the last run ended, if all runs together have read every half since the log's
-        beginning."""
+        """Return where the last run ended, if all runs together have read every half since the
+        log's beginning; otherwise None."""
         is_whole = not (self._settings.since_ms or self._source.skipped)
         if not window.before.run or not is_whole or self._source.skipped_brokers:
             return None
@@ -260,7 +261,7 @@ class _Kept:
             frame.unpersist()
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """The same table, computed once."""
+        """Return the table in a form that is computed once and then stored."""
         self._frames.append(frame.persist())
         return frame
 

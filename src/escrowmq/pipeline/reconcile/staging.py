@@ -1,5 +1,5 @@
-"""Lets runs die at any moment: changes of a table are written beside it first, and a run counts
-once its row is in the table of runs."""
+"""Allows runs to die at any moment: changes of a table are first written beside it, and a run
+counts once its row is in the table of runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SLOTS: Final = 2
 
 
 class Staging:
-    """Changes of a table, as a whole or not at all: the next run completes a replacement that a run
-    did not."""
+    """Changes a table completely or not at all: if a run dies while it replaces rows, the next run
+    completes the replacement."""
 
     def __init__(self, spark: SparkSession, root: str, name: str, table: Table) -> None:
         self._spark = spark
@@ -36,7 +36,8 @@ class Staging:
             self._set_ready(0)
 
     def replace(self, rows: DataFrame, *, run: int) -> DataFrame:
-        """Replace the contents of the rows' partitions; return the same rows, as stored."""
+        """Replace all rows of the partitions that these rows belong to; return the rows, as
+        stored."""
         rows.write.mode("overwrite").parquet(self._slot(run))
         # From here on it is carried out, by whatever run.
         self._set_ready(run)
@@ -52,7 +53,7 @@ class Staging:
         return self._spark.read.schema(self._table.schema).parquet(self._slot(run))
 
     def _ready(self) -> int:
-        """The run whose rows are complete; 0 for none."""
+        """Return the number of the run whose rows are completely written; 0 for none."""
         try:
             rows = self._spark.read.schema(_READY).parquet(f"{self._place}.ready").collect()
         except AnalysisException as error:
@@ -67,7 +68,7 @@ class Staging:
 
 
 def last_progress(runs: Table, *, of: str) -> RunProgress:
-    """Where the last recorded run with the same subject ended."""
+    """Return where the last recorded run with the same subject ended."""
     last = runs.read().orderBy(F.desc("run")).select("progress").head()
     if last is None:
         return RunProgress()

@@ -1,4 +1,4 @@
-"""Messages from the files of stores, EscrowMQ's or RocketMQ's, without a broker."""
+"""Reads messages from store files, EscrowMQ's or RocketMQ's, without a broker."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class FileMessages:
-    """Store folders under the names of their brokers. All records are read in one scan. `options`
-    are the source's about files (`splitBytes`, `checkCrc`, `failOnDataLoss`). A broker that earlier
-    runs have read is either among them or in `skipped_brokers`."""
+    """Messages in store folders, given by the names of their brokers. All records are read in one
+    scan. `options` are the source's about files (`splitBytes`, `checkCrc`, `failOnDataLoss`). Each
+    broker that earlier runs have read must be among them or in `skipped_brokers`."""
 
     def __init__(
         self,
@@ -72,12 +72,13 @@ class FileMessages:
         self._fails_on_loss = UserOptions(self._options).flag("failOnDataLoss", default=True)
         self._firsts: dict[str, int] = {}
         self._tails: dict[str, int] = {}
-        """The starts of the first and the last segment of each log; all between them is read."""
+        """The starts of the first and the last segment of each log; all segments from one to the
+        other are read."""
         self.skipped = frozenset(skipped)
         self.skipped_brokers = frozenset(skipped_brokers)
 
     def inner(self, window: Window) -> TableBatch:
-        """All records of transactions. Raises DataLost if segments were deleted unread, and
+        """Read all records of transactions. Raises DataLost if segments were deleted unread, and
         UsageError for a missing store."""
         self._require_all(window)
         for name, folder in self._folders.items():
@@ -88,13 +89,13 @@ class FileMessages:
         return TableBatch(without_topics(frame, self.skipped), {}, {})
 
     def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
-        """None: `inner` had them all."""
+        """Return None: `inner` has read everything."""
         return None
 
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """Messages kept by earlier runs, without those that are read again."""
+        """Return the messages stored by earlier runs, without those that are read again."""
         is_again = F.coalesce(self._is_again(window), F.lit(False))
         is_gone = F.lit(False)  # with its segment
         for name, first in self._firsts.items():
@@ -103,7 +104,8 @@ class FileMessages:
         return carried.where(~is_again | is_gone | is_elsewhere | is_of_topics(self.skipped))
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
-        """Where the next run continues: at the first half that was too young, or at the end."""
+        """Return the offsets where the next run continues: at the first half that was too young, or
+        at the end."""
         until = moment(window.until_ms)
         is_young = (F.col("topic") == Topic.HALF) & (F.col("storeTimestamp") >= F.lit(until))
         rows = new.groupBy("brokerName").agg(
@@ -120,7 +122,7 @@ class FileMessages:
         return {_LOG: window.before.ends.get(_LOG, {}) | found}
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
-        """The offsets of consumer groups, as last saved by their broker."""
+        """Return the offsets of consumer groups, as last saved by their broker."""
         wanted = set(groups)
         rows = [
             (group, name, topic, queue_id, committed)
@@ -133,17 +135,18 @@ class FileMessages:
         return self._spark.createDataFrame(rows, OFFSETS)
 
     def parked(self) -> DataFrame | None:
-        """None: files do not show who is connected."""
+        """Return None: files do not show which producers are connected."""
         return None
 
     def topic_begin_times(self) -> DataFrame | None:
-        """None: the log also has the messages of deleted topics."""
+        """Return None: the log also has the messages of deleted topics."""
         return None
 
     # -- inside ------------------------------------------------------------------------------
 
     def _require_all(self, window: Window) -> None:
-        """Raise if a store of an earlier run is not given: its transactions would count as none."""
+        """Raise UsageError if a store that an earlier run read is not given: its transactions would
+        be counted as missing."""
         before = window.before.ends.get(_LOG, {})
         for name in sorted(before.keys() - self._folders.keys() - self.skipped_brokers):
             raise UsageError(
@@ -153,7 +156,8 @@ class FileMessages:
             )
 
     def _require_unbroken(self, name: str, folder: str, window: Window) -> None:
-        """Raise if messages were deleted before they were read: they must not count as none."""
+        """Raise DataLost if messages were deleted before they were read: they would be counted as
+        missing."""
         parts = plan_parts(folder, _ANY_SIZE)
         if not parts:
             return  # one file, and nothing in it
@@ -191,7 +195,7 @@ class FileMessages:
         return frame.withColumn("body", own.otherwise(digest()) if self._compares_bodies else own)
 
     def _is_again(self, window: Window) -> Column:
-        """Whether this run reads a row again."""
+        """Whether this run reads a row that earlier runs have read."""
         before: RunProgress = window.before
         is_new = F.lit(False)
         for name in self._folders:
@@ -205,12 +209,12 @@ class FileMessages:
 
 
 def _end(window: Window, name: str) -> int:
-    """The log offset up to which runs have read; 0 for none."""
+    """Return the log offset up to which runs have read; 0 for none."""
     return window.before.ends.get(_LOG, {}).get(name, {}).get(_QUEUE, 0)
 
 
 class _Saved(msgspec.Struct, rename="camel"):
-    """The needed part of `consumerOffset.json`: offsets by `topic@group` and queue."""
+    """The part of `consumerOffset.json` that is needed: offsets by `topic@group` and queue."""
 
     offset_table: dict[str, dict[_Int, _Long]]
 

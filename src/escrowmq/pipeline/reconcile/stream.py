@@ -43,19 +43,21 @@ Look = Callable[[str, str, str], bool]
 
 
 class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Timeouts."""
+    """The timeouts of the stream, in seconds."""
 
     skew_s: int = 60
-    """How far reading of one topic may be behind the other."""
+    """By how much the reading of one topic may be behind the other."""
 
     overdue_s: int = 600
     """A half that is open for longer is reported."""
 
     again_s: int = 3_600
-    """After this it is checked again, and reported again if it is still open (with `look`)."""
+    """After this many seconds a half is checked again, and reported again if it is still open (with
+    `look`)."""
 
     times_max: int = 72
-    """The maximum number of reports; after that it is left to the batch. It is 1 without `look`."""
+    """Limit of the reports about one half; after that it is left to the batch. Without `look` it is
+    1."""
 
 
 def clock(spark: SparkSession, *, behind_s: int = 600) -> DataFrame:
@@ -72,9 +74,9 @@ def overdue(
     beats: DataFrame | None = None,
     look: Look | None = None,
 ) -> DataFrame:
-    """A stream of differences (`OPEN`) about halves in a stream of `TOPICS` that are not ended in
-    time. `beats` is `clock`, or nothing. `look` checks whether one is still open, and has it
-    reported again while it is; without it each is reported once."""
+    """Return a stream of differences (`OPEN`): halves in a stream of `TOPICS` that are not ended in
+    time. `beats` is `clock`, or None. `look` tells whether a half is still open, so that it is
+    reported repeatedly; without it each is reported once."""
     chosen = patience or StreamTimeouts()
     alone = _unended_halves(messages, chosen, beats)
     return alone.groupBy("broker", "messageId").transformWithState(
@@ -124,8 +126,9 @@ def _ends(messages: DataFrame) -> DataFrame:
 def _with_beats(
     side: DataFrame, messages: DataFrame, other: str, beats: DataFrame | None
 ) -> DataFrame:
-    """One side of the join, with a row for each record of the other topic that carries its time.
-    Offsets below zero match nothing: odd ones on one side, even ones on the other."""
+    """Return one side of the join, with an additional row for each record of the other topic that
+    carries its time. These rows match nothing, because their offsets are below zero: odd ones on
+    one side, even ones on the other."""
     odd = 1 if other == Topic.OP else 2
     told = messages.where(F.col("topic") == other).select(
         F.coalesce("brokerName", F.lit("")).alias("broker"),
@@ -140,14 +143,14 @@ def _with_beats(
 
 
 class OverdueWatch(StatefulProcessor):
-    """Reports overdue halves; with `look` until they are ended, or reported often enough."""
+    """Reports overdue halves; with `look` until they are ended, or were reported often enough."""
 
     def __init__(self, patience: StreamTimeouts, look: Look | None) -> None:
         self._patience = patience
         self._look = look
 
     def init(self, handle: Any) -> None:  # noqa: ANN401 - Spark's
-        """Called by Spark with the state."""
+        """Set up the state, when Spark calls it."""
         self._handle = handle
         self._state = handle.getValueState("state", _STATE)
 
@@ -157,7 +160,7 @@ class OverdueWatch(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: Any,  # noqa: ANN401, N803
     ) -> Iterator[Row]:
-        """Halves that became overdue."""
+        """Report the halves that have become overdue."""
         for row in rows:
             if self._state.exists():
                 continue
@@ -171,13 +174,13 @@ class OverdueWatch(StatefulProcessor):
         timerValues: Any,  # noqa: ANN401, N803
         expiredTimerInfo: Any,  # noqa: ANN401, N803
     ) -> Iterator[Row]:
-        """Check again."""
+        """Check a half again, and report it if it is still open."""
         if self._state.exists():
             found = tuple(self._state.get())
             yield from self._report_overdue(key, found, timerValues.getCurrentWatermarkInMs())
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _report_overdue(self, key: Any, found: tuple[Any, ...], now_ms: int) -> Iterator[Row]:  # noqa: ANN401
         topic, group, since_ms, told = found

@@ -1,4 +1,4 @@
-"""Sums that must add up: every half has one fate."""
+"""Verifies that the numbers add up: every half has exactly one fate."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from escrowmq.pipeline.reconcile.fates import Fate
 
 
 class Unbalanced(EscrowMQError):
-    """Sums that must be equal are not: rows were lost or duplicated on the way."""
+    """Raised if numbers that must be equal are not: rows were lost or duplicated on the way."""
 
 
 class Balance(msgspec.Struct, kw_only=True, rename="camel"):
     """The number of halves by fate."""
 
     halves: int
-    """Records; those stored again count once."""
+    """Number of half records; those stored again count once."""
 
     committed: int
     rolled_back: int

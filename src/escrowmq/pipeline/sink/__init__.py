@@ -1,1 +1,1 @@
-"""Rows as messages: at least once, or each batch exactly once."""
+"""Writes rows as messages: at least once, or each batch exactly once."""

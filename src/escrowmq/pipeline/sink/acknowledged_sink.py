@@ -24,13 +24,13 @@ _REST_S: Final = 0.2
 
 
 def send_plain(batches: Iterable[Any], options: SinkOptions) -> int:
-    """Send all rows of Arrow batches; return their number when the last is stored."""
+    """Send all rows of Arrow batches; return their number when the last one is stored."""
     return _run(batches, options, key_prefix="")
 
 
 def send_keyed(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> int:
-    """`send_plain` with unique keys that stay the same when the rows are sent again, so that
-    consumers can skip duplicates."""
+    """Send all rows like `send_plain`, with unique keys that stay the same when the rows are sent
+    again, so that consumers can skip duplicates."""
     return _run(batches, options, key_prefix=key_prefix)
 
 
@@ -43,7 +43,7 @@ def _run(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> in
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error inside exception groups."""
+    """Return the first error inside exception groups."""
     first = group.exceptions[0]
     return first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
@@ -105,8 +105,8 @@ class _Writer:
                 group.create_task(self._one_by_one(same))
 
     async def send_keyed(self, rows: list[Addressed], *, key_prefix: str, first: int) -> None:
-        """Send rows one by one, each with its key: on RocketMQ's brokers a batch's own key would
-        replace theirs."""
+        """Send rows one by one, each with its key; a batch does not work, because on RocketMQ's
+        brokers the batch's own key would replace theirs."""
         for index, row in enumerate(rows):
             name = f"{key_prefix}/{first + index}".encode()
             key = hashlib.blake2b(name, digest_size=16).hexdigest().upper()
@@ -126,8 +126,8 @@ class _Writer:
                 await self._retry_unreachable(functools.partial(self._store, row))
 
     async def _retry_unreachable(self, send: Callable[[], Awaitable[object]]) -> None:
-        """Retry while the broker is unreachable, as it may be restarting. A topic that has no route
-        from the beginning does not exist, and is not waited for."""
+        """Retry while the broker is unreachable, because it may be restarting. A topic that never
+        had a route does not exist, and is not waited for."""
         began_ms = self._clock.now_ms()
         was_away = False
         while True:
@@ -176,7 +176,7 @@ class _Writer:
 
 
 def _by_order(rows: list[Addressed]) -> list[list[Addressed]]:
-    """Rows with the same order key together, every other one alone."""
+    """Group rows with the same order key; every other row is alone."""
     keyed: dict[tuple[str, str], list[Addressed]] = {}
     found: list[list[Addressed]] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Small files of ours in a query's checkpoint folder, on any file system."""
+"""Stores small files of our own in a query's checkpoint folder, on any file system."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recall(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def remember(folder: str, name: str, found: dict[str, Any]) -> None:
-    """Store something durably, completely or not at all."""
+    """Store a dictionary under a name durably, completely or not at all."""
     system, path = _locate(folder, name)
     data = json.dumps(found).encode()
     if isinstance(system, fs.LocalFileSystem):

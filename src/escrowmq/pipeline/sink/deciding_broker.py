@@ -1,4 +1,4 @@
-"""The broker that decides about a sink's batches: its choice, and requests to it."""
+"""The broker that decides about a sink's batches: how it is chosen, and requests to it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from escrowmq.pipeline.sink.options import SinkOptions
 _log = logging.getLogger(__name__)
 
 ANSWER_MS: Final = 120_000
-"""The timeout of a decision: about many messages it is answered only once all are visible."""
+"""Timeout of a decision: the broker answers only when all messages are visible, which takes a while
+for many."""
 
 PATIENCE_MS: Final = 120_000
-"""How long requests to an unreachable broker are retried, until the batch fails."""
+"""Requests to an unreachable broker are retried for this long; then the batch fails."""
 
 _FILE: Final = "escrowmq-sink.json"
 _PROBE: Final = "probe/0"
@@ -41,12 +42,12 @@ T = TypeVar("T")
 
 
 class StockBroker(UsageError):
-    """The broker is RocketMQ's own, which cannot decide about batches."""
+    """Raised if the broker is RocketMQ's own, which cannot decide about batches."""
 
 
 class BrokerDecider:
-    """One broker; requests are retried while it is unreachable. All of them may be repeated: later
-    callers get the first decision."""
+    """Sends decisions to one broker, and retries while it is unreachable. Every request may be
+    repeated: later callers get the first decision."""
 
     def __init__(self, access: Access, *, broker_name: str, group: str) -> None:
         self._cluster = Cluster(access, tries=1, try_again_ms=0, timeout_ms=ANSWER_MS)
@@ -54,7 +55,7 @@ class BrokerDecider:
         self._group = group
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._cluster.close()
 
     def decide(
@@ -71,12 +72,12 @@ class BrokerDecider:
         return self._ask(Request.ESCROW_DECIDE, wish, Decided, patience_ms)
 
     def decision(self, epoch: str, *, patience_ms: int = PATIENCE_MS) -> Decided:
-        """The decision, if there is one."""
+        """Return the decision about an epoch, if there is one."""
         wish = Epoch(group=self._group, epoch=epoch)
         return self._ask(Request.ESCROW_DECISION, wish, Decided, patience_ms)
 
     def abandon(self, epoch: str, tokens: list[str]) -> int:
-        """Drop the messages of tokens for which the epoch was not decided; return how many."""
+        """Drop the messages of tokens for which the epoch was not decided; return their number."""
         wish = Abandon(group=self._group, epoch=epoch, tokens=tokens)
         return self._ask(Request.ESCROW_ABANDON, wish, Abandoned, 0).count
 
@@ -100,8 +101,8 @@ class BrokerDecider:
 
 
 def choose_broker(options: SinkOptions) -> str:
-    """The broker for all halves of a query. It is stored in the checkpoint, with the group: another
-    broker would not know the batches that this one has decided about."""
+    """Choose the broker for all halves of a query. The choice is stored in the checkpoint, with the
+    group: another broker would not know the batches that this one has decided about."""
     folder, kept = _checkpoint_identity(options)
     if kept is not None:
         if not isinstance(kept.get("broker"), str):
@@ -127,8 +128,8 @@ def choose_broker(options: SinkOptions) -> str:
 
 
 def _checkpoint_identity(options: SinkOptions) -> tuple[str, dict[str, Any] | None]:
-    """The checkpoint, and what was stored there. Nothing is stored without one, or if Python cannot
-    read and write there although the broker is named."""
+    """Return the checkpoint's folder, and what was stored there. Nothing is stored without a
+    checkpoint, or if the broker is named and Python cannot read and write in the folder."""
     if not options.checkpoint:
         return "", None
     try:
@@ -140,8 +141,8 @@ def _checkpoint_identity(options: SinkOptions) -> tuple[str, dict[str, Any] | No
 
 
 def _choose(options: SinkOptions) -> str:
-    """Choose by a hash, so that queries spread over the brokers that can decide; or take the named
-    one."""
+    """Choose a broker by a hash, so that queries are spread over the brokers that can decide; or
+    return the named one."""
     cluster = Cluster(options.access, tries=3, try_again_ms=1_000)
     try:
         names = cluster.brokers(options.topic)
@@ -179,7 +180,7 @@ def _can_decide(options: SinkOptions, broker_name: str) -> bool:
 
 
 def stock_text(names: str) -> str:
-    """Why a broker cannot do it, and what to do."""
+    """Return an error text: why a broker cannot decide, and what to do."""
     return (
         f"broker {names} cannot decide about batches: it is not EscrowMQ's, so transactional=true "
         f"is impossible there. Use a broker of EscrowMQ's, or set "

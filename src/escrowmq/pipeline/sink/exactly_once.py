@@ -1,13 +1,13 @@
-"""The transactional sink: rows are halves, the commit of a batch is one decision.
+"""The transactional sink: rows are stored as halves, and one decision commits a batch.
 
-A task attempt writes under unique tokens, and reports them to the driver. The driver has the broker
-decide for the tokens of the attempts that Spark counts. This record is the commit point: the broker
-then makes their halves visible, and drops all others. If Spark runs a batch again, it is already
-decided and writes nothing.
+A task attempt writes under unique tokens, and reports them to the driver. The driver sends the
+broker the tokens of the attempts that Spark counts. The broker's record of this decision is the
+commit point: the broker then makes their halves visible, and drops all others. If Spark runs a
+batch again, it is already decided and writes nothing.
 
-A named write of a table (`txnAppId`) has a number, and a later one has a larger number: the broker
-knows the last decision alone, and drops what comes with a smaller one. Each topic counts by
-itself."""
+A named write of a table (`txnAppId`) has a number, and later writes have larger numbers. The broker
+remembers only the last decision, and drops writes with smaller numbers. Each topic is counted
+separately."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 def open_epoch(options: SinkOptions, *, broker_name: str) -> str:
-    """The epoch of a write of a table. Raises UsageError if its broker has decided about a later
-    write of the same name."""
+    """Return the epoch of a write of a table. Raises UsageError if its broker has decided about a
+    later write of the same name."""
     shared = options.batch_epoch
     if not options.app_id or not broker_name:
         return shared
@@ -56,8 +56,8 @@ def open_epoch(options: SinkOptions, *, broker_name: str) -> str:
 
 
 def _require_latest(found: Decided, options: SinkOptions) -> None:
-    """Log that a named write was done before, or raise UsageError if it was not: a broker no longer
-    knows the tokens of a batch before the last one."""
+    """Log that a named write was already done, or raise UsageError if it was not: a broker no
+    longer knows the tokens of batches before the last one."""
     if not options.app_id:
         return
     name = f"txnAppId={options.app_id!r}, txnVersion={options.version}"
@@ -73,7 +73,7 @@ def _require_latest(found: Decided, options: SinkOptions) -> None:
 def write_halves(
     batches: Iterable[Any], options: SinkOptions, *, broker_name: str, epoch: str
 ) -> Tokens:
-    """Store the rows of a task, unless its batch is already decided."""
+    """Store the rows of a task as halves, unless its batch is already decided."""
     counts: dict[str, int] = {}
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     sender = HalfSender(options, broker_name=broker_name, epoch=epoch)
@@ -101,7 +101,7 @@ def write_halves(
 
 
 def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:
-    """Make a batch visible. For a batch without rows nothing is recorded."""
+    """Make a batch visible. For a batch without rows, nothing is recorded."""
     counts: dict[str, int] = {}
     for each in written:
         counts |= each.counts
@@ -118,9 +118,9 @@ def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str)
 
 
 def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:
-    """Drop what was written, unless it was decided for: Spark also gives up a batch whose decision
-    was recorded if only the answer was lost. A failure is harmless: the broker itself drops
-    undecided halves."""
+    """Drop the halves that were written, unless they were decided for: Spark also gives up a batch
+    whose decision was recorded if only the answer was lost. A failure is harmless, because the
+    broker itself drops undecided halves."""
     tokens = [token for each in written for token in each.counts]
     if not tokens:
         return
@@ -132,8 +132,8 @@ def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str
 
 
 def close_epoch(options: SinkOptions, *, broker_name: str, epoch: str) -> None:
-    """Decide for no token, unless there is a decision: all halves of an epoch that will not be
-    written again are dropped, also those of tasks that ended before they could report them."""
+    """Decide for no token, unless there is a decision already. This drops all halves of an epoch
+    that will not be written again, also those of tasks that ended before they could report them."""
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
         decider.decide(epoch, {}, patience_ms=0)

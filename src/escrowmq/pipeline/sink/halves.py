@@ -1,4 +1,4 @@
-"""Rows as half messages on one broker, made visible later by one decision."""
+"""Sends rows as half messages to one broker; one decision makes them visible later."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ from escrowmq.pipeline.sink.rows import Addressed
 
 _LOOK_MS: Final = 200
 BUSY_MS: Final = 60_000
-"""How long sends of a half to a busy broker are retried."""
+"""Sends of a half to a busy broker are retried for this many milliseconds."""
 
 
 class HalfSender:
     """Sends the rows of one task attempt. Each call has a token of its own. If it is unknown
-    whether a message is stored, all are sent again under another token; the decision then drops
-    those with the old token. So are messages of one order key if a busy broker refuses one of them
-    and takes the next: from then on each waits for the one before."""
+    whether a message is stored, all messages of the call are sent again under another token; the
+    decision then drops those with the old one. The same happens if a busy broker refuses a message
+    and accepts the next one of its order key; from then on each message of an order key waits for
+    the one before."""
 
     def __init__(self, options: SinkOptions, *, broker_name: str, epoch: str) -> None:
         self._options = options
@@ -59,10 +60,10 @@ class HalfSender:
         self._is_careful = False
         """Whether at most one half of an order key is in flight."""
         self.tokens: list[str] = []
-        """All tokens used, including those of abandoned attempts."""
+        """All tokens used, including those of abandoned calls."""
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._cluster.close()
         self._patient.close()
         self._drop_link()
@@ -190,24 +191,26 @@ class _Posted(msgspec.Struct):
     out: Outgoing
     queue: MessageQueue
     order: tuple[str, str]
-    """Topic and order key."""
+    """The topic and the order key."""
 
 
 def _is_ordered_after(order: tuple[str, str], under_way: Iterable[_Posted]) -> bool:
-    """Whether halves in flight must keep their order with another one."""
+    """Whether a half must wait for halves in flight that have the same order key."""
     return bool(order[1]) and any(posted.order == order for posted in under_way)
 
 
 class _Overtaken(EscrowMQError):
-    """A half was refused, and may be stored only behind later ones of its order key."""
+    """Raised if a half was refused, and could now be stored only after later ones of its order
+    key."""
 
 
 class _Unsafe(EscrowMQError):
-    """A half is stored less safely than the broker is configured to."""
+    """Raised if a half is stored less safely than the broker is configured to."""
 
 
 class EpochDecided(EscrowMQError):
-    """The batch was decided while it was being written again; write nothing more."""
+    """Raised if the batch was decided while it was being written again; nothing more must be
+    written."""
 
 
 def _refusal(reply: Command, broker_name: str) -> EscrowMQError:

@@ -16,7 +16,7 @@ GROUP: Final = "escrowmq-spark-sink"
 """The default producer group of plain sinks."""
 
 AWAY_MS: Final = 30_000
-"""How long tasks wait for a restarting broker before they fail."""
+"""Tasks wait this many milliseconds for a restarting broker before they fail."""
 
 _SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "queryName", "path")
 _INT_MAX: Final = (1 << 31) - 1
@@ -43,7 +43,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_transactional: bool
     broker: str
     takes_stock: bool
-    """On a broker without decisions: send at least once, instead of refusing."""
+    """Whether to send at least once to a broker that cannot decide, instead of refusing."""
     timeout_ms: int
     app_id: str
     version: int
@@ -53,14 +53,14 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch_epoch(self) -> str:
-        """The name and the number of a write of a table; a name of its own if none is given."""
+        """The name and the number of a write of a table; a generated name if none is given."""
         return f"{self.app_id or uuid.uuid4().hex}/{self.version}"
 
 
 def parse_sink(
     options: Mapping[str, str], *, is_stream: bool, columns: Iterable[str]
 ) -> SinkOptions:
-    """The options of a write of a frame with these columns. Raises UsageError for the first
+    """Parse the options of a write of a frame with these columns. Raises UsageError for the first
     error."""
     given = UserOptions(options)
     is_transactional = given.flag("transactional", default=False)

@@ -1,4 +1,4 @@
-"""Rows of a sink as messages."""
+"""Converts rows to messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "delayLevel": ("int", "bigint", "smallint", "tinyint"),
     "deliverTime": ("timestamp",),
 }
-"""Columns with a meaning, and their allowed types."""
+"""The columns that have a meaning, and their allowed types."""
 
 
 class Addressed(msgspec.Struct):
@@ -63,7 +63,7 @@ def check_columns(types: dict[str, str], *, order_by: str) -> None:
 
 
 def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addressed]:  # noqa: ANN401 - Arrow's
-    """The messages of an Arrow batch; the option `topic` overrides the column."""
+    """Convert an Arrow batch to messages. The option `topic` overrides the column."""
     values = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     nothing = [None] * batch.num_rows
     column = {name: values.get(name, nothing) for name in COLUMNS}

@@ -1,4 +1,5 @@
-"""`df.write.format("escrowmq")` and `writeStream`: rows become messages."""
+"""Spark's writers for `df.write.format("escrowmq")` and `writeStream`, which send rows as
+messages."""
 
 from __future__ import annotations
 
@@ -76,20 +77,21 @@ class Writing:
         return Written(None, send_plain(batches, self.options))
 
     def commit(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
+        """Make the batch visible, because all tasks are done."""
         decide(_tokens(messages), self.options, broker_name=self.broker_name)
 
     def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """The batch is given up; failed tasks have reported nothing."""
+        """Drop the halves that the tasks have reported, because the batch is given up; failed tasks
+        have reported none."""
         abandon(_tokens(messages), self.options, broker_name=self.broker_name)
 
     def close_epoch(self, epoch: str) -> None:
-        """This batch will not be written again."""
+        """Drop all halves of a batch that will not be written again."""
         close_epoch(self.options, broker_name=self.broker_name, epoch=epoch)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a table. Pickled copies of the writer run in the tasks and in the commit."""
+    """Writes a table. Spark runs pickled copies of this object in the tasks and in the commit."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._writing = Writing(options)
@@ -100,11 +102,12 @@ class BatchWriter(DataSourceArrowWriter):
         return self._writing.write(iterator, self._epoch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
+        """Make the write visible, because all tasks are done."""
         self._writing.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job failed. A job without a name of its own is never run again as the same."""
+        """Drop the halves of a failed job. A job without a name of its own is never run again under
+        the same one."""
         if self._writing.options.app_id or not self._writing.broker_name:
             self._writing.abort(messages)
         else:
@@ -127,25 +130,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._writing.write(iterator, epoch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All tasks of a batch are done."""
+        """Make a batch visible, because all its tasks are done."""
         self._writing.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A batch failed, or its commit did."""
+        """Drop the halves of a batch that failed, or whose commit did."""
         self._writing.abort(messages)
 
 
 def make_batch_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> BatchWriter:
-    """The writer of a table. Raises UsageError if it is impossible."""
+    """Make the writer of a table. Raises UsageError if it is impossible."""
     if overwrite:
         raise UsageError("a topic cannot be overwritten; use mode('append')")
     return BatchWriter(_parse(options, schema, is_stream=False))
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
-    """The writer of a stream. Raises UsageError if it is impossible."""
+    """Make the writer of a stream. Raises UsageError if it is impossible."""
     return StreamWriter(_parse(options, schema, is_stream=True))
 
 

@@ -1,1 +1,1 @@
-"""Topics, and log files, as rows: batch and stream."""
+"""Reads topics and log files as rows, in batches and streams."""

@@ -1,4 +1,4 @@
-"""A batch read of queues: everything between two positions, fixed at planning."""
+"""Reads queues as a batch: everything between two positions, which are fixed at planning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Part(InputPartition):
-    """The range of one task."""
+    """The offset ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[QueueRange]) -> None:
         super().__init__(None)
@@ -33,7 +33,7 @@ class Part(InputPartition):
 
 
 class _Hidden:
-    """A method under Spark's name that Spark overlooks. Spark refuses every read by a reader that
+    """A method that Spark calls but does not detect. Spark refuses every read by a reader that
     overrides `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, as it is by
     default, and detects an override by `__func__`. With the setting on, Spark calls the method as
     usual."""
@@ -48,7 +48,7 @@ class _Hidden:
 
 
 def parts_of(ranges: Sequence[QueueRange], options: SourceOptions) -> list[Part]:
-    """Ranges divided among tasks, according to the options."""
+    """Divide ranges among tasks, according to the options."""
     parts = partitioned(
         ranges,
         records_max=options.records_max,
@@ -59,13 +59,13 @@ def parts_of(ranges: Sequence[QueueRange], options: SourceOptions) -> list[Part]
 
 
 def read_part(partition: InputPartition, options: SourceOptions, schema: bytes) -> Iterator[Any]:
-    """The rows of a task's part; Spark makes a task without ranges if there are none."""
+    """Read the rows of a task's part. If there are no ranges, Spark makes one task without any."""
     ranges = partition.ranges if isinstance(partition, Part) else ()
     return read_ranges(ranges, reading_of(options, schema, ranges))
 
 
 class QueuesReader(DataSourceReader):
-    """Plans on the driver, reads in the executors."""
+    """Reads queues: plans on the driver, reads in the executors."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -77,7 +77,7 @@ class QueuesReader(DataSourceReader):
 
     @shorten_traceback
     def partitions(self) -> list[Part]:
-        """The ranges to read, divided."""
+        """Return the ranges to read, divided among tasks."""
         make_ready()
         options = self._options
         cluster = Cluster(options.access, tries=options.tries, try_again_ms=options.try_again_ms)
@@ -90,7 +90,7 @@ class QueuesReader(DataSourceReader):
 
     @shorten_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition."""
+        """Read the rows of a partition."""
         return read_part(partition, self._options, self._schema)
 
     def _push(self, filters: list[Any]) -> Iterable[Any]:
@@ -120,7 +120,7 @@ class QueuesReader(DataSourceReader):
 
 
 def reading_of(options: SourceOptions, schema: bytes, ranges: Iterable[QueueRange]) -> Reading:
-    """What an executor needs to read ranges."""
+    """Collect what an executor needs to read ranges."""
     topics = {each.queue.topic for each in ranges}
     return Reading(
         access=options.access,

@@ -8,9 +8,9 @@ from escrowmq.pipeline.brokers.ranges import QueueRange, backlog_count
 
 
 def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
-    """Prefixes of the ranges with a limited number of offsets in total. Each gets a share by its
-    length, and at least one offset, so that no queue starves: with more queues than offsets each
-    still gets one."""
+    """Shorten the ranges to a limited number of offsets in total. Each range gets a share in
+    proportion to its length, and at least one offset so that no queue starves, even if the total is
+    then above the limit."""
     total = backlog_count(ranges)
     if total <= count_max:
         return list(ranges)

@@ -1,5 +1,5 @@
-"""The consume queues of a store, if they are beside its log: they say which positions of the log
-are records. A message's body may contain bytes that look like a record."""
+"""The consume queues of a store, if they are in the same folder as its log. They show which
+positions of the log are records; a message's body may contain bytes that look like one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Units:
         return len(unit) == ENTRY_SIZE and ENTRY.unpack(unit)[:2] == record
 
     def _file_size(self, folder: Path) -> int:
-        """The size of queue files; all have the same."""
+        """Return the size of queue files; all have the same."""
         found = self._file_sizes.get(folder)
         if found is None:
             found = max((file.stat().st_size for file in folder.iterdir()), default=0)

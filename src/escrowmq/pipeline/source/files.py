@@ -1,4 +1,4 @@
-"""A batch read of a store's log files, without a broker."""
+"""Reads a store's log files as a batch, without a broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from escrowmq.pipeline.workers import make_ready
 
 
 class SegmentPart(InputPartition):
-    """The range of one task."""
+    """The range of the log that one task reads."""
 
     def __init__(self, part: FilePart) -> None:
         super().__init__(None)
@@ -34,20 +34,20 @@ class SegmentPart(InputPartition):
 
 
 class FilesReader(DataSourceReader):
-    """Plans on the driver; executors that see the files read."""
+    """Reads log files: plans on the driver; the executors must see the files too."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
 
     def partitions(self) -> list[SegmentPart]:
-        """The log, divided."""
+        """Return the log, divided among tasks."""
         make_ready()
         options = self._options
         return [SegmentPart(each) for each in plan_parts(options.store_path, options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a part."""
+        """Read the rows of a part."""
         assert isinstance(partition, SegmentPart), partition
         make_ready()
         schema = pa.ipc.read_schema(pa.py_buffer(self._schema))
@@ -97,7 +97,7 @@ def _select_span(block: Block, start: Place, end: Place) -> Any:  # noqa: ANN401
 
 
 def unwrapped_of(block: Block) -> bytes:
-    """The selected records of a block, with batches split."""
+    """Return the selected records of a block, with batches split."""
     ends = (block.starts + block.bytes.numbers(block.starts, ">u4")).tolist()
     places = zip(block.starts.tolist(), ends, strict=True)
     data = b"".join([block.bytes.data[start:end] for start, end in places])
@@ -106,7 +106,7 @@ def unwrapped_of(block: Block) -> bytes:
 
 
 def check_bodies(block: Block, where: str) -> None:
-    """Raise CorruptRecord for the first record whose body is not as it was stored."""
+    """Raise CorruptRecord for the first record whose body does not match its checksum."""
     data = memoryview(block.bytes.data)
     expected = block.int4(CRC_AT).tolist()
     places = zip(block.body_start.tolist(), block.body_end.tolist(), expected, strict=True)

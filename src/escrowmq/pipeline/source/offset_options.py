@@ -35,7 +35,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     option: str
     """The option that set it, for error messages."""
     word: int = EARLIEST
-    """EARLIEST or LATEST, if there is neither a table nor a time."""
+    """EARLIEST or LATEST, if neither a table nor a time was given."""
     group: str = ""
     """A consumer group, to start at its offsets."""
     offsets: Table | None = None
@@ -43,11 +43,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     topic_times: dict[str, int] = {}
     time_ms: int | None = None
     takes_latest: bool = False
-    """If no message is that young, start at the end instead of refusing."""
+    """Whether to start at the end if no message is that young, instead of refusing."""
 
     @property
     def moves(self) -> bool:
-        """Whether it is another position if it is looked up later."""
+        """Whether the position may be another one if it is looked up later."""
         return self.offsets is None
 
     def time_of(self, queue: MessageQueue) -> int | None:
@@ -60,7 +60,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return found if found is not None else self._listed_offset(self.times, queue, "time")
 
     def offset_of(self, queue: MessageQueue) -> int:
-        """The offset in a queue, possibly EARLIEST or LATEST."""
+        """The offset given for a queue, possibly EARLIEST or LATEST."""
         return (
             self.word
             if self.offsets is None
@@ -68,7 +68,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def require_known(self, queues: Iterable[MessageQueue]) -> None:
-        """Raise UsageError for the first named queue that is not among these."""
+        """Raise UsageError for the first queue in the options that is not among these."""
         known = {(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
         topics = {topic for topic, _, _ in known}
         for topic in self.topic_times:
@@ -97,7 +97,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_place(given: UserOptions, side: Side, *, default: int) -> Place:
-    """Parse the options of one side."""
+    """Parse the options for one side, start or end."""
     by_time, by_offset = f"{side}OffsetsByTimestamp", f"{side}Offsets"
     strategy = given.choice(
         f"{side}OffsetsByTimestampStrategy", allowed=("error", "latest"), default="error"
@@ -145,7 +145,7 @@ def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int
 
 
 def _time(given: UserOptions, option: str) -> int:
-    """Milliseconds since 1970, from such a number or an ISO time; UTC if it has no zone."""
+    """Return milliseconds since 1970, from such a number or an ISO time; UTC if it has no zone."""
     text = given.text(option).strip()
     if text.isdecimal():
         return given.number(option, default=0)

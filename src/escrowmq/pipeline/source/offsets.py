@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 
 
 def find_queues(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
-    """The queues selected by the options, as the name servers know them now. Raises RouteMissing if
-    a named topic is missing."""
+    """Return the queues selected by the options, as the name servers know them now. Raises
+    RouteMissing if a named topic is missing."""
     if options.assigned:
         return _assigned(cluster, options)
     topics = options.topics
@@ -47,7 +47,8 @@ def _assigned(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
 
 
 def look_up(cluster: Cluster, queues: Iterable[MessageQueue], place: Place) -> Positions:
-    """The offsets of a position. Offsets given as numbers are kept, and validated by the reader."""
+    """Look up the offsets of a position. Offsets given as numbers are returned unchanged; the
+    reader validates them."""
     queues = list(queues)
     times = {queue: time for queue in queues if (time := place.time_of(queue)) is not None}
     if times:
@@ -61,7 +62,7 @@ def look_up(cluster: Cluster, queues: Iterable[MessageQueue], place: Place) -> P
 
 
 def _of_group(cluster: Cluster, queues: list[MessageQueue], place: Place) -> Positions:
-    """A consumer group's offsets; the beginning for queues that it has never read."""
+    """Return a consumer group's offsets; the beginning for queues that it has never read."""
     found = cluster.committed(place.group, queues)
     if queues and not found:
         raise UsageError(
@@ -87,8 +88,8 @@ def _at(cluster: Cluster, times: dict[MessageQueue, int], place: Place) -> Posit
 
 
 def without_loss(cluster: Cluster, start: Positions, *, fails_on_loss: bool) -> Positions:
-    """The starts as they can be read. If a queue no longer has messages from its start, this raises
-    DataLost, or logs it and skips them."""
+    """Return the offsets from which reading can start. If a queue no longer has messages from its
+    start, raise DataLost, or log it and skip them."""
     found = dict(start)
     for queue, low in cluster.first(start).items():
         if start[queue] < low:
@@ -100,7 +101,7 @@ def without_loss(cluster: Cluster, start: Positions, *, fails_on_loss: bool) -> 
 def warn_of_loss(
     queue: MessageQueue, *, wanted: int, found: int, fails_on_loss: bool, why: str = ""
 ) -> None:
-    """Raise DataLost, or log it, about messages from one offset up to another."""
+    """Raise DataLost, or log it, for the messages from one offset up to another."""
     reason = why or "the broker keeps them no longer (retention), or the topic was recreated"
     text = (
         f"messages {wanted} to {found - 1} of queue {queue.queue_id} of {queue.topic} on "
@@ -114,8 +115,8 @@ def warn_of_loss(
 def require_inside(
     cluster: Cluster, positions: Positions, place: Place, *, fails_on_loss: bool
 ) -> Positions:
-    """The positions, none beyond the end of its queue. Raises UsageError if an offset that was
-    given as a number is, or logs it."""
+    """Return the positions, limited to the ends of the queues. If an offset that was given as a
+    number is beyond its end, raise UsageError, or log it."""
     if place.offsets is None and not place.group:
         return positions
     found = dict(positions)

@@ -27,8 +27,8 @@ from escrowmq.pipeline.source.offset_options import (
 _log = logging.getLogger(__name__)
 
 GROUP: Final = "escrowmq-spark"
-"""The default consumer group of sources. It is the same for all, because brokers keep every group
-that has ever asked."""
+"""The default consumer group of sources. All sources share it, because brokers remember every group
+that ever sent a request."""
 
 CHOICES: Final = (
     "tags", "subExpression", "sqlFilter", "startingTimestamp", "startingOffsetsByTimestamp",
@@ -42,7 +42,7 @@ _INT_MAX: Final = (1 << 31) - 1
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one batch of a stream; 0 is none."""
+    """Limits of one batch of a stream; 0 for none."""
 
     rows_max: int = 0
     size_max: int = 0
@@ -101,11 +101,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Topics that are named, not found by a pattern."""
+        """Topics that are named, in contrast to topics found by a pattern."""
         return self.topics or tuple(self.assigned)
 
     def without(self, topics: Collection[str]) -> SourceOptions | None:
-        """The same options for the other topics; None if no topic is left."""
+        """Return the same options for the other topics; None if no topic is left."""
         left = tuple(name for name in self.topics if name not in topics)
         assigned = {name: found for name, found in self.assigned.items() if name not in topics}
         if not (left or assigned or self.pattern):
@@ -132,8 +132,8 @@ def is_system_topic(topic: str) -> bool:
 
 
 def parse_source(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
-    """The options of a batch or a stream; None if that is not known yet. Raises UsageError for the
-    first error."""
+    """Parse the options of a batch or a stream; None if that is not known yet. Raises UsageError
+    for the first error."""
     given = UserOptions(options)
     store_path = given.text("storePath")
     topics, pattern, assigned = _subject(given)

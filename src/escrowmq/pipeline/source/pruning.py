@@ -1,5 +1,5 @@
-"""Restricts what is read by a query's conditions. Spark still evaluates all of them: here they only
-skip what cannot match."""
+"""Restricts the reading to what a query's conditions can match. Spark still evaluates all
+conditions; here they only skip messages that cannot match."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange
 
 CLOCK_SLACK_MS: Final = 600_000
-"""Times in a queue go back when its broker's clock is set back. A search by time may then miss
-messages; this much before and after is read as well."""
+"""Slack in milliseconds that is read before and after a range of times. Times in a queue go back if
+its broker's clock is set back, and a search by time may then miss messages."""
 
 _TIMES: Final = "storeTimestamp"
 _OFFSETS: Final = "queueOffset"
@@ -22,10 +22,10 @@ FAR: Final = 1 << 62
 
 
 class Bounds(msgspec.Struct):
-    """Necessary properties of messages that match the conditions."""
+    """Bounds of the messages that can match the conditions."""
 
     texts: dict[str, frozenset[str]] = {}
-    """Allowed values of `topic` and `brokerName`."""
+    """Allowed values of `topic` and `brokerName`, by column."""
     queue_ids: frozenset[int] | None = None
     offset_low: int = 0
     offset_high: int = FAR
@@ -43,7 +43,7 @@ class Bounds(msgspec.Struct):
         )
 
     def clip(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
-        """The parts of ranges that can have matching messages, by queue and offset."""
+        """Return the parts of ranges that can have matching messages, by queue and offset."""
         found = [
             QueueRange(
                 each.queue,
@@ -60,7 +60,8 @@ class Bounds(msgspec.Struct):
         ranges: list[QueueRange],
         at: Callable[[dict[MessageQueue, int]], Positions],
     ) -> list[QueueRange]:
-        """`clip` by time; `at` finds the first message stored at a time or later."""
+        """Return the parts of ranges that can have matching messages, by store time. `at` finds the
+        first message stored at a time or later."""
         queues = [each.queue for each in ranges]
         lows: Positions = {}
         highs: Positions = {}
@@ -80,8 +81,8 @@ class Bounds(msgspec.Struct):
 
 
 def bounds_of(filters: Iterable[Any]) -> Bounds:
-    """The bounds that follow from Spark's filters, which all hold at once; those without a meaning
-    here are ignored."""
+    """Return the bounds that follow from Spark's filters, all of which must hold; filters that have
+    no meaning here are ignored."""
     bounds = Bounds()
     for each in filters:
         if len(each.attribute) == 1 if hasattr(each, "attribute") else False:

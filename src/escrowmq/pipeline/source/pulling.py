@@ -38,7 +38,7 @@ _SAMPLE_COUNT: Final = 32
 
 
 class Pull(msgspec.Struct):
-    """A pull in flight."""
+    """A pull request in flight."""
 
     number: int
     low: int
@@ -46,8 +46,8 @@ class Pull(msgspec.Struct):
 
 
 class Puller:
-    """Reads ranges of queues. It waits for a restarting broker; if one is silent or has no route
-    for `pullTimeoutMs`, it raises TransportError or RouteMissing."""
+    """Reads ranges of queues. It waits for a restarting broker. If a broker is silent or has no
+    route for `pullTimeoutMs`, it raises TransportError or RouteMissing."""
 
     def __init__(self, access: Access, pulling: Pulling) -> None:
         self._access = access
@@ -56,13 +56,13 @@ class Puller:
         self._clock = SystemClock()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         while self._links:
             self._links.popitem()[1].close()
 
     def pull(self, wanted: QueueRange, subscription: Subscription) -> Iterator[bytes]:
-        """The records of a range as the log has them, in the order of the queue. There may be some
-        beyond its end."""
+        """Yield the records of a range as they are in the log, in the order of the queue. There may
+        be some beyond the range's end."""
         run = _Run(wanted, subscription, self._pulling)
         since_ms = self._clock.now_ms()
         while not run.is_over:
@@ -112,7 +112,7 @@ class Puller:
 
 
 class _NotNow(Exception):
-    """A pull that failed and may succeed later."""
+    """Raised for a pull that failed and may succeed later."""
 
     def __init__(self, error: Exception, *, is_lost: bool) -> None:
         super().__init__(str(error))
@@ -121,7 +121,7 @@ class _NotNow(Exception):
 
 
 class _Run:
-    """One range in progress: its position, and the requests ahead."""
+    """The reading of one range: its position, and the requests in flight."""
 
     def __init__(self, wanted: QueueRange, subscription: Subscription, pulling: Pulling) -> None:
         self._wanted = wanted
@@ -137,7 +137,7 @@ class _Run:
         return self.position >= self._wanted.high
 
     def records(self, link: BrokerLink) -> Iterator[bytes]:
-        """Continue from the position to the end, or until an error."""
+        """Yield records from the position to the end, or until an error."""
         pulls: deque[Pull] = deque()
         asked = self.position
         while not self.is_over:
@@ -248,8 +248,8 @@ class _Run:
 
 
 def sampled_size(ranges: Sequence[QueueRange], options: SourceOptions) -> float:
-    """Average bytes per offset of these ranges, sampled at the beginnings of the longest; at least
-    1."""
+    """Estimate the average bytes per offset of these ranges, from samples at the beginnings of the
+    longest; at least 1."""
     puller = Puller(options.access, options.pulling)
     size = count = 0
     try:

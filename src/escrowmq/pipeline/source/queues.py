@@ -1,9 +1,9 @@
 """Tracks the queues of a stream: which are new, unreachable, or lost.
 
 An unreachable broker is no loss: its queues are waited for. A queue is lost if its broker is
-reachable and no longer has it. A queue may also be another one than before: a topic that was
-deleted and recreated counts from 0 again. It is identified by its birth: its first offset and the
-store time of that message. Retention only increases the first offset.
+reachable and no longer has it. A topic may also have been deleted and recreated: its queues
+then count from 0 again. A queue is identified by its birth: its first offset and the store time
+of that message. Retention only increases the first offset.
 
 A topic may lose queues and regain them. So their positions and births are kept: reading continues
 in a queue that is back, and starts from the beginning only if its birth shows that it is
@@ -27,7 +27,8 @@ from escrowmq.pipeline.source.stream_place import Births
 _log = logging.getLogger(__name__)
 
 FRESH_MS: Final = 100
-"""How long the ends of queues are cached: Spark asks every 10 ms while nothing arrives."""
+"""The ends of queues are cached for this many milliseconds: Spark asks every 10 ms while nothing
+arrives."""
 
 T = TypeVar("T")
 
@@ -45,19 +46,19 @@ class Queues:
         self._clock = SystemClock()
         self._seen_ms = 0
         self._told: set[str] = set()
-        """Topics that have been logged."""
+        """Topics whose loss or absence has been logged."""
         self._gone: set[MessageQueue] = set()
 
     def now_ms(self) -> int:
-        """The time."""
+        """Return the current time."""
         return self._clock.now_ms()
 
     def look(
         self, since: Positions, gone: Collection[MessageQueue] = ()
     ) -> tuple[Positions, set[MessageQueue]]:
-        """The end of every existing queue, and which of `since` are missing from their topics now;
-        for those in `gone` this is known. Raises DataLost for the first that went with unread
-        rows."""
+        """Return the end of every existing queue, and which of `since` are missing from their
+        topics now; for those in `gone` this is known. Raises DataLost for the first queue that
+        disappeared with unread messages."""
         if self.now_ms() - self._seen_ms > FRESH_MS:
             before = self.ends
             self.ends = self._retry_unreachable(lambda: self.cluster.end(self._find(since)), since)
@@ -67,8 +68,8 @@ class Queues:
         return self.ends, self._gone & since.keys()
 
     def require(self, wanted: Positions) -> set[MessageQueue]:
-        """The readable ones of some queues. Unreachable brokers are waited for; lost queues raise
-        DataLost, or are logged and skipped."""
+        """Return which of these queues can be read. Wait for unreachable brokers; raise DataLost
+        for lost queues, or log and skip them."""
 
         def look() -> set[MessageQueue]:
             there = self._existing_queues(wanted)
@@ -85,7 +86,8 @@ class Queues:
         return self._retry_unreachable(look, wanted)
 
     def births(self, queues: Iterable[MessageQueue]) -> Births:
-        """The birth of each queue, which distinguishes it from another one of the same name."""
+        """Return the birth of each queue, which distinguishes it from another one of the same
+        name."""
         oldest = self.cluster.oldest(queues).items()
         return {queue: (low, stored_ms) for queue, (low, stored_ms) in oldest if stored_ms >= 0}
 
@@ -111,8 +113,8 @@ class Queues:
             return ()
 
     def _retry_unreachable(self, work: Callable[[], T], known: Iterable[MessageQueue]) -> T:
-        """The result of the work; if a query has read before, it waits for an unreachable cluster,
-        as long as for a pull."""
+        """Run a function. If the query has read before, retry it while the cluster is unreachable,
+        for as long as a pull."""
         began_ms = self.now_ms()
         while True:
             try:
@@ -126,7 +128,7 @@ class Queues:
 
     def _is_deleted(self, error: Exception, known: Iterable[MessageQueue]) -> bool:
         """Whether a topic is missing although all its brokers are reachable. Brokers are checked
-        first: one that comes back registers itself and its topics at once."""
+        first: one that comes back registers itself and its topics together."""
         if not isinstance(error, RouteMissing):
             return False
         running = self._running()
@@ -145,7 +147,7 @@ class Queues:
     def _lost(
         self, wanted: Iterable[MessageQueue], there: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Queues that are missing although their brokers are reachable."""
+        """Return the queues that are missing although their brokers are reachable."""
         missing = sorted(set(wanted) - set(there))
         if not missing:
             return []
@@ -157,7 +159,7 @@ class Queues:
         return [queue for queue in suspects if queue not in there]
 
     def _existing_queues(self, wanted: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Those of some queues that the name servers know now."""
+        """Return which of these queues the name servers know now."""
         found: set[MessageQueue] = set()
         for topic in {queue.topic for queue in wanted}:
             found |= set(self._queues_of(topic))
@@ -178,7 +180,8 @@ class Queues:
             self._gone.add(queue)
 
     def _end_of(self, queue: MessageQueue) -> int | None:
-        """The end of a queue that its topic does not have now; its broker may still have it."""
+        """Return the end of a queue that is missing from its topic now; its broker may still have
+        it."""
         try:
             return self._at_once.end([queue])[queue]
         except EscrowMQError:

@@ -22,11 +22,11 @@ from escrowmq.pipeline.source.pulling import Puller
 from escrowmq.pipeline.workers import make_ready
 
 BATCH_SIZE: Final = 4 << 20
-"""Bytes of records per batch of rows: Spark is fastest with 1 to 10 MB."""
+"""Bytes of records per batch of rows; Spark is fastest with 1 to 10 MB."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor needs besides its ranges; it is sent there."""
+    """The settings that an executor needs besides its ranges; the driver sends them to it."""
 
     access: Access
     pulling: Pulling
@@ -37,8 +37,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_ranges(ranges: Sequence[QueueRange], reading: Reading) -> Iterator[Any]:
-    """The rows of some ranges as Arrow batches. Missing rows raise DataLost, or are logged if
-    failOnDataLoss is off."""
+    """Read the rows of some ranges as Arrow batches. If rows are missing, raise DataLost, or log it
+    if failOnDataLoss is off."""
     make_ready()
     schema = pa.ipc.read_schema(pa.py_buffer(reading.schema))
     puller = Puller(reading.access, reading.pulling)
@@ -58,7 +58,7 @@ def read_ranges(ranges: Sequence[QueueRange], reading: Reading) -> Iterator[Any]
 
 
 def block_of(data: bytes, wanted: QueueRange) -> Block:
-    """The records of a range, without those beyond its ends."""
+    """Return the records of a range, without those beyond its ends."""
     block = Block(data)
     if ((block.sys_flag & BATCH) == BATCH).any():
         block = Block(unwrapped(data, block.starts, block.sys_flag))
@@ -67,7 +67,8 @@ def block_of(data: bytes, wanted: QueueRange) -> Block:
 
 
 def only_tagged(block: Block, subscription: Subscription) -> Block:
-    """The records with a wanted tag: brokers compare hashes, which may be equal for other tags."""
+    """Return the records with a wanted tag. Brokers compare only hashes, which may be equal for
+    other tags."""
     if subscription.kind != "TAG" or subscription.tags.is_all or not len(block):
         return block
     tags = block.properties().values(Property.TAGS)

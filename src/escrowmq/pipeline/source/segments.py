@@ -37,11 +37,11 @@ class FilePart(msgspec.Struct, frozen=True, kw_only=True):
     low: int
     high: int
     is_last: bool
-    """Whether no segment follows: this one may end anywhere."""
+    """Whether this is the last segment, which may end anywhere."""
 
 
 def plan_parts(store_path: str, split_size: int) -> list[FilePart]:
-    """The parts of a store's log. Raises UsageError if there is none."""
+    """Return the parts of a store's log. Raises UsageError if there is none."""
     folder = Path(store_path)
     if (folder / _LOG_FOLDER).is_dir():
         folder = folder / _LOG_FOLDER
@@ -92,7 +92,7 @@ def _require_whole(files: list[Path]) -> None:
 
 
 class Mapped:
-    """A segment as a log of its own (see `codec.log_walker.Log`), up to an end."""
+    """A segment that is read like a log of its own (see `codec.log_walker.Log`), up to an end."""
 
     def __init__(self, data: mmap.mmap, first: int, *, end: int | None = None) -> None:
         self._data = data
@@ -101,24 +101,24 @@ class Mapped:
         self.end = first + len(data) if end is None else end
 
     def start_of(self, position: int) -> int:
-        """The one segment."""
+        """Return the start of the only segment."""
         return self._first
 
     def end_of(self, position: int) -> int:
-        """The one segment."""
+        """Return the end of the only segment."""
         return self.end
 
     def has(self, position: int) -> bool:
-        """Whether a position is in it."""
+        """Whether a position is in the segment."""
         return self._first <= position < self.end
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; fewer at the end."""
+        """Return bytes from a position; fewer at the end."""
         end = min(position + size, self.end)
         return self._data[position - self._first : max(position, end) - self._first]
 
     def data_from(self, position: int) -> int:
-        """Holes are not known."""
+        """Return the position unchanged: holes in the file are not known."""
         return position
 
 
@@ -196,7 +196,7 @@ class Walk:
         _log.warning("%s; failOnDataLoss=false, so it is skipped", text)
 
     def _without_torn(self, stretch: Stretch[int]) -> Stretch[int]:
-        """The end of the log, without a last record that was not written completely."""
+        """Ignore the end of the log if its last record was not written completely."""
         base, data, found = stretch
         *before, last = found.records
         if check_record(data[last : found.size], base + last) is None:

@@ -1,4 +1,5 @@
-"""`spark.readStream.format("escrowmq")`: batch after batch, each bounded as the options say.
+"""Spark's stream reader for `spark.readStream.format("escrowmq")`; options limit the size of its
+batches.
 
 A batch begins where the one before ended, according to Spark's checkpoint. The start of the first
 one would be stored nowhere, so it is in the first end (stream_place.py). A query begins with an
@@ -57,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """The starts that were found for a place and for ends of queues."""
+    """The starts that were computed for a position and for ends of queues."""
 
     since: StreamPlace
     ends: Positions
@@ -79,14 +80,14 @@ class StreamReader(DataSourceStreamReader):
         self._seen: _Seen | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Executors get what they need to read, and no connection."""
+        """Return the state for executors, which get what they need to read, and no connection."""
         return {"_options": self._options, "_schema": self._schema}
 
     # -- where -------------------------------------------------------------------------------
 
     @shorten_traceback
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a new query begins. Called again after a crash; see stream_place.py."""
+        """Return where a new query begins. Called again after a crash; see stream_place.py."""
         return encode_place(StreamPlace(self._beginning(), is_initial=True))
 
     def _beginning(self) -> Positions:
@@ -103,7 +104,7 @@ class StreamReader(DataSourceStreamReader):
 
     @shorten_traceback
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        """The ends of all queues, for the progress report and its lag."""
+        """Return the ends of all queues, for the progress report and its lag."""
         ends = self._opened.ends if self._opened is not None else {}
         return encode_place(StreamPlace(ends)) if ends else None
 
@@ -122,7 +123,7 @@ class StreamReader(DataSourceStreamReader):
 
     @shorten_traceback
     def partitions(self, start: Offset, end: Offset) -> list[Part]:
-        """The range between two positions, divided."""
+        """Return the range between two positions, divided among tasks."""
         until = decode_place(end)
         since = decode_place(start)
         lows = since.at
@@ -135,7 +136,7 @@ class StreamReader(DataSourceStreamReader):
 
     @shorten_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a partition."""
+        """Read the rows of a partition."""
         return read_part(partition, self._options, self._schema)
 
     def _ranges(
@@ -158,7 +159,7 @@ class StreamReader(DataSourceStreamReader):
     # -- how much ----------------------------------------------------------------------------
 
     def _following(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
-        """The end of the next batch; the start itself if there is none."""
+        """Return the end of the next batch; the start itself if there is none."""
         since = decode_place(start)
         ends, gone = self._current_ends(since)
         lows, known = self._lows(since, ends)
@@ -190,15 +191,16 @@ class StreamReader(DataSourceStreamReader):
         return ranges
 
     def _current_ends(self, since: StreamPlace) -> tuple[Positions, set[MessageQueue]]:
-        """The end of each queue, and which of the queues read are gone."""
+        """Return the end of each queue, and which of the queues read have disappeared."""
         ends, gone = self._queues().look(since.at, since.gone)
         if self._has_target and self._target is None:
             self._target = dict(ends)
         return ends, gone
 
     def _lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
-        """The start in each queue, and the queues' births. Spark asks every 10 ms: while neither
-        the place nor an end changes, brokers are not asked again, and nothing is logged again."""
+        """Return the start in each queue, and the queues' births. The result is cached while
+        neither the position nor an end changes, because Spark asks every 10 ms; brokers are then
+        not asked again, and nothing is logged twice."""
         if self._seen is None or (self._seen.since, self._seen.ends) != (since, ends):
             self._seen = _Seen(since, dict(ends), *self._look_up_lows(since, ends))
         return dict(self._seen.lows), dict(self._seen.births)
@@ -220,7 +222,7 @@ class StreamReader(DataSourceStreamReader):
         return lows, births | now
 
     def _bounded(self, ends: Positions) -> Positions:
-        """The ends up to which to read now."""
+        """Return the ends up to which to read now."""
         if self._target is None:
             return ends
         target = self._target
@@ -229,8 +231,8 @@ class StreamReader(DataSourceStreamReader):
     def _put_back(
         self, queue: MessageQueue, reached: int, why: str, *, is_told: bool = False
     ) -> int:
-        """The start in a queue that is another one than before. Its loss is no longer an error if
-        `is_told`."""
+        """Return the start in a queue that was recreated. Unless `is_told`, raise DataLost if the
+        options say so."""
         fails_on_loss = self._options.pulling.fails_on_loss and not is_told
         report_recreated(queue, reached=reached, why=why, fails_on_loss=fails_on_loss)
         return self._queues().cluster.first([queue])[queue]
@@ -252,20 +254,21 @@ class StreamReader(DataSourceStreamReader):
 
 
 def _kept(lows: Positions, highs: Positions, births: Births) -> Positions:
-    """The starts without messages that retention has removed: no limit counts these."""
+    """Skip messages that retention has removed, so that no limit counts them; return the starts."""
     first = {queue: min(born[0], highs[queue]) for queue, born in births.items()}
     return {queue: max(low, first.get(queue, 0)) for queue, low in lows.items()}
 
 
 class PlainStreamReader(StreamReader):
-    """For PySpark 4.1: it passes no limits, so every batch has all available messages. Nor does it
-    say whether a batch is the first one, so every process starts as if it were."""
+    """The stream reader for PySpark 4.1, which passes no limits, so that every batch has all
+    available messages. It does not say either whether a batch is the first one; every process
+    starts as if it were."""
 
     _last: Offset | None = None
 
     @shorten_traceback
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """The end of the next batch."""
+        """Return the end of the next batch."""
         if self._last is None:
             began = self._beginning()
             ends, _ = self._queues().look({})
@@ -278,15 +281,16 @@ class PlainStreamReader(StreamReader):
 if HAS_LIMITS:
 
     class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
-        """For PySpark 4.2 and later."""
+        """The stream reader for PySpark 4.2 and later."""
 
         @shorten_traceback
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-            """Read no messages that arrive from now on."""
+            """Stop the query at the present ends: read no messages that arrive from now on."""
             self._has_target = True  # looked up with the first batch, which comes at once
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-            """The limit from the options; if there are several, the others are kept here."""
+            """Return the limit from the options. If there are several, the others are applied
+            here."""
             limits = self._options.limits
             if limits.rows_max:
                 return ReadMaxRows(limits.rows_max)
@@ -298,7 +302,7 @@ if HAS_LIMITS:
 
         @shorten_traceback
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-            """The end of the next batch, within a limit."""
+            """Return the end of the next batch, within a limit."""
             if isinstance(limit, ReadAllAvailable):
                 return self._following(start, 0, 0, 0)
             limits = self._options.limits
@@ -308,7 +312,7 @@ if HAS_LIMITS:
 
 
 def make_stream_reader(options: SourceOptions, schema: StructType) -> StreamReader:
-    """The reader for this release of PySpark."""
+    """Make the reader for this release of PySpark."""
     if HAS_LIMITS:
         return LimitedStreamReader(options, schema)
     if options.limits.rows_max or options.limits.size_max or options.limits.rows_min:

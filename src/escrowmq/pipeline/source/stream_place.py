@@ -38,13 +38,13 @@ class StreamPlace(msgspec.Struct, frozen=True):
     at: Positions
     began: Positions | None = None
     is_initial: bool = False
-    """It is not the end of a batch."""
+    """Whether the position is the start of the query, not the end of a batch."""
     births: Births = {}
     gone: frozenset[MessageQueue] = frozenset()
 
 
 def encode_place(place: StreamPlace) -> Offset:
-    """The JSON; equal positions make equal JSON, member by member."""
+    """Encode a position as JSON; equal positions make equal JSON, member by member."""
     found: Offset = {"v": VERSION, "q": _table(place.at)}
     if place.began is not None:
         found["from"] = _table(place.began)
@@ -68,8 +68,8 @@ class _PlaceJson(msgspec.Struct):
 
 
 def decode_place(offset: object) -> StreamPlace:
-    """The position in a checkpoint; raises UsageError if it was not written by this source, or is
-    damaged."""
+    """Decode a position from a checkpoint; raises UsageError if it was not written by this source,
+    or is damaged."""
     version = offset.get("v") if isinstance(offset, dict) else offset
     if version != VERSION:
         raise UsageError(

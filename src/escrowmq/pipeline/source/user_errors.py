@@ -1,4 +1,4 @@
-"""Errors as a Spark user should see them.
+"""Shortens errors for Spark's users.
 
 PySpark puts a whole Python traceback into the message of its own error, before the line that says
 what is wrong: forty lines about how the code noticed that a topic is missing."""
