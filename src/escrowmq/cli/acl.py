@@ -111,7 +111,8 @@ def _add_policy(actions: Any) -> None:  # noqa: ANN401
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code. `explain` returns 1 if the action is not allowed."""
+    """Run the action; return the exit code, which for `explain` is 1 if the action is not
+    allowed."""
     if arguments.action == "explain":
         _check_address(arguments.address)
         if arguments.accounts or arguments.data:
@@ -199,7 +200,8 @@ def _changes(arguments: argparse.Namespace) -> UserFields:
 
 
 def _password() -> str:
-    """Read a password from standard input: everyone on the machine can read command lines."""
+    """Read a password from standard input, because all users of the machine can read command
+    lines."""
     import getpass
     import sys
 
@@ -213,7 +215,7 @@ def _password() -> str:
 
 
 def _check_words(arguments: argparse.Namespace) -> None:
-    """Refuse words that brokers would refuse without saying what is allowed."""
+    """Refuse words that brokers would refuse without saying which are allowed."""
     from escrowmq.acl.acl2_policies import Action, named, read_resource
 
     if arguments.resource and read_resource(arguments.resource) is None:
@@ -291,7 +293,7 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _judge_files(arguments: argparse.Namespace) -> int:
-    """The answer of files, without a broker."""
+    """Explain a permission from account files, without a broker."""
 
     from escrowmq.codec.acl2_bodies import Question
     from escrowmq.errors import EscrowMQError

@@ -96,7 +96,8 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _differing(found: dict[str, str]) -> dict[str, str]:
-    """Settings with another value than their default. Those of RocketMQ alone have none here."""
+    """Return the settings whose value differs from the default. For RocketMQ's own settings no
+    default is known here."""
     from escrowmq.client.admin.previews.brokers import facts_by_name
     from escrowmq.client.admin.previews.preview import shown
 

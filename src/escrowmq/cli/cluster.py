@@ -1,4 +1,4 @@
-"""`escrowmq cluster status|switch|rebuild|drill`: brokers and their copies, for their operators."""
+"""`escrowmq cluster status|switch|rebuild|drill`: brokers and their replicas, for operators."""
 
 from __future__ import annotations
 

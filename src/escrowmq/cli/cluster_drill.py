@@ -1,4 +1,4 @@
-"""`escrowmq cluster drill`: faults of a group on purpose, and a report."""
+"""`escrowmq cluster drill`: injects faults into a group, and reports how it coped."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def _history(keep: str, stack: contextlib.ExitStack) -> BinaryIO | None:
 
 
 def _divert_logs(keep: str) -> Callable[[], None]:
-    """What clients log while they lose their connections is expected: to a file, or nowhere."""
+    """Redirect to a file, or drop, what clients log about lost connections, which are expected
+    here."""
     handler = logging.FileHandler(Path(keep) / "clients.log") if keep else logging.NullHandler()
     logger = logging.getLogger("escrowmq")
     logger.addHandler(handler)

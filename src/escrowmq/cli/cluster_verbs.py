@@ -1,4 +1,4 @@
-"""Code shared by the verbs that talk to a cluster: its address, the output, the exit codes."""
+"""Code shared by the verbs that query a cluster: its address, the output, the exit codes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 OK: Final = 0
 NO: Final = 1
-"""The cluster answered with a refusal: not found, not allowed, ended another way."""
+"""Exit code for a refusal by the cluster: not found, not allowed, ended in another way."""
 UNUSABLE: Final = 2
-"""The cluster could not be asked: bad arguments, no server there."""
+"""Exit code if the cluster could not be queried: bad arguments, or no server at the address."""
 
 _MS: Final = 1000
 
@@ -35,7 +35,7 @@ _OF_ALL_BROKERS: Final = frozenset(
         ("topic", "show"), ("message", "find"), ("message", "show"),
     }
 )  # fmt: skip
-"""Answers that look complete although a broker is missing."""
+"""Actions whose answers would look complete although a broker is missing."""
 
 
 def add_action(
@@ -50,7 +50,7 @@ def add_action(
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Which cluster is asked, as whom, and how the answer is printed."""
+    """Add the options for the cluster, the account, and the output format."""
     parser.add_argument(
         "-n",
         "--name-servers",
@@ -113,7 +113,7 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
 
 
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
-    """The TLS settings from the options; None for no TLS."""
+    """Return the TLS settings from the options; None for no TLS."""
     from escrowmq.client.tls import Tls
 
     wanted = Tls(
@@ -127,7 +127,7 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
 
 
 def connection_of(arguments: argparse.Namespace) -> ConnectionSettings:
-    """The settings of a client of this cluster, from the options."""
+    """Return the settings of a client of this cluster, from the options."""
     return {
         "credentials": credentials_of(arguments),
         "namespace": arguments.namespace,
@@ -146,7 +146,8 @@ def complete(arguments: argparse.Namespace) -> None:
 
 
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
-    """Ask the cluster; return the exit code. Failures print one line on standard error."""
+    """Run an action with an open admin client; return the exit code. Failures print one line on
+    standard error."""
     from escrowmq.client.blocking.admin import Admin
 
     action = getattr(arguments, "action", "")
@@ -219,7 +220,7 @@ def print_change(arguments: argparse.Namespace, found: object, text: str) -> int
 
 
 def pairs(words: Iterable[str]) -> dict[str, str]:
-    """A dictionary from words of the form `KEY=VALUE`."""
+    """Make a dictionary from words of the form `KEY=VALUE`."""
     found = {}
     for word in words:
         name, mark, value = word.partition("=")
@@ -230,5 +231,5 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's text on one line."""
+    """Return an error's text on one line."""
     return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""`escrowmq completion`: prints a script that completes verbs, actions and options in a shell.
+"""`escrowmq completion`: prints a shell script that completes verbs, actions and options.
 
 The script contains all words: calling this program at each key press would take 0.2 s.
 """
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
-    """Every verb and action below a parser, with what may follow it."""
+    """Yield every verb and action below a parser, with the words that may follow it."""
     fill = getattr(parser, "fill_now", None)
     if fill is not None:
         fill()
@@ -66,7 +66,7 @@ def walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
 
 
 def _plain(about: str) -> str:
-    """A help text without characters that mean something to a shell."""
+    """Return a help text without characters that have a meaning in a shell."""
     line = " ".join(about.split())
     return "".join(letter for letter in line if letter not in "'\"`$\\:[]{}")
 

@@ -1,5 +1,5 @@
-"""`escrowmq context`: names for clusters, instead of their addresses and accounts on every command
-line."""
+"""`escrowmq context`: gives names to clusters, which replace addresses and accounts on command
+lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters by name: where each is, and which account is used there."""
+"""Named clusters: the address of each, and the account used there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Context(msgspec.Struct, omit_defaults=True):
     name_servers: str = ""
     access_key: str = ""
     secret_key_file: str = ""
-    """The file with the secret: the secret itself is never kept here."""
+    """The file with the secret; the secret itself is never stored here."""
     namespace: str = ""
     tls: bool = False
     tls_trusted: str = ""
@@ -40,7 +40,7 @@ class Contexts(msgspec.Struct):
 
 
 def path() -> Path:
-    """The path of the file of contexts."""
+    """Return the path of the file of contexts."""
     chosen = os.environ.get(FILE_ENV)
     if chosen:
         return Path(chosen)
@@ -73,7 +73,7 @@ def save(known: Contexts) -> None:
 
 
 def find(known: Contexts, name: str) -> Context:
-    """The context with a name. Raises UsageError if there is none."""
+    """Return the context with a name. Raises UsageError if there is none."""
     found = known.contexts.get(name)
     if found is None:
         names = ", ".join(sorted(known.contexts)) or "none"
@@ -82,8 +82,8 @@ def find(known: Contexts, name: str) -> Context:
 
 
 def fill(arguments: argparse.Namespace) -> None:
-    """Fill missing options from the named context, or, if no option names a cluster, from the
-    current one. A context's account is never sent to another cluster than the context's own."""
+    """Fill missing options from the named context; if no option names a cluster, from the current
+    one. A context's account is never sent to another cluster than the context's own."""
     name = arguments.context or os.environ.get(CONTEXT_ENV, "")
     if name:
         context = find(load(), name)

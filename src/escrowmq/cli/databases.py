@@ -1,4 +1,4 @@
-"""Options for the database of a service."""
+"""Options for the address of a service's database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_database(parser: argparse.ArgumentParser) -> None:
 
 
 def database_of(arguments: argparse.Namespace) -> str:
-    """The address. Raises UsageError if none was given."""
+    """Return the database's address. Raises UsageError if none was given."""
     address: str = arguments.database or os.environ.get(DATABASE_ENV, "")
     if not address:
         raise UsageError(f"no database; give its address, or set {DATABASE_ENV}")

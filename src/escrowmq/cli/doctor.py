@@ -1,4 +1,4 @@
-"""`escrowmq doctor`: what is wrong in a cluster, and what to do."""
+"""`escrowmq doctor`: reports what is wrong in a cluster, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Errors as a code for programs and a hint for people. The codes are those of the console's API."""
+"""Describes errors by a code for programs and a hint for people. The codes are those of the
+console's API."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ _KINDS: Final[tuple[tuple[type[EscrowMQError], str, str], ...]] = (
     (errors.TransportError, "unreachable", "`escrowmq doctor` says what is wrong"),
     (errors.UsageError, "bad_request", ""),
 )  # fmt: skip
-"""The first that fits counts."""
+"""The code and the hint by class of error; the first class that fits is used."""
 
 
 def words_of(error: EscrowMQError) -> tuple[str, str]:
-    """The code of an error, and a hint; the hint may be empty."""
+    """Return the code of an error, and a hint; the hint may be empty."""
     for kind, code, hint in _KINDS:
         if isinstance(error, kind):
             return code, hint

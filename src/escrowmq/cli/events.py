@@ -1,4 +1,4 @@
-"""`escrowmq events`: what happened in a cluster, and who did it."""
+"""`escrowmq events`: lists what happened in a cluster, and who did it."""
 
 from __future__ import annotations
 

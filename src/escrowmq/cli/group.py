@@ -97,7 +97,7 @@ def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 _GROUPS_MAX: Final = 200
-"""Groups in a live table: each is asked for by itself."""
+"""Limit of groups in a live table, because each needs a request of its own."""
 
 
 def _frame(admin: Admin, change: Change) -> Iterator[Row]:

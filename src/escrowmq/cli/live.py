@@ -32,7 +32,8 @@ def add_live(parser: argparse.ArgumentParser) -> None:
 
 
 def show_live(arguments: argparse.Namespace, draw: Callable[[], Iterator[Row]]) -> int:
-    """Redraw a table until the requested number of times, or Ctrl-C; return the exit code."""
+    """Redraw a table until it was drawn the requested number of times, or until Ctrl-C; return the
+    exit code."""
     left = arguments.count
     pause = threading.Event()
     try:
@@ -52,14 +53,14 @@ def show_live(arguments: argparse.Namespace, draw: Callable[[], Iterator[Row]]) 
 
 
 class Change:
-    """How fast numbers change from one table to the next."""
+    """Computes how fast numbers change from one table to the next."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._before: dict[str, tuple[int, int]] = {}
 
     def of(self, name: str, value: int) -> str:
-        """The change per second since the last call for this name; `-` at the first."""
+        """Return the change per second since the last call for this name; `-` at the first call."""
         now_ms, before = self._now_ms(), self._before.get(name)
         self._before[name] = (now_ms, value)
         if before is None or now_ms <= before[0]:
@@ -68,5 +69,5 @@ class Change:
 
 
 def largest(counts: dict[str, int]) -> list[tuple[str, int]]:
-    """The largest counts, in descending order."""
+    """Return the largest counts, in descending order."""
     return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_TOP]

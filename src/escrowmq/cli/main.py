@@ -22,7 +22,7 @@ EXIT_PIPE: Final = 128 + signal.SIGPIPE
 
 
 _WHOLE: Final = frozenset({"console", "health", "completion", "doctor", "events", "mcp"})
-"""Verbs with a file of their own and no actions."""
+"""Verbs that have a file of their own and no actions."""
 
 Fill = Callable[[argparse.ArgumentParser], None]
 
@@ -47,31 +47,31 @@ _VERBS: Final = {
     "to zero",
     "outbox": "messages kept in a service's database: status",
 }
-"""Verbs in a file of their own."""
+"""Verbs that have a file of their own."""
 
 
 class _Verb(argparse.ArgumentParser):
-    """The parser of one verb. Its options are declared only if the verb is used: all verbs together
-    have nine hundred, and a server's start would wait for them (30 ms of 270)."""
+    """The parser of one verb. Its options are declared only when the verb is used: all verbs
+    together have nine hundred, for which the start of a server would wait (30 ms of 270)."""
 
     def __init__(self, *words: Any, fill: Fill | None = None, **named: Any) -> None:  # noqa: ANN401
         super().__init__(*words, **named)
         self._fill = fill
 
     def fill_now(self) -> None:
-        """Make the options, if that was not done yet."""
+        """Declare the options, unless that was done already."""
         fill, self._fill = self._fill, None
         if fill is not None:
             fill(self)
 
     def parse_known_args(self, *words: Any, **named: Any) -> Any:  # noqa: ANN401
-        """As usual, after declaring the options."""
+        """Declare the options, then parse like the base class."""
         self.fill_now()
         return super().parse_known_args(*words, **named)
 
 
 class _Version(argparse.Action):
-    """Shows the build. It is determined only when shown: a checkout asks git."""
+    """Prints the build, which is determined only then, because a checkout asks git."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **named: Any) -> None:  # noqa: ANN401
         super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, **named)
@@ -170,7 +170,7 @@ def _file_of(verb: str) -> Any:  # noqa: ANN401 - a module of this folder
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Build the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="escrowmq",
         description="Transactional messaging that speaks Apache RocketMQ.",

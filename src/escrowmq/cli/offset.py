@@ -112,7 +112,7 @@ def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _target(admin: Admin, arguments: argparse.Namespace) -> tuple[Any, MessageQueue | None]:
-    """Where the group is to continue: in all queues, or at an offset of one."""
+    """Return where the group should continue: a position in all queues, or an offset of one."""
     from escrowmq.client.core.routes import MessageQueue
 
     if arguments.queue is None:

@@ -1,5 +1,5 @@
-"""Options may be given before a verb, after it, or after its action: argparse takes each in one
-place only, so they are moved there."""
+"""Lets options be given before a verb, after it, or after its action. argparse accepts each only in
+one position, so they are moved there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _FRONT: Final = {"--log-level": 1, "--log-format": 1}
-"""Options of the program, and how many values each has."""
+"""Options of the whole program, and how many values each takes."""
 
 _BACK: Final = {
     "-n": 1, "--name-servers": 1, "--context": 1, "-o": 1, "--output": 1, "--json": 0,
@@ -15,14 +15,14 @@ _BACK: Final = {
     "--tls-trusted": 1, "--tls-cert": 1, "--tls-key": 1, "--tls-any-name": 0, "--tls-no-verify": 0,
     "--timeout": 1,
 }  # fmt: skip
-"""Options of every action (cluster_verbs.add_action)."""
+"""Options that every action has (cluster_verbs.add_action), and how many values each takes."""
 
 _WORDS: Final = 2
-"""A verb and its action."""
+"""Number of words of a verb with its action."""
 
 
 def arranged(words: Sequence[str]) -> list[str]:
-    """The command line with each option moved to the place where argparse expects it."""
+    """Return the command line with each option moved to where argparse expects it."""
     front: list[str] = []
     back: list[str] = []
     rest: list[str] = []

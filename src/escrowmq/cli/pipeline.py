@@ -164,7 +164,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _thresholds(text: str) -> dict[str, int]:
-    """Classes of differences, with hyphens in their names, and how many are allowed."""
+    """Parse the allowed numbers of differences by class; class names are written with hyphens."""
     found: dict[str, int] = {}
     for word in text.split(","):
         name, _, number = word.partition("=")

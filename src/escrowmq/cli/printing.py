@@ -1,4 +1,4 @@
-"""All output of the command line: names from outside are escaped here."""
+"""Prints all output of the command line, and escapes names that come from outside."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _IS_YAML = False
 
 
 def print_line(*cells: object) -> None:
-    """Print one line of the answer; tabs separate cells, and are in none of them."""
+    """Print one line of an answer; cells are separated by tabs and contain none."""
     _print(_SEPARATOR.join(printable(str(cell)) for cell in cells))
 
 
 def use_yaml(*, is_wanted: bool) -> None:
-    """From now on `show_json` prints YAML, or JSON again."""
+    """Choose whether `show_json` prints YAML from now on."""
     global _IS_YAML
     _IS_YAML = is_wanted
 
@@ -40,7 +40,7 @@ def show_json(found: object) -> None:
 
 
 def clear_screen() -> None:
-    """Clear the terminal, and continue at its top."""
+    """Clear the terminal, and move to its top."""
     print("\x1b[2J\x1b[H", end="", flush=True)
 
 

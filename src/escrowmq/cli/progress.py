@@ -1,4 +1,4 @@
-"""The progress of a long command: one line on the terminal, overwritten again and again."""
+"""Shows the progress of a long command: one line on the terminal that is overwritten."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _CLEAR: Final = "\r\x1b[K"
 
 
 class Progress:
-    """A line with the number of bytes done. Nothing is shown if standard error is not a terminal,
-    nor in the first half second."""
+    """A line with the number of bytes done. Nothing is shown in the first half second, or if
+    standard error is not a terminal."""
 
     def __init__(
         self,

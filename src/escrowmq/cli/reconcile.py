@@ -1,4 +1,5 @@
-"""`escrowmq pipeline reconcile`."""
+"""`escrowmq pipeline reconcile`: compares transactions with messages and consumers, and repairs
+differences."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def _job(
 
 
 def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
-    """The sets of announced and consumed commits."""
+    """Return the sets of announced and consumed commits."""
     if arguments.sets:
         sets: Sets = _require_whole(
             compensation().RedisSets(arguments.sets, name=arguments.sets_name)
@@ -106,8 +107,8 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
 
 
 def _require_whole(sets: RedisSets) -> RedisSets:
-    """Sets that are kept up to date; with others the job would wrongly report that nothing is
-    lost."""
+    """Return the sets if they are kept up to date; otherwise raise, because the job would wrongly
+    report that nothing is lost."""
     if not sets.is_whole():
         raise UsageError(
             "the sets on that Redis server are not whole: none of this name (--sets-name), or the "

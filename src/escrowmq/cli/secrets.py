@@ -1,5 +1,5 @@
-"""The account of the command line. A secret comes from a file, standard input or the environment:
-everyone on the machine can read command lines."""
+"""The account of the command line. Its secret comes from a file, standard input or the environment,
+because all users of the machine can read command lines."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
 
 
 def access_key_of(arguments: argparse.Namespace) -> str:
-    """The account's key; empty without one."""
+    """Return the account's key; empty without one."""
     return arguments.access_key or os.environ.get(ACCESS_ENV, "")
 
 
 def secret_of(arguments: argparse.Namespace) -> str:
-    """The account's secret; empty without one."""
+    """Return the account's secret; empty without one."""
     if arguments.secret_key_file and arguments.secret_key:
         raise UsageError("--secret-key-file and --secret-key: give one of them")
     if arguments.secret_key_file == STDIN:
@@ -53,7 +53,7 @@ def secret_of(arguments: argparse.Namespace) -> str:
 
 
 def credentials_of(arguments: argparse.Namespace) -> Credentials | None:
-    """Key and secret; None without both."""
+    """Return key and secret; None unless both are given."""
     from escrowmq.client.client_settings import Credentials
 
     access_key = access_key_of(arguments)

@@ -61,7 +61,8 @@ def _funnel(arguments: argparse.Namespace) -> int:
 
 
 def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJob) -> DataFrame:
-    """All messages of the topics of transactions, and messages that consumers gave back."""
+    """Return all messages in the topics of transactions, and those that consumers returned for a
+    retry."""
     from pyspark.sql.functions import lit
 
     from escrowmq.pipeline.analytics.job import DELIVERY

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-"""Of a folder that is not on this machine."""
+"""Matches a URL scheme, which means that a folder is not on this machine."""
 
 
 def new_session(arguments: argparse.Namespace) -> SparkSession:
-    """The session described by the command line, or the existing one."""
+    """Return the Spark session described by the command line, or the existing one."""
     from escrowmq.pipeline.session import start_session
 
     return start_session(
@@ -39,7 +39,7 @@ def new_session(arguments: argparse.Namespace) -> SparkSession:
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """The source's options about addresses, accounts and TLS."""
+    """Return the source's options about addresses, accounts and TLS."""
     found = dict(pairs(arguments.option))
     servers = arguments.name_servers or os.environ.get("NAMESRV_ADDR", "")
     if not servers:
@@ -77,7 +77,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def new_admin(arguments: argparse.Namespace) -> Admin:
-    """An admin client of the cluster."""
+    """Make an admin client of the cluster."""
     from escrowmq.client.blocking.admin import Admin
 
     return Admin(
@@ -89,7 +89,7 @@ def new_admin(arguments: argparse.Namespace) -> Admin:
 def messages_of(
     spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
 ) -> Messages:
-    """The source of halves, ends and messages."""
+    """Return the source of halves, op records and messages."""
     compares_bodies = getattr(arguments, "compare_bodies", False)
     if arguments.store:
         from escrowmq.pipeline.reconcile.stored_messages import FileMessages
@@ -109,8 +109,8 @@ def messages_of(
 
 
 def parse_stores(words: Iterable[str]) -> dict[str, str]:
-    """The folders by their names, from `NAME=DIR`; one alone may be `DIR`, without a name. Raises
-    UsageError if two have the same name: one of them would not be read."""
+    """Parse `NAME=DIR` into folders by name; a single one may be `DIR` alone. Raises UsageError if
+    two have the same name, because one of them would not be read."""
     found: dict[str, str] = {}
     for word in words:
         name, mark, folder = word.partition("=")
@@ -127,7 +127,7 @@ def parse_stores(words: Iterable[str]) -> dict[str, str]:
 
 
 def compensation() -> Any:  # noqa: ANN401 - a module
-    """The package that uses Redis. Raises UsageError if its dependency is missing."""
+    """Import the package that uses Redis. Raises UsageError if its dependency is missing."""
     try:
         return importlib.import_module("escrowmq.compensation")
     except ImportError as error:
@@ -135,7 +135,7 @@ def compensation() -> Any:  # noqa: ANN401 - a module
 
 
 def new_lease(arguments: argparse.Namespace) -> Lease:
-    """The lease held while tables are written."""
+    """Make the lease to hold while tables are written."""
     if arguments.lease:
         lease: Lease = compensation().RedisLease(arguments.lease, f"escrowmq:{arguments.out}")
         return lease
@@ -148,7 +148,7 @@ def new_lease(arguments: argparse.Namespace) -> Lease:
 
 
 def range_options(arguments: argparse.Namespace, *, topics: str) -> dict[str, str]:
-    """The source's options about a range of topics."""
+    """Return the source's options about a range of topics."""
     found = source_options(arguments) | {"subscribe": topics}
     for side, text in (("starting", arguments.begin), ("ending", arguments.end)):
         if text.startswith("{") or text in ("earliest", "latest"):

@@ -1,4 +1,4 @@
-"""Times and durations as people write them."""
+"""Parses times and durations as people write them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Final
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER_MAX: Final = 100_000_000
-"""Seconds of three years; more is a typing error, and too much for timers."""
+"""Limit of a number: the seconds of three years. More is a typing error, and too much for
+timers."""
 
 _SPAN: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 
 
 def span_ms(text: str) -> int:
-    """Milliseconds of a duration as people write it."""
+    """Parse a duration; return milliseconds."""
     found = _SPAN.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 5m, 2h or 1d")
@@ -24,7 +25,7 @@ def span_ms(text: str) -> int:
 
 
 def amount(text: str) -> float:
-    """A finite number that is not negative."""
+    """Parse a finite number that is not negative."""
     try:
         found = float(text)
     except ValueError:
@@ -35,7 +36,7 @@ def amount(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Seconds of a timeout or a pause: more than 0."""
+    """Parse the seconds of a timeout or a pause: more than 0."""
     found = amount(text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r}: more than 0 seconds are expected")
@@ -43,7 +44,7 @@ def seconds(text: str) -> float:
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970, from such a number or an ISO time."""
+    """Parse milliseconds since 1970, or an ISO time."""
     if text.isdecimal():
         return int(text)
     try:

@@ -220,7 +220,7 @@ def _show_transaction(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _fate(item: PendingTransaction) -> list[tuple[str, object]]:
-    """What will happen to it next, or when and by whom it was settled."""
+    """Describe what will happen to the transaction next, or when and by whom it was settled."""
     if item.state in _PENDING:
         return [("next check", moment(item.next_check_ms)), ("origin", item.origin)]
     return [
