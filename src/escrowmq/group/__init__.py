@@ -1,2 +1,3 @@
-"""Groups of brokers that fail over: who is master of an epoch, what is confirmed, what is cut off.
-State machines without input or output. Consensus is not here: an authority compares and swaps."""
+"""Groups of brokers that fail over: which member is master of an epoch, what is confirmed, and what
+is cut off a log. All are state machines without I/O. They need no consensus among themselves: an
+authority outside stores the record by compare-and-swap."""

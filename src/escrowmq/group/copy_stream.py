@@ -30,27 +30,28 @@ from escrowmq.group.tables import Pending
 from escrowmq.replica.sending import MasterLog, window_end
 
 AHEAD_MAX: Final = 8 * 1024 * 1024
-"""The most bytes in flight to a copy, which limits the memory that its connection takes."""
+"""Limit of the bytes in flight to a copy, and so of the memory of its connection."""
 
 BATCH_SIZE: Final = 256 * 1024
 IN_FLIGHT_MAX: Final = 1
-"""Parts of the log in flight to a copy. What is stored meanwhile follows in one part when the copy
-has reported it: many senders cost few turns of both processes. With two, 64 connections cost both a
-fifth to a half more. A whole batch never waits."""
+"""Limit of the log's parts in flight to a copy. What is stored meanwhile follows in one part when
+the copy has reported an earlier one, so that many producers cause few turns of both processes. With
+a limit of two, the cost with 64 connections was a fifth to a half higher. A full batch never
+waits."""
 
 HEARTBEAT_MS: Final = 500
 SILENT_MS: Final = 10_000
 """A connection on which nothing arrives for this long is closed."""
 
 HANDSHAKE_MS: Final = 3_000
-"""The time that a connection has to prove that it is a member's."""
+"""Timeout in ms in which a connection must prove that it is a member's."""
 
 _TLS: Final = b"\x16\x03"
-"""The first bytes of TLS; as a frame's size they would be far too large."""
+"""The first bytes of a TLS connection; as a frame's size they would be far too large."""
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """The epoch of a master."""
+    """The epoch in which this member is master."""
 
     cluster: str
     broker: str
@@ -62,7 +63,7 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 class CopyRefused(Exception):
-    """Refuses a copy: send the reason, and close the connection."""
+    """Raised to refuse a copy: send the reason, and close the connection."""
 
     def __init__(self, reason: str, *, promised: int = 0) -> None:
         super().__init__(reason)
@@ -83,7 +84,7 @@ class CopyStream:
         tables: Callable[[], list[tuple[str, bytes, int]]],
         now_ms: int,
     ) -> None:
-        """`tables` gives all tables as frames, by path, and the log offset behind which each is
+        """`tables` returns all tables: the path, the frame, and the log offset after which it is
         sent."""
         self._log = log
         self._epoch = epoch
@@ -94,17 +95,17 @@ class CopyStream:
         self.hello: Hello | None = None
         self.sent_end = self.acknowledged = self._start_at = 0
         self._in_flight: deque[int] = deque()
-        """Where each part of the log ends that the copy has not reported. Only those that ended
-        where the log did: a copy reports no part of a record."""
+        """The end of each part of the log that the copy has not reported yet. Only parts that ended
+        where the log did: a copy does not report part of a record."""
         self._catch_up_rate = CatchUpRate()
         self._is_held_back = False
-        """The rate at which this copy may catch up leaves something to be sent."""
+        """Whether the catch-up rate keeps something from being sent."""
         self._sent_tables = self._known_tables = 0
         self._began_ms = self._heard_ms = self._written_ms = now_ms
         self._greeting: list[bytes] = [encode_struct(Kind.CHALLENGE, Challenge(nonce))]
 
     def receive(self, data: bytes, now_ms: int) -> bool:
-        """Process bytes of the copy. Returns whether it has reported something."""
+        """Process bytes from the copy. Return whether it has reported something."""
         self._heard_ms = now_ms
         if self.hello is None and data.startswith(_TLS):
             raise RemoteProtocolError(
@@ -172,8 +173,8 @@ class CopyStream:
             self._pending.add(path, frame, max(place, start))
 
     def _start(self, hello: Hello) -> tuple[int, bool]:
-        """The offset from which on the copy gets the log: where the two logs differ. And whether it
-        must remove its whole log."""
+        """Return the offset from which the copy gets the log, where the two logs begin to differ;
+        and whether it must remove its whole log."""
         log, low = self._log, self._log.min_offset
         theirs = tuple(Began(*began) for began in hello.history)
         ours = tuple(Began(*began) for began in self._epoch.history)
@@ -186,16 +187,17 @@ class CopyStream:
         return encode_struct(Kind.REFUSAL, Refused(reason, self._epoch.epoch))
 
     def table(self, path: str, frame: bytes, log_end: int) -> None:
-        """Send a table that has changed, in its turn."""
+        """Send a table that has changed, when its turn comes."""
         if self.hello is not None:
             self._pending.add(path, frame, log_end)
 
     def hand_over(self) -> bytes:
-        """The frame that asks the copy to take over now."""
+        """Encode the frame that asks the copy to take over now."""
         return encode_frame(Kind.HAND_OVER, b"")
 
     def sends(self, confirmed: int, now_ms: int, *, rate: int = 0) -> list[bytes]:
-        """The bytes to write to the copy now. `rate`: bytes of the log a second; 0: no limit."""
+        """Return the bytes to write to the copy now. `rate` limits the log's bytes per second; 0:
+        no limit."""
         found, self._greeting = self._greeting, []
         if self.hello is None:
             return found
@@ -238,7 +240,7 @@ class CopyStream:
         return found
 
     def wake(self, confirmed: int, now_ms: int) -> bytes:
-        """A keep-alive frame, if one is due."""
+        """Return a keep-alive frame, if one is due."""
         if self.hello is None and now_ms >= self._began_ms + HANDSHAKE_MS:
             raise RemoteProtocolError(f"no member has named itself for {HANDSHAKE_MS / 1000:g} s")
         if now_ms >= self._heard_ms + SILENT_MS:
@@ -249,7 +251,7 @@ class CopyStream:
         return encode_log_head(self.sent_end, confirmed, self._log.min_offset, 0)
 
     def wake_at_ms(self) -> int:
-        """When `wake` must be called next."""
+        """Return when `wake` must be called next."""
         if self.hello is None:
             return self._began_ms + HANDSHAKE_MS
         silent_ms = self._heard_ms + SILENT_MS

@@ -1,4 +1,4 @@
-"""The connections to a master's replication port: of copies, and of strangers that found it."""
+"""The connections to a master's replication port, of members and of strangers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONNECTIONS_MAX: Final = 16
 
 
 class CopyStreams:
-    """Connections by the numbers of their peers."""
+    """Replication connections by the numbers of their peers."""
 
     def __init__(self) -> None:
         self.by_peer: dict[int, CopyStream] = {}
@@ -34,22 +34,22 @@ class CopyStreams:
         return self._addresses.get(peer, "")
 
     def named(self) -> Iterator[tuple[int, Hello, CopyStream]]:
-        """The connections of members that have sent their names, by peer."""
+        """Yield the connections of members that have sent their names, by peer."""
         for peer, stream in self.by_peer.items():
             if stream.hello is not None:
                 yield peer, stream.hello, stream
 
     def of(self, member: str, incarnation: str) -> CopyStream | None:
-        """The connection of a member."""
+        """Return the connection of a member."""
         for _, hello, stream in self.named():
             if (hello.member, hello.incarnation) == (member, incarnation):
                 return stream
         return None
 
     def crowding(self) -> int | None:
-        """The connection to close before another one is added: the oldest that has not proved that
-        it is a member's, of the host that has the most of these. So strangers do not keep members
-        out. None while there is room."""
+        """Return the connection to close before another one is added; None below the limit. It is
+        the oldest unproved connection of the host that has the most of them, so that strangers do
+        not keep members out."""
         if len(self.by_peer) < CONNECTIONS_MAX:
             return None
         hosts = {

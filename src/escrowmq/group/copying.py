@@ -33,22 +33,22 @@ SILENT_MS: Final = 10_000
 
 
 class Cut(Exception):
-    """The log has bytes that the master's does not have. Cut them off, durably, before connecting
-    again."""
+    """Raised if the copy's log has bytes that the master's does not have. Cut them off, durably,
+    before connecting again."""
 
     def __init__(self, log_offset: int, *, is_anew: bool) -> None:
         super().__init__(f"the log is cut at {log_offset}")
         self.log_offset = log_offset
         self.is_anew = is_anew
-        """Whether to remove the whole log, so that it begins at the offset."""
+        """Whether to remove the whole log; it then begins at the offset."""
 
 
 class TurnedAway(RemoteProtocolError):
-    """The master refuses this copy, for a reason that a person must see."""
+    """Raised if the master refuses this copy for a reason that a person must see."""
 
 
 class CopyEffects(Protocol):
-    """The effects of the master's frames other than log data."""
+    """Carries out the effects of the master's frames, except log data."""
 
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
         """Note, durably, that the log is now a prefix of the log of this epoch's master."""
@@ -60,15 +60,15 @@ class CopyEffects(Protocol):
         """Delete a topic that the master has deleted."""
 
     def take_over(self) -> None:
-        """Become master: the present one hands over."""
+        """Become master, because the present one hands over."""
 
     def has_deleted_alone(self, log_offset: int) -> bool:
-        """Whether this member has deleted topics that the master has, where their logs part at
-        this offset."""
+        """Whether this member has deleted topics that the master still has, at the offset where
+        their logs begin to differ."""
 
 
 class Copy:
-    """One connection to a master. The caller closes it after RemoteProtocolError or Cut."""
+    """A copy's connection to its master. The caller closes it after RemoteProtocolError or Cut."""
 
     def __init__(
         self,
@@ -94,14 +94,14 @@ class Copy:
         self._reported = (-1, 0)
         self._heard_ms = now_ms
         self._is_asked = False
-        """Whether the master has requested a report even if nothing is new."""
+        """Whether the master has requested a report, even if there is nothing new."""
         self.is_welcome = False
         self.master_end = self.confirmed = 0
         self.log_begin = 0
-        """Where the master's log begins."""
+        """The offset at which the master's log begins."""
 
     def receive(self, data: bytes, now_ms: int) -> list[bytes]:
-        """Process bytes from the master. Returns the bytes to write to it."""
+        """Process bytes from the master. Return the bytes to write to it."""
         self._heard_ms = now_ms
         found: list[bytes] = []
         for kind, content in self._reader.take(data):
@@ -185,7 +185,7 @@ class Copy:
             self._is_asked = True
 
     def report(self) -> bytes:
-        """The report to send to the master now; empty if there is none."""
+        """Return the report to send to the master now; empty if there is none."""
         if not self.is_welcome:
             return b""
         now = (self._log.kept_end, self._tables_count)

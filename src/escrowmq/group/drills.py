@@ -18,39 +18,40 @@ SPAN_MIN_MS: Final = 100
 SPAN_MAX_MS: Final = 60_000
 
 DRILL_MS: Final = 120_000
-"""A drill that a member has heard nothing of for this long has ended: its command line is gone."""
+"""A drill has ended for a member that has heard nothing of it for this many ms: its command has
+ended."""
 
 NOTES_MAX: Final = 50
-"""Faults that are remembered."""
+"""Limit of the faults that are remembered."""
 
 _NAME_MAX: Final = 64
 _DIGITS: Final = 9
-"""Of a number that is read: more than `SPAN_MAX_MS` has."""
+"""Limit of the digits of a number in a request; `SPAN_MAX_MS` has fewer."""
 
 JOIN: Final = ""
-"""Take part in a drill. Nothing is done, and no other drill may begin."""
+"""The request to join a drill: it injects no fault, and keeps other drills from beginning."""
 END: Final = "end"
-"""The drill has ended, and what it did to this member as well."""
+"""The request to end a drill, and to undo its faults at this member."""
 SWITCH: Final = "switch"
 SUDDEN: Final = frozenset({SWITCH, "kill"})
 SPANS: Final = frozenset({"freeze", "cut", "isolate", "authority"})
 
 CUT_OFF: Final = "a drill keeps this member from the others"
-"""Why connections to other members are closed."""
+"""The reason with which connections to other members are closed."""
 
 _CUT: Final = frozenset({"cut", "isolate"})
 _WITHOUT_AUTHORITY: Final = frozenset({"isolate", "authority"})
 
 
 class ProcessFaults(Protocol):
-    """Faults that only the process can inject. Both begin a little later, after the answer was
+    """Faults that only the process can inject. Both begin a moment later, after the answer was
     sent."""
 
     def kill(self) -> None:
-        """End as by kill -9."""
+        """End the process as by kill -9."""
 
     def freeze(self, span_ms: int) -> None:
-        """Suspend the process as by SIGSTOP, and continue after a time."""
+        """Suspend the process for a time, as by SIGSTOP."""
 
 
 class FaultOrder(msgspec.Struct, kw_only=True, frozen=True):
@@ -61,7 +62,8 @@ class FaultOrder(msgspec.Struct, kw_only=True, frozen=True):
     drill: str
     """The drill that it belongs to."""
     member: str
-    """Who is meant: another member may have the address by now. Empty: any."""
+    """The member that is addressed, because another member may have the address by now; empty for
+    any."""
     is_dry_run: bool
     who: str
     at_ms: int
@@ -73,7 +75,7 @@ class FaultOrder(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def read_order(fields: Mapping[str, str], *, who: str, at_ms: int) -> FaultOrder:
-    """Decode the request. Raises UsageError."""
+    """Decode a request for a fault. Raises UsageError if it is invalid."""
     fault, span, drill = fields.get("fault", JOIN), fields.get("ms", "0"), fields.get("drill", "")
     if fault not in {JOIN, END} | SUDDEN | SPANS:
         raise UsageError(f"fault={fault}: one of {', '.join(sorted(SUDDEN | SPANS))} is expected")
@@ -94,8 +96,8 @@ def read_order(fields: Mapping[str, str], *, who: str, at_ms: int) -> FaultOrder
 
 
 class Drills:
-    """The faults of one member, in whatever role. Times are the member's own, which do not jump
-    with the clock."""
+    """The faults of one member, in whatever role it is. Times are the member's own, which do not
+    jump with the clock."""
 
     def __init__(
         self,
@@ -105,7 +107,7 @@ class Drills:
         keep: Callable[[tuple[FaultReport, ...]], None] | None = None,
     ) -> None:
         """Without `process` (escrowDrills=false) every order is refused. `keep` stores `notes`
-        durably: the process may be about to end."""
+        durably, because the process may be about to end."""
         self._process = process
         self.notes = notes
         self._keep = keep
@@ -115,8 +117,8 @@ class Drills:
         self._until_ms = 0
 
     def take(self, order: FaultOrder, *, me: str, now_ms: int) -> None:
-        """Inject a fault; a switch of the master is left to the caller. Raises UsageError before
-        anything happens."""
+        """Inject a fault; the caller itself must switch the master. Raises UsageError before
+        anything is done."""
         process = self._process
         if process is None:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""What members of a group say to each other on the replication port; big-endian.
+"""The frames that members of a group exchange on the replication port; numbers are big-endian.
 
   offset size field
        0    4 size          of what follows
@@ -42,7 +42,7 @@ _PATH: Final = struct.Struct(">H")
 
 FRAME_SIZE_MAX: Final = 256 * 1024 * 1024
 HANDSHAKE_SIZE_MAX: Final = 1024 * 1024
-"""The largest frame until the other end has proved that it knows the secret."""
+"""Limit of a frame's size until the other end has proved that it knows the secret."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -69,7 +69,7 @@ class Challenge(msgspec.Struct, rename="camel"):
 
 
 class Hello(msgspec.Struct, rename="camel"):
-    """A copy's name, and what it has."""
+    """A copy's name, and the state of its log."""
 
     cluster: str
     broker: str
@@ -86,27 +86,27 @@ class Hello(msgspec.Struct, rename="camel"):
 
 
 class Welcome(msgspec.Struct, rename="camel"):
-    """The offset at which the copy continues."""
+    """The master's answer to Hello: the offset at which the copy continues."""
 
     group: str
     epoch: int
     history: tuple[tuple[int, int], ...]
     starts_at: int
-    """The log is sent from this offset on. The copy cuts off everything after it."""
+    """The log is sent from this offset on; the copy cuts off everything after it."""
     is_anew: bool
-    """Whether the copy must remove its whole log, and begin at that offset."""
+    """Whether the copy must first remove its whole log."""
     proof: str = ""
 
 
 class Refused(msgspec.Struct, rename="camel"):
-    """The master refuses this copy."""
+    """The master's refusal of a copy, with the reason."""
 
     reason: str
     epoch: int = 0
 
 
 class Gone(msgspec.Struct, rename="camel"):
-    """The master has deleted a topic."""
+    """A topic that the master has deleted."""
 
     topic: str
     log_end: int
@@ -123,7 +123,7 @@ class LogPart(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A file beside the log."""
+    """A file beside the log, with its content."""
 
     path: str
     data: bytes
@@ -147,7 +147,7 @@ def encode_struct(kind: Kind, value: msgspec.Struct) -> bytes:
 
 
 def encode_log_head(log_offset: int, confirmed: int, begin: int, size: int) -> bytes:
-    """Encode what precedes the log's bytes in a LOG frame."""
+    """Encode the part of a LOG frame before the log's bytes."""
     head = _LOG.pack(log_offset, confirmed, begin)
     return _SIZE.pack(1 + len(head) + size) + bytes((Kind.LOG,)) + head
 
@@ -172,7 +172,7 @@ def decode_struct(kind: type[S], content: bytes) -> S:
 
 
 def decode_log(content: bytes) -> LogPart:
-    """The content of LOG."""
+    """Decode the content of a LOG frame."""
     if len(content) < _LOG.size:
         raise RemoteProtocolError(f"a part of the log of {len(content)} bytes has no head")
     log_offset, confirmed, begin = _LOG.unpack_from(content)
@@ -180,7 +180,7 @@ def decode_log(content: bytes) -> LogPart:
 
 
 def decode_table(content: bytes) -> Table:
-    """The content of TABLE."""
+    """Decode the content of a TABLE frame."""
     try:
         size = _PATH.unpack_from(content)[0] + _PATH.size
         return Table(content[_PATH.size : size].decode(), content[size:])
@@ -189,7 +189,7 @@ def decode_table(content: bytes) -> Table:
 
 
 def decode_report(content: bytes) -> Report:
-    """The content of REPORT."""
+    """Decode the content of a REPORT frame."""
     if len(content) != _REPORT.size:
         raise RemoteProtocolError(f"a report of {len(content)} bytes")
     return Report(*_REPORT.unpack(content))
@@ -203,7 +203,7 @@ class FrameReader:
         self.size_max = HANDSHAKE_SIZE_MAX
 
     def take(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
-        """The frames that are complete now, in order."""
+        """Return the frames that are complete now, in order."""
         held = self._data
         held += data
         at = 0
@@ -230,7 +230,8 @@ _KINDS: Final = frozenset(Kind)
 
 
 def proof_of(secret: bytes, role: str, nonce: str, content: bytes) -> str:
-    """A proof that the sender of this content knows the secret and has seen the nonce."""
+    """Compute the proof that the sender of this content knows the secret and has received the
+    nonce."""
     return hmac.new(secret, f"{role}\n{nonce}\n".encode() + content, sha256).hexdigest()
 
 

@@ -1,5 +1,5 @@
-"""The epochs of a log: which epoch wrote which part. An epoch has one master, so two logs with the
-same epoch at an offset have the same bytes there."""
+"""The epochs of a log: which epoch wrote which part. An epoch has one master, so two logs that have
+the same epoch at an offset have the same bytes there."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 
 class Began(NamedTuple):
-    """An epoch, and the log offset that it began at."""
+    """An epoch, and the log offset at which it began."""
 
     epoch: int
     log_offset: int
 
 
 History = tuple[Began, ...]
-"""In the order of epochs; offsets never decrease. Bytes before the first belong to no epoch."""
+"""Epochs in their order; offsets never decrease. Bytes before the first belong to no epoch."""
 
 
 def normal(history: Sequence[Began], end: int) -> History:
-    """A history without the epochs that have no bytes in a log that ends there."""
+    """Return the history without epochs that have no bytes in a log that ends at `end`."""
     ends = [*(began.log_offset for began in history[1:]), end]
     return tuple(
         began
@@ -29,7 +29,7 @@ def normal(history: Sequence[Began], end: int) -> History:
 
 
 def common_end(ours: Sequence[Began], our_end: int, theirs: Sequence[Began], their_end: int) -> int:
-    """The offset up to which two logs are known to be equal."""
+    """Return the offset up to which two logs are known to be equal."""
     ours, theirs = normal(ours, our_end), normal(theirs, their_end)
     same = [began for began in ours if began in theirs]
     if not same:
@@ -44,7 +44,7 @@ def _epoch_end(began: Began, history: History, end: int) -> int:
 
 
 def begin(history: Sequence[Began], epoch: int, end: int) -> History:
-    """An epoch begins at the end of the log."""
+    """Add an epoch that begins at the end of the log."""
     if history:
         assert epoch > history[-1].epoch, (epoch, history[-1])
     return (*normal(history, end), Began(epoch, end))

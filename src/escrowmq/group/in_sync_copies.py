@@ -1,4 +1,4 @@
-"""The master's knowledge of each copy: until when it had everything, and whether it may be in
+"""The master's knowledge of each copy: when it last had everything, and whether it may be in
 sync."""
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from typing import Final
 import msgspec
 
 _GONE_MS: Final = 500
-"""A copy whose connection has closed may come back within this time."""
+"""A copy whose connection was closed may connect again within this time."""
 
 _REJOIN_MS: Final = 200
-"""Who has just left the set is not taken in again by what it had reported before."""
+"""A copy that has just left the in-sync set may join again only after this time, so that reports
+from before do not count."""
 
 _REST_MS: Final = 10_000
 _REST_MAX_MS: Final = 160_000
@@ -22,11 +23,11 @@ _FORGET_MS: Final = 600_000
 class _Copy(msgspec.Struct):
     incarnation: str
     current_ms: int
-    """When it last had everything that was stored at that time."""
+    """The latest time at which it had everything that was stored then."""
     may_join_ms: int = 0
     rest_ms: int = 0
-    """A copy that repeatedly falls behind waits longer each time before it may join the in-sync
-    set."""
+    """How long the copy must wait before it may join the in-sync set; longer each time it falls
+    behind."""
     left_ms: int = 0
 
 
@@ -58,7 +59,7 @@ class Copies:
                 copy.left_ms = 0
 
     def report(self, member: str, incarnation: str, *, current_ms: int) -> None:
-        """Note that a copy has everything that was stored at that time."""
+        """Record that a copy has everything that was stored at `current_ms`."""
         known = self._of.get(member)
         if known is None or known.incarnation != incarnation:
             left_ms = 1 if known is None or known.left_ms else 0
@@ -66,19 +67,20 @@ class Copies:
         known.current_ms = max(known.current_ms, current_ms)
 
     def gone(self, member: str, *, silence_ms: int, now_ms: int) -> None:
-        """Note that the connection of a copy has closed."""
+        """Record that the connection of a copy was closed."""
         known = self._of.get(member)
         if known is not None:
             known.current_ms = min(known.current_ms, now_ms - silence_ms + _GONE_MS)
 
     def ignore_suspension(self, span_ms: int) -> None:
-        """Ignore the time for which this process was suspended: it makes no copy late."""
+        """Shift all times by how long this process was suspended, so that no copy is late because
+        of that."""
         for copy in self._of.values():
             copy.current_ms += span_ms
 
     def late(self, in_sync: Mapping[str, str], before_ms: int, *, me: str) -> set[str]:
-        """Members of the in-sync set that have lacked something since a time, or have another
-        incarnation than the set says."""
+        """Return the members of the in-sync set that have lacked something since `before_ms`, or
+        have another incarnation than the set says."""
         return {
             member
             for member, incarnation in in_sync.items()
@@ -90,7 +92,7 @@ class Copies:
         return copy is None or copy.incarnation != incarnation or copy.current_ms < before_ms
 
     def caught_up(self, in_sync: Mapping[str, str], now_ms: int) -> Iterator[tuple[str, str]]:
-        """Members that have everything and are not in the in-sync set."""
+        """Yield the members that have everything and are not in the in-sync set."""
         for member, copy in self._of.items():
             is_rested = now_ms >= max(copy.may_join_ms, copy.left_ms + _REJOIN_MS)
             # Not what it reported last: more may have been acknowledged since.

@@ -1,7 +1,7 @@
 """One member of a group: when it asks to be master, when it stops, and what it does until then.
 
-The rules are those of tests/model/failover.py. No step depends on a clock for safety: times only
-say when something is tried. All input and output is the caller's: it performs the orders of `take`
+The rules are those of tests/model/failover.py. No step depends on a clock for safety: times
+only decide when something is tried. The caller does all I/O: it performs the orders of `take`
 one after another, each completely before the next."""
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from escrowmq.group.record import Record, number_for, read_record
 from escrowmq.group.state import MemberState, Proposal, settling
 
 _AGAIN_MS: Final = 500
-"""Pause before another attempt when the authority did not answer."""
+"""Pause in ms before another attempt if the authority did not answer."""
 
 _SUCCESSION_LOOK_MS: Final = 20
 _QUIET_MS: Final = 1_500
-"""When a master has been silent for so long, its members look often whether there is another one:
-that one waits for them."""
+"""If a master was silent for this long, its members often check whether another one waits for
+them."""
 
 _CALLED_MS: Final = 3_000
-"""The master that has handed over waits so long before it takes messages again."""
+"""A master that has handed over waits this long before it accepts messages again."""
 
 _BIRTH_MS: Final = 3_000
-"""How long a member with an empty folder waits for another one to create the group."""
+"""A member with an empty folder waits this long for another one to create the group."""
 
 
 class Member:
-    """The decisions of one member of a group."""
+    """Decides what one member of a group does."""
 
     def __init__(  # noqa: PLR0913 - what it was, where it is, and what it may ask the world
         self,
@@ -61,7 +61,7 @@ class Member:
         self._log = log
         self._jitter_ms = jitter_ms
         self.record: Record | None = None
-        """The record as it was last read, or written by this member."""
+        """The record as last read, or written by this member."""
         self.revision = ""
         self.is_leader = False
         """Whether this member serves as master of `record.epoch`."""
@@ -74,30 +74,30 @@ class Member:
         self._looked_ms = now_ms
         self._woken_ms = now_ms
         self._heard_ms = now_ms
-        """When the master last sent something."""
+        """When something last arrived from the master."""
         self._born_ms = now_ms
         self._gone = 0
-        """The epoch whose master is known to be gone."""
+        """The epoch of a master that is known to have failed."""
         self._called = (0, now_ms)
-        """The epoch whose master has handed over, and until when this member acts on that."""
+        """The epoch of a master that has handed over, and until when this member acts on that."""
         self._is_forced = False
         self._succession_ms = 0
-        """Until then a master that hands over expects to be replaced."""
+        """Until this time, a master that hands over expects to be replaced."""
         self._followed: tuple[int, str, str] | None = None
         self.why = "the authority has not answered yet"
-        """Why this member has no master and is none; empty otherwise."""
+        """Why this member is not master and follows none; empty otherwise."""
         self.authority_fault = ""
         self._said: set[str] = set()
 
     def take(self) -> list[Order]:
-        """Return the orders, and forget them."""
+        """Return the waiting orders, and forget them."""
         orders, self._orders = self._orders, []
         return orders
 
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Do everything that is due now."""
         slept_ms = now_ms - self._woken_ms
         self._woken_ms = now_ms
         if self.is_leader:
@@ -126,7 +126,7 @@ class Member:
             )
 
     def wake_at_ms(self) -> int:
-        """The latest time at which `wake` must be called."""
+        """Return the latest time at which `wake` must be called."""
         span_ms = self.terms.silence_ms // 10
         return min(self._look_ms, self._woken_ms + span_ms)
 
@@ -150,7 +150,7 @@ class Member:
         return terms.follower_look_ms if is_settled else terms.search_ms
 
     def look_soon(self, now_ms: int) -> None:
-        """Read the record soon, because an event has occurred that it explains."""
+        """Read the record soon, because it probably explains an event."""
         self._look_ms = min(self._look_ms, now_ms)
 
     # -- the authority's answers -------------------------------------------------------------
@@ -172,7 +172,7 @@ class Member:
         self._consider(found, now_ms)
 
     def authority_failed(self, reason: str, now_ms: int) -> None:
-        """The authority did not answer; a write may have taken effect."""
+        """Retry later: the authority did not answer; a write may have taken effect."""
         self._is_asking = False
         self._look_ms = now_ms + _AGAIN_MS
         if not self.authority_fault:
@@ -180,13 +180,13 @@ class Member:
         self.authority_fault = reason
 
     def written(self, found: Versioned, now_ms: int) -> None:
-        """The proposal has taken effect."""
+        """Act on a write of the record that has taken effect."""
         self._is_asking = False
         assert self.proposal is not None
         self._succeeded(self.proposal, found.revision, now_ms)
 
     def refused(self, now_ms: int) -> None:
-        """The record had another revision; it is read to see why."""
+        """Read the record again: a write was refused, because it had another revision."""
         self._is_asking = False
         self._look_ms = now_ms
         self._begin_read(now_ms)
@@ -218,8 +218,8 @@ class Member:
             self.look_soon(now_ms)
 
     def _failed(self, now_ms: int) -> None:
-        """The record has another revision, so the proposal can no longer take effect: drop its
-        promise."""
+        """Drop the promise of a proposal that cannot take effect: the record has another
+        revision."""
         self.proposal = None
         self._is_forced = False
         if self.state.proposal is not None:
@@ -228,7 +228,7 @@ class Member:
     # -- being master ------------------------------------------------------------------------
 
     def begin_epoch(self, log_end: int, now_ms: int) -> None:
-        """Begin an epoch as master. Copying has stopped, and the log ends at this offset."""
+        """Begin an epoch as master. The caller has stopped copying; the log ends at `log_end`."""
         record = self.record
         assert self._is_opening
         assert record is not None
@@ -246,8 +246,8 @@ class Member:
 
     @property
     def needed(self) -> dict[str, str]:
-        """The members that must have a record before it is acknowledged: all of the set that is
-        written, and all of one that is being written. This member's own copy is always needed."""
+        """Return the members that must store a record before it is acknowledged: all of the written
+        in-sync set, and of one being written. This member's own copy is always needed."""
         assert self.record is not None
         needed = dict(self.record.in_sync)
         if self.is_leader and self.proposal is not None:
@@ -257,7 +257,7 @@ class Member:
 
     def _change_set(self, now_ms: int) -> None:
         """Remove members that have lagged for too long from the in-sync set, and add those that
-        have everything. One write at a time; all late members are removed by one write."""
+        have everything. There is one write at a time, which removes all late members."""
         record = self.record
         assert record is not None
         if self.proposal is not None:
@@ -281,35 +281,35 @@ class Member:
             self._write(self.proposal)
 
     def copy_gone(self, member: str, now_ms: int) -> None:
-        """A copy's connection has closed."""
+        """Record that a copy's connection was closed."""
         self.copies.gone(member, silence_ms=self.terms.silence_ms, now_ms=now_ms)
 
     def expect_successor(self, until_ms: int, now_ms: int) -> None:
-        """A copy was asked to take over: read the record soon, so that the others follow it."""
+        """Read the record soon, because a copy was asked to take over; the others must follow."""
         self._succession_ms = until_ms
         self.look_soon(now_ms)
 
     def deposed(self, epoch: int, now_ms: int) -> None:
-        """A member has promised a later epoch, so it may have taken over."""
+        """Read the record soon: a member has promised a later epoch, and may have taken over."""
         if self.is_leader and self.record is not None and epoch > self.record.epoch:
             self.look_soon(now_ms)
 
     # -- having a master ---------------------------------------------------------------------
 
     def note_master_alive(self, now_ms: int) -> None:
-        """The master has sent something."""
+        """Record that something has arrived from the master."""
         self._heard_ms = now_ms
         self._gone = 0
         self._said.clear()
 
     def master_gone(self, now_ms: int) -> None:
-        """The connection was closed, and a new one is refused."""
+        """Record that the master failed: it closed the connection, and refuses another."""
         if self._followed is not None and self._gone != self._followed[0]:
             self._gone = self._followed[0]
             self._look_ms = now_ms
 
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
-        """Become master after a hand-over; or by force (`is_forced`), even if it lags."""
+        """Become master after a hand-over; if `is_forced`, even if this member lags."""
         self._is_forced = is_forced
         self._called = (0 if self.record is None else self.record.epoch, now_ms + _CALLED_MS)
         self._look_ms = now_ms
@@ -337,7 +337,7 @@ class Member:
             self._take_over()
 
     def _take_over(self) -> None:
-        """Refuse the present epoch first, durably; then ask for the next."""
+        """Promise, durably, to take no more data of the present epoch; then propose the next."""
         record, me = self.record, self.state.member
         assert record is not None
         in_sync = {m: i for m, i in record.in_sync.items() if m not in (record.master, me)}
@@ -372,8 +372,8 @@ class Member:
         self._followed, self.why = aim, why
 
     def lost(self, log_offset: int) -> None:
-        """A start found that the log is damaged, or lacks something, from this offset on. It may
-        have been reported as taken, so this member no longer counts as the one that is in sync."""
+        """Leave the in-sync set: the log was found damaged or incomplete from this offset on, and
+        this member may have reported the missing part as stored."""
         sound_end = min(each for each in (log_offset, self.state.sound_end) if each >= 0)
         self._change(incarnation=self._mark(), sound_end=sound_end)
         self._log(
@@ -480,7 +480,7 @@ class Member:
         self._propose(replace(mine, mark=self._mark()))
 
     def _log_once(self, text: str) -> None:
-        """Log a text once, until all is well again."""
+        """Log a text once, until the member works normally again."""
         if text not in self._said:
             self._said.add(text)
             self._log(text)
@@ -492,8 +492,8 @@ class Member:
         self._orders.append(Keep(self.state))
 
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
-        """Note that the log is now a prefix of the master's, which has this history. It takes
-        effect once the order is carried out, before any record of the epoch is taken."""
+        """Record that the log is now a prefix of the master's, which has this history. It takes
+        effect when the order is carried out, before any record of the epoch is taken."""
         state = self.state
         assert epoch >= state.promised, (epoch, state.promised)
         if (epoch, history, -1) != (state.seen, state.history, state.sound_end):

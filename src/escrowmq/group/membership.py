@@ -1,4 +1,4 @@
-"""A broker's place in its group."""
+"""Connects a broker with its group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from escrowmq.group.record import Record
 
 
 class GroupMembership:
-    """Connects a broker with its group's member. There is one for each time that the broker is
+    """Connects a broker with its member of the group. There is one for each time that the broker is
     opened, as master or as copy."""
 
     def __init__(  # noqa: PLR0913 - what a member knows and its broker must be told
@@ -31,9 +31,9 @@ class GroupMembership:
         leads: Record | None,
         authority: str = "",
     ) -> None:
-        """`perform` carries out the member's orders: the state is durable when it returns. `now_ms`
-        is the member's own clock, which does not jump. `leads`: the record of the epoch that this
-        broker is the master of; `authority`: its address, for messages."""
+        """`perform` carries out the member's orders; on its return the state is durable. `now_ms`
+        is the member's own clock, which does not jump. `leads`: the record of the epoch in which
+        this broker is the master; `authority`: its address, for messages."""
         self.member: Final = member
         self.cluster: Final = cluster
         self.broker: Final = broker
@@ -46,19 +46,20 @@ class GroupMembership:
         self.leads: Final = leads
         self.authority: Final = authority
         self.epoch_end = 0
-        """A master's log end when its epoch began. Clients are admitted once it is confirmed."""
+        """The end of a master's log when its epoch began. Clients are admitted once it is
+        confirmed."""
         self.before: object = None
-        """Of a master: the transactions of the copy that it was, which knows what is pending."""
+        """For a master that was a copy before: its knowledge of pending transactions."""
         self.catch_up_rate = 0
-        """Bytes a second that a copy which is not in sync is sent of the log; 0: no limit."""
+        """Limit of the log's bytes per second to a copy that is not in sync; 0: no limit."""
         self.drills = Drills()
-        """Shared by all brokers of a member: a fault goes on when its role changes."""
+        """The member's faults; they outlive the broker, and continue when the role changes."""
         self._on_ready: Callable[[], None] | None = None
         self.on_cut: Callable[[Cut], None] | None = None
-        """A copy calls this when it has bytes that its master does not have."""
+        """Callback of a copy whose log has bytes that its master's does not have."""
 
     def report(self, *, is_master: bool, end: int, confirmed: int) -> GroupReport:
-        """The state of the group as this member knows it."""
+        """Report the state of the group as this member knows it."""
         member, record = self.member, self.member.record
         return GroupReport(
             cluster=self.cluster,
@@ -99,15 +100,15 @@ class GroupMembership:
         return self.drills.is_cut(self.now_ms())
 
     def act(self) -> None:
-        """Carry out now what follows from a change of the member."""
+        """Let the member act on a change now, and carry out its orders."""
         self.member.wake(self.now_ms())
         self.perform()
 
     def when_ready(self, on_ready: Callable[[], None]) -> None:
-        """Call this function once clients may be admitted."""
+        """Set the function to call once clients may be admitted."""
         self._on_ready = on_ready
 
     def ready(self) -> None:
-        """Admit clients: everything from before this epoch is confirmed."""
+        """Admit clients, because everything from before this epoch is confirmed."""
         if self._on_ready is not None:
             self._on_ready()

@@ -1,4 +1,4 @@
-"""The orders of a group's member to its process, and its timeouts."""
+"""The orders that a group's member gives to its process, and its timeouts."""
 
 from __future__ import annotations
 
@@ -18,35 +18,38 @@ class MemberTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     leader_look_ms: int = 5_000
     follower_look_ms: int = 10_000
     search_ms: int = 1_000
-    """How often a member without a master reads the record."""
+    """Interval at which a member without a master reads the record."""
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Store the state durably."""
+    """Order: store the state durably."""
 
     state: MemberState
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Read the record; then call `record_read`, or `authority_failed` without an answer."""
+    """Order: read the record; then call `record_read`, or `authority_failed` if there is no
+    answer."""
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Write the record if it has that revision; then `written`, `refused` or `authority_failed`."""
+    """Order: write the record if it has that revision; then call `written`, `refused` or
+    `authority_failed`."""
 
     record: Record
     revision: str
 
 
 class Follow(msgspec.Struct, frozen=True):
-    """Stop being master, if it is. Copy from the master of an epoch; from no broker without one."""
+    """Order: stop being master. Copy from the master of an epoch, or from no broker if there is
+    none."""
 
     record: Record | None
     why: str
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """Stop copying, and call `begin_epoch` with the end of the log."""
+    """Order: stop copying, and call `begin_epoch` with the end of the log."""
 
     record: Record
 

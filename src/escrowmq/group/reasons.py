@@ -7,7 +7,7 @@ from escrowmq.group.state import MemberState
 
 
 def why_not(record: Record, state: MemberState, *, has_log: bool) -> str:
-    """Why this member does not take part in a group; empty if it does."""
+    """Return why this member does not take part in a group; empty if it does."""
     if not state.group and has_log:
         return (
             f"the group has a master, {record.master}, and this folder has messages of its "
@@ -28,7 +28,8 @@ def why_not(record: Record, state: MemberState, *, has_log: bool) -> str:
 
 
 def after_loss(record: Record, state: MemberState) -> str:
-    """Why the former master does not continue after it has lost power, or some of its log."""
+    """Return why the former master does not continue after it has lost power, or part of its
+    log."""
     others = sorted(record.in_sync.keys() - {record.master})
     why = "this member was the master, and "
     if state.sound_end >= 0:

@@ -16,16 +16,17 @@ Epoch = Annotated[int, Meta(ge=1)]
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A version of the record. Each written version has its own mark."""
+    """One version of the record. Each version has its own mark."""
 
     format: int = _FORMAT
     group: str
-    """Random, chosen when the group was created. It tells a folder of another group."""
+    """A random id, chosen when the group was created, by which the folder of another group is
+    recognised."""
     epoch: Epoch
     """Grows each time a member becomes master, even the same one again."""
     master: str
     address: str
-    """HOST:PORT where the master's copies connect."""
+    """HOST:PORT to which the master's copies connect."""
     client_address: str = ""
     """HOST:PORT of the master for clients; shown to people."""
     in_sync: dict[str, str]
@@ -33,7 +34,8 @@ class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     numbers: dict[str, int] = {}
     """The brokerId of each member while it is not the master."""
     mark: str
-    """Different in every version, so that a writer whose answer was lost recognises its own."""
+    """A text that differs in every version, so that a writer whose answer was lost recognises its
+    own."""
 
     def encode(self) -> bytes:
         """Encode the record."""
@@ -69,7 +71,7 @@ def read_record(value: bytes) -> Record:
 
 
 def number_for(record: Record, member: str) -> dict[str, int]:
-    """The numbers of all members, with the lowest free one for this member."""
+    """Return the numbers of all members; this member gets the lowest free one if it has none."""
     if member in record.numbers:
         return record.numbers
     used = set(record.numbers.values())

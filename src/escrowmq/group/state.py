@@ -1,4 +1,4 @@
-"""The durable state of a member of a group, beside its log and its tables."""
+"""The state of a member of a group that is stored durably, beside its log and its tables."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PATH: Final = "group.json"
 
 
 class Proposal(msgspec.Struct, frozen=True, rename="camel"):
-    """A write of the record that was asked for. It may take effect until the record has another
-    revision than the one that it expects."""
+    """A write of the record that this member has requested. It may take effect as long as the
+    record has the expected revision."""
 
     revision: str
     record: Record
@@ -28,35 +28,36 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     member: str
     incarnation: str
-    """Changes when this member may have lost data that it had reported as taken."""
+    """The member's identity; it changes when the member may have lost data that it had reported as
+    stored."""
     group: str = ""
     """The group's id; empty while this folder belongs to no group."""
     seen: int = 0
-    """The newest known epoch. This member takes no data of an older one."""
+    """The newest known epoch. This member accepts no data of an older one."""
     proposal: Proposal | None = None
     """The pending proposal to become master of a new epoch. While it may take effect, this member
-    takes no data of the present epoch either."""
+    accepts no data of the present epoch either."""
     history: tuple[tuple[int, int], ...] = ()
     boot: str = ""
     """The boot id of the machine at the time of writing. If it is still the same, a killed process
     has lost nothing."""
     sound_end: int = -1
-    """What stands behind this offset of the log is missing or damaged, and has to be copied again.
-    -1 if nothing is."""
+    """The log after this offset is incomplete or damaged, and must be copied again; -1 if it is
+    intact."""
     is_emptying: bool = False
-    """Whether the folder's messages are being removed, to copy them anew."""
+    """Whether the folder's messages are being removed, to be copied again from the master."""
     is_open: bool = False
     """Whether a process uses the folder, or was killed."""
 
     @property
     def promised(self) -> int:
-        """The state after a promise to take no data of an older epoch."""
+        """The epoch that this member has promised: it accepts no data of an older one."""
         proposed = 0 if self.proposal is None else self.proposal.record.epoch
         return max(self.seen, proposed)
 
     @property
     def epochs(self) -> History:
-        """The history: which epoch wrote which part of the log."""
+        """Which epoch wrote which part of the log."""
         return tuple(Began(*began) for began in self.history)
 
     def encode(self) -> bytes:
@@ -77,9 +78,9 @@ def read_state(data: bytes) -> MemberState:
 
 
 def started(state: MemberState, *, boot: str, loses_nothing: bool, fresh: str) -> MemberState:
-    """The state after a start. A member whose machine has restarted since, without having closed
-    its files, may have lost the end of its log; it is then another incarnation, unless each report
-    was durable (`loses_nothing`)."""
+    """Return the state after a start. If the machine has restarted before the files were closed,
+    the end of the log may be lost; the member then gets a new incarnation, unless each report was
+    durable (`loses_nothing`)."""
     may_have_lost = state.is_open and (not boot or boot != state.boot) and not loses_nothing
     incarnation = fresh if may_have_lost else state.incarnation
     return msgspec.structs.replace(state, incarnation=incarnation, boot=boot, is_open=True)
@@ -88,10 +89,10 @@ def started(state: MemberState, *, boot: str, loses_nothing: bool, fresh: str) -
 def settling(
     proposal: Proposal, found: Versioned, state: MemberState, *, mark: Callable[[], str]
 ) -> Proposal:
-    """What to write so that a proposal takes effect, or never can, while the record is still the
-    one that was found then. A member that asked to lead and has lost power since would depose a
-    master that serves, and could not serve itself: it writes the same record with another mark,
-    which has another revision."""
+    """Return what to write so that a pending proposal either takes effect or never can. Normally
+    this is the proposal itself. A member that has lost power since must not lead: it would depose
+    the serving master and could not serve itself. It writes the found record with another mark, and
+    so another revision, instead."""
     if proposal.record.has(state.member, state.incarnation) or not found.value:
         return proposal
     try:

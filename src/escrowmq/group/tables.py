@@ -1,4 +1,5 @@
-"""The files beside the log that a master's copies get, each at its place in the stream."""
+"""The files beside the log that a master sends to its copies, each at its position in the
+stream."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _OF_THE_LOG: Final = frozenset(
         "escrow/decisions",
     }
 )
-"""They say what was read or settled of the log: a copy may not have them before that part of it."""
+"""Tables that record what was read or settled in the log: a copy must not get them before that part
+of the log."""
 
 _CONFIG: Final = frozenset(
     {
@@ -31,7 +33,7 @@ COPIED: Final = _OF_THE_LOG | _CONFIG
 
 
 def gone_key(topic: str) -> str:
-    """The path under which the deletion of a topic is queued."""
+    """Return the path under which the deletion of a topic is queued."""
     return f"{_GONE}{topic}"
 
 
@@ -39,15 +41,15 @@ _GONE: Final = "gone:"
 
 
 class Pending:
-    """The tables that one copy has not been sent yet: the newest content of each."""
+    """The tables that are still to be sent to one copy, each with its newest content."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, bytes]] = {}
 
     def add(self, path: str, frame: bytes, log_end: int) -> None:
-        """Add a table that has changed when the log ended there. A table that refers to the log is
-        sent after it. Others keep the place of their first change: its answer waits for a later
-        record."""
+        """Add a table that changed when the log ended at `log_end`. A table that refers to the log
+        is sent after that offset. Any other keeps the position of its first unsent change, because
+        a later record waits for it."""
         place = log_end
         known = self._of.get(path)
         if known is not None and path not in _OF_THE_LOG and not path.startswith(_GONE):
@@ -55,10 +57,11 @@ class Pending:
         self._of[path] = (place, frame)
 
     def first(self) -> int | None:
-        """The log offset before which the first table is due; None if there is none."""
+        """Return the log offset by which the first table is due; None if there is none."""
         return min((place for place, _ in self._of.values()), default=None)
 
     def take(self, sent_end: int) -> list[bytes]:
-        """The frames of tables that are due after the log up to an offset."""
+        """Remove and return the frames of the tables that are due when the log is sent up to an
+        offset."""
         due = [path for path, (place, _) in self._of.items() if place <= sent_end]
         return [self._of.pop(path)[1] for path in due]
