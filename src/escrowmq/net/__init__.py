@@ -1,1 +1,2 @@
-"""The I/O shell: sockets, files, the clock, the event loop. It knows cores by their ports only."""
+"""The I/O shell: sockets, files, the clock, the event loop. It uses cores only through their
+interfaces."""

@@ -1,5 +1,5 @@
-"""Admission of connections: counted, refused beyond the limits, and logged a limited number of
-times per address and minute."""
+"""Admission of connections: counts them, refuses those beyond the limits, and logs that a limited
+number of times per address and minute."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from escrowmq.net.connection_counts import Admission
 _log = logging.getLogger(__name__)
 
 _LEAVING_MAX: Final = 32
-"""Connections that were cut to make room, and still have their descriptors."""
+"""Limit of connections that were cut in favour of new ones and still have their descriptors."""
 
 _COMPLAINTS_MAX: Final = 10
 _COMPLAINT_SPAN_MS: Final = 60_000
 _COMPLAINERS_MAX: Final = 1_000
-"""Log lines a minute about refused connections of one address, and addresses that are
-distinguished."""
+"""Limits of the log: lines a minute about refused connections of one address, and addresses that
+are distinguished."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A port that is bound but does not accept connections yet. Raises ConnectFailed if the address
-    is unavailable."""
+    """Bind a socket to a port; it does not accept connections yet. Raises ConnectFailed if the
+    address is unavailable."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -60,10 +60,10 @@ class IncomingConnections:
         self._unproved: OrderedDict[int, None] = OrderedDict()
         """Connections that had not proved an account when last checked, oldest first."""
         self._handshakes: OrderedDict[int, asyncio.Transport] = OrderedDict()
-        """Connections whose TLS handshake is not complete, of ports that bound them; oldest
+        """Connections whose TLS handshake is not complete, on ports that limit their number; oldest
         first."""
         self._leaving: set[int] = set()
-        """Connections that were cut to make room, whose sockets are not closed yet."""
+        """Connections that were cut in favour of new ones, whose sockets are not closed yet."""
         self._clock = clock
         self._name = name
         self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
@@ -95,8 +95,8 @@ class IncomingConnections:
         return True
 
     def _make_room(self, is_stranger: Callable[[int], bool]) -> None:
-        """Cut the oldest connection that has not proved an account, if there is one: the new one
-        may belong to an account, which proves it with its first request."""
+        """Cut the oldest connection that has not proved an account, if there is one. The new
+        connection may belong to an account, which proves itself with its first request."""
         while self._unproved and len(self._leaving) < _LEAVING_MAX:
             oldest, _ = self._unproved.popitem(last=False)
             if oldest not in self._admitted or not is_stranger(oldest):
@@ -109,7 +109,7 @@ class IncomingConnections:
             return
 
     def handshake_begins(self, peer: int, transport: asyncio.Transport, *, limit: int) -> None:
-        """Count a handshake; if there are too many, cut the oldest: the new one may end."""
+        """Count a handshake; if there are too many, cut the oldest one."""
         self._handshakes[peer] = transport
         if len(self._handshakes) > limit:
             oldest, slow = self._handshakes.popitem(last=False)
@@ -118,11 +118,11 @@ class IncomingConnections:
             slow.abort()
 
     def handshake_ended(self, peer: int) -> None:
-        """A connection speaks its protocol."""
+        """Uncount a handshake, because the connection now speaks its protocol."""
         self._handshakes.pop(peer, None)
 
     def dismiss(self, peer: int) -> None:
-        """A connection is gone, counted or not."""
+        """Forget a connection that was closed, whether it was counted or not."""
         self._handshakes.pop(peer, None)
         self._leaving.discard(peer)
         self._unproved.pop(peer, None)
@@ -143,7 +143,7 @@ class IncomingConnections:
             _log.warning("%s: a connection from %s%s: %s", self._name, host, what, reason)
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Close all admitted connections."""
         for _, transport in list(self._admitted.values()):
             transport.close()
 

@@ -1,4 +1,4 @@
-"""Accounts for clients' certificates.
+"""Maps clients' certificates to accounts.
 
 `CN:orders-service=orders;URI:spiffe://shop/pay=pay;DNS`: each item maps one name of a certificate
 to an account; a kind alone (CN, DNS, URI, EMAIL) says that names of this kind are accounts."""
@@ -18,19 +18,19 @@ _KINDS: Final = {"commonName": "CN", "DNS": "DNS", "URI": "URI", "email": "EMAIL
 """The names of kinds in Python's ssl module, and ours."""
 
 _NAMES_MAX: Final = 100
-"""Names of one certificate that are examined; a certificate with more stands for no account."""
+"""Limit of the names in a certificate; one with more stands for no account."""
 
 Name = tuple[str, str]
-"""A kind and its value."""
+"""A name in a certificate: its kind and its value."""
 
 
 class CertificateOwner(msgspec.Struct, frozen=True):
-    """The owner of a certificate."""
+    """The account that a certificate stands for, or why it stands for none."""
 
     account: str = ""
-    """Empty if it stands for no account."""
+    """The account's name; empty if the certificate stands for none."""
     fault: str = ""
-    """Why a certificate with matching names stands for no account."""
+    """Why a certificate stands for no account although its names match."""
 
 
 class Identities:
@@ -41,8 +41,8 @@ class Identities:
         self._kinds = kinds
 
     def of(self, certificate: Mapping[str, Any] | None) -> CertificateOwner:
-        """The owner of a verified certificate (in the form of ssl.SSLSocket.getpeercert). Names are
-        compared exactly: one with a NUL or a line break is a different name."""
+        """Return the owner of a verified certificate (in the form of ssl.SSLSocket.getpeercert).
+        Names are compared exactly: one with a NUL or a line break is a different name."""
         names = list(_names(certificate or {}))
         if not names:
             return CertificateOwner()

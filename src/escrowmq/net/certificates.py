@@ -14,7 +14,8 @@ from escrowmq.errors import UsageError
 _log = logging.getLogger(__name__)
 
 Mode = Literal["disabled", "permissive", "enforcing"]
-"""TLS is refused; TLS and plain connections share a port; plain connections are refused."""
+"""How a port uses TLS: it is refused; or TLS and plain connections share the port; or plain
+connections are refused."""
 
 ClientAuth = Literal["none", "optional", "require"]
 """Whether clients are asked for a certificate, and whether one is required."""
@@ -26,7 +27,7 @@ _CLIENTS: Final = {
 }
 
 Stamp = tuple[tuple[int, int, int], ...]
-"""Each file's modification time, size and inode."""
+"""A file's modification time, size and inode, by which a change is detected."""
 
 
 HTTP2: Final = "h2"
@@ -45,15 +46,15 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """A file with the roots of clients' certificates, PEM."""
     clients: ClientAuth = "none"
     dials: bool = False
-    """Whether the owner also shows the certificate to servers that it dials, and verifies theirs
-    by the same roots."""
+    """Whether the owner also presents this certificate to servers that it connects to, and verifies
+    theirs by the same roots."""
 
     def __repr__(self) -> str:
         return f"TlsFiles({self.certificate!r})"  # no password in any log
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All files."""
+        """The paths of all files."""
         return tuple(dict.fromkeys(filter(None, (self.certificate, self.key, self.trusted))))
 
 
@@ -87,7 +88,7 @@ def _reason(error: Exception) -> str:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """A context from the files; raises UsageError if they are invalid."""
+    """Make a server's context from the files; raises UsageError if they are invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A peer that has its keys renewed again and again costs this side more than itself.
@@ -102,8 +103,9 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def dialling_context(files: TlsFiles) -> ssl.SSLContext:
-    """A context for dialling servers that show certificates of these roots. Their names are not
-    verified: they are mostly addresses, and change. Raises UsageError if files are invalid."""
+    """Make a context for connecting to servers whose certificates these roots have signed. Host
+    names are not verified: they are mostly addresses, and change. Raises UsageError if files are
+    invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -113,11 +115,11 @@ def dialling_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 class Certificates:
-    """The contexts for new connections: from the current files, or the last valid ones."""
+    """The TLS contexts for new connections: from the current files, or from the last valid ones."""
 
     context: ssl.SSLContext
     dialling: ssl.SSLContext | None = None
-    """For connections that the owner dials; None unless `TlsFiles.dials`."""
+    """The context for connections that the owner makes; None unless `TlsFiles.dials`."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -125,7 +127,7 @@ class Certificates:
         self._seen = self._stamp
         self._refused: Stamp | None = None
         self.trouble = ""
-        """Why the current files are not in use; empty if they are."""
+        """Why the current files are not used; empty if they are."""
         self._load()
 
     def _load(self) -> None:
@@ -136,8 +138,8 @@ class Certificates:
 
     def look(self) -> bool:
         """Reload changed files; return whether that was done. Files are loaded once two polls find
-        the same content, because while a pair is being written its files do not match. Invalid
-        files change nothing, and are logged once."""
+        the same content, because a certificate and its key do not match while they are being
+        written. Invalid files change nothing, and are logged once."""
         stamp = self._read_stamps()
         if stamp == self._stamp:
             self._seen, self.trouble = stamp, ""

@@ -9,7 +9,7 @@ from typing import Final
 
 _MS_NS: Final = 1_000_000
 _JUMP_MIN_NS: Final = 100_000_000
-"""Smaller differences are just the time between two readings."""
+"""The smallest difference that counts as a jump; smaller ones are the time between two readings."""
 
 
 class SystemClock:
@@ -18,14 +18,15 @@ class SystemClock:
     def __init__(self) -> None:
         self._ahead_ns = 0
         self._now_ms = self._until_ns = 0
-        """The millisecond that was told last, and when on the steady clock it is over."""
+        """The last returned millisecond, and the steady clock's time at which it ends."""
         self._last_ns = self._last_wall_ns = 0
         self._last_steady_ns = 0
         self._on_leap: Callable[[int], None] | None = None
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; never goes back, even if the wall clock does. It then keeps
-        running until the wall clock has caught up, so that timers still fire."""
+        """Return milliseconds since the epoch. The result never goes back, even if the wall clock
+        does. This clock then continues to run, slowly, until the wall clock has caught up, so that
+        timers still fire."""
         steady_ns = time.monotonic_ns()
         if steady_ns < self._until_ns:
             return self._now_ms
@@ -57,37 +58,37 @@ class SystemClock:
         self._on_leap = on_leap
 
     def continue_from(self, time_ms: int) -> None:
-        """Continue from a time, if it is later than now."""
+        """Continue from a time if it is later than now."""
         self._ahead_ns += max(0, time_ms - self.now_ms()) * _MS_NS
         self._until_ns = 0
 
 
 class LocalZone(tzinfo):
-    """The machine's time zone, with daylight saving."""
+    """The machine's time zone, including daylight saving."""
 
     def fromutc(self, dt: datetime) -> datetime:
-        """The local time of a moment."""
+        """Convert a moment to local time."""
         moment = dt.replace(tzinfo=UTC)
         return dt + timedelta(seconds=time.localtime(moment.timestamp()).tm_gmtoff)
 
     def utcoffset(self, dt: datetime | None) -> timedelta | None:
-        """The offset of local time from UTC at a local time."""
+        """Return the offset of local time from UTC at a local time."""
         if dt is None:
             return None
         seconds = time.mktime((*dt.timetuple()[:8], -1))
         return timedelta(seconds=time.localtime(seconds).tm_gmtoff)
 
     def dst(self, dt: datetime | None) -> timedelta | None:
-        """Not provided."""
+        """Return None: not provided."""
         return None if dt is None else timedelta(0)
 
     def tzname(self, dt: datetime | None) -> str | None:
-        """Not provided."""
+        """Return None: not provided."""
         return None
 
 
 def worked_s() -> float:
-    """CPU seconds of this thread."""
+    """CPU seconds used by this thread."""
     return time.thread_time()
 
 
@@ -97,5 +98,5 @@ def steady_ns() -> int:
 
 
 def steady_s() -> float:
-    """Seconds since some moment, with the highest resolution."""
+    """Seconds since an arbitrary moment, with the highest resolution."""
     return time.perf_counter()

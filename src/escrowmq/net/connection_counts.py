@@ -10,14 +10,15 @@ from escrowmq.net import descriptors
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on connections; 0 is none."""
+    """The limits on connections; 0 means no limit."""
 
     connections_max: int = 0
     per_address_max: int = 0
 
 
 class Total:
-    """Connections to all ports of this process together, limited by its descriptors."""
+    """The number of connections to all ports of this process together, limited by its file
+    descriptors."""
 
     def __init__(self, most: int = 0) -> None:
         self._most = most
@@ -25,8 +26,8 @@ class Total:
 
     @property
     def most(self) -> int:
-        """The limit. Determined late, because a process raises its limit of open files when it
-        starts."""
+        """The limit. It is computed at the first use, because a process raises its limit of open
+        files when it starts."""
         if not self._most:
             self._most = descriptors.connections_max()
         return self._most
@@ -73,7 +74,7 @@ class Admission:
         return ""
 
     def dismiss(self, host: str) -> None:
-        """A connection of an address is gone."""
+        """Uncount a connection of an address that was closed."""
         assert self._counts[host] > 0, host
         self.count -= 1
         self._total.count -= 1

@@ -1,4 +1,4 @@
-"""Limits on open files and connections of this process, and one spare descriptor.
+"""Limits the open files and connections of this process, and keeps one descriptor in reserve.
 
 A sync that finds no free descriptor has lost nothing yet; it must not be taken for a failed one."""
 
@@ -20,7 +20,7 @@ _OPEN_FILES_MAX: Final = 2048
 _FILES_PER_MAP: Final = 4  # mmap keeps a descriptor of its own; half is left to connections
 _PER_MAPPED_FILE: Final = 2
 _RESERVE: Final = 64
-"""Descriptors for everything else: standard streams, event loop, metrics, small files."""
+"""Descriptors kept for everything else: standard streams, event loop, metrics, small files."""
 
 _CONNECTIONS_MIN: Final = 16
 
@@ -31,12 +31,12 @@ def files_limit() -> int:
 
 
 def open_files_max() -> int:
-    """How many files of a store may be mapped at a time."""
+    """Return how many files of a store may be mapped at a time."""
     return min(max(files_limit() // _FILES_PER_MAP, _OPEN_FILES_MIN), _OPEN_FILES_MAX)
 
 
 def connections_max() -> int:
-    """How many connections leave enough descriptors for the store."""
+    """Return how many connections leave enough descriptors for the store."""
     left = files_limit() - _PER_MAPPED_FILE * open_files_max() - _RESERVE
     return max(left, _CONNECTIONS_MIN)
 
@@ -51,7 +51,8 @@ class SpareDescriptor:
 
     @contextmanager
     def opened(self, path: str, flags: int) -> Iterator[int]:
-        """A file's descriptor, for a moment; raises SyncNotBegun if there is none."""
+        """Open a file for a moment with the spare descriptor; raises SyncNotBegun if there is
+        none."""
         descriptor = self._open(path, flags)
         if descriptor >= 0:
             try:
@@ -91,7 +92,7 @@ class SpareDescriptor:
             raise
 
     def close(self) -> None:
-        """Close both."""
+        """Close the spare descriptor."""
         for descriptor in (self._null, self._spare):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Makes connections: over the network, or inside this process, to the broker of a test."""
+"""Opens connections: over the network, or inside this process to the broker of a test."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 INSIDE: Final = "203.0.113."
-"""Addresses reserved for documentation (RFC 5737), used in hardly any network. Only those with a
-gate are reached inside this process, each with its port."""
+"""Prefix of addresses that are reserved for documentation (RFC 5737), and used in hardly any
+network. Those for which a gate was registered are reached inside this process."""
 
 GATES_MAX: Final = 20_000
-"""Remembered gates, open or closed: a late connection to a closed one is refused here, and never
-goes to the network."""
+"""Limit of the remembered gates, open or closed. Closed ones are remembered so that a late
+connection is refused here and never goes to the network."""
 
 Gate = Callable[[asyncio.BaseProtocol], None]
-"""Connects a protocol, on the loop of the caller, with the server behind an address."""
+"""Connects a protocol, on the caller's event loop, with the server behind an address."""
 
 _gates: dict[tuple[str, int], Gate | None] = {}
-"""None for a closed gate."""
+"""Gates by address and port; None for a closed one."""
 
 
 def open_gate(host: str, port: int, gate: Gate) -> None:
@@ -45,7 +45,7 @@ def close_gate(host: str, port: int) -> None:
 async def dial(
     make: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None
 ) -> P:
-    """The protocol of a new connection. Raises OSError if it fails."""
+    """Open a connection and return its protocol object. Raises OSError if that fails."""
     if (host, port) in _gates:
         return _enter(make, _gates[host, port], tls)
     loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ def _enter(make: Callable[[], P], gate: Gate | None, tls: ssl.SSLContext | None)
 
 
 def _close_all() -> None:
-    """A forked child has no thread that would serve them."""
+    """Close all gates in a forked child, which has no thread to serve them."""
     _gates.update(dict.fromkeys(_gates))
 
 

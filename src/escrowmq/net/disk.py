@@ -31,14 +31,15 @@ def _is_in_memory(folder: str) -> bool:
 
 
 FILE_MODE: Final = 0o600
-"""Files are for the broker's own user: they contain others' messages, and keys."""
+"""The mode of files: only the broker's own user may read them, because they contain other users'
+messages, and keys."""
 
 FOLDER_MODE: Final = 0o700
 
 
 class FileDisk:
-    """The files below one data folder. `elsewhere` names subfolders whose files are at other
-    places, on a disk of their own: {"commitlog": "/fast/commitlog"}."""
+    """The files below one data folder. `elsewhere` names subfolders that are on another disk:
+    {"commitlog": "/fast/commitlog"}."""
 
     _locked: Final[set[str]] = set()  # POSIX locks do not exclude the process that holds them
 
@@ -71,7 +72,7 @@ class FileDisk:
             raise StorageError(f"{place}: {error.strerror}; name a writable folder") from error
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
-        """See Disk.open."""
+        """Open a file of this size, creating it if missing (Disk.open)."""
         full = self._full(path)
         self._make_folders(os.path.dirname(full))
         try:
@@ -101,14 +102,14 @@ class FileDisk:
         return kind(self, full, size=size, is_new=is_new, is_sequential=is_sequential)
 
     def names(self, folder: str) -> list[str]:
-        """See Disk.names."""
+        """List the names of the files in a folder (Disk.names)."""
         try:
             return sorted(os.listdir(self._full(folder)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def size(self, path: str) -> int | None:
-        """See Disk.size."""
+        """Return a file's size; None if it does not exist (Disk.size)."""
         try:
             found = os.stat(self._full(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -116,11 +117,11 @@ class FileDisk:
         return None if stat.S_ISDIR(found.st_mode) else found.st_size
 
     def modified_ms(self, path: str) -> int:
-        """See Disk.modified_ms."""
+        """Return a file's modification time (Disk.modified_ms)."""
         return os.stat(self._full(path)).st_mtime_ns // 1_000_000
 
     def read(self, path: str) -> bytes | None:
-        """See Disk.read."""
+        """Return a small file's content; None if it does not exist (Disk.read)."""
         full = self._full(path)
         if full in self._locks:
             # Closing any descriptor of a file lets go of this process's locks on it.
@@ -132,7 +133,8 @@ class FileDisk:
             return None
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        """See Disk.replace; may be called from another thread than the other methods."""
+        """Replace a small file durably (Disk.replace). May be called from another thread than the
+        other methods."""
         full = self._full(path)
         self._make_folders(os.path.dirname(full))
         try:
@@ -151,7 +153,7 @@ class FileDisk:
             raise _translated(error, path) from error
 
     def remove(self, path: str) -> None:
-        """See Disk.remove. A non-empty folder stays."""
+        """Remove a file, or an empty folder; a non-empty folder stays (Disk.remove)."""
         full = self._full(path)
         try:
             os.unlink(full)
@@ -162,7 +164,8 @@ class FileDisk:
                 os.rmdir(full)
 
     def usage(self, path: str) -> Usage:
-        """See Disk.usage. Space reserved for root counts as used."""
+        """Return the size and use of the file system (Disk.usage). Space reserved for root counts
+        as used."""
         found = os.statvfs(self.root if not os.path.exists(self._full(path)) else self._full(path))
         used = found.f_blocks - found.f_bfree
         return Usage(
@@ -171,8 +174,8 @@ class FileDisk:
         )
 
     def lock(self, path: str) -> None:
-        """See Disk.lock: a POSIX lock on byte 0 of a file with the text `lock`, as RocketMQ
-        does."""
+        """Lock the folder for this process (Disk.lock), by a POSIX lock on byte 0 of a file with
+        the text `lock`, as RocketMQ does."""
         full = self._full(path)
         self._make_folders(os.path.dirname(full))
         if full in FileDisk._locked:
@@ -201,7 +204,8 @@ class FileDisk:
         self.spare.close()
 
     def make_room(self, opened: MappedFile) -> None:
-        """Record that a file is about to be mapped; if too many are, unmap one not used lately."""
+        """Count a file that is about to be mapped; if too many are, unmap one that was not used
+        lately."""
         while len(self._open) >= self._open_files_max:
             oldest = self._open.pop(0)
             if oldest.was_used:
@@ -214,7 +218,7 @@ class FileDisk:
         self._open.append(opened)
 
     def forget(self, closed: MappedFile) -> None:
-        """A file was unmapped."""
+        """Uncount a file that was unmapped."""
         self._open.remove(closed)
 
     def sync_folders(self, full: str) -> None:
@@ -259,15 +263,15 @@ class FileDisk:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file readable by its owner alone, even if an existing one has a wider mode."""
+    """Open a file that only its owner may read; narrow the mode of an existing file."""
     descriptor = os.open(path, flags, FILE_MODE)
     os.fchmod(descriptor, FILE_MODE)
     return descriptor
 
 
 def _set_aside(full: str) -> bool:
-    """Give a file a second name, so that it survives its replacement. It replaces the `.bak` only
-    once the new content is stored: the old file may be torn, and the `.bak` the only good copy.
+    """Keep a copy of a file before it is replaced, by a second name. It becomes the `.bak` only
+    after the new content is stored: the old file may be torn, and the `.bak` the only good copy.
     Empty files are not kept; file systems without links keep none."""
     aside = full + ".former"
     try:

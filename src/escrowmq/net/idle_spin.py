@@ -1,6 +1,6 @@
-"""Polls for the next input for a moment before the loop sleeps, if the previous one came at once.
+"""Polls for the next input for a moment before the loop sleeps, if the previous input came quickly.
 Sleeping and waking take tens of microseconds, which a client that sends one request after another
-pays each time. Polling costs no more than that, and stops if inputs come later."""
+would pay each time. Polling costs no more than that, and stops if inputs come later."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from escrowmq.net.clock import steady_s
 
 _CREDIT_MAX: Final = 64
 _MISS: Final = 16
-"""What an unsuccessful poll takes from the credit: this many inputs must come at once before
-polling is tried again. If the sender has no core of its own, every poll fails."""
+"""Credit that an unsuccessful poll costs: this many inputs must come quickly before the next poll.
+If the sender has no CPU core of its own, every poll fails."""
 
 
 class IdleSpin:
-    """The polling of one core. `span_s` is the longest poll; 0: never."""
+    """The polling for one core. `span_s` is the longest poll; 0 means no polling."""
 
     def __init__(self, span_s: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
         # On a single core the sender would have to wait for us.
         self.span_s = span_s if len(os.sched_getaffinity(0)) > 1 else 0.0
-        """0: it need not be notified of inputs."""
+        """The longest poll; if it is 0, `note_input` need not be called."""
         self._credit = 0
         self._done_s = 0.0
         self._is_looking = False
         self.looked_s = 0.0
-        """The total time of polling, which does not count as work."""
+        """The total time spent on polling, which does not count as work."""
 
     def note_input(self) -> None:
-        """Note that an input has arrived."""
+        """Give credit for an input that came quickly."""
         gap_s = steady_s() - self._done_s
         # Asleep it came later by what waking up takes.
         if gap_s <= (self.span_s if self._is_looking else 2 * self.span_s):
@@ -40,7 +40,8 @@ class IdleSpin:
             self.looked_s += gap_s
 
     def done(self) -> None:
-        """The input is processed: poll for the next, if that pays."""
+        """Poll for the next input, if there is credit for it. Call it when an input is
+        processed."""
         self._done_s = steady_s()
         if self._credit > 0 and not self._is_looking:
             self._is_looking = True

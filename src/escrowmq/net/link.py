@@ -1,4 +1,4 @@
-"""One peer's connection: feeds the core, and limits unsent bytes."""
+"""One peer's connection: passes its bytes to the core, and limits unsent bytes."""
 
 from __future__ import annotations
 
@@ -18,48 +18,49 @@ _HIGH_WATER: int = 4 * 1024 * 1024
 
 
 _LARGE_SIZE: int = 65_536
-"""A write this large counts as waiting; smaller ones count only if something waits before them."""
+"""A write of at least this size counts as waiting; a smaller one only if another write waits before
+it."""
 
 
 _COST_SHARE: float = 0.1
-"""The weight of the newest turn in the average, so that one slow turn does not dominate."""
+"""Weight of the latest turn in the average cost, so that one slow turn does not dominate."""
 
 _size = array.array("i", [0])
 
 
 class LinkOwner(Protocol):
-    """The shell, as its links see it."""
+    """The shell, as its links use it."""
 
     reads: Reads
     entrance: IncomingConnections
 
     def connected(self, link: Link) -> None:
-        """A link has connected its transport."""
+        """Pass a newly connected peer on to the core."""
 
     def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
-        """A connected link has presented a certificate, or none."""
+        """Pass on the certificate that a connected peer has presented, or None."""
 
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
         """Process bytes from a peer that have waited at least this long."""
 
     def serve_later(self, link: Link) -> None:
-        """The core has kept requests of a peer for later."""
+        """Serve a peer later whose requests the core has kept."""
 
     def lost(self, link: Link) -> None:
-        """A peer is gone."""
+        """Forget a lost connection."""
 
     def note_unsent(self, link: Link, size: int) -> None:
-        """Bytes wait for a peer to read them."""
+        """Count bytes that wait until a peer reads them."""
 
     def unreached(self, peer: int) -> None:
-        """A dial failed."""
+        """Report that a connection attempt failed."""
 
     def tls_failed(self, peer: int, fault: str) -> None:
-        """There is no TLS with a dialled peer; it will be lost."""
+        """Report that TLS with a server failed; the connection will be lost."""
 
 
 class Link(asyncio.BufferedProtocol):
-    """The shell's half of a connection."""
+    """A connection to one peer, as asyncio protocol."""
 
     __slots__ = (
         "_byte_ms", "_descriptor", "_is_held", "_is_stopped", "_shell", "has_written",
@@ -73,14 +74,14 @@ class Link(asyncio.BufferedProtocol):
         self.last_active_ms = 0
         self.has_written = False
         self._byte_ms = 0.0
-        """The recent cost per byte, including refusals."""
+        """The recent processing cost per byte, including refusals."""
         self._descriptor = -1
         self._is_stopped = False
         self._is_held = False
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The peer is connected; the core learns its address."""
+        """Report the connected peer and its address to the core."""
         self._attach(transport)
         self._shell.connected(self)
 
@@ -91,7 +92,7 @@ class Link(asyncio.BufferedProtocol):
         self._descriptor = door.fileno() if door is not None else -1
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer for the next bytes."""
+        """Return the buffer for the next bytes."""
         return self._shell.reads.room
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -106,7 +107,7 @@ class Link(asyncio.BufferedProtocol):
             self._feed_turn(data)
 
     def _feed_turn(self, data: bytes) -> None:
-        """There may be more bytes: give the others their turn, then read the rest."""
+        """Process bytes now, let other peers have their turn, and then read further bytes."""
         assert self.transport is not None
         reads = self._shell.reads
         reads.fall_behind(self.peer)
@@ -120,8 +121,8 @@ class Link(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _backlog_size(self) -> int:
-        """Bytes that wait to be read. From these, and as many of each other peer with a backlog,
-        follows how long they have waited, if that lasts a while."""
+        """Return the number of bytes that wait in the socket. If a backlog lasts for a while, its
+        waiting time is estimated from this, and as much for each other peer with a backlog."""
         if self._descriptor < 0:
             return 0
         fcntl.ioctl(self._descriptor, termios.FIONREAD, _size)
@@ -134,21 +135,21 @@ class Link(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def stop_reading(self) -> None:
-        """Read nothing more for now."""
+        """Stop reading until the peer has read its answers (`resume_writing`)."""
         self._is_stopped = True
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone."""
+        """Report the lost peer to the core."""
         self._shell.lost(self)
 
     def pause_writing(self) -> None:
-        """A peer that does not read is not read from either."""
+        """Stop reading from a peer that does not read its answers."""
         self.stop_reading()
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Read again from a peer that has read its answers."""
         self._is_stopped = False
         if self._is_held:
             self._shell.serve_later(self)
@@ -156,7 +157,8 @@ class Link(asyncio.BufferedProtocol):
             self._take_turn()
 
     def hold(self) -> None:
-        """The core keeps requests of this peer until it has read the earlier answers."""
+        """Stop reading until the peer has read its earlier answers; the core keeps its requests
+        until then."""
         self._is_held = True
         if self.transport is None or self.transport.is_closing():
             return
@@ -175,7 +177,7 @@ class Link(asyncio.BufferedProtocol):
         self._take_turn()
 
     def write(self, chunks: list[bytes]) -> bool:
-        """Write at once; if too much is unsent already, cut the connection and return False."""
+        """Write immediately; if too much is unsent already, cut the connection and return False."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return True
@@ -195,7 +197,7 @@ class Link(asyncio.BufferedProtocol):
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def close(self, *, flush_s: float) -> None:
-        """Close after written bytes are sent; a peer that does not read them in time is cut."""
+        """Close after the written bytes are sent; cut a peer that does not read them in time."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return
@@ -204,12 +206,13 @@ class Link(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_later(flush_s, transport.abort)
 
     def abort(self) -> None:
-        """Close it at once; unsent bytes are dropped."""
+        """Close immediately; unsent bytes are dropped."""
         if self.transport is not None:
             self.transport.abort()
 
     def close_idle(self) -> None:
-        """Close a peer that has neither sent nor read anything for a long time."""
+        """Close the connection because the peer has neither sent nor read anything for a long
+        time."""
         transport = self.transport
         if transport is None:
             return

@@ -44,18 +44,18 @@ class Links:
         return self.by_peer.pop(link.peer, None) is not None
 
     def note_cut(self, peer: int) -> None:
-        """A connection with too many unsent bytes was cut."""
+        """Log that a connection with too many unsent bytes was cut."""
         _log.warning("%s: peer %d does not read; cut", self._name, peer)
 
     def close(self, peer: int, reason: str) -> None:
-        """Close a connection after its written bytes."""
+        """Close a connection after its written bytes are sent."""
         link = self.by_peer.get(peer)
         if link is not None:
             _log.info("%s: peer %d closed: %s", self._name, peer, reason)
             link.close(flush_s=self._flush_s)
 
     def hold(self, peer: int) -> None:
-        """Stop reading from a connection until it has read its answers."""
+        """Stop reading from a connection until its peer has read the answers."""
         link = self.by_peer.get(peer)
         if link is not None:
             link.hold()
@@ -66,17 +66,18 @@ class Links:
             link.stop_reading()
 
     def close_all(self) -> None:
-        """Close all connections after their written bytes."""
+        """Close all connections after their written bytes are sent."""
         for link in self.values():
             link.close(flush_s=self._flush_s)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: no connection has been idle for longer."""
+        """Shift the idle timers of all connections by a forward jump of the clock, so that none is
+        closed because of it."""
         for link in self.by_peer.values():
             link.last_active_ms += by_ms
 
     def idle(self) -> Iterator[Link]:
-        """Connections that have neither sent nor read anything for a long time."""
+        """Return the connections that have neither sent nor read anything for a long time."""
         now_ms = self._clock.now_ms()
         for link in self.values():
             if link.has_written:  # written to since the last look: not idle

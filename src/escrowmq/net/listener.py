@@ -10,7 +10,7 @@ from escrowmq.base.wire import Wire
 from escrowmq.net.tls import TlsPolicy
 
 BOTH = (Wire.REMOTING, Wire.GRPC)
-"""A port that serves either protocol, by the first bytes of a connection."""
+"""The protocols of a port that serves both, told apart by the first bytes of a connection."""
 
 
 class Listener(msgspec.Struct, frozen=True):
@@ -19,6 +19,6 @@ class Listener(msgspec.Struct, frozen=True):
     socket: socket.socket
     wires: tuple[Wire, ...] = (Wire.REMOTING,)
     tls: TlsPolicy | None = None
-    """How this port speaks TLS where `PortOptions.tls` says nothing."""
+    """The port's own TLS policy, used if `PortOptions.tls` is None."""
     has_tls: bool = True
-    """Whether TLS of `PortOptions.tls` is spoken there."""
+    """Whether the port uses the policy `PortOptions.tls`."""

@@ -1,4 +1,4 @@
-"""The length of the event loop's turns: no other input is served during a turn."""
+"""Measures the length of the event loop's turns: no other input is served during a turn."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ class Spans:
 
 
 def turns() -> Spans:
-    """Turns of the loop, in time that was computed: a machine that gives the process no time does
-    not count."""
+    """Lengths of the loop's turns, in CPU time: time in which the machine did not run the process
+    is not counted."""
     text = "Computing time of each turn of the event loop."
     return Spans("escrowmq_turn", text)
 
 
 def syncs() -> Spans:
-    """Syncs of the store's files, from the request until the loop knows that it is done."""
+    """Lengths of syncs of the store's files, from the request until the loop knows that the sync is
+    done."""
     return Spans("escrowmq_sync", "Time until what was written was durable (fdatasync).")

@@ -28,16 +28,16 @@ _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
 class Folder(Protocol):
-    """What a file needs of its disk."""
+    """The disk, as its files use it."""
 
     spare: SpareDescriptor
     pages: PageFiller
 
     def make_room(self, opened: MappedFile) -> None:
-        """A file is about to be mapped."""
+        """Count a file that is about to be mapped."""
 
     def forget(self, closed: MappedFile) -> None:
-        """A file was unmapped."""
+        """Uncount a file that was unmapped."""
 
     def sync_folders(self, full: str) -> None:
         """Make a new file's name durable."""
@@ -72,11 +72,11 @@ class MappedFile:
         self._blocks: set[int] = set()
         self._guard = threading.Lock()
         self._syncing = -1
-        """The descriptor used by a sync on the other thread."""
+        """The descriptor that a sync on the other thread is using; -1 for none."""
         self._is_orphaned = False
 
     def write(self, position: int, data: bytes) -> None:
-        """Put bytes at a position; see File.write."""
+        """Write bytes at a position (File.write)."""
         end = position + len(data)
         if position < self._ready_from or end > self._ready_end:
             self._make_ready(position, end)
@@ -84,37 +84,37 @@ class MappedFile:
         (self._map or self._open())[position:end] = data
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; see File.read."""
+        """Return bytes from a position (File.read)."""
         self.was_used = True
         return (self._map or self._open())[position : position + size]
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
-        """Several ranges at once; see File.read_runs."""
+        """Read several ranges in one call (File.read_runs)."""
         self.was_used = True
         if native.copy_runs is None:
             return sliced(runs, base, self._map or self._open())
         return native.copy_runs(self._map or self._open(), base, runs)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
-        """Pieces of one size from many positions, concatenated."""
+        """Return pieces of one size from many positions, concatenated."""
         self.was_used = True
         mapped = self._map or self._open()
         return b"".join([mapped[at : at + size] for at in positions])
 
     def memory(self) -> mmap.mmap:
-        """The whole mapping; access only allocated parts."""
+        """Return the whole mapping; only allocated parts may be accessed."""
         self.was_used = True
         return self._map or self._open()
 
     def make_ready(self, blocks: set[int]) -> None:
-        """Allocate blocks, so that they can be accessed; raises DiskFull if there is no room for
+        """Allocate blocks, so that they can be accessed; raises DiskFull if there is no space for
         one."""
         for block in blocks - self._blocks:
             self._allocate_block(block)
 
     def write_many(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Write many small pieces at their positions; none crosses a block's border. Raises
-        DiskFull, with nothing written, if there is no room for one."""
+        """Write many small pieces at their positions; none crosses a block's border. If there is no
+        space for one, raises DiskFull, and nothing is written."""
         self.was_used = True
         mapped = self._map or self._open()
         self.make_ready({at >> _BLOCK_BITS for at, _ in pieces})
@@ -122,8 +122,9 @@ class MappedFile:
             mapped[at : at + len(piece)] = piece
 
     def write_again(self, position: int, size: int) -> None:
-        """See File.write_again. Uses system calls: a page that cannot be written through the map,
-        on a read-only file system, would kill the process (SIGBUS)."""
+        """Write a range again after a failed sync (File.write_again). Uses system calls: if a page
+        cannot be written through the map, as on a read-only file system, the process would be
+        killed (SIGBUS)."""
         self.was_used = True
         if self._map is None:
             self._open()
@@ -136,7 +137,7 @@ class MappedFile:
             position += len(piece) if is_empty else os.pwrite(self._descriptor, piece, position)
 
     def reserve(self, position: int, size: int) -> None:
-        """Allocate a range; see File.reserve."""
+        """Allocate a range (File.reserve)."""
         assert 0 <= position <= position + size <= self.size, (position, size, self.size)
         end = position + size
         if self._ready_from <= position and end <= self._ready_end:
@@ -150,7 +151,7 @@ class MappedFile:
             self._ready_from, self._ready_end = position, end
 
     def data_from(self, position: int) -> int:
-        """The first position from here on that may contain data; `size` if all is zeros."""
+        """Return the first position from here on that may contain data; `size` if all is zeros."""
         if self._map is None:
             self._open()
         try:
@@ -161,7 +162,7 @@ class MappedFile:
             return position  # it cannot tell: anything may be there
 
     def data_end(self) -> int:
-        """The end of the last data; 0 if all is zeros."""
+        """Return the end of the last data; 0 if all is zeros."""
         if self._map is None:
             self._open()
         end = 0
@@ -176,7 +177,8 @@ class MappedFile:
         return end
 
     def sync(self) -> None:
-        """fdatasync, which on Linux includes writes through the map; see File.sync."""
+        """Make the file durable by fdatasync, which on Linux includes writes through the map
+        (File.sync)."""
         with self._guard:
             # Taken and noted under one guard: else `close` could free the number in between, and
             # another file have it by the time of the fdatasync.
@@ -200,7 +202,7 @@ class MappedFile:
                     os.close(descriptor)
 
     def _sync_open(self, descriptor: int) -> None:
-        """Sync by the open descriptor, without opening another."""
+        """Sync with this open descriptor, without opening another."""
         if not os.fstat(descriptor).st_nlink and not self._is_orphaned:
             raise FileNotFoundError(errno.ENOENT, "removed by another process", self._path)
         os.fdatasync(descriptor)
@@ -245,7 +247,8 @@ class MappedFile:
         return self._map
 
     def _make_ready(self, position: int, end: int) -> None:
-        """Slow path of `write`: allocate the blocks it needs, and some more if writes continue."""
+        """Allocate the blocks for a write, and some more if writes continue; the slow path of
+        `write`."""
         if end > self.size:
             raise StorageError(f"{self._path}: write up to {end} in a file of {self.size} bytes")
         first, last = position >> _BLOCK_BITS, (end - 1) >> _BLOCK_BITS
@@ -283,22 +286,22 @@ class MappedFile:
 
 
 class CalledFile(MappedFile):
-    """A File on a file system in memory (tmpfs), accessed by system calls: there even reading a
-    hole through a map allocates a page, and kills the process if there is no room."""
+    """A File on a file system in memory (tmpfs), accessed by system calls. There even reading a
+    hole through a map allocates a page, and kills the process if there is no space."""
 
     __slots__ = ()
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; see File.read."""
+        """Return bytes from a position (File.read)."""
         self.was_used = True
         if self._map is None:
             self._open()
         return os.pread(self._descriptor, size, position)
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
-        """Several ranges at once; see File.read_runs."""
+        """Read several ranges in one call (File.read_runs)."""
         return joined(runs, base, self.size, self.read)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
-        """Pieces of one size from many positions, concatenated."""
+        """Return pieces of one size from many positions, concatenated."""
         return b"".join([self.read(at, size) for at in positions])

@@ -22,8 +22,8 @@ class PageFiller:
         self._read = bytearray(_STEP_SIZE)
 
     def fill(self, path: str, position: int, end: int) -> None:
-        """Have the pages of a range filled soon. This is only a hint: if the file cannot be opened,
-        or no thread started, nothing happens."""
+        """Fill the pages of a range soon, on a thread. This is only a hint: if the file cannot be
+        opened, or no thread started, nothing happens."""
         with contextlib.suppress(RuntimeError):
             self._thread.submit(self._fill, path, position, end)
 
@@ -35,5 +35,5 @@ class PageFiller:
                 os.preadv(file.fileno(), [memoryview(self._read)[: end - at]], at)
 
     def close(self) -> None:
-        """There are no more writes."""
+        """Stop filling pages: there are no more writes."""
         self._thread.shutdown()

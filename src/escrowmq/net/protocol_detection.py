@@ -1,8 +1,8 @@
-"""Detects a connection's protocol by its first bytes: TLS or none, remoting or gRPC.
+"""Detects the protocol of a connection by its first bytes: TLS or none, remoting or gRPC.
 
-asyncio's own TLS takes a connection from its first byte on and puts a layer between transport and
-protocol. Here a connection that turns out to be plain has its plain link after the first bytes, and
-costs from then on what it cost without TLS."""
+asyncio's own TLS handles a connection from its first byte on, and puts a layer between
+transport and protocol. Here a connection that turns out to be plain gets its plain link after
+the first bytes, and costs no more than without TLS."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from escrowmq.net.link import Link, LinkOwner
 from escrowmq.net.tls import MemberTlsPolicy, Session, TlsLink, TlsPolicy
 
 _HANDSHAKE: Final = 0x16
-"""The first byte of a TLS connection. A remoting frame begins with its length, which would be over
-352 MiB."""
+"""The first byte of a TLS handshake. A remoting frame begins with its length; with this byte it
+would be over 352 MiB."""
 
 _PREFACE: Final = ord("P")
-"""The first byte of HTTP/2; as a length it would be over 1.2 GiB."""
+"""The first byte of HTTP/2; as the length of a frame it would be over 1.2 GiB."""
 
 
 class ProtocolDetector(asyncio.BufferedProtocol):
@@ -42,7 +42,7 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A connection that has sent nothing yet."""
+        """Wait for the first bytes of a new connection."""
         self._transport = cast("asyncio.Transport", transport)
         if not self._shell.entrance.admit(self._peer, self._transport):
             return
@@ -55,11 +55,12 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer for the first bytes."""
+        """Return the buffer for the first bytes."""
         return self._shell.reads.room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The first bytes have arrived: another protocol takes over."""
+        """Pass the connection to the link for its protocol, now that the first bytes have
+        arrived."""
         assert self._transport is not None
         self._stop_timer()
         link = self._link(self._shell.reads.room[0])
@@ -88,7 +89,8 @@ class ProtocolDetector(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _link(self, first: int) -> Link | None:
-        """The link for a connection with this first byte; None if its protocol is not served."""
+        """Return the link for a connection with this first byte; None if its protocol is not
+        served."""
         tls = self._tls
         if tls is not None and first == _HANDSHAKE:
             session = Session(tls.certificates.context, is_server=True)
@@ -106,7 +108,7 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         return Link(self._shell, self._peer, Wire.GRPC if is_grpc else self._wires[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer left without sending anything."""
+        """Forget a peer that left without sending anything."""
         self._stop_timer()
         self._shell.entrance.dismiss(self._peer)
 

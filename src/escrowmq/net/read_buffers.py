@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 READ_SIZE: Final = 65_536
-"""Bytes of one turn. A peer that sends more takes turns with the others."""
+"""Bytes that one peer may send per turn; a peer that sends more takes turns with the others."""
 
 SHARE_SIZE_MIN: Final = 8_192
-"""The smallest share, however many peers send more than that."""
+"""The smallest share of a turn, however many peers have a backlog."""
 
 
 class Reads:
-    """The read buffer, which all connections share, since each takes its bytes out at once.
+    """The read buffer, which all connections share: each takes its bytes out of it immediately.
 
     Peers with a backlog share a turn's bytes, because all others wait during each one's turn
     (benchmarks/transactions.py --only overload: ends beside eight that flood the broker).
@@ -21,7 +21,7 @@ class Reads:
     def __init__(self) -> None:
         self._all = memoryview(bytearray(READ_SIZE))
         self.room = self._all
-        """For the next read of any connection."""
+        """The buffer for the next read of any connection."""
         self.behind: set[int] = set()
         """Peers that have sent more than one turn reads."""
 

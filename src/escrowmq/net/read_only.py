@@ -19,16 +19,16 @@ class _ReadOnlyFile:
         self._path = path
 
     def read(self, position: int, size: int) -> bytes:
-        """See File.read."""
+        """Return bytes from a position (File.read)."""
         with open(self._path, "rb") as file:
             return os.pread(file.fileno(), size, position)
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
-        """See File.read_runs."""
+        """Read several ranges in one call (File.read_runs)."""
         return joined(runs, base, self.size, self.read)
 
     def data_from(self, position: int) -> int:
-        """See MappedFile.data_from."""
+        """Return the first position from here on that may contain data (MappedFile.data_from)."""
         with open(self._path, "rb") as file:
             try:
                 return os.lseek(file.fileno(), position, os.SEEK_DATA)
@@ -48,21 +48,21 @@ class _ReadOnlyFile:
         raise StorageError(f"{self._path} is open for reading only")
 
     def sync(self) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
 
 class ReadOnlyDisk(FileDisk):
-    """The same files, read-only: nothing is created, changed or removed."""
+    """The files of a data folder, read-only: nothing is created, changed or removed."""
 
     def _prepare(self, place: str) -> None:
         if not os.path.isdir(place):
             raise StorageError(f"{place} is not a folder")
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
-        """An existing file."""
+        """Open an existing file."""
         found = self.size(path)
         if found is None:
             raise SegmentMissing(f"{path} does not exist")
@@ -75,7 +75,7 @@ class ReadOnlyDisk(FileDisk):
         raise StorageError(f"{path} is open for reading only")
 
     def remove(self, path: str) -> None:
-        """Does nothing: files that a loader removes are left out of its view."""
+        """Do nothing: files that a loader would remove are left out of its view."""
 
     def lock(self, path: str) -> None:
-        """Does nothing: reading needs no lock."""
+        """Do nothing: reading needs no lock."""

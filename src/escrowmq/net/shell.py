@@ -64,7 +64,7 @@ class Shell:
         self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
         self.reads = self.links.reads
         self._held: deque[Link] = deque()
-        """Peers with requests kept by the core, in the order of their turns."""
+        """Peers whose requests the core has kept, in the order of their turns."""
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = FileWork(disk, name=name)
@@ -81,7 +81,7 @@ class Shell:
         self._schedule_reload()
 
     async def listen(self, listener: Listener) -> None:
-        """Accept peers on a port."""
+        """Accept connections on a port."""
         accept = partial(self.accept, listener.wires, listener.tls, has_tls=listener.has_tls)
         server = await self._loop.create_server(accept, sock=listener.socket, backlog=_BACKLOG)
         self._servers.append(server)
@@ -91,7 +91,7 @@ class Shell:
         self.wake()
 
     def wake(self) -> None:
-        """Let the core do what is due."""
+        """Let the core do what is due now."""
         self._notify_core(lambda: self.core.wake(self._clock.now_ms()))
         self.perform()
 
@@ -101,7 +101,8 @@ class Shell:
         return self._files.is_syncing
 
     async def close(self) -> None:
-        """Accept no more peers, answer those that wait for the disk, send written bytes."""
+        """Accept no more connections, answer the peers that wait for the disk, and send written
+        bytes."""
         for server in self._servers:
             server.close()
         self.links.stop_reading()
@@ -129,7 +130,7 @@ class Shell:
         *,
         has_tls: bool = True,
     ) -> asyncio.BaseProtocol:
-        """The protocol object for a new connection to a port with these protocols."""
+        """Make the protocol object for a new connection to a port with these protocols."""
         peer = self._next_peer
         self._next_peer += 1
         tls = (self._doors.tls if has_tls else None) or own_tls
@@ -142,7 +143,7 @@ class Shell:
         return ProtocolDetector(self, peer, tls, wires=wires, patience_s=patience_s)
 
     def connected(self, link: Link) -> None:
-        """A link has its transport."""
+        """Report a newly connected peer to the core."""
         assert link.transport is not None
         if self._is_closed:
             link.abort()
@@ -160,7 +161,7 @@ class Shell:
         self.perform()
 
     def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
-        """A connected link has presented a certificate, or none."""
+        """Pass on the certificate that a connected peer has presented, or None."""
         identities, core, transport = self._doors.identities, self.core, link.transport
         if identities is None or not isinstance(core, AccountsCore) or transport is None:
             return
@@ -173,7 +174,8 @@ class Shell:
             self._notify_core(lambda: core.proved(link.peer, found.account))
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward, and does not show it yet."""
+        """Shift idle timers by a forward jump of the clock, which does not show it yet, and report
+        it to the core."""
         self.links.clock_leapt(by_ms)
         self.core.clock_leapt(by_ms)
 
@@ -200,8 +202,8 @@ class Shell:
             spin.done()
 
     def serve_later(self, link: Link) -> None:
-        """The core has kept requests of a peer. In each round of the loop one such peer has its
-        turn, however many there are."""
+        """Serve a peer later whose requests the core has kept. In each round of the loop one such
+        peer has its turn, however many there are."""
         self._held.append(link)
         if len(self._held) == 1:
             self._loop.call_soon(self._serve_kept)
@@ -216,7 +218,7 @@ class Shell:
                 self._loop.call_soon(self._serve_kept)
 
     def lost(self, link: Link) -> None:
-        """A peer is gone."""
+        """Report a lost peer to the core."""
         self.entrance.dismiss(link.peer)
         if self.links.remove(link):
             self._notify_core(lambda: self.core.lost(link.peer, self._clock.now_ms()))
@@ -224,7 +226,8 @@ class Shell:
                 self.perform()
 
     def note_unsent(self, link: Link, size: int) -> None:
-        """Bytes wait for a peer to read; if all together are too many, the largest are cut."""
+        """Count bytes that wait until a peer reads them; if all connections together have too many,
+        cut the largest."""
         for slow in self._doors.unsent.note(link, size):
             assert isinstance(slow, Link)
             if slow.transport is not None:
@@ -234,13 +237,14 @@ class Shell:
                 slow.transport.abort()
 
     def unreached(self, peer: int) -> None:
-        """A dial failed."""
+        """Report to the core that a connection attempt failed."""
         if not self._is_closed:
             self._notify_core(lambda: self.core.lost(peer, self._clock.now_ms()))
             self.perform()
 
     def tls_failed(self, peer: int, fault: str) -> None:
-        """There is no TLS with a dialled member of the group; it will be lost."""
+        """Report to the core that TLS with a member of the group failed; the connection will be
+        lost."""
         core, members = self.core, self._doors.members
         if members is not None:
             members.failed()
@@ -248,7 +252,7 @@ class Shell:
             self._notify_core(lambda: core.dial_tls_failed(peer, fault, self._clock.now_ms()))
 
     def _notify_core(self, tell: Callable[[], object]) -> None:
-        """Notify the core of an event, and perform its effects."""
+        """Report an event to the core, and perform its effects."""
         try:
             tell()
         except Exception:  # noqa: BLE001 - one event; logged
@@ -257,7 +261,7 @@ class Shell:
     # -- from the core to the world ----------------------------------------------------------
 
     def perform(self) -> None:
-        """Perform the core's queued effects, and arm its timer."""
+        """Perform the core's queued effects, and set its timer."""
         for effect in self.core.take_effects():
             if type(effect) is Send:
                 self._write_to(effect.peer, effect.chunks)
@@ -321,7 +325,7 @@ class Shell:
             self.unreached(peer)
 
     def _tls_link(self, called: Dial) -> TlsLink | None:
-        """The link for a dial by TLS; None for a plain one."""
+        """Make the link for a TLS connection that the core opens; None for a plain one."""
         members = self._doors.members if called.wire is Wire.GROUP else None
         if members is not None:
             context = members.dials()

@@ -1,4 +1,4 @@
-"""Syncs and writes of small files, on a separate thread.
+"""Runs syncs, and writes of small files, on a separate thread.
 
 Only the loop's thread knows what is in progress and what waits; the other thread gets its work as
 arguments. A sync that could not start without a descriptor is retried, and so is a small file that
@@ -21,14 +21,14 @@ from escrowmq.errors import StorageError
 _log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 0.05
-"""The first pause before a retry, doubled each time."""
+"""The first pause in seconds before a retry; it doubles each time."""
 
 AGAIN_MAX_S: Final = 5.0
 
 
 class _Outcome(NamedTuple):
     failure: str
-    """Empty if everything is durable."""
+    """The error of the sync; empty if everything is durable."""
     is_begun: bool = True
 
 
@@ -40,7 +40,7 @@ class _Waiting(NamedTuple):
 
 
 class FileWork:
-    """A shell's file operations outside the loop."""
+    """Runs a shell's file operations outside the loop."""
 
     def __init__(self, disk: Disk | None, *, name: str) -> None:
         self._disk = disk
@@ -49,7 +49,8 @@ class FileWork:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
         self._thread.submit(int)  # it is there from now on, however few threads there are later
         self._newest: dict[str, bytes] = {}
-        """Content that waits: for a write of the same file in progress, or for a retry."""
+        """The newest content of files that are waiting: for a write in progress of the same file,
+        or for a retry."""
         self._writing: set[str] = set()
         self._again: dict[str, _Waiting] = {}
         self._syncs_count = 0
@@ -106,7 +107,8 @@ class FileWork:
     # -- small files -----------------------------------------------------------------------------
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replace a small file; if several contents wait, only the newest is written."""
+        """Replace a small file soon; if several contents wait for it, only the newest is
+        written."""
         self._newest[path] = data
         if path not in self._writing:
             self._write(path)
@@ -168,7 +170,7 @@ class FileWork:
 
     async def close(self) -> None:
         """Finish what is in progress, and end the thread. Unwritten files are abandoned: a core
-        that ends writes everything once more."""
+        writes everything once more when it ends."""
         self._is_closed = True
         for waiting in self._again.values():
             waiting.timer.cancel()

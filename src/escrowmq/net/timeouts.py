@@ -8,22 +8,23 @@ HANDSHAKE_S: Final = 10.0
 """A TLS handshake that takes longer is aborted."""
 
 MEMBER_HANDSHAKE_S: Final = 3.0
-"""The same between members of a group, who wait for nobody longer than that."""
+"""Timeout of a TLS handshake between members of a group. It is short, because they wait for one
+another no longer."""
 
 DIAL_S: Final = 3.0
-"""Timeout for a dialled peer to accept."""
+"""Timeout of opening a connection."""
 
 IDLE_SCAN_S: Final = 10.0
 """Interval of searches for idle connections."""
 
 FLUSH_S: Final = 5.0
-"""How long a peer that is being closed has to read what was written to it."""
+"""A peer whose connection is being closed has this long to read what was written to it."""
 
 DRAIN_S: Final = 5.0
-"""How long the process's end waits for replies that wait for the disk."""
+"""The end of the process waits this long for replies that wait for the disk."""
 
 
 def first_words_s(*, idle_ms: int, handshake_s: float | None) -> float:
-    """The time in which a new connection must show its protocol: the idle timeout, or the timeout
-    of a handshake where it must begin with one."""
+    """Return the time in which a new connection must show its protocol: the idle timeout, or the
+    timeout of a handshake if the connection must begin with one."""
     return idle_ms / 1_000 if handshake_s is None else handshake_s

@@ -1,4 +1,4 @@
-"""TLS over a link."""
+"""TLS on a connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RECORD_TYPES: Final = range(0x14, 0x18)
 """The first byte of each record of TLS."""
 
 NOT_TLS: Final = "NOT_TLS"
-"""The reason if a dialled server answers in plain bytes; the other reasons are OpenSSL's."""
+"""The reason for a server that answers in plain bytes; other reasons are OpenSSL's."""
 
 
 def _as_openssl_says(reason: str) -> str:
@@ -38,56 +38,59 @@ class TlsPolicy(msgspec.Struct, kw_only=True):
     certificates: Certificates
     handshake_s: float = HANDSHAKE_S
     look_s: float = 1.0
-    """Between polls of the certificate files."""
+    """Interval in seconds between polls of the certificate files."""
     explain: Callable[[str], str] = _as_openssl_says
-    """What the log says of a failed handshake, from its reason."""
+    """Turns the reason of a failed handshake into the text for the log."""
     plain_fault: str = "plain bytes, and tls.server.mode=enforcing"
-    """What the log says of a plain connection that is refused."""
+    """The text for the log about a plain connection that is refused."""
 
 
 class MemberTlsPolicy(TlsPolicy, kw_only=True):
-    """The TLS policy between members of a group, for both ends. Without TLS the master sends first,
-    so a connection that stays silent is not waited for."""
+    """The TLS policy between members of a group, for both ends. Without TLS the master sends first;
+    so a new connection that stays silent is taken for a plain one after `silent_s`."""
 
     refusal: bytes
-    """What a plain peer gets before it is cut: the reason, in words of the plain protocol."""
+    """The bytes sent to a plain peer before it is cut: the reason, in the plain protocol."""
     silent_s: float
-    """A peer that sends nothing for this long speaks plainly."""
+    """A peer that sends nothing for this many seconds is taken for a plain one."""
     handshakes_max: int = 64
-    """Connections whose handshake is not complete; of more, the oldest is cut."""
+    """Limit of connections whose handshake is not complete; beyond it the oldest is cut."""
     is_next_plain: bool = False
-    """Whether the next dial is plain, because one by TLS has failed and plain ones are allowed."""
+    """Whether the next connection is opened without TLS, because one with TLS has failed and plain
+    ones are allowed."""
 
     def dials(self) -> ssl.SSLContext | None:
-        """The context for a dial; None for a plain one."""
+        """Return the context for the next connection; None for a plain one."""
         is_plain, self.is_next_plain = self.is_next_plain, False
         return None if is_plain else self.certificates.dialling
 
     def failed(self) -> None:
-        """A dial by TLS has failed."""
+        """Note that a connection with TLS could not be opened."""
         self.is_next_plain = self.mode == "permissive"
 
 
 class PortOptions(msgspec.Struct, kw_only=True):
-    """The policy for incoming connections, and for dialling."""
+    """The policy for incoming connections, and for those that the core opens."""
 
     limits: ConnectionLimits = ConnectionLimits()
     total: Total = msgspec.field(default_factory=Total)
-    """Shared by all shells with these doors."""
+    """The count of connections, shared by all shells of this process."""
     unsent: Unsent = msgspec.field(default_factory=Unsent)
-    """The shared count of unsent bytes."""
+    """The count of unsent bytes, shared by all shells of this process."""
     tls: TlsPolicy | None = None
-    """None refuses TLS."""
+    """The TLS policy for incoming connections; None refuses TLS."""
     identities: Identities | None = None
-    """Accounts for clients' certificates; None: for none."""
+    """Maps clients' certificates to accounts; None if certificates stand for none."""
     dials_tls: ssl.SSLContext | None = None
-    """For connections that the core dials; None makes plain ones."""
+    """The context for connections that the core opens; None makes plain ones."""
     members: MemberTlsPolicy | None = None
-    """For the port of copies in a group, and for dialling the master's; None: plainly."""
+    """The policy for replication in a group, for its port and for connections to the master's; None
+    for no TLS."""
 
 
 class Session:
-    """TLS between two streams of bytes, without a socket."""
+    """The TLS state of one connection: converts between plain and encrypted bytes, without a
+    socket."""
 
     def __init__(self, context: ssl.SSLContext, *, is_server: bool, host: str = "") -> None:
         self.is_server = is_server
@@ -125,14 +128,14 @@ class Session:
         return b"".join(pieces)
 
     def send(self, data: bytes) -> bytes:
-        """Bytes for the peer, encrypted."""
+        """Encrypt bytes for the peer."""
         view = memoryview(data)
         while view:
             view = view[self._tls.write(view[:_RECORD_SIZE]) :]
         return self._out.read()
 
     def reason(self, error: ssl.SSLError) -> str:
-        """Why `receive` has failed."""
+        """Return why `receive` has failed."""
         if self._first >= 0 and self._first not in _RECORD_TYPES:
             return NOT_TLS
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -149,11 +152,11 @@ class Session:
         return self._tls.getpeercert()
 
     def pending(self) -> bytes:
-        """Bytes of TLS itself: handshake, alerts, tickets."""
+        """Return bytes of TLS itself that must be sent: handshake, alerts, tickets."""
         return self._out.read()
 
     def end(self) -> bytes:
-        """The closing alert."""
+        """Return the closing alert."""
         # The peer may not have said so itself yet, or there never was a handshake.
         with contextlib.suppress(ssl.SSLError, ValueError):
             self._tls.unwrap()
@@ -161,7 +164,7 @@ class Session:
 
 
 class TlsLink(Link):
-    """A link whose bytes are encrypted. The core learns of the peer after the handshake."""
+    """A link whose bytes are encrypted. The core is informed of the peer after the handshake."""
 
     __slots__ = ("_explain", "_handshake", "_handshake_s", "_is_dialled", "_session", "_wires")
 
@@ -185,18 +188,18 @@ class TlsLink(Link):
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The peer is connected; the handshake begins."""
+        """Begin the handshake with a newly connected peer."""
         self._attach(transport)
         self._handshake = asyncio.get_running_loop().call_later(
             self._handshake_s, self._handshake_timeout
         )
 
     def begin(self) -> None:
-        """Start the handshake, as the dialling side."""
+        """Start the handshake as the connecting side."""
         self._decrypt(b"")
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypt, feed the core, and perform its effects."""
+        """Decrypt bytes, pass them to the core, and perform its effects."""
         reads = self._shell.reads
         is_all = nbytes < len(reads.room)
         data = self._decrypt(reads.room[:nbytes].tobytes())
@@ -256,19 +259,20 @@ class TlsLink(Link):
             self._handshake = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone."""
+        """Report the lost peer to the core."""
         self._stop_timer()
         super().connection_lost(exc)
         if self._is_dialled and not self._session.is_open:
             self._shell.unreached(self.peer)
 
     def write(self, chunks: list[bytes]) -> bool:
-        """Write at once, encrypted; if too much is unsent, cut the connection and return False."""
+        """Encrypt and write immediately; if too much is unsent, cut the connection and return
+        False."""
         if self._session.has_ended or self.transport is None or self.transport.is_closing():
             return True
         return super().write([self._session.send(b"".join(chunks))])
 
     def close(self, *, flush_s: float) -> None:
-        """Close after written bytes are sent."""
+        """Close after the written bytes are sent."""
         self._write(self._session.end())
         super().close(flush_s=flush_s)

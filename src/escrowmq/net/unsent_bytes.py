@@ -8,19 +8,19 @@ from typing import Final, Protocol
 from escrowmq.base.fixed_limits import UNSENT_SIZE_MAX
 
 _GOAL_SHARE: Final = 0.75
-"""After cutting slow readers, aim for this share of the limit, so that the next write does not
-trigger another scan."""
+"""After a cut the sum should be this share of the limit, so that the next write does not trigger
+another scan."""
 
 
 class Writer(Protocol):
-    """A connection that is written to."""
+    """A connection that bytes are written to."""
 
     def unsent_size(self) -> int:
-        """Bytes not sent yet."""
+        """Return the bytes not sent yet."""
 
 
 class Unsent:
-    """Sums up unsent bytes, as of each connection's last write."""
+    """The sum of unsent bytes, as of each connection's last write."""
 
     def __init__(self, size_max: int = UNSENT_SIZE_MAX) -> None:
         self._size_max = size_max
@@ -36,12 +36,12 @@ class Unsent:
         return self._excess() if self.size > self._size_max else []
 
     def forget(self, writer: Writer) -> None:
-        """A connection is gone."""
+        """Remove a connection that was closed."""
         self.size -= self._sizes.pop(writer, 0)
 
     def _excess(self) -> list[Writer]:
-        """Many bytes may have been sent meanwhile: recount, and if that is not enough, choose
-        connections to cut."""
+        """Count again, because many bytes may have been sent meanwhile; if the sum is still too
+        large, choose connections to cut."""
         sizes = {writer: size for writer in self._sizes if (size := writer.unsent_size())}
         self._sizes, self.size = sizes, sum(sizes.values())
         if self.size <= self._size_max:

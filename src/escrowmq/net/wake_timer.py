@@ -1,4 +1,4 @@
-"""Wakes a core in time, and measures the length of the loop's turns."""
+"""Wakes a core when its next deadline comes, and measures the length of the loop's turns."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _AGAIN_S: Final = 0.002
 """The same delay after the core was woken, because it may have done only part of its work."""
 
 _LATE_MS: Final = 28
-"""Inputs processed this long after the first of their round may have waited."""
+"""An input that is processed this long after the first of its round is assumed to have waited."""
 
 _UNKNOWN_MS: Final = 1_000
-"""If the core cannot say when to wake it, it is woken after this time."""
+"""A core that cannot say when to wake it is woken after this time."""
 
 
 class Alarm:
-    """One core's timer. `wake` is called by the time that `wake_at_ms` returns."""
+    """The timer of one core: calls `wake` by the time that `wake_at_ms` returns."""
 
     def __init__(
         self,
@@ -50,16 +50,17 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self.arming: asyncio.TimerHandle | None = None
-        """Runs when the core is queried next; without one, `done` has something to do."""
+        """The timer for querying the core's deadline; None if there is none, so that `done` must
+        set it."""
         self._armed_ms, self._armed_s = 0, 0.0
         self._begun_s = 0.0
         self._is_stopped = self._is_firing = False
         self.turns = turns()
 
     def begin(self, now_ms: int) -> int:
-        """An input is about to be processed; return for how many ms it is known to have waited. The
-        timer armed by the first of these inputs should have fired: since then the loop has been
-        processing what it found ready."""
+        """Prepare for processing an input; return how many ms it is known to have waited. The timer
+        set by the first input of a round should have fired by then: since that time the loop has
+        been processing what it found ready."""
         if self.arming is None:
             self._begun_s = self._worked_s()
         elif now_ms - self._armed_ms > _LATE_MS:
@@ -67,7 +68,7 @@ class Alarm:
         return 0
 
     def done(self) -> None:
-        """The core has processed an input: query its deadline soon."""
+        """Query the core's deadline soon, because it has processed an input."""
         if self.arming is None and not self._is_stopped:
             self._armed_ms, self._armed_s = self._clock.now_ms(), self._worked_s()
             self._begun_s = self._begun_s or self._armed_s
@@ -75,11 +76,11 @@ class Alarm:
             self.arming = self._loop.call_later(wait_s, self._arm)
 
     def _worked_s(self) -> float:
-        """CPU time, without that of polling."""
+        """CPU time used, without that of polling."""
         return worked_s() - self._spin.looked_s
 
     def stop(self) -> None:
-        """Wake it no more."""
+        """Stop waking the core."""
         self._is_stopped = True
         for timer in (self._timer, self.arming):
             if timer is not None:
