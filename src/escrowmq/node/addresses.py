@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 LOOPBACK: Final = "127.0.0.1"
 _OUTSIDE: Final = ("192.0.2.1", 9)
-"""An address reserved for documentation, to which nothing is ever sent."""
+"""An address that is reserved for documentation; nothing is ever sent to it."""
 
 
 def joined(host: str, port: int) -> str:
@@ -22,15 +22,15 @@ def joined(host: str, port: int) -> str:
 
 
 def advertised(host: str, *, chosen: str | None) -> str:
-    """The address registered for clients: the configured one, otherwise the one at which the broker
-    listens. A broker that listens on all addresses looks for its own."""
+    """Return the address to register for clients: the configured one, otherwise the one at which
+    the broker listens. If it listens on all addresses, return the machine's own."""
     if chosen is not None:
         return chosen
     return own_address() if host in ANY else host
 
 
 def log_advertised(host: str, told: str, *, is_chosen: bool) -> None:
-    """Log possible problems with the registered address."""
+    """Log possible problems with the address registered for clients."""
     if host in ANY and not is_chosen:
         _log.info(
             "%s is registered for clients; set brokerIP1 if they reach this broker at another "
@@ -55,8 +55,8 @@ def log_open(host: str, *, has_accounts: bool) -> None:
 
 
 def own_address() -> str:
-    """The address at which others reach this machine: from the route to the outside, otherwise from
-    its name."""
+    """Return the address at which others reach this machine: from the route to the outside,
+    otherwise from its name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_OUTSIDE)  # sends nothing

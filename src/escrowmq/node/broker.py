@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _REGISTERING_MAX_S: Final = 24.0
-"""For as long as this RocketMQ's broker waits for name servers when it starts."""
+"""How long a starting broker waits for name servers; the same as RocketMQ's."""
 
 _PRESETS = {
     "RocketMQ": {
@@ -54,11 +54,11 @@ _PRESETS = {
         "escrowChecksInFlight": "1000000",
     }
 }
-"""The settings that escrowPreset sets by default."""
+"""The default values that each escrowPreset sets."""
 
 
 class BrokerNode:
-    """A broker that is being opened, open, or closed."""
+    """A broker process's broker, from opening to closing."""
 
     def __init__(  # noqa: PLR0913 - what a process knows and a broker must be told
         self,
@@ -76,7 +76,8 @@ class BrokerNode:
         membership: GroupMembership | None = None,
         doors: GroupPorts | None = None,
     ) -> None:
-        """`membership` and `doors` are those of a member of a group."""
+        """`membership` and `doors` (sockets bound already) are given only for a member of a
+        group."""
         self._host = host
         self._has_accounts = settings.acl_enabled or settings.authenticates
         self._door = bind(host, port) if doors is None else doors.door()
@@ -128,7 +129,7 @@ class BrokerNode:
     def _open_ha_door(
         self, replica: ReplicaSettings | None, *, port: int, doors: GroupPorts | None
     ) -> int:
-        """Open the port for copies, if this is a master."""
+        """Bind the replication port if this is a master; return the port's number."""
         self._ha_door: socket.socket | None = None
         if doors is not None and self._membership is not None:
             if self._membership.leads is not None:
@@ -180,8 +181,8 @@ class BrokerNode:
         self._shell.start()
 
     def _let_in_soon(self) -> None:
-        """Accept clients soon: from then on, a message that consumers see survives the next
-        fail-over."""
+        """Accept clients soon. A member's master calls this when messages that consumers see will
+        survive the next fail-over."""
         self._letting_in = asyncio.get_running_loop().create_task(self._let_in())
 
     async def _let_in(self) -> None:
@@ -195,21 +196,21 @@ class BrokerNode:
             await self._shell.listen(Listener(self._grpc_door, (Wire.GRPC,), tls))
 
     def now_ms(self) -> int:
-        """The broker's time."""
+        """Return the time by the broker's clock."""
         return self._clock.now_ms()
 
     def perform(self) -> None:
-        """Perform the core's effects after something other than an input has changed it."""
+        """Perform the core's effects after it was changed by something other than an input."""
         if self._shell is not None:
             self._shell.perform()
 
     def _names(self) -> tuple[str, ...]:
-        """The names by which clients may address this machine."""
+        """Return the names by which clients may address this machine."""
         told = self.core.broker.settings.advertised_host
         return tuple(filter(None, ("localhost", "127.0.0.1", "::1", told, socket.gethostname())))
 
     def doors(self, host: str) -> dict[str, str]:
-        """The open ports, for the ready line."""
+        """Return the addresses of the open ports, for the ready line."""
         found = {"broker": joined(host, self.port)}
         if self.grpc_port:
             found["grpc"] = joined(host, self.grpc_port)
@@ -218,7 +219,7 @@ class BrokerNode:
         return found
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """The health of the broker on this loop, for other threads."""
+        """Return an object with which other threads can read the broker's health."""
         from escrowmq.node.vitals import Vitals
 
         return Vitals(
@@ -227,11 +228,11 @@ class BrokerNode:
 
     @property
     def instance(self) -> str:
-        """The broker's name."""
+        """The broker's name, as a label of metrics."""
         return self.labels["node_id"]
 
     def refusal(self) -> str:
-        """The reason why it accepts no messages; empty if it does."""
+        """The reason why the broker accepts no messages; empty if it does."""
         return self.core.refusal()
 
     def unready(self) -> str:
@@ -242,15 +243,15 @@ class BrokerNode:
         return f"{'not copying' if self._is_slave else 'read-only'}: {refusal}" if refusal else ""
 
     def measure(self) -> list[Family]:
-        """The metrics."""
+        """Return the broker's metrics."""
         assert self._shell is not None
         shell = self._shell
         spans = [*shell.alarm.turns.families(), *shell.syncs.families()]
         return [*self.core.measure(self._clock.now_ms()), *spans]
 
     async def registered(self, stop: asyncio.Event) -> None:
-        """Wait until each name server has registered this broker or has failed to, for a limited
-        time: clients that start now have a route."""
+        """Wait, for a limited time, until the broker has registered at each name server or that has
+        failed; clients that start then find a route."""
         outcome, registration = asyncio.Event(), self.core.registration
 
         def note_outcome() -> None:
@@ -285,7 +286,8 @@ class BrokerNode:
 
 
 def _watched(disk: FileDisk, membership: GroupMembership) -> Disk:
-    """The disk, with its writes reported: a group's master sends changed tables to its copies."""
+    """Return the disk with its writes reported, so that a group's master sends changed tables to
+    its copies."""
     if membership.leads is None:
         return disk
     from escrowmq.broker.replication.table_marks import WatchedDisk
@@ -294,8 +296,8 @@ def _watched(disk: FileDisk, membership: GroupMembership) -> Disk:
 
 
 def boot_id() -> str:
-    """The current boot of the machine: if it is the same as before, a killed process has lost
-    nothing that it wrote. Empty if the system does not provide it."""
+    """Return the id of the machine's current boot; empty if the system does not provide it. While
+    it stays the same, a killed process has lost nothing that it wrote."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -305,7 +307,7 @@ def boot_id() -> str:
 def broker_settings(
     found: dict[str, str], *, source: str, name: str, name_servers: str | None, host: str
 ) -> tuple[BrokerSettings, StoreSettings, NodeSettings]:
-    """All settings of a broker process; `name` is the default name of the broker."""
+    """Return all settings of a broker process; `name` is the default name of the broker."""
     refuse_unserved(found, source=source)
     found = as_rocketmq_takes(found, source=source)
     node = convert(NodeSettings, found, source=source)

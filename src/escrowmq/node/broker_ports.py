@@ -1,4 +1,4 @@
-"""The ports of a broker, bound before clients are accepted."""
+"""The ports of a broker; they are bound before clients are accepted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _log = logging.getLogger(__name__)
 
 _FAST_BELOW = 2
 HA_ABOVE = 1
-"""Slaves connect to the port so far above that of clients, as at RocketMQ."""
+"""Difference between the replication port and the clients' port, as in RocketMQ."""
 
 
 class GroupPorts:
-    """The ports of a group's member. They stay bound while its brokers are replaced: clients that
-    connect in between wait. The ports for copies and gRPC clients are open at the master only: a
-    member that finds the port closed knows that there is no master there, and a gRPC client that
-    knows all members tries the next address."""
+    """The ports of a group's member. They stay bound while its brokers are replaced, so that
+    clients which connect meanwhile wait. The ports for replication and for gRPC clients are open
+    only at the master: a member that finds the port closed knows that there is no master, and a
+    gRPC client that knows all members tries the next address."""
 
     def __init__(
         self, replica: ReplicaSettings, *, host: str, port: int, grpc_door: socket.socket | None
@@ -36,20 +36,21 @@ class GroupPorts:
         self.ha_port = int(self._ha_door.getsockname()[1])
 
     def door(self) -> socket.socket:
-        """The port for clients."""
+        """Return the listening socket for clients."""
         return self._door.dup()
 
     def fast_door(self) -> socket.socket | None:
-        """The second port for clients."""
+        """Return the second listening socket for clients; None if there is none."""
         return None if self._fast_door is None else self._fast_door.dup()
 
     def grpc_door(self) -> socket.socket | None:
-        """The port for clients of RocketMQ 5: a new one for each master, as `ha_door`."""
+        """Return the listening socket for gRPC clients; a new one for each time as master, like
+        `ha_door`."""
         return bind(self._host, self.grpc_port) if self.grpc_port else None
 
     def ha_door(self) -> socket.socket:
-        """The port for copies: a new one for each master, closed with it. The number stays the
-        same."""
+        """Return the listening socket for replication: a new one for each time as master, closed
+        with it. Its number stays the same."""
         return bind(self._ha_host, self.ha_port)
 
     def close(self) -> None:
@@ -60,8 +61,8 @@ class GroupPorts:
 
 
 def bind_fast(host: str, port: int) -> socket.socket | None:
-    """The second port of RocketMQ's brokers, two below the first, used by clients with the "VIP
-    channel". Not opened if the system chose the first port."""
+    """Bind the second port of RocketMQ's brokers, two below the first, which clients use for the
+    "VIP channel". Return None if the system chose the first port."""
     if port <= _FAST_BELOW:
         return None
     try:

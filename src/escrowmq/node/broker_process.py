@@ -1,4 +1,4 @@
-"""Creates the brokers of a process from its settings: one, or in a group one after another."""
+"""Creates the brokers of a process from its settings: one; or in a group, one after another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
 
     @property
     def accounts(self) -> str:
-        """The folder of ACL 1.0's accounts."""
+        """Return the folder of ACL 1.0's accounts."""
         return config.accounts_folder(self.node, data=self.data)
 
     def broker(self) -> BrokerNode:
@@ -55,7 +55,7 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
         )
 
     def member(self, membership: GroupMembership, number: int, doors: GroupPorts) -> BrokerNode:
-        """Create a broker of a group, in one role; it may change its settings."""
+        """Create a member's broker for its present role; this may change its settings."""
         settings = copy.copy(self.settings)
         settings.broker_id = number
         return BrokerNode(

@@ -14,7 +14,7 @@ from typing import Final
 from escrowmq.base.release import RELEASE
 
 BAKED: Final = "commit.txt"
-"""The file in the package's folder of a build: a commit in the form of `commit_of`."""
+"""The file in a built package's folder with the commit, in the form of `commit_of`."""
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _SOURCES: Final = ("src", "setup.py", "pyproject.toml")
@@ -23,7 +23,7 @@ _PATIENCE_S: Final = 5
 
 
 def build_name(package: Path = _PACKAGE) -> str:
-    """The release with the commit, or alone if the commit is unknown."""
+    """Return the release with the commit, or alone if the commit is unknown."""
     try:
         commit = (package / BAKED).read_text(encoding="ascii").strip()
     except (OSError, UnicodeError):
@@ -32,8 +32,8 @@ def build_name(package: Path = _PACKAGE) -> str:
 
 
 def commit_of(root: Path) -> str:
-    """`g` and eight digits of a checkout's commit, followed by `.dirty` if any installed file
-    differs from it; empty if there is no checkout."""
+    """Return `g` and eight digits of a checkout's commit, followed by `.dirty` if any installed
+    file differs from it; empty if there is no checkout."""
     if not (root / ".git").exists():  # git would find one further up, which is another project's
         return ""
     try:

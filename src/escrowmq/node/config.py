@@ -32,17 +32,18 @@ _PORT_MAX: Final = 65_535
 
 
 SET_ENV: Final = "ESCROWMQ_SET"
-"""Settings for images, whose users give variables rather than files: KEY=VALUE, one a line."""
+"""Environment variable with settings, one KEY=VALUE a line; for images, whose users set variables
+rather than files."""
 
 _ASKS_FOR_IT: Final = ("brokerRole", "haListenPort", "inSyncReplicas")
-"""RocketMQ opens the port always. A broker whose settings say nothing of copies has none."""
+"""Settings with which a broker opens its replication port. RocketMQ always opens it."""
 
 _SPIN_MAX_US: Final = 1_000
 Port = Annotated[int, msgspec.Meta(ge=0, le=_PORT_MAX)]
 
 
 class NodeSettings(msgspec.Struct, kw_only=True):
-    """Settings of a process besides those of its cores."""
+    """Settings of a broker process besides those of its cores."""
 
     host: str = msgspec.field(default="", name="bindAddress")
     port: Port = msgspec.field(default=0, name="listenPort")
@@ -101,7 +102,7 @@ class NodeSettings(msgspec.Struct, kw_only=True):
 
 
 def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
-    """All settings: those of the file, overridden by `--set KEY=VALUE`.
+    """Return all settings: those of the file, overridden by `--set KEY=VALUE`.
 
     RocketMQ keeps trailing blanks of a value and then silently uses the default (`a = 1 `) or false
     (`a = true `); here they are stripped."""
@@ -125,7 +126,8 @@ def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
 
 
 def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
-    """The settings of one kind; raises UsageError with the source, the key and the bad value."""
+    """Convert texts to settings of one kind; raises UsageError with the source, the key and the bad
+    value."""
     names = {field.encode_name: field for field in fields_of(kind)}
     chosen: dict[str, object] = {}
     for name, value in found.items():
@@ -140,7 +142,7 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
 
 
 def _allowed(field: msgspec.structs.FieldInfo) -> str:
-    """A setting's allowed values: one of a few words, or a number with its unit; empty for
+    """Describe a setting's allowed values: one of a few words, or a number with its unit; empty for
     others."""
     kind, meta = field.type, msgspec.Meta()
     while get_origin(kind) is Annotated:
@@ -163,7 +165,7 @@ def _allowed(field: msgspec.structs.FieldInfo) -> str:
 
 
 def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:
-    """Validate settings whose form their type does not describe; raises UsageError with what is
+    """Validate settings that are texts of a certain form; raises UsageError with what is
     expected."""
     if not are_delay_levels(store.delay_levels):
         raise UsageError(
@@ -187,7 +189,7 @@ def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) 
 
 
 def unknown_keys(found: dict[str, str]) -> list[str]:
-    """Keys without effect here; RocketMQ has many."""
+    """Return the keys that have no effect here; RocketMQ has many."""
     known = {
         field.encode_name
         for kind in (
@@ -213,19 +215,19 @@ def warn_unknown(found: dict[str, str], *, source: str) -> None:
 
 
 def accounts_folder(node: NodeSettings, *, data: str) -> str:
-    """The folder of plain_acl.yml and the folder `acl`: the configured one, otherwise `conf` of
-    RocketMQ's home if there is one, otherwise `config` of the data folder."""
+    """Return the folder with plain_acl.yml and the folder `acl`: the configured one, otherwise
+    `conf` of RocketMQ's home if there is one, otherwise `config` of the data folder."""
     home = node.home or os.environ.get("ROCKETMQ_HOME", "")
     return node.accounts or str(Path(home) / "conf" if home else Path(data) / "config")
 
 
 def memory_size() -> int:
-    """RAM of this machine in bytes."""
+    """Return this machine's RAM in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def store_settings(found: dict[str, str], node: NodeSettings, *, source: str) -> StoreSettings:
-    """Settings of the store, with values that depend on the machine."""
+    """Return the settings of the store, with values that depend on the machine."""
     if node.flush not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise UsageError(
             f"{source}: flushDiskType={node.flush}: ASYNC_FLUSH or SYNC_FLUSH is expected"
@@ -237,8 +239,8 @@ def store_settings(found: dict[str, str], node: NodeSettings, *, source: str) ->
 
 
 def replica_settings(found: dict[str, str], *, source: str) -> ReplicaSettings | None:
-    """The settings of replication; None for a broker without copies. Raises UsageError for settings
-    that contradict each other."""
+    """Return the settings of replication; None for a broker without replicas. Raises UsageError for
+    settings that contradict each other."""
     settings = convert(ReplicaSettings, found, source=source)
     if settings.is_slave:
         if not found.get("brokerId", "").isdigit() or int(found["brokerId"]) <= 0:
@@ -260,7 +262,7 @@ _DECIDED: Final = ("brokerRole", "brokerId", "inSyncReplicas", "haMasterAddress"
 def group_settings(
     found: dict[str, str], *, authority: str | None, source: str
 ) -> GroupSettings | None:
-    """The settings of a member of a group; None for a broker without an authority. Raises
+    """Return the settings of a member of a group; None for a broker without an authority. Raises
     UsageError for settings that contradict each other."""
     settings = convert(GroupSettings, found, source=source)
     settings.authority = authority or settings.authority

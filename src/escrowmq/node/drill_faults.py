@@ -19,7 +19,8 @@ from escrowmq.group.drills import Drills
 _log = logging.getLogger(__name__)
 
 _ANSWER_S: Final = 0.1
-"""The answer leaves before the process can send nothing more."""
+"""Delay of a fault in seconds, so that the answer is sent before the process can send nothing
+more."""
 
 _KILLED: Final = 128 + signal.SIGKILL
 _INIT: Final = 1
@@ -33,8 +34,9 @@ if os.getppid() == process:
     if os.getppid() == process:
         os.kill(process, signal.SIGCONT)
 """
-"""A stopped process cannot wake itself up. If it is killed meanwhile, its number may be another's:
-then it is no longer the parent, and nobody gets a signal."""
+"""Program of a helper process that stops its parent and continues it later: a stopped process
+cannot wake itself up. If the parent is killed meanwhile, its number may be reused; the helper then
+has another parent, and sends no signal."""
 
 
 class OwnProcess:
@@ -44,11 +46,11 @@ class OwnProcess:
         self._stoppers: set[asyncio.Task[None]] = set()
 
     def kill(self) -> None:
-        """End at once, without flushing or notifying anything."""
+        """End immediately, without flushing or notifying anything."""
         asyncio.get_running_loop().call_later(_ANSWER_S, _end)
 
     def freeze(self, span_ms: int) -> None:
-        """Suspend the process, and continue after a time."""
+        """Suspend the process for a time."""
         loop = asyncio.get_running_loop()
         if os.getpid() == _INIT:
             # The first process of a container gets no SIGSTOP from inside.
@@ -90,7 +92,7 @@ class DrilledAuthority:
 
     @property
     def name(self) -> str:
-        """The engine and its address."""
+        """The engine's name and its address."""
         return self._real.name
 
     async def read(self, key: str) -> Versioned:
@@ -101,8 +103,8 @@ class DrilledAuthority:
         return found
 
     async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Write a record if its key still has a revision. During a drill the answer is lost, as a
-        network loses it: the write may have taken effect."""
+        """Write a record if its key still has a revision. During a drill the answer is dropped, as
+        by a broken network: the write may have taken effect."""
         self._reach()
         found = await self._real.write_if(key, value, revision)
         self._reach()
@@ -113,7 +115,7 @@ class DrilledAuthority:
             raise AuthorityUnreachable(f"{self.name}: a drill cuts this member off from it")
 
     async def prove(self) -> None:
-        """Raise AuthorityUnfit unless the engine compares."""
+        """Raise AuthorityUnfit unless the engine really compares revisions."""
         await self._real.prove()
 
     async def close(self) -> None:

@@ -16,39 +16,39 @@ if TYPE_CHECKING:
     from escrowmq.node.vitals import Vitals
 
 _OTLP: Final = "OTEL_EXPORTER_OTLP_"
-"""The start of OpenTelemetry's variables: without any, and without the setting, nothing of it is
-loaded."""
+"""Prefix of OpenTelemetry's variables. If none is set, and the setting is not either, its packages
+are not loaded."""
 
 
 class MetricsSource(Protocol):
-    """A broker, or a member of a group, which is one broker after another."""
+    """A source of metrics: a broker, or a member of a group with its current broker."""
 
     labels: dict[str, str]
     build: str
 
     @property
     def instance(self) -> str:
-        """A name that is unique in the cluster."""
+        """A name that is unique in the cluster, as a label of metrics."""
 
     def measure(self) -> list[Family]:
-        """The metrics."""
+        """Return the metrics."""
 
     def refusal(self) -> str:
-        """The reason why it accepts no messages; empty if it does."""
+        """The reason why the server accepts no messages; empty if it does."""
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """The server's health, for other threads."""
+        """Return an object with which other threads can read the server's health."""
 
 
 class Exports:
-    """The open exporters of a process."""
+    """The metrics exporters of a process."""
 
     def __init__(self) -> None:
         self._exporter: Exporter | None = None
         self._otlp: OtlpExport | None = None
 
     def open(self, source: MetricsSource, node: NodeSettings, *, host: str) -> dict[str, str]:
-        """Serve and send metrics if the settings say so; return the open port."""
+        """Serve and send metrics as far as the settings say so; return the open port."""
         loop = asyncio.get_running_loop()
         if node.otlp or any(name.startswith(_OTLP) for name in os.environ):
             from escrowmq.node.otlp import start_export
@@ -73,7 +73,7 @@ class Exports:
         return {"metrics": joined(host, self._exporter.port)}
 
     async def close(self) -> None:
-        """Send the metrics a last time, and close the exporters."""
+        """Send the metrics once more, and close the exporters."""
         if self._otlp is not None:
             await self._otlp.close()
         if self._exporter is not None:

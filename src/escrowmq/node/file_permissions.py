@@ -1,4 +1,5 @@
-"""Warns at the start of files with secrets or messages that others on the machine can read."""
+"""Warns, at the start, of files with secrets or messages that other users of the machine can
+read."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _TOLD_MAX: Final = 10
 
 
 def warn_of_wide_permissions(*, data: str, accounts: str, settings: str | None) -> list[str]:
-    """Warn of files that others than the owner can read; return the paths. Their modes are not
-    changed, because the operator may intend them for a group."""
+    """Log a warning for files that users other than the owner can read; return their paths. The
+    modes are not changed, because the operator may intend them for a group."""
     folder = Path(accounts)
     config = Path(data) / "config"
     every = [config / "auth.json", config / "consolePassword", folder / "plain_acl.yml"]
@@ -49,7 +50,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int:
-    """A file's permission bits; 0 if there is no file."""
+    """Return a file's permission bits; 0 if there is no file."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except OSError:

@@ -1,4 +1,5 @@
-"""A member of a group: opens the broker in its folder again for each role, as master or as copy."""
+"""A member of a group. For each role, as master or as copy, it opens the broker in its folder
+again."""
 
 from __future__ import annotations
 
@@ -40,12 +41,12 @@ _SECRET_SIZE_MIN: Final = 16
 
 
 def steady_ms() -> int:
-    """The time that a member uses, in ms. It does not jump with the clock."""
+    """Return the member's own time in ms, which does not jump with the clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Plan:
-    """The means by which a member creates its brokers."""
+    """How a member creates its brokers, and the group's timeouts."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Plan:
 
 
 class GroupNode:
-    """A member of a group, with its broker and the authority."""
+    """The process of a group's member: its decisions, its broker and the authority."""
 
     def __init__(  # noqa: PLR0913 - what a member is, and what it stands on
         self,
@@ -78,7 +79,8 @@ class GroupNode:
         client_address: str,
         on_failure: Callable[[], None],
     ) -> None:
-        """`on_failure` ends the process: a member that works in part is worse than none."""
+        """`on_failure` ends the process, because a member that works only in part is worse than
+        none."""
         self._on_failure = on_failure
         self._settings = settings
         self._plan = plan
@@ -114,7 +116,7 @@ class GroupNode:
         self._acted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut_from = 0
-        """From where on the log is read after the cut that is under way."""
+        """The offset from which the log is read after the cut in progress."""
 
     # -- life --------------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ class GroupNode:
             self._on_failure()
 
     async def close(self) -> None:
-        """Leave the group; another member takes over at once."""
+        """Leave the group; another member takes over immediately."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -154,14 +156,14 @@ class GroupNode:
     # -- orders ------------------------------------------------------------------------------
 
     def _learn_number(self) -> None:
-        """A copy is registered by a number that the record gives it."""
+        """Set the broker id of a copy to the number that the record gives it."""
         number = self._number()
         if number > 0 and self.current is not None and self._copy is not None:
             self.current.core.broker.settings.broker_id = number
 
     def perform(self) -> None:
-        """Carry out the member's orders. When this returns, kept state is durable and a copy has
-        stopped; the rest is done in the background."""
+        """Carry out the member's orders. On return, stored state is durable and a copy has stopped;
+        the rest is done in the background."""
         for order in self.member.take():
             if isinstance(order, Keep):
                 self._folder.keep(order.state)
@@ -179,7 +181,8 @@ class GroupNode:
 
     @property
     def leader(self) -> GroupMaster | None:
-        """The master's part of the broker, if this member is the master."""
+        """Return the broker's part for the master of a group; None if this member is not the
+        master."""
         front = None if self.current is None else self.current.core.assembly.copying.front
         return front if isinstance(front, GroupMaster) else None
 
@@ -188,7 +191,7 @@ class GroupNode:
         return self.current.now_ms()
 
     def _after(self) -> None:
-        """Continue with what follows from a change of the member."""
+        """Carry out the orders that follow from a change of the member."""
         self.member.wake(steady_ms())
         self.perform()
         self._learn_number()
@@ -208,7 +211,7 @@ class GroupNode:
             self._after()
 
     def _perform_orders(self) -> None:
-        """Carry out orders after the broker has changed the member, and set its timer anew."""
+        """Carry out orders after the broker has changed the member, and set its timer again."""
         self.perform()
         self._acted.set()
 
@@ -283,7 +286,7 @@ class GroupNode:
         _log.info("open as master %.2f s later", time.monotonic() - began_s)
 
     async def _close_broker(self) -> None:
-        """Close the broker, and note where its log ends."""
+        """Close the broker, and record where its log ends."""
         node, self.current = self.current, None
         if node is not None:
             await node.close()
@@ -362,11 +365,11 @@ class GroupNode:
 
     @property
     def instance(self) -> str:
-        """The broker's name, which all members share, with the member's own name."""
+        """The broker's name, which all members share, followed by the member's own name."""
         return f"{self._plan.broker}/{self.member.state.member}"
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """The state of the member, for other threads."""
+        """Return an object with which other threads can read the member's state."""
         from escrowmq.node.vitals import Vitals
 
         return Vitals(
@@ -381,12 +384,12 @@ class GroupNode:
         return "changing its role" if self.current is None else self.current.unready()
 
     def measure(self) -> list[Family]:
-        """The metrics; none while its role changes."""
+        """Return the metrics; none while the role changes."""
         return [] if self.current is None else self.current.measure()
 
 
 def read_secret(path: str) -> bytes:
-    """Read the secret that all members share. Raises UsageError."""
+    """Read the secret that all members share. Raises UsageError if that fails."""
     from pathlib import Path
 
     from escrowmq.errors import UsageError

@@ -1,4 +1,4 @@
-"""A group member's own files in its data folder, beside those of its broker."""
+"""The files of a group member in its data folder, besides those of its broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _KEPT: Final = (PATH, f"{PATH}{NEXT}", "lock", _FAULTS)
 
 
 class Folder:
-    """Reads and writes the state; cuts or empties the store while no broker has it open."""
+    """Reads and writes the member's state; cuts or empties the store while no broker has it
+    open."""
 
     def __init__(self, data: str, log: str, settings: StoreSettings, *, boot: str) -> None:
         self._root = data
@@ -39,7 +40,7 @@ class Folder:
         self._state = ReservedFile(self._disk, PATH)
         self.has_log = has_log(self._store_disk())
         self.log_end = 0
-        """Where the log ended when a broker was last open."""
+        """Where the log ended when a broker was last closed."""
 
     def _store_disk(self) -> FileDisk:
         return FileDisk(self._root, elsewhere={FOLDER: self._log} if self._log else None)
@@ -68,11 +69,13 @@ class Folder:
         return state
 
     def keep(self, state: MemberState) -> None:
-        """Write the state durably, on a full disk too: only so can a member follow another."""
+        """Write the state durably, even on a full disk: without that, a member cannot follow
+        another."""
         self._state.write(state.encode())
 
     def faults(self) -> tuple[FaultReport, ...]:
-        """Faults that drills have injected into this member; none if the file cannot be read."""
+        """Return the faults that drills have injected into this member; none if the file cannot be
+        read."""
         try:
             return msgspec.json.decode(
                 self._disk.read(_FAULTS) or b"[]", type=tuple[FaultReport, ...]
@@ -85,11 +88,11 @@ class Folder:
         self._disk.replace(_FAULTS, msgspec.json.encode(faults))
 
     def end(self, state: MemberState) -> None:
-        """Note that the broker has closed its files."""
+        """Record in the state that the broker has closed its files."""
         self.keep(replace(state, is_open=False))
 
     def cut(self, *, at: int, read_from: int) -> None:
-        """Cut the log; durable when this returns."""
+        """Cut the log at an offset, durably."""
         disk = self._store_disk()
         try:
             cut_log(disk, self._settings, at=at, read_from=read_from)
@@ -97,8 +100,8 @@ class Folder:
             disk.close()
 
     def empty(self, state: MemberState) -> MemberState:
-        """Remove everything except the member's identity. The next start continues after a
-        crash."""
+        """Remove everything except the member's identity. After a crash, the next start continues
+        with that."""
         state = replace(state, is_emptying=True, history=())
         self.keep(state)
         if self._log:

@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 
 NO_PORT: Final = -1
 DEFAULT: Final = 8081
-"""As RocketMQ's proxy."""
+"""The default gRPC port, that of RocketMQ's proxy."""
 
 
 def bind_grpc(host: str, wanted: int | None, *, default: int | None) -> socket.socket | None:
-    """Bind the configured port (0: any; -1: none). If a default port is in use, there is none, and
-    that is logged."""
+    """Bind the configured port (0: any; -1: none). If a default port is in use, log that, and
+    return None."""
     if wanted == NO_PORT or (wanted is None and default is None):
         return None
     if wanted is not None:

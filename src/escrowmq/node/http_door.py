@@ -1,4 +1,4 @@
-"""The http port of a broker's process: bound when the process starts, served by node.http_port."""
+"""The HTTP port of a broker's process: bound when the process starts, served by node.http_port."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class HttpOptions(Protocol):
-    """The options of the command line that concern it."""
+    """The options of the command line that concern the HTTP port."""
 
     http_port: int | None
     console_password_file: str | None
@@ -30,18 +30,18 @@ class HttpOptions(Protocol):
 
     @property
     def source(self) -> str:
-        """The source of settings, for messages."""
+        """Where the settings come from, for messages."""
 
 
 class HealthSource(Protocol):
     """A server that can report its health."""
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """The server's health, for other threads."""
+        """Return an object with which other threads can read the server's health."""
 
 
 class HttpDoor:
-    """The http port of a broker's process, or its absence."""
+    """The HTTP port of a broker's process, if it has one."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class HttpDoor:
             self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
 
     def open(self, broker: HealthSource, settings: BrokerSettings, *, data: str) -> dict[str, str]:
-        """Accept callers; return the open port, for the ready line."""
+        """Accept connections; return the open port, for the ready line."""
         if self._door is None:
             return {}
         from escrowmq.node.http_port import HttpPort, has_console, serving
@@ -103,7 +103,7 @@ class HttpDoor:
         )
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, and close the port."""
         if self._port is not None:
             await self._port.close()
         elif self._door is not None:

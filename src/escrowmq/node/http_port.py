@@ -39,18 +39,18 @@ _MISSING: Final = (
 
 
 class Server(Protocol):
-    """Serves an open port, in its own thread."""
+    """A server for a bound port, which runs in its own thread."""
 
     def run(self) -> None:
         """Serve until stopped."""
 
     def stop(self) -> None:
-        """Stop soon; for other threads."""
+        """Make the server stop soon; callable from other threads."""
 
 
 def bind_http(host: str, wanted: int | None, *, default: int | None) -> socket.socket | None:
-    """Bind the configured port (0: any; -1: none). If a default port is in use, there is none, and
-    that is logged."""
+    """Bind the configured port (0: any; -1: none). If a default port is in use, log that, and
+    return None."""
     port = default if wanted is None else wanted
     if port is None or port == NO_PORT:
         return None
@@ -67,7 +67,7 @@ def bind_http(host: str, wanted: int | None, *, default: int | None) -> socket.s
 
 
 def has_console() -> bool:
-    """Whether the extra is installed; it is not loaded."""
+    """Whether the extra `console` is installed; it is not loaded."""
     return all(find_spec(name) is not None for name in _EXTRA)
 
 
@@ -84,7 +84,7 @@ class HttpPort:
         self.port = int(door.getsockname()[1])
 
     def open(self) -> None:
-        """Accept callers; the first one starts the server."""
+        """Accept connections; the first one starts the server."""
         self._door.setblocking(False)
         self._door.listen(_BACKLOG)
         asyncio.get_running_loop().add_reader(self._door, self._begin)
@@ -139,7 +139,8 @@ def serving(
 
 
 def plain_pages(vitals: Vitals) -> WSGIApplication:
-    """Serve /healthz, /readyz and /metrics, and for the rest the name of the extra to install."""
+    """Make an application that serves /healthz, /readyz and /metrics, and for other paths names the
+    extra to install."""
 
     from escrowmq.base.probes import health, readiness
 
@@ -164,7 +165,8 @@ def plain_pages(vitals: Vitals) -> WSGIApplication:
 
 
 def _text() -> list[tuple[str, str]]:
-    """Headers of a text. A new list each time: wsgiref adds the length to the one it is given."""
+    """Return the headers of a text. Each call makes a new list, because wsgiref adds the length to
+    the list it gets."""
     return [("Content-Type", "text/plain; charset=utf-8")]
 
 

@@ -14,44 +14,44 @@ from escrowmq.base.printable import printable
 AUDIT: Final = "escrowmq.audit"
 
 LINES_MAX: Final = 100
-"""Lines of one kind that are written within SPAN_S; more are only counted."""
+"""Limit of lines of one kind within SPAN_S; further ones are only counted."""
 
 SPAN_S: Final = 60.0
 
 KINDS_MAX: Final = 1_000
-"""Kinds of lines that are distinguished; all others count as one."""
+"""Limit of the kinds of lines that are distinguished; all others count as one kind."""
 
 _INDENT: Final = "    "
 
 
 class LogLine(logging.Formatter):
-    """One line per event: time with its zone, level, package, text. Only a traceback follows on
-    lines of its own, each indented, so that no text can forge a line."""
+    """Formats one line per event: time with its zone, level, package, text. Only a traceback
+    follows on lines of its own, which are indented, so that no text can forge a line."""
 
     def __init__(self, form: str = "%(asctime)s %(levelname)s %(name)s: %(message)s") -> None:
         super().__init__(form)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
-        """As 2024-02-29T23:59:59.999+01:00."""
+        """Format the time like 2024-02-29T23:59:59.999+01:00."""
         moment = datetime.fromtimestamp(record.created).astimezone()
         return moment.isoformat(timespec="milliseconds")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """The line itself."""
+        """Format the line without a traceback."""
         return printable(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, followed by the traceback."""
+        """Format the line, followed by the traceback."""
         line, *trace = super().format(record).splitlines()
         return "\n".join([line, *(_INDENT + printable(each) for each in trace)])
 
 
 class JsonLine(LogLine):
-    """One JSON object per line, for log collectors: `time`, `level`, `logger`, `message`, and
-    `trace` for a traceback."""
+    """Formats one JSON object per line, for log collectors: `time`, `level`, `logger`, `message`,
+    and `trace` for a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object. What is not printable is escaped in it, line ends included."""
+        """Format the JSON object; unprintable characters, line ends included, are escaped."""
         found = {
             "time": self.formatTime(record),
             "level": record.levelname,
@@ -64,9 +64,9 @@ class JsonLine(LogLine):
 
 
 class Counted(logging.Filter):
-    """Passes LINES_MAX lines of one kind per SPAN_S; the first line after that says how many were
-    suppressed. A kind is a logger and its text without arguments. Audit lines are counted where
-    they are made."""
+    """Lets LINES_MAX lines of one kind pass per SPAN_S; the first line after that says how many
+    were suppressed. A kind is a logger and its text without arguments. Audit lines are limited
+    where they are made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Counted(logging.Filter):
         self._until_s = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is written."""
+        """Whether the line may be written."""
         if record.name == AUDIT or record.levelno >= logging.CRITICAL:
             return True
         kind = (record.name, str(record.msg))
@@ -99,7 +99,7 @@ class Counted(logging.Filter):
 def handler_of(
     stream: TextIO, form: str | None = None, *, is_json: bool = False
 ) -> logging.Handler:
-    """A handler that writes to a stream by the rules above."""
+    """Make a handler that writes to a stream in this format, with this limit."""
     handler = logging.StreamHandler(stream)
     text = LogLine() if form is None else LogLine(form)
     handler.setFormatter(JsonLine() if is_json else text)
@@ -108,7 +108,7 @@ def handler_of(
 
 
 def log_to_stderr(level: str, form: str | None = None, *, is_json: bool = False) -> None:
-    """Write logged lines to standard error, from a level on."""
+    """Write lines from a log level on to standard error."""
     handler = handler_of(sys.stderr, form, is_json=is_json)
     logging.basicConfig(handlers=[handler], level=level.upper())
     # What operators did is on record however little else is wanted.

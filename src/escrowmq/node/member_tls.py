@@ -12,8 +12,8 @@ from escrowmq.net.timeouts import MEMBER_HANDSHAKE_S
 from escrowmq.net.tls import NOT_TLS, MemberTlsPolicy
 
 _SILENT_S: Final = 0.5
-"""Where plain copies are let in too, those that are silent for this long are plain: they wait for
-the master's first words, and TLS begins with the copy's."""
+"""If plain copies are allowed, a connection that is silent for this many seconds is a plain one: a
+plain copy waits for the master to send first, while TLS begins with bytes of the copy."""
 
 _REFUSAL: Final = (
     "it lets members in by TLS only; set escrowGroupTls=enforcing, escrowGroupTlsCertPath, "
@@ -25,7 +25,8 @@ _PLAIN: Final = (
 
 
 def member_tls_policy(settings: GroupSettings, *, source: str) -> MemberTlsPolicy | None:
-    """The policy for both ends of copying; None if it is plain. Raises UsageError."""
+    """Return the TLS policy for both ends of replication; None if it is plain. Raises UsageError if
+    the settings contradict each other."""
     named = {
         "escrowGroupTlsCertPath": settings.tls_certificate,
         "escrowGroupTlsKeyPath": settings.tls_key or settings.tls_certificate,
@@ -66,7 +67,7 @@ def member_tls_policy(settings: GroupSettings, *, source: str) -> MemberTlsPolic
 
 
 def explain(reason: str) -> str:
-    """Why there is no TLS with another member, and what to set, from OpenSSL's reason."""
+    """Explain, from OpenSSL's reason, why TLS with another member failed, and what to set."""
     if reason == NOT_TLS:
         return "it speaks no TLS; set escrowGroupTls there as it is set here"
     if "PEER_DID_NOT_RETURN_A_CERTIFICATE" in reason:

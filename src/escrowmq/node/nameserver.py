@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules by which a name server decides which clients may change it."""
+    """Which accounts a name server knows, to decide which clients may change it."""
 
     settings: NameServerGuardSettings
     accounts: str
-    """The folder of plain_acl.yml."""
+    """The folder with plain_acl.yml."""
     users: str
-    """The folder with config/auth.json: that of a broker's data."""
+    """The folder with config/auth.json, that is, a broker's data folder."""
     own: tuple[str, str] | None = None
     """Name and secret of the broker in the same process."""
 
     def build(self) -> Guard:
-        """The guard; it reads the folders if access control is on."""
+        """Make the guard; it reads the folders if access control is on."""
         settings = self.settings
         return Guard(
             settings,
@@ -48,7 +48,7 @@ class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NameServerNode:
-    """A name server that is being opened, open, or closed."""
+    """A name server, from opening to closing."""
 
     def __init__(
         self, settings: NameServerSettings, *, data: str, host: str, port: int, guard: GuardPlan
@@ -66,7 +66,7 @@ class NameServerNode:
         self._exporter: Exporter | None = None
 
     async def open(self, *, idle_ms: int, doors: PortOptions) -> None:
-        """Accept brokers and clients."""
+        """Accept connections of brokers and clients."""
         self._shell = Shell(
             self.core, self._clock, self._disk, name="nameserver", idle_ms=idle_ms, doors=doors
         )
@@ -75,8 +75,8 @@ class NameServerNode:
         self._shell.start()
 
     def export(self, node: NodeSettings, *, host: str, is_alone: bool) -> dict[str, str]:
-        """Serve metrics if the settings say so; return the open port. Beside a broker the name
-        server has a port of its own, or none; alone, it uses the broker's settings."""
+        """Serve metrics if the settings say so; return the open port. Beside a broker, the name
+        server needs a port of its own; alone, it uses the broker's settings."""
         port = node.names_exporter_port
         if port < 0 and is_alone and node.exporter == "PROM":
             port = node.exporter_port
@@ -96,7 +96,7 @@ class NameServerNode:
         return {"nameserver_metrics": joined(host, self._exporter.port)}
 
     async def close(self) -> None:
-        """Close the port."""
+        """Close the port and all connections."""
         if self._exporter is not None:
             await self._exporter.close()
         if self._shell is not None:

@@ -40,12 +40,13 @@ _INTERVAL_MS: Final = 60_000
 _NS_PER_MS: Final = 1_000_000
 _SCOPE: Final = "escrowmq"
 _LAST_S: Final = 5.0
-"""How long a stop waits for the last metrics to leave."""
+"""A stop waits this many seconds until the last metrics are sent."""
 
 
 def endpoint_of(setting: str) -> str:
-    """The address that metrics are sent to; empty for none. The setting overrides the environment,
-    in which a path is added to the endpoint of all signals, as OpenTelemetry specifies."""
+    """Return the address that metrics are sent to; empty for none. The setting overrides the
+    environment. There, a path is added to the endpoint of all signals, as OpenTelemetry
+    specifies."""
     if setting:
         return _with_path(setting, SETTING)
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -70,7 +71,7 @@ def _with_path(base: str, source: str) -> str:
 
 
 def interval_ms() -> int:
-    """The time between two exports, of the standard variable."""
+    """Return the time between two exports, from OpenTelemetry's standard variable."""
     text = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
     if not text:
         return _INTERVAL_MS
@@ -82,8 +83,9 @@ def interval_ms() -> int:
 def start_export(
     vitals: Callable[[], Vitals], setting: str, *, node: str, version: str
 ) -> OtlpExport | None:
-    """Start to send metrics where the setting or the environment names an endpoint. UsageError if
-    the setting does and the extra is missing; a warning if only the environment does."""
+    """Start to send metrics if the setting or the environment names an endpoint; otherwise return
+    None. If the extra is missing, raise UsageError if the setting names one, and log a warning if
+    only the environment does."""
     endpoint = endpoint_of(setting)
     if not endpoint:
         return None
@@ -98,7 +100,7 @@ def start_export(
 
 
 class OtlpExport:
-    """Sends all metrics again and again, from a thread of its own."""
+    """Sends all metrics periodically, from a thread of its own."""
 
     def __init__(
         self, vitals: Vitals, endpoint: str, *, node: str, version: str, every_ms: int
@@ -144,7 +146,7 @@ class OtlpExport:
             _log.exception("metrics could not be sent")
 
     async def close(self) -> None:
-        """Send once more, and end."""
+        """Send the metrics once more, and end."""
         self._stop.set()
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join, _LAST_S)
 
@@ -152,7 +154,7 @@ class OtlpExport:
 def translated(
     families: Iterable[Family], resource: Resource, version: str, span_ns: tuple[int, int]
 ) -> MetricsData:
-    """The families of /metrics as OpenTelemetry's metrics. `span_ns`: since when counters count,
+    """Convert the families of /metrics to OpenTelemetry's metrics. `span_ns`: when counting began,
     and now."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -200,7 +202,7 @@ def _numbers(family: Family, span_ns: tuple[int, int]) -> list[NumberDataPoint]:
 
 
 def _histograms(family: Family, span_ns: tuple[int, int]) -> list[HistogramDataPoint]:
-    """Distributions: buckets are cumulative in /metrics, and counts of their own in OTLP."""
+    """Convert histograms: buckets are cumulative in /metrics, and separate counts in OTLP."""
     from opentelemetry.sdk.metrics.export import HistogramDataPoint
 
     began_ns, now_ns = span_ns

@@ -27,7 +27,7 @@ TLS_FILE: Final = "tls.config.file"
 
 
 class PortSettings(msgspec.Struct, kw_only=True):
-    """Connections and TLS; RocketMQ's names for TLS are its system properties."""
+    """Settings of connections and TLS; RocketMQ's names for TLS are its system properties."""
 
     connections_max: Annotated[
         int,
@@ -100,8 +100,8 @@ class PortSettings(msgspec.Struct, kw_only=True):
 
 
 def with_tls_file(found: dict[str, str]) -> dict[str, str]:
-    """All settings, including those of the file named by `tls.config.file`, which override others
-    as in RocketMQ."""
+    """Return all settings, including those of the file named by `tls.config.file`, which override
+    others as in RocketMQ."""
     path = found.get(TLS_FILE)
     if not path:
         return found
@@ -115,8 +115,8 @@ def with_tls_file(found: dict[str, str]) -> dict[str, str]:
 
 
 def doors_of(settings: PortSettings, *, source: str, calls_itself: bool = False) -> PortOptions:
-    """The ports' policy from the settings; raises UsageError if it is impossible. `calls_itself`:
-    the broker's name server is in this process, behind the same policy."""
+    """Make the policy of ports from the settings; raises UsageError if it is impossible.
+    `calls_itself`: the broker's name server is in this process, behind the same policy."""
     limits = ConnectionLimits(
         connections_max=settings.connections_max, per_address_max=settings.per_address_max
     )
@@ -132,7 +132,7 @@ def doors_of(settings: PortSettings, *, source: str, calls_itself: bool = False)
 
 
 def _calling_itself(settings: PortSettings) -> PortSettings:
-    """A port that refuses plain connections refuses this process's own too."""
+    """Use TLS for this process's own connections if its port refuses plain ones."""
     if settings.clients == "require" and not settings.client_certificate:
         raise UsageError(
             "the name server requires a certificate of the broker: name one in "
@@ -176,8 +176,8 @@ def _identities(settings: PortSettings) -> Identities | None:
 
 
 def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
-    """TLS of a broker's connections to name servers. Host names are not verified, as nowhere in
-    RocketMQ: they are mostly addresses, and change."""
+    """Make the TLS context for a broker's connections to name servers. Host names are not verified,
+    as nowhere in RocketMQ: they are mostly addresses, and change."""
     if not settings.dials_tls:
         return None
     context = ssl.create_default_context()
@@ -197,8 +197,8 @@ def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
 
 
 def console_tls(settings: PortSettings) -> ssl.SSLContext | None:
-    """The TLS settings of the console's connections to the servers of its own process: if those
-    refuse plain connections, the settings with which a broker calls its name servers."""
+    """Return the TLS context for the console's connections to servers of its own process. If they
+    refuse plain connections, it is the one with which a broker connects to its name servers."""
     if settings.mode != "enforcing" or not settings.certificate:
         return None
     return _dialling(msgspec.structs.replace(settings, dials_tls=True))

@@ -1,4 +1,4 @@
-"""Set-up of every server process: limits, logs, signals, the ready line."""
+"""Sets up a server process: limits, logs, signals, the ready line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 _GC_YOUNG = 50_000
-"""Allocations between young collections. The hot path makes no cycles; the default of 700 costs
-several per cent of the time of a loaded broker."""
+"""Number of allocations between collections of young objects. The hot path makes no cycles; the
+default of 700 costs several per cent of a loaded broker's time."""
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -34,14 +34,14 @@ def raise_file_limit() -> None:
 
 
 def announce(**doors: str) -> None:
-    """Print the ready line: all ports are open."""
+    """Print the ready line, because all ports are open."""
     text = " ".join(f"{name}={address}" for name, address in doors.items())
     print(f"escrowmq ready {text}", flush=True)  # noqa: T201 - the contract's one line
     _notify(f"READY=1\nSTATUS={text}")
 
 
 def _notify(state: str) -> None:
-    """Tell systemd, where it has started this process with Type=notify."""
+    """Notify systemd, if it has started this process with Type=notify."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -55,8 +55,9 @@ def _notify(state: str) -> None:
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
-    """Run until a signal sets the event for which `main` waits: SIGTERM, SIGINT, or SIGHUP as in
-    Java. SIGQUIT prints a stack trace of every thread, as there; other signals are ignored."""
+    """Run until a signal sets the event for which `main` waits: SIGTERM, SIGINT or SIGHUP, as in
+    Java. SIGQUIT prints a stack trace of every thread, also as in Java; other signals are
+    ignored."""
 
     async def supervised() -> None:
         stop = asyncio.Event()
@@ -87,6 +88,6 @@ def _ignore_signal(number: signal.Signals) -> None:
 
 
 def settle_memory() -> None:
-    """Call once everything is loaded: garbage collections then skip existing objects."""
+    """Exclude existing objects from garbage collections. Call this once everything is loaded."""
     gc.collect()
     gc.freeze()

@@ -20,7 +20,8 @@ _BOUNDS: Final = {
     "diskSpaceWarningLevelRatio": (35, 99, 35, 90),
     "diskSpaceCleanForciblyRatio": (30, 99, 30, 85),
 }
-"""Lowest and highest value, and the values used for one below and one above."""
+"""For each setting: its lowest and highest value, and the values used instead of one below and one
+above."""
 
 _WITHOUT_EFFECT: Final = {
     "storePathConsumeQueue": "consumequeue",
@@ -28,17 +29,19 @@ _WITHOUT_EFFECT: Final = {
     "storeCheckpoint": "checkpoint",
     "abortFile": "abort",
 }
-"""Keys in many broker.conf files that no RocketMQ reads, and what they seem to move."""
+"""Keys in many broker.conf files that no RocketMQ version reads, and the folder or file that they
+seem to move."""
 
 
 JUDGED: Final = frozenset(
     {"storeType", "enableDLegerCommitLog", "enableControllerMode", "readOnlyCommitLogStorePaths"}
 )
-"""Keys that are looked at here and mean nothing else."""
+"""Keys that only this module examines."""
 
 
 def refuse_unserved(found: dict[str, str], *, source: str) -> None:
-    """UsageError for a setting that asks for another kind of store or broker."""
+    """Raise UsageError for a setting that asks for a kind of store or broker that is not
+    supported."""
     kind = found.get("storeType", "default")
     if kind != "default":
         raise UsageError(
@@ -65,7 +68,7 @@ def refuse_unserved(found: dict[str, str], *, source: str) -> None:
 
 
 def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
-    """The settings, with impossible values replaced as RocketMQ replaces them."""
+    """Return the settings, with impossible values replaced as RocketMQ replaces them."""
     changed = dict(found)
     for key, (low, high, below, above) in _BOUNDS.items():
         text = found.get(key, "")
@@ -93,8 +96,8 @@ def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
 
 
 def _check_hours(text: str, *, source: str) -> None:
-    """An invalid hour is logged and accepted, as RocketMQ accepts it from existing files. A request
-    that sets one is refused (store/retention.check_hours)."""
+    """Log an invalid hour, but accept it, as RocketMQ does from existing files. A request that sets
+    one is refused (store/retention.check_hours)."""
     never = not_hours(text)
     if not all(part.isdigit() for part in never):
         raise UsageError(

@@ -9,13 +9,14 @@ from typing import Final
 from escrowmq.net.disk import FileDisk
 
 NEXT: Final = ".next"
-"""What the name of the file has behind it that is to be the next one."""
+"""Suffix of the file that reserves space for the next content."""
 
 _SIZE_MIN: Final = 4096
 
 
 class ReservedFile:
-    """Has the space for its next content beside it, and renames that file to its own name."""
+    """A small file, with a second file beside it that reserves space for the next content. A write
+    fills the second file and renames it."""
 
     def __init__(self, disk: FileDisk, path: str) -> None:
         self._disk = disk
@@ -23,7 +24,8 @@ class ReservedFile:
         self._next = f"{self._path}{NEXT}"
 
     def write(self, data: bytes) -> None:
-        """Replace the content durably. Raises OSError; the file has its former content then."""
+        """Replace the content durably. If it raises OSError, the file still has its former
+        content."""
         descriptor = self._open_next()
         try:
             os.pwrite(descriptor, data, 0)
@@ -39,7 +41,7 @@ class ReservedFile:
         return os.open(self._next, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _reserve(self, size: int) -> None:
-        """Take space for the next content, if there is any."""
+        """Reserve space for the next content, if the disk has any."""
         descriptor = self._open_next()
         try:
             with contextlib.suppress(OSError):

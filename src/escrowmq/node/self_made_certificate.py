@@ -1,12 +1,11 @@
-"""A certificate for the gRPC port of a server to which none was given.
+"""Makes a certificate for the gRPC port if none is configured.
 
-The Java, Go, C# and C++ clients of RocketMQ 5 use TLS unless they are told otherwise, and accept
-any certificate; RocketMQ's proxy makes itself one for them. This one encrypts just as well and
-proves as little, and its subject says so.
+The Java, Go, C# and C++ clients of RocketMQ 5 use TLS by default, and accept any certificate; for
+them RocketMQ's proxy makes itself one. This certificate encrypts just as well and proves as little,
+and its subject says so.
 
-It is made by a process of its own, once for each data folder: what makes certificates would take
-20 MB of the server's memory for as long as it runs.
-"""
+A separate process makes it, once for each data folder: the libraries for it would take 20 MB of the
+server's memory as long as it runs."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ _LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) -> TlsPolicy | None:
-    """The TLS settings of a gRPC port without a configured certificate; None if it should have no
-    TLS, or no certificate could be made."""
+    """Return the TLS policy of a gRPC port without a configured certificate; None if it should have
+    no TLS, or no certificate could be made."""
     is_wanted = settings.makes_certificate and settings.mode != "disabled"
     if settings.certificate or not is_wanted:
         return None
@@ -68,7 +67,7 @@ def _have_made(path: Path, names: tuple[str, ...]) -> None:
 
 
 def make(path: Path, names: tuple[str, ...]) -> None:
-    """Write a key and its certificate for these names and addresses into a file that only its owner
+    """Write a key and its certificate for these names and addresses to a file that only its owner
     can read."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

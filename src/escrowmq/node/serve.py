@@ -1,4 +1,4 @@
-"""The servers as the commands start them: embedded, name server alone, broker alone."""
+"""Runs the servers that the commands start: embedded, name server alone, broker alone."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ _SECRET_SIZE = 32
 
 
 EMBEDDED_NAME = "broker-a"
-"""The embedded broker's name does not depend on the host: its data folder may move."""
+"""The embedded broker's default name. It does not depend on the host, because the data folder may
+move to another."""
 
 
 class Options(msgspec.Struct, kw_only=True):
-    """The options of the command line."""
+    """The options of the command line that start a server."""
 
     data: str | None = None
     host: str | None = None
@@ -58,11 +59,11 @@ class Options(msgspec.Struct, kw_only=True):
 
     @property
     def source(self) -> str:
-        """The source of settings, for messages."""
+        """Where the settings come from, for messages."""
         return self.file or "--set"
 
     def gather(self) -> dict[str, str]:
-        """Settings of the file and of `--set`."""
+        """Return the settings of the file and of `--set`."""
         return config.gather(self.file, self.pairs)
 
 
@@ -228,8 +229,8 @@ def _serve_alone(process: BrokerProcess, http: HttpDoor) -> int:
 
 
 def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
-    """The credentials of the embedded broker at the name server beside it, if it has no account of
-    its own; they never leave the process."""
+    """Return credentials for the embedded broker at the name server beside it, if it has no account
+    of its own. They never leave the process."""
     has_accounts = settings.acl_enabled or settings.authenticates
     if not has_accounts or settings.inner_user.strip():
         return None
@@ -281,8 +282,8 @@ def _warn_useless(options: Options, found: dict[str, str]) -> None:
 
 
 def _master_settings(options: Options, found: dict[str, str]) -> ReplicaSettings | None:
-    """The replication settings of the embedded broker. It cannot be a slave or a member of a group:
-    its name server knows no other broker."""
+    """Return the replication settings of the embedded broker. It cannot be a slave or a member of a
+    group, because its name server knows no other broker."""
     if config.group_settings(found, authority=options.authority, source=options.source):
         raise UsageError(
             f"{options.source}: escrowAuthority: `serve` has a name server of its own, which the "
@@ -311,7 +312,7 @@ def _grpc_door(
     host: str,
     is_embedded: bool,
 ) -> socket.socket | None:
-    """The gRPC port. The embedded server opens one by default, unless the system chose its other
+    """Bind the gRPC port. The embedded server has one by default, unless the system chose its other
     port."""
     wanted = options.grpc_port
     if wanted is None and "grpcServerPort" in found:

@@ -1,4 +1,4 @@
-"""A broker that is a member of a group, as its command starts it."""
+"""Runs a broker that is a member of a group."""
 
 from __future__ import annotations
 

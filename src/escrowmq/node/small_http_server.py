@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 THREADS_MAX: Final = 8
-"""Connections that are served at a time."""
+"""Limit of connections that are served at a time."""
 
 PATIENCE_S: Final = 10.0
-"""A connection is served so long at most."""
+"""Limit in seconds for serving one connection."""
 
 Request = socket.socket | tuple[bytes, socket.socket]
-"""As socketserver has it: a connection, or a datagram."""
+"""A connection (or datagram), in socketserver's type."""
 
 
 class _Quiet(WSGIRequestHandler):
-    """Writes no line for each request."""
+    """A request handler that logs nothing."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Log nothing."""
 
 
 class SmallHttpServer(ThreadingWSGIServer):
-    """A thread for each connection, as in the library, but with a maximum number and a timeout. The
-    port is bound already."""
+    """Serves each connection on a thread, like its base class, but with a maximum number and a
+    timeout. The port is bound already."""
 
     def __init__(
         self, door: socket.socket, app: WSGIApplication, *, patience_s: float = PATIENCE_S
     ) -> None:
         self._since_s: dict[socket.socket, float] = {}
-        """Connections that are served, the oldest first, and since when."""
+        """The connections in progress, oldest first, with their start times."""
         self._guard = Lock()
         self._patience_s = patience_s
         self.address_family = door.family
@@ -57,7 +57,7 @@ class SmallHttpServer(ThreadingWSGIServer):
         self.server_activate()
 
     def process_request(self, request: Request, client_address: object) -> None:
-        """Serve one more connection; beyond the maximum, close the oldest. Figures are served
+        """Serve one more connection; beyond the maximum, close the oldest. Metrics are served
         within milliseconds, so the oldest is an idle one."""
         with self._guard:
             while len(self._since_s) >= THREADS_MAX:
@@ -91,6 +91,6 @@ class SmallHttpServer(ThreadingWSGIServer):
 
 
 def _socket(request: Request) -> socket.socket:
-    """The socket of a request object."""
+    """Return the socket of a request object."""
     assert isinstance(request, socket.socket), request
     return request

@@ -1,5 +1,5 @@
-"""The health of a broker, for callers in other threads: metrics, whether it is alive, whether it is
-ready. All of it is read on the broker's event loop."""
+"""The health of a broker, for other threads: its metrics, whether it is alive, whether it is ready.
+All of this is read on the broker's event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from escrowmq.base.measure import Distribution, Family, Sample
 
 _log = logging.getLogger(__name__)
 ANSWER_S: Final = 5.0
-"""A loop that has not answered for so long is not alive."""
+"""An event loop that has not answered within this many seconds is not alive."""
 
 _QUICK_S: Final = 0.02
 """Metrics that take no longer are computed for each request."""
@@ -49,7 +49,7 @@ class _Computed(NamedTuple):
 
 
 class Vitals:
-    """The health of the core of one event loop. Its methods are called from other threads, and
+    """Reads the health of one event loop's core. Its methods are called from other threads, and
     block."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Vitals:
             return text, kind
 
     def refusal(self) -> str:
-        """Why the server is not ready; empty if it is."""
+        """Return why the server is not ready; empty if it is."""
         return self._on_loop(self._refusal)
 
     def is_alive(self) -> bool:
@@ -107,7 +107,7 @@ class Vitals:
         return [_as_metric(family, self._labels) for family in families]
 
     def _on_loop(self, read: Callable[[], T]) -> T:
-        """The result of a function that runs on the event loop's thread."""
+        """Run a function on the event loop's thread, and return its result."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         self._loop.call_soon_threadsafe(_answer, read, future)
         return future.result(ANSWER_S)
@@ -128,11 +128,11 @@ class _Collector(Collector):
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, in the form of the Prometheus library."""
+        """Return all metrics, in the form of the Prometheus library."""
         yield from self._families()
 
     def describe(self) -> list[Metric]:
-        """Nothing: the metrics are not known before they are collected."""
+        """Return nothing: the metrics are not known before they are collected."""
         return []
 
 
