@@ -63,7 +63,7 @@ def start_session(
 
 
 class ProgressBar:
-    """A progress bar on standard error for the tasks of a session; nothing if that is not a
+    """Shows the progress of a session's tasks on standard error; does nothing if that is not a
     terminal."""
 
     def __init__(self, spark: SparkSession) -> None:

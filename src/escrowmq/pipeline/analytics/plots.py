@@ -58,8 +58,7 @@ def bars(names: Sequence[str], values: Sequence[float], *, unit: str) -> str:
 
 
 def _leave_room(axes: Any, days: Sequence[str]) -> None:  # noqa: ANN401 - matplotlib's
-    """Widen the axis if there are few days, so that their columns are no wider than those of a
-    week."""
+    """Set the axis so that the columns of a few days are no wider than those of a week."""
     axes.set_xlim(-0.6, max(len(days), _DAYS_MIN) - 0.4)
 
 

@@ -65,9 +65,9 @@ def from_files(
 
 
 def from_database(connect: Callable[[], Any], query: str) -> Rows:
-    """Rows from a database, through the driver's own connection (DB-API 2.0; psycopg for
-    PostgreSQL). `query` has one parameter, the time since when; it selects a message's id, its
-    topic or null, and a time with its zone. It is fetched page by page, never as a whole."""
+    """Read rows from a database, through the driver's own connection (DB-API 2.0; psycopg for
+    PostgreSQL). `query` has one parameter, the start time; it selects a message's id, its topic or
+    null, and a time with its zone. The result is fetched page by page, never as a whole."""
 
     def pages(since: dt.datetime) -> Iterator[Sequence[Sequence[Any]]]:
         with closing(connect()) as connection, closing(_cursor(connection)) as cursor:
