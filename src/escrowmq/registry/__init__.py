@@ -1,1 +1,2 @@
-"""The name server as a state machine. No I/O, clock or randomness; disks are ports."""
+"""The name server as a state machine, without I/O, clock or randomness; the disk is an
+interface."""

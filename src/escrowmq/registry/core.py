@@ -1,4 +1,4 @@
-"""The name server: frames in, effects out."""
+"""The name server's core: takes frames, and queues effects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _audit = logging.getLogger("escrowmq.audit")
 
 _LINES_SPAN_MS: Final = 60_000
 _KINDS_MAX: Final = 64
-"""Kinds of bad requests that are distinguished, each logged once a minute."""
+"""Limit of the kinds of bad requests that are distinguished; each is logged once a minute."""
 
 _REMARK_SIZE_MAX: Final = 1_024
 
@@ -77,7 +77,8 @@ HANDLERS: Final[dict[int, Handler]] = {
 
 
 def _label(code: int) -> str:
-    """The metric's label of a request: a client may send any code."""
+    """Return the metric's label for a request code. Unknown codes share one label, because a client
+    may send any code."""
     return str(code) if code in HANDLERS else "other"
 
 
@@ -122,7 +123,7 @@ class RegistryCore:
     def connected(
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
-        """A peer is connected."""
+        """Add a connected peer."""
         self._visitors[peer] = Visitor(host)
         if self._guard.trusts(host):
             self._readers[peer] = FrameReader(self._half_frames)
@@ -132,12 +133,12 @@ class RegistryCore:
         self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
 
     def proved(self, peer: int, account: str) -> None:
-        """A peer's certificate stands for an account (base.core.AccountsCore)."""
+        """Record the account that a peer's certificate stands for (base.core.AccountsCore)."""
         if self._guard.is_by_accounts:
             self._visitors[peer].identity = account
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
-        """Process bytes from a peer; it gets replies or is closed."""
+        """Process bytes from a peer; queue replies, or close it."""
         reader = self._readers.get(peer)
         if reader is None:
             return
@@ -164,8 +165,8 @@ class RegistryCore:
             self._close(peer, str(reader.broken), now_ms)
 
     def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
-        """The answer to a request that is not allowed, or that needs a session; empty if it is
-        allowed."""
+        """Return the encoded refusal of a request that is not allowed, or that needs a session;
+        empty if it is allowed."""
         visitor = self._visitors[peer]
         if command.code == Request.ESCROW_SESSION and (session := self._guard.session_of(visitor)):
             return encode_reply(command, Response.SUCCESS, ext={SESSION: session})
@@ -214,7 +215,7 @@ class RegistryCore:
         self.lost(peer, now_ms)
 
     def lost(self, peer: int, now_ms: int) -> None:
-        """A peer is lost, and its brokers with it, at once."""
+        """Remove a lost peer, and its brokers with it, immediately."""
         reader = self._readers.pop(peer, None)
         if reader is not None:
             reader.leave()
@@ -232,11 +233,12 @@ class RegistryCore:
         """Never called: there are no Sync effects here."""
 
     def wake(self, now_ms: int) -> None:
-        """Expire silent brokers, and close peers with incomplete frames."""
+        """Remove silent brokers, and close peers with incomplete frames."""
         self.rounds.wake(now_ms)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: no broker has been silent for longer."""
+        """Shift all timers by a forward jump of the clock, so that no broker is removed because of
+        it."""
         _log.warning("the clock was set forward by %.1f s", by_ms / 1000)
         self.state.routes.live.clock_leapt(by_ms)
 
@@ -255,13 +257,13 @@ class RegistryCore:
                 self._close(peer, "a frame was begun and not ended", now_ms)
 
     def measure(self) -> list[Family]:
-        """The name server's metrics."""
+        """Return the name server's metrics."""
         routes, connections = self.state.routes, len(self._visitors)
         found = families(routes, connections=connections, asks=self._asks, rounds=self.rounds)
         return list(found)
 
     def wake_at_ms(self) -> int:
-        """When to call `wake` next."""
+        """Return when to call `wake` next."""
         return self.rounds.wake_at_ms()
 
     def take_effects(self) -> list[Effect]:

@@ -1,5 +1,4 @@
-"""Brokers that were here until recently, because an answer that lacks one of them looks
-complete."""
+"""Remembers brokers that left recently, because an answer that lacks one of them looks complete."""
 
 from __future__ import annotations
 
@@ -8,14 +7,14 @@ from typing import Final
 from escrowmq.codec.routes import GoneBroker
 
 KEPT_MS: Final = 3_600_000
-"""How long a broker is remembered after it left, even if it was removed for good."""
+"""A broker is remembered for this many ms after it left, even if it was removed for good."""
 
 GONE_MAX: Final = 1_000
-"""Beyond this, the one that left first is forgotten."""
+"""Limit of the remembered brokers; beyond it, the one that left first is forgotten."""
 
 
 class GoneBrokers:
-    """Brokers that left, by cluster, name and id, in the order in which they did."""
+    """Brokers that left, by cluster, name and id, in the order in which they left."""
 
     def __init__(self) -> None:
         self._gone: dict[tuple[str, str, int], GoneBroker] = {}
@@ -24,7 +23,7 @@ class GoneBrokers:
         return len(self._gone)
 
     def note_departure(self, broker: GoneBroker) -> None:
-        """A broker is no longer registered."""
+        """Remember a broker that is no longer registered."""
         key = (broker.cluster, broker.name, broker.id)
         self._gone.pop(key, None)
         while len(self._gone) >= GONE_MAX:
@@ -32,16 +31,16 @@ class GoneBrokers:
         self._gone[key] = broker
 
     def note_return(self, cluster: str, name: str, broker_id: int) -> None:
-        """It is back, or another one has its name and id."""
+        """Forget a broker that is back, or whose name and id another one has now."""
         self._gone.pop((cluster, name, broker_id), None)
 
     def known(self, now_ms: int) -> list[GoneBroker]:
-        """Those that left within the last hour, in order."""
+        """Return the brokers that left within the last hour, in order."""
         self.forget_old(now_ms)
         return list(self._gone.values())
 
     def forget_old(self, now_ms: int) -> None:
-        """Forget those that left longer than an hour ago."""
+        """Forget the brokers that left longer than an hour ago."""
         for key, one in list(self._gone.items()):
             if one.since_ms + KEPT_MS < now_ms:
                 del self._gone[key]

@@ -1,5 +1,5 @@
-"""Access control of changes to a name server, including brokers' registration. Routes and lists are
-open, because RocketMQ's clients request them without credentials."""
+"""Access control for changes to a name server, including the registration of brokers. Routes and
+lists are open, because RocketMQ's clients request them without credentials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 LOOK_MS: Final = 300
-"""Interval of polls of the files of accounts."""
+"""Interval in ms of polls of the account files."""
 
 _NEVER_MS: Final = (1 << 62) - 1
 _SETTING: Final = "escrowNameServerChangesFrom"
@@ -55,11 +55,12 @@ OPEN: Final = frozenset(
         Request.ESCROW_GONE_BROKERS,
     }
 )  # fmt: skip
-"""Requests that change nothing and show no setting; all others are guarded."""
+"""Requests that change nothing and show no setting. They are open to all; all others are
+guarded."""
 
 
 class Trusted:
-    """The addresses in a setting."""
+    """Matches the addresses listed in a setting."""
 
     def __init__(self, text: str, *, is_by_accounts: bool) -> None:
         words = [word.strip() for word in text.split(";") if word.strip()]
@@ -110,7 +111,7 @@ class RegistryDenial(msgspec.Struct, frozen=True):
 
 
 class Guard:
-    """Authorizes requests by address and by account."""
+    """Decides, by address and by account, whether a request is allowed."""
 
     def __init__(
         self,
@@ -162,16 +163,16 @@ class Guard:
         return self._is_open or host in self._trusted
 
     def session_of(self, visitor: Visitor) -> str:
-        """The session that our own clients sign with their requests on a connection; empty without
-        access control."""
+        """Return the session that our own clients sign with their requests on a connection; empty
+        without access control."""
         if self._proofs is None or not self.is_by_accounts:
             return ""
         return self._proofs.session_of(visitor)
 
     def refusal(self, visitor: Visitor, request: Command) -> RegistryDenial | None:
-        """Why a request is not allowed; None if it is. On a connection whose certificate stands for
-        an account, a request without an account, or with this one and no signature, counts as that
-        account's."""
+        """Return why a request is not allowed; None if it is. If the connection's certificate
+        stands for an account, a request without an account counts as that account's, and so does
+        one that names this account without a signature."""
         host = visitor.host
         if request.code in OPEN or self.trusts(host):
             return None
@@ -195,7 +196,7 @@ class Guard:
         return RegistryDenial(Response.NO_PERMISSION, reason) if reason else None
 
     def _missing(self, request: Command, *, is_proved: bool) -> str:
-        """Why a request's account may not make changes; empty if it may."""
+        """Return why a request's account may not make changes; empty if it may."""
         reasons = []
         secret = self._secrets.get((request.ext or {}).get(ACCESS_KEY, ""))
         if secret is not None and (is_proved or is_signed(request, secret)):
@@ -212,7 +213,8 @@ class Guard:
         return f"only administrators may change this name server: {why}"
 
     def _secrets_of(self, key: str) -> list[Secrets]:
-        """The secrets of an account; for a name in the settings only those."""
+        """Return the possible secrets of an account. For a name in the settings, only those in the
+        settings count."""
         if key in self._secrets:
             return [Secrets((self._secrets[key],), is_admin=key == self._first_user)]
         found = []
@@ -239,7 +241,7 @@ class Guard:
             self._look_at_users(self._book)
 
     def wake_at_ms(self) -> int:
-        """When to call `wake` next."""
+        """Return when to call `wake` next."""
         return self._look_at_ms
 
     def _look_at_users(self, book: UserTable) -> None:
@@ -255,14 +257,14 @@ class Guard:
             self._trouble = str(error)
 
     def _look_of_users(self) -> tuple[int, int]:
-        """Size and time of the file: it is reloaded when they change."""
+        """Return size and time of the users' file, which is reloaded when they change."""
         assert self._disk is not None
         size = self._disk.size(USERS_FILE)
         return (0, 0) if size is None else (size, self._disk.modified_ms(USERS_FILE))
 
 
 def _named(settings: NameServerGuardSettings) -> dict[str, str]:
-    """Names and secrets in the settings: the brokers' credentials, and the first
+    """Return the names and secrets in the settings: the brokers' credentials, and the first
     administrator's."""
     found = {}
     for name, text, read in (

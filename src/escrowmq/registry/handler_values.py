@@ -30,7 +30,7 @@ class RegistryAsked:
         self.now_ms = now_ms
 
     def header(self, kind: type[H]) -> H:
-        """The typed header fields."""
+        """Decode the header fields into this struct."""
         return read_header(kind, self.command.ext)
 
 
@@ -47,7 +47,7 @@ DONE: Final = RegistryAnswer()
 
 
 class RegistryState:
-    """The state that the handlers work on."""
+    """The name server's state, which the handlers read and change."""
 
     def __init__(
         self,

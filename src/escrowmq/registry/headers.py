@@ -14,7 +14,7 @@ ZONE_MODE = "__ZONE_MODE"
 
 
 class KvHeader(Header):
-    """PUT_KV_CONFIG, GET_KV_CONFIG, DELETE_KV_CONFIG and GET_KVLIST_BY_NAMESPACE."""
+    """The fields of PUT_KV_CONFIG, GET_KV_CONFIG, DELETE_KV_CONFIG and GET_KVLIST_BY_NAMESPACE."""
 
     namespace: str | None = None
     key: str | None = None
@@ -37,8 +37,8 @@ class RegisterHeader(Header, kw_only=True):
 
 
 class BrokerHeader(Header):
-    """UNREGISTER_BROKER, BROKER_HEARTBEAT, QUERY_DATA_VERSION, GET_BROKER_MEMBER_GROUP and the
-    changes of write permission."""
+    """The fields of UNREGISTER_BROKER, BROKER_HEARTBEAT, QUERY_DATA_VERSION,
+    GET_BROKER_MEMBER_GROUP and the changes of write permission."""
 
     broker_name: str = ""
     broker_addr: str = ""
@@ -55,7 +55,7 @@ class RouteHeader(Header):
 
 
 class NameServerTopicHeader(Header):
-    """DELETE_TOPIC_IN_NAMESRV and REGISTER_TOPIC_IN_NAMESRV."""
+    """The fields of DELETE_TOPIC_IN_NAMESRV and REGISTER_TOPIC_IN_NAMESRV."""
 
     topic: str | None = None
     cluster_name: str | None = None

@@ -18,7 +18,8 @@ ORDER_CONF: Final = "ORDER_TOPIC_CONFIG"
 
 KV_ITEMS_MAX: Final = 100_000
 KV_TEXT_SIZE_MAX: Final = 32_768
-"""Characters of one item: a request for one is answered in a header, which limits it."""
+"""Limit of the characters of one item, because a request for an item is answered in a header, whose
+size is limited."""
 KV_PATH: Final = "kvConfig.json"
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class _KvFile(msgspec.Struct, rename="camel"):
 
 
 class KvConfig:
-    """The table, durable before a change is answered."""
+    """The key-value table; each change is durable before it is answered."""
 
     def __init__(self, disk: Disk | None, path: str = KV_PATH) -> None:
         self._disk = disk
@@ -57,16 +58,16 @@ class KvConfig:
         return found
 
     def get(self, namespace: str | None, key: str | None) -> str | None:
-        """One value."""
+        """Return one value; None if it is not set."""
         return self._tables.get(namespace or "", {}).get(key or "")
 
     def table(self, namespace: str | None) -> dict[str, str] | None:
-        """All items of a namespace; None if it never had any."""
+        """Return all items of a namespace; None if it never had any."""
         return self._tables.get(namespace or "")
 
     def put(self, namespace: str, key: str, value: str | None) -> None:
-        """Set one item (None removes it, and creates the namespace); raises UsageError if there is
-        no room, StorageError if it was not saved."""
+        """Set one item; None removes it, and creates the namespace. Raises UsageError if the table
+        is full, StorageError if it was not saved."""
         size = len(namespace) + len(key) + len(value or "")
         if size > KV_TEXT_SIZE_MAX:
             raise UsageError(f"an item of {size} characters; {KV_TEXT_SIZE_MAX} are allowed")

@@ -8,11 +8,11 @@ from escrowmq.base.fixed_limits import BROKER_SILENT_MS
 from escrowmq.codec.routes import TableVersion
 
 Address = tuple[str, str]
-"""Cluster and address of a broker: the key of its live entry."""
+"""The key of a live broker: its cluster and its address."""
 
 
 class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
-    """A broker that registers."""
+    """A broker that is registering."""
 
     cluster: str
     address: str
@@ -22,11 +22,11 @@ class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
     zone: str | None = None
     timeout_ms: int | None = None
     has_acting_master: bool | None = None
-    """None if the broker's release does not know acting masters."""
+    """Whether acting masters are enabled; None if the broker's release does not know them."""
 
 
 class Live(msgspec.Struct):
-    """A broker's live entry."""
+    """What is known about a live broker."""
 
     name: str
     peer: int
@@ -46,33 +46,33 @@ class LiveBrokers:
         return len(self._by_address)
 
     def get(self, cluster: str | None, address: str) -> Live | None:
-        """A broker's entry, if it is alive."""
+        """Return a broker's entry if it is alive; otherwise None."""
         return self._by_address.get((cluster or "", address))
 
     def version_of(self, cluster: str | None, address: str) -> TableVersion | None:
-        """The table version of a broker's last registration."""
+        """Return the table version of a broker's last registration."""
         live = self.get(cluster, address)
         return None if live is None else live.version
 
     def enter(self, broker: Newcomer, version: TableVersion, *, peer: int, now_ms: int) -> None:
-        """A broker has registered."""
+        """Add a broker that has registered."""
         timeout_ms = BROKER_SILENT_MS if broker.timeout_ms is None else broker.timeout_ms
         self._by_address[broker.cluster, broker.address] = Live(
             broker.name, peer, now_ms, timeout_ms, version, broker.ha_address
         )
 
     def forget(self, cluster: str | None, address: str) -> None:
-        """A broker is gone."""
+        """Remove a broker that is gone."""
         self._by_address.pop((cluster or "", address), None)
 
     def note_heartbeat(self, cluster: str | None, address: str, now_ms: int) -> None:
-        """A heartbeat; those of unknown brokers are ignored."""
+        """Record a heartbeat; those of unknown brokers are ignored."""
         live = self.get(cluster, address)
         if live is not None:
             live.heard_ms = now_ms
 
     def silent(self, now_ms: int) -> list[tuple[Address, int]]:
-        """Brokers that were silent for too long, each with its peer."""
+        """Return the brokers that were silent for too long, each with its peer."""
         return [
             (address, live.peer)
             for address, live in self._by_address.items()
@@ -80,10 +80,11 @@ class LiveBrokers:
         ]
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward."""
+        """Shift all timers by a forward jump of the clock, so that no broker is removed because of
+        it."""
         for live in self._by_address.values():
             live.heard_ms += by_ms
 
     def on_connection(self, peer: int) -> list[Address]:
-        """The brokers on one connection."""
+        """Return the brokers that registered on one connection."""
         return [address for address, live in self._by_address.items() if live.peer == peer]

@@ -10,7 +10,7 @@ from escrowmq.registry.route_table import RouteTable
 
 
 class AskCounts:
-    """Requests and refusals, counted by the code of the request."""
+    """Counts requests and refusals by request code."""
 
     def __init__(self) -> None:
         self.requests = Counts()

@@ -21,7 +21,7 @@ def put_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def get_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """One value of a namespace (GET_KV_CONFIG)."""
+    """Return one value of a namespace (GET_KV_CONFIG)."""
     header = asked.header(KvHeader)
     value = state.kv.get(header.namespace, header.key)
     if value is not None:
@@ -31,7 +31,7 @@ def get_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def delete_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """DELETE_KV_CONFIG; deleting a missing item succeeds."""
+    """Delete an item of a namespace (DELETE_KV_CONFIG); succeeds also if it is missing."""
     header = asked.header(KvHeader)
     state.kv.delete(header.namespace, header.key)
     state.routes.changed()
@@ -39,7 +39,7 @@ def delete_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def list_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """All values of a namespace (GET_KVLIST_BY_NAMESPACE)."""
+    """Return all values of a namespace (GET_KVLIST_BY_NAMESPACE)."""
     namespace = asked.header(KvHeader).namespace
     table = state.kv.table(namespace)
     if table is not None:
@@ -49,7 +49,7 @@ def list_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def wipe_write(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """Take a broker's topics out of writing (WIPE_WRITE_PERM_OF_BROKER)."""
+    """Remove the write permission from a broker's topics (WIPE_WRITE_PERM_OF_BROKER)."""
     count = state.routes.wipe_write(asked.header(BrokerHeader).broker_name)
     return RegistryAnswer(ext={"wipeTopicCount": str(count)})
 
@@ -94,5 +94,5 @@ def update_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def get_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
-    """The settings (GET_NAMESRV_CONFIG)."""
+    """Return the settings (GET_NAMESRV_CONFIG)."""
     return RegistryAnswer(body=state.config.text().encode())

@@ -75,7 +75,8 @@ def heartbeat(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """QUERY_DATA_VERSION; counts as a heartbeat too."""
+    """Compare a broker's table version with the registered one (QUERY_DATA_VERSION); also counts as
+    a heartbeat."""
     header = asked.header(BrokerHeader)
     body = asked.command.body
     theirs = decode_version(body) if body else None
@@ -89,7 +90,7 @@ def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def member_group(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """The members of a broker group (GET_BROKER_MEMBER_GROUP)."""
+    """Return the members of a broker group (GET_BROKER_MEMBER_GROUP)."""
     header = asked.header(BrokerHeader)
     members = state.routes.members(header.broker_name)
     return RegistryAnswer(

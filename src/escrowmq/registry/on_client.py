@@ -1,4 +1,4 @@
-"""Routes and lists for clients and administrators."""
+"""Requests of clients and administrators for routes and lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DISABLED: Final = RegistryAnswer(Response.SYSTEM_ERROR, remark="disable")
 
 
 def route(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """The route of a topic (GET_ROUTEINFO_BY_TOPIC)."""
+    """Return the route of a topic (GET_ROUTEINFO_BY_TOPIC)."""
     header = asked.header(RouteHeader)
     settings = state.settings
     if settings.waits_for_service:
@@ -64,24 +64,24 @@ def _route_in_zone(state: RegistryState, header: RouteHeader) -> RegistryAnswer:
 
 
 def cluster_info(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
-    """The clusters and their brokers (GET_BROKER_CLUSTER_INFO)."""
+    """Return the clusters and their brokers (GET_BROKER_CLUSTER_INFO)."""
     return RegistryAnswer(body=encode_cluster_info(state.routes.cluster_info()))
 
 
 def gone_brokers(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """The brokers that disappeared lately (ESCROW_GONE_BROKERS)."""
+    """Return the brokers that left recently (ESCROW_GONE_BROKERS)."""
     return RegistryAnswer(body=encode_gone_brokers(state.routes.gone.known(asked.now_ms)))
 
 
 def all_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
-    """All topics (GET_ALL_TOPIC_LIST_FROM_NAMESERVER)."""
+    """Return all topics (GET_ALL_TOPIC_LIST_FROM_NAMESERVER)."""
     if not state.settings.lists_all_topics:
         return _DISABLED
     return RegistryAnswer(body=encode_topic_list(state.routes.topics()))
 
 
 def topics_of_cluster(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """The topics of a cluster (GET_TOPICS_BY_CLUSTER)."""
+    """Return the topics of a cluster (GET_TOPICS_BY_CLUSTER)."""
     if not state.settings.lists_topics:
         return _DISABLED
     cluster = asked.header(ClusterHeader).cluster
@@ -89,24 +89,24 @@ def topics_of_cluster(state: RegistryState, asked: RegistryAsked) -> RegistryAns
 
 
 def system_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
-    """The names of clusters and brokers, which RocketMQ lists as system topics
+    """Return the names of clusters and brokers, which RocketMQ lists as system topics
     (GET_SYSTEM_TOPIC_LIST_FROM_NS)."""
     names, address = state.routes.system_topics()
     return RegistryAnswer(body=encode_topic_list(names, broker_address=address))
 
 
 def unit_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
-    """Topics with the unit flag (GET_UNIT_TOPIC_LIST)."""
+    """Return the topics with the unit flag (GET_UNIT_TOPIC_LIST)."""
     return _units(state, is_unit=True, is_subscribed=None)
 
 
 def unit_subscribed_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
-    """Topics with the flag of a subscribed unit (GET_HAS_UNIT_SUB_TOPIC_LIST)."""
+    """Return the topics with the flag of a subscribed unit (GET_HAS_UNIT_SUB_TOPIC_LIST)."""
     return _units(state, is_unit=None, is_subscribed=True)
 
 
 def subscribed_not_unit_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
-    """Topics with the flag of a subscribed unit, but not the unit flag
+    """Return the topics with the flag of a subscribed unit, but not the unit flag
     (GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)."""
     return _units(state, is_unit=False, is_subscribed=True)
 

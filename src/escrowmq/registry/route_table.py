@@ -27,8 +27,8 @@ MASTER_ID: Final = 0
 BROKERS_MAX: Final = 20_000
 TOPICS_MAX: Final = 500_000
 BROKER_TOPICS_MAX: Final = 100_000
-"""Topics of one broker name, so that no broker uses up the others' room; a registration of more
-would not fit into a frame anyway."""
+"""Limit of the topics of one broker name, so that no broker fills the table for all; a registration
+of more would not fit into a frame anyway."""
 
 _WRITE: Final = 2
 _READ_WRITE: Final = 6
@@ -38,7 +38,7 @@ _SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The sizes of the tables."""
+    """The numbers of clusters, brokers, topics and routes in the tables."""
 
     clusters: int
     brokers: int
@@ -47,7 +47,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """The answer to a newcomer: its master, if it is a slave and has one."""
+    """The answer to a broker that registers: its master, if it is a slave and has one."""
 
     ha_address: str | None = None
     master_address: str | None = None
@@ -62,16 +62,16 @@ class RouteTable:
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._topics_counts: Counter[str] = Counter()
-        """Topics of each broker name."""
+        """Number of topics of each broker name."""
         self.live = LiveBrokers()
         self.gone = GoneBrokers()
         self._filter_servers: dict[Address, list[str]] = {}
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
         self.changes_count = 0
-        """Grows with each change that may affect a route."""
+        """A number that grows with each change that may affect a route."""
 
     def sizes(self) -> Sizes:
-        """How much is known at present."""
+        """Return the numbers of entries."""
         return Sizes(
             clusters=len(self._clusters),
             brokers=len(self.live),
@@ -80,7 +80,7 @@ class RouteTable:
         )
 
     def changed(self) -> None:
-        """Something else changed that may affect a route."""
+        """Count a change made elsewhere that may affect a route."""
         self.changes_count += 1
 
     # -- registration ----------------------------------------------------------------------------
@@ -88,7 +88,8 @@ class RouteTable:
     def register(
         self, broker: Newcomer, body: RegistrationBody, *, peer: int, now_ms: int
     ) -> Welcome | None:
-        """Register a broker. None: a single topic cannot be the first registration."""
+        """Register a broker. Returns None if the first registration has only a single topic, which
+        is refused."""
         self._check_room(broker, body)
         self.changes_count += 1
         self._leave_former_name(broker, now_ms)
@@ -123,14 +124,14 @@ class RouteTable:
         return self._welcome(broker, addresses)
 
     def _leave_former_name(self, broker: Newcomer, now_ms: int) -> None:
-        """A broker that was restarted under another name is no longer at its address under the
+        """Unregister a broker that was restarted under another name from its address under the
         former one. RocketMQ keeps that in the routes."""
         former = self.live.get(broker.cluster, broker.address)
         if former is not None and former.name != broker.name:
             self.unregister(broker.cluster, broker.address, former.name, now_ms=now_ms)
 
     def _leave_cluster(self, data: BrokerData) -> None:
-        """A broker name is no longer in its cluster."""
+        """Remove a broker name from its cluster."""
         names = self._clusters.get(data.cluster or "", set())
         names.discard(data.broker_name)
         if not names:
@@ -232,7 +233,7 @@ class RouteTable:
         return [peer for _, peer in gone]
 
     def lost(self, peer: int, now_ms: int) -> int:
-        """A connection is lost: remove its brokers; return how many there were.
+        """Remove the brokers of a lost connection; return their number.
 
         RocketMQ (RouteInfoManager.onChannelDestroy) removes only one of several brokers on a
         connection, and leaves the others to their timeout."""
@@ -315,7 +316,8 @@ class RouteTable:
         return self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
 
     def add_write(self, broker_name: str) -> int:
-        """Restore it; all other bits are lost, as in RocketMQ."""
+        """Restore the write permission of a broker's topics; their other bits are lost, as in
+        RocketMQ."""
         return self._set_perm(broker_name, lambda _: _READ_WRITE)
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
@@ -328,7 +330,7 @@ class RouteTable:
     # -- answers ---------------------------------------------------------------------------------
 
     def route(self, topic: str) -> TopicRoute | None:
-        """A topic's route; None if it is unknown. Brokers are sorted by name."""
+        """Return a topic's route; None if the topic is unknown. Brokers are sorted by name."""
         queues = self._topics.get(topic)
         names = sorted(queues or ())
         brokers = [_copy(self._brokers[name]) for name in names if name in self._brokers]
@@ -355,26 +357,27 @@ class RouteTable:
         }
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers and clusters."""
+        """Return all brokers and clusters."""
         clusters = {cluster: sorted(names) for cluster, names in self._clusters.items()}
         return ClusterInfo(self._brokers, clusters)
 
     def members(self, name: str) -> dict[int, str]:
-        """The addresses under a broker name."""
+        """Return the addresses under a broker name."""
         data = self._brokers.get(name)
         return {} if data is None else data.broker_addrs
 
     def topics(self) -> list[str]:
-        """All topics."""
+        """Return all topics."""
         return list(self._topics)
 
     def topics_of_cluster(self, cluster: str | None) -> list[str]:
-        """The topics of a cluster's brokers; none for an unknown cluster."""
+        """Return the topics of a cluster's brokers; none for an unknown cluster."""
         names = self._clusters.get(cluster or "", set())
         return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """The names of clusters and brokers, each of them a topic, and a broker's address."""
+        """Return the names of clusters and brokers, each of which is a topic, and a broker's
+        address."""
         found = dict.fromkeys(self._system_names())
         for data in self._brokers.values():
             for _, address in sorted(data.broker_addrs.items()):
@@ -387,7 +390,7 @@ class RouteTable:
             yield from sorted(names)
 
     def unit_topics(self, *, is_unit: bool | None, is_subscribed: bool | None) -> list[str]:
-        """Topics by the bits of their system flag; None matches either."""
+        """Return the topics with these bits in their system flag; None matches either value."""
         return [
             topic
             for topic, queues in self._topics.items()
@@ -417,8 +420,8 @@ def _copy(broker: BrokerData) -> BrokerData:
 
 
 def _promote(broker: BrokerData, queue: QueueData) -> None:
-    """Present the smallest id as the master of a broker name without one, for topics without write
-    permission."""
+    """Present the smallest id as the master, if a broker name has no master; only for topics
+    without write permission."""
     addresses = broker.broker_addrs
     if not addresses or MASTER_ID in addresses or not broker.enable_acting_master:
         return

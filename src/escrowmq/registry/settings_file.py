@@ -1,4 +1,5 @@
-"""The name server's settings as text, `key=value` a line, shown and changed at run time."""
+"""The name server's settings as text, one `key=value` a line; they are shown and changed at run
+time."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from escrowmq.base.ports import Disk
 from escrowmq.codec.changed_settings import Changes
 
 _NEVER: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""DefaultRequestProcessor.initConfigBlackList: refused whatever the black list contains."""
+"""Keys that are refused whatever the black list contains
+(DefaultRequestProcessor.initConfigBlackList)."""
 
 CHANGES_PATH: Final = "namesrvChanges.json"
 
 
 class ConfigKeeper:
-    """The settings, each change durable before it is answered."""
+    """The settings; each change is durable before it is answered."""
 
     def __init__(self, settings: NameServerSettings, disk: Disk | None) -> None:
         self._disk = disk
@@ -25,7 +27,7 @@ class ConfigKeeper:
             self._changes.load(disk.read(CHANGES_PATH), source=CHANGES_PATH)
 
     def text(self) -> str:
-        """All settings under RocketMQ's keys, sorted."""
+        """Return all settings under RocketMQ's keys, sorted."""
         return "".join(f"{key}={text}\n" for key, text in sorted(self._changes.texts().items()))
 
     def is_forbidden(self, texts: dict[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Routes for clients that want only the brokers of their own zone."""
+"""Restricts routes for clients that want only the brokers of their own zone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from escrowmq.registry.route_table import MASTER_ID
 
 
 def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """The route without brokers that have a master and are in another zone."""
+    """Return the route without brokers that are in another zone and have a master."""
     kept, removed = [], set()
     for broker in route.broker_datas or ():
         # Slaves alone stay: they are all that is left of their broker, wherever they are.
