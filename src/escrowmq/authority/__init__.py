@@ -1,2 +1,2 @@
-"""Engines that decide which broker is master (docs/authority.md): one record for each broker name,
-changed by compare-and-swap. What the record says, and when it changes, is not decided here."""
+"""Engines that store which broker is master (docs/authority.md): one record for each broker name,
+changed by compare-and-swap. What a record contains, and when it changes, is decided elsewhere."""

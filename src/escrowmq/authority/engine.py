@@ -1,4 +1,4 @@
-"""The interface of engines, where each call is one attempt; and revisions of records."""
+"""The interface of engines, in which each call is one attempt; and the revisions of records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from escrowmq.base.authority import Versioned
 _DIGEST_LENGTH: Final = 16
 
 VALUE_SIZE_MAX: Final = 64 << 10
-"""Of a record; etcd and Kubernetes take 1 MiB, ours has less than one KiB."""
+"""Limit of a record's bytes; etcd and Kubernetes accept 1 MiB, our records have less than one
+KiB."""
 
 
 class Engine(Protocol):
@@ -25,21 +26,21 @@ class Engine(Protocol):
         """Return the newest record of a key."""
 
     async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Write if the revision is still the same; None if not."""
+        """Write a record if its revision is still the same; return None if not."""
 
     async def delete_once(self, key: str) -> None:
-        """Delete a record; nothing if there is none."""
+        """Delete a record; do nothing if there is none."""
 
     async def close(self) -> None:
-        """Release what it holds."""
+        """Close connections."""
 
 
 def revision_of(counted: str, value: bytes) -> str:
-    """The revision of a record: what the engine counts, and a digest of the value. An engine that
-    was restored from a back-up counts the same numbers again, for other values."""
+    """Make the revision of a record from the engine's own count and a digest of the value. An
+    engine that was restored from a back-up counts the same numbers again, for other values."""
     return f"{counted}-{hashlib.sha256(value).hexdigest()[:_DIGEST_LENGTH]}"
 
 
 def counted_in(revision: str) -> str:
-    """The engine's own count in a revision; the inverse of `revision_of`."""
+    """Return the engine's own count from a revision; the inverse of `revision_of`."""
     return revision[: -_DIGEST_LENGTH - 1]

@@ -1,5 +1,5 @@
-"""An Authority over an engine: repeated attempts, writes whose answer is lost, and the proof that
-the engine compares.
+"""An Authority on top of an engine: retries attempts, resolves writes whose answer was lost, and
+tests that the engine really compares.
 
 An attempt to write that fails may have taken effect, or may take effect later. It is never repeated
 blindly: the record is read first. With another revision, its value tells whose write it was, since
@@ -21,7 +21,7 @@ from escrowmq.errors import AuthorityRefused, AuthorityUnfit, AuthorityUnreachab
 T = TypeVar("T")
 
 CALL_S: Final = 6.0
-"""After this time no further attempt of a call begins."""
+"""After this many seconds, no further attempt of a call begins."""
 _FIRST_PAUSE_S: Final = 0.05
 _PAUSE_MAX_S: Final = 0.4
 
@@ -43,7 +43,7 @@ class EngineAuthority:
         return await self._attempted(lambda: self._engine.read_once(key))
 
     async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Write if the revision is still the same; None if it is another by now."""
+        """Write a record if its revision is still the same; return None if it has changed."""
         if len(value) > VALUE_SIZE_MAX:
             raise UsageError(
                 f"a record of {len(value)} bytes for {key}; at most {VALUE_SIZE_MAX} are allowed"
@@ -51,8 +51,8 @@ class EngineAuthority:
         return await self._attempted(_Write(self._engine, key, value, revision).attempt)
 
     async def prove(self) -> None:
-        """Raise AuthorityUnfit unless, of two writes at the same moment, exactly one succeeds; both
-        when they create a record and when they change one."""
+        """Raise AuthorityUnfit unless exactly one of two simultaneous writes succeeds, both when
+        they create a record and when they change one."""
         key = f"scratch/{secrets.token_hex(8)}"
         try:
             await self._prove(key)
@@ -62,7 +62,7 @@ class EngineAuthority:
                 await self._engine.delete_once(key)
 
     async def close(self) -> None:
-        """Release connections; no call may be under way."""
+        """Close connections; no call may be in progress."""
         await self._engine.close()
 
     async def _prove(self, key: str) -> None:
@@ -105,13 +105,13 @@ class EngineAuthority:
 
 
 class _Write:
-    """A write that is attempted until its outcome is known."""
+    """One write, attempted until its outcome is known."""
 
     def __init__(self, engine: Engine, key: str, value: bytes, revision: str) -> None:
         self._engine = engine
         self._key, self._value, self._revision = key, value, revision
         self._is_in_doubt = False
-        """An attempt failed: it may have taken effect."""
+        """Whether an earlier attempt has failed, and may have taken effect."""
 
     async def attempt(self) -> Versioned | None:
         if self._is_in_doubt:

@@ -1,4 +1,4 @@
-"""etcd 3.4 and later, over the JSON gateway that every etcd server has.
+"""An engine that uses etcd 3.4 and later, over the JSON gateway that every etcd server has.
 
 Reads are linearizable, so a member that is cut off from the others answers none. Writes are
 transactions: they compare the key's mod_revision and its value, since an etcd that was restored
@@ -35,7 +35,7 @@ class _Header(msgspec.Struct):
 class _KeyValue(msgspec.Struct):
     mod_revision: str
     value: str = ""
-    """Absent when it is empty."""
+    """The value; absent if it is empty."""
 
 
 class _Range(msgspec.Struct):
@@ -57,7 +57,8 @@ class _Fault(msgspec.Struct):
 
 
 class EtcdEngine:
-    """Records as keys of etcd. Of several servers one is asked until it fails, then the next."""
+    """Keeps each record as a key of etcd. Of several servers one is used until it fails, then the
+    next."""
 
     def __init__(
         self,
@@ -77,7 +78,8 @@ class EtcdEngine:
         self._token = ""
         self._tls = tls
         self._seen: dict[str, Versioned] = {}
-        """The last record of each key that was read or written; a write compares its value too."""
+        """The last record of each key that was read or written, because a write compares its value
+        too."""
 
     @property
     def name(self) -> str:
@@ -94,7 +96,7 @@ class EtcdEngine:
         return self._cache(key, Versioned(value, revision_of(record.mod_revision, value)))
 
     async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Write if the revision is still the same; None if not."""
+        """Write a record if its revision is still the same; return None if not."""
         former = self._seen.get(key, ABSENT)
         if revision and former.revision != revision:
             former = await self.read_once(key)
@@ -115,7 +117,7 @@ class EtcdEngine:
         await self._call("kv/deleterange", {"key": self._encoded(key)}, _Range)
 
     async def close(self) -> None:
-        """No connection is kept."""
+        """Do nothing: no connection is kept."""
 
     def _encoded(self, key: str) -> str:
         return _base64(f"{self._prefix}/{key}".encode())
@@ -188,7 +190,7 @@ class EtcdEngine:
 
 
 class _TokenRefused(AuthorityUnreachable):
-    """The token is no longer valid."""
+    """Raised if the token is no longer valid."""
 
 
 def _absent(key: str) -> list[dict[str, str]]:

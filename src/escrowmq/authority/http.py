@@ -17,8 +17,8 @@ from escrowmq.errors import RemoteProtocolError
 HEAD_SIZE_MAX: Final = 64 << 10
 BODY_SIZE_MAX: Final = 4 << 20
 CONNECT_SHARE: Final = 0.5
-"""Of the time for a request, the part that its connection may take: a machine that is off does not
-answer at all, and another one can be asked sooner."""
+"""The share of a request's time that its connection may take. A machine that is off does not answer
+at all, and another server can be tried sooner."""
 _LINE_SIZE_MAX: Final = 1 << 10
 _INFORMATIONAL: Final = range(100, 200)
 _WITHOUT_BODY: Final = (204, 304)
@@ -62,7 +62,7 @@ async def exchange(
     host: Host, request: Request, *, timeout_s: float, tls: ssl.SSLContext | None = None
 ) -> Answer:
     """Send a request and return the complete answer. Raises OSError (TimeoutError included) or
-    RemoteProtocolError; the server may have served the request all the same."""
+    RemoteProtocolError; the server may nevertheless have processed the request."""
     async with asyncio.timeout(timeout_s):
         async with asyncio.timeout(timeout_s * CONNECT_SHARE):
             reader, writer = await asyncio.open_connection(

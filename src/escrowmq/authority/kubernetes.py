@@ -45,7 +45,7 @@ class _Status(msgspec.Struct):
 
 
 class KubernetesEngine:
-    """Records as ConfigMaps of a namespace."""
+    """Keeps each record as a ConfigMap in one Kubernetes namespace."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class KubernetesEngine:
         return self._record(answer)
 
     async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Write if the revision is still the same; None if not."""
+        """Write a record if its revision is still the same; return None if not."""
         metadata = {"name": self.object_name(key), "annotations": {"escrowmq/key": key}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_fields(value)}
         if not revision:
@@ -100,11 +100,11 @@ class KubernetesEngine:
             raise self._fault(answer)
 
     async def close(self) -> None:
-        """No connection is kept."""
+        """Do nothing: no connection is kept."""
 
     def object_name(self, key: str) -> str:
-        """The name of a key's ConfigMap. Kubernetes has lower case alone, so that a digest keeps
-        apart what would be alike."""
+        """Return the name of a key's ConfigMap. Kubernetes allows only lower case, so the name
+        contains a digest that distinguishes keys with equal lower-case forms."""
         readable = _NOT_IN_NAMES.sub("-", key.lower())[:_READABLE_MAX].strip("-")
         return f"{self._prefix}-{readable}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
@@ -153,7 +153,8 @@ class KubernetesEngine:
 
 
 def _fields(value: bytes) -> dict[str, dict[str, str]]:
-    """Store a value as text if it is text, so that people can read it."""
+    """Return the fields of a ConfigMap for a value: as text if it is text, so that people can read
+    it."""
     try:
         return {"data": {FIELD: value.decode()}}
     except UnicodeDecodeError:

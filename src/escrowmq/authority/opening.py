@@ -1,4 +1,4 @@
-"""An authority from its address: `etcd://host:port,host:port/prefix`."""
+"""Opens an authority from its address: `etcd://host:port,host:port/prefix`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from escrowmq.errors import UsageError
 PREFIX: Final = "escrowmq"
 TIMEOUT_S: Final = 2.0
 TIMEOUT_OF_SEVERAL_S: Final = 1.0
-"""The timeout with several servers: another one can be tried sooner."""
+"""The timeout in seconds if there are several servers; it is shorter, so that another one is tried
+sooner."""
 _TIMEOUTS_S: Final = (0.05, 60.0)
 _PORT_MAX: Final = 65_535
 _HTTPS_PORT: Final = 443
@@ -39,14 +40,14 @@ _NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class AddressParts(msgspec.Struct, frozen=True):
-    """The parts of an address. `options` has those that no engine has used so far."""
+    """The parts of an address. `options` has those that were not read yet."""
 
     scheme: str
     account: tuple[str, str] | None
     place: str
-    """Between the account and the path."""
+    """The part between the account and the path: the servers, or what the engine has instead."""
     path: str
-    """Without slashes at its ends."""
+    """The path, without slashes at its ends."""
     options: dict[str, str]
 
     def take(self, name: str, default: str = "") -> str:
@@ -54,11 +55,11 @@ class AddressParts(msgspec.Struct, frozen=True):
         return self.options.pop(name, default)
 
     def hosts(self, default_port: int) -> list[Host]:
-        """The servers. Raises UsageError."""
+        """Return the servers. Raises UsageError for an invalid one."""
         return [_host(text, default_port) for text in self.place.split(",")]
 
     def timeout_s(self, default_s: float) -> float:
-        """The option `timeout`, in seconds. Raises UsageError."""
+        """Return the option `timeout` in seconds. Raises UsageError if it is invalid."""
         text = self.take("timeout", str(default_s))
         lowest, highest = _TIMEOUTS_S
         try:
@@ -73,8 +74,8 @@ class AddressParts(msgspec.Struct, frozen=True):
 
 
 def open_authority(address: str) -> Authority:
-    """An authority from its address; nothing is connected yet. Raises UsageError, which shows no
-    password, for an invalid one."""
+    """Make an authority from its address; it connects later. Raises UsageError for an invalid
+    address, without showing a password."""
     parts = _split(address)
     maker = _MAKERS.get(parts.scheme)
     if maker is None:
@@ -142,7 +143,8 @@ def _s3(parts: AddressParts) -> Engine:
 
 
 def _kubernetes(parts: AddressParts) -> Engine:
-    """Kubernetes: in a pod, address, account and namespace are found without options."""
+    """Make the Kubernetes engine. In a pod, address, account and namespace are found without
+    options."""
     from escrowmq.authority import kubernetes
 
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
@@ -174,7 +176,8 @@ def _kubernetes(parts: AddressParts) -> Engine:
 
 
 def _account(parts: AddressParts) -> tuple[str, str] | None:
-    """The account of an address; a password in a file appears in no list of processes."""
+    """Return the account of an address. The password may be in a file, so that it does not appear
+    in lists of processes."""
     file = parts.take("password-file")
     if not file:
         return parts.account
@@ -188,7 +191,8 @@ def _account(parts: AddressParts) -> tuple[str, str] | None:
 
 
 def _tls(parts: AddressParts) -> ssl.SSLContext:
-    """Options `ca` (roots; the system's if absent), `cert` and `key` (our own), as PEM files."""
+    """Make the TLS context from the options `ca` (roots; the system's if absent), `cert` and `key`
+    (our own), all PEM files."""
     roots, certificate, key = parts.take("ca"), parts.take("cert"), parts.take("key")
     if key and not certificate:
         raise UsageError("authority: key without cert; name both")

@@ -1,4 +1,5 @@
-"""Objects of an S3 bucket, written with If-Match and If-None-Match. The ETag is the revision.
+"""An engine that uses objects of an S3 bucket, written with If-Match and If-None-Match. The ETag
+is the revision.
 
 obstore knows the ways to find credentials. Its blocking calls run in threads of ours: the threads
 of its asyncio calls touch Python objects after an answer, and a process that ended at that moment
@@ -44,7 +45,7 @@ _TEXT_MAX: Final = 200
 
 
 class S3Engine:
-    """Records as objects of a bucket."""
+    """Keeps each record as an object of a bucket."""
 
     def __init__(
         self, bucket: str, prefix: str, *, timeout_s: float, endpoint: str = "", region: str = ""
@@ -76,7 +77,7 @@ class S3Engine:
         return await self._call(lambda: self._get(self._path(key)))
 
     async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Write if the revision is still the same; None if not."""
+        """Write a record if its revision is still the same; return None if not."""
         return await self._call(lambda: self._put(self._path(key), value, revision))
 
     async def delete_once(self, key: str) -> None:
@@ -84,7 +85,7 @@ class S3Engine:
         await self._call(lambda: self._delete(self._path(key)))
 
     async def close(self) -> None:
-        """Wait for requests under way; each has a timeout."""
+        """Wait for requests in progress; each has a timeout."""
         await asyncio.to_thread(self._threads.shutdown)
 
     def _path(self, key: str) -> str:
@@ -141,7 +142,7 @@ class S3Engine:
 
 
 def _text(error: Exception) -> str:
-    """The server's message, or the first line of obstore's."""
+    """Return the server's message, or the first line of obstore's."""
     text = str(error)
     if (said := _SAID.search(text)) is not None:
         return f"{said[1]}: {said[2]}"[:_TEXT_MAX]
