@@ -1,1 +1,1 @@
-"""Vocabulary: values, names, numbers, limits and ports. No behaviour."""
+"""The common vocabulary: values, names, numbers, limits and interfaces, without behaviour."""

@@ -22,20 +22,20 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes = b""
     remark: str | None = None
     chunks: Sequence[bytes] = ()
-    """The rest of the body, as it is in the store: it is sent without being copied."""
+    """The rest of the body, as it is in the store; it is sent without being copied."""
 
     log_end: int = 0
-    """The answer leaves when the log is durable up to here."""
+    """The answer is sent once the log is durable up to this offset."""
 
     late_code: int | None = None
-    """The code to answer with if that takes too long."""
+    """The code to answer with if waiting for that takes too long."""
 
     tells_safety: bool = False
-    """Whether the sender is told how safe the record is: known when the answer leaves."""
+    """Whether the answer says how safe the record is; that is known when it is sent."""
 
 
 class Sent(Answer, frozen=True, kw_only=True):
-    """A message was stored, and where. `ext` has additional fields."""
+    """The answer to a message that was stored, with its position. `ext` has additional fields."""
 
     message_id: str
     queue_id: int
@@ -44,8 +44,8 @@ class Sent(Answer, frozen=True, kw_only=True):
 
 
 class Pulled(Answer, frozen=True, kw_only=True):
-    """A queue was read: the messages, if any, and the next offset. `ext` does not contain these
-    values."""
+    """The answer to a pull or another read of a queue: the messages, if any, and the next offset.
+    `ext` does not contain these values."""
 
     next_offset: int
     min_offset: int
@@ -58,14 +58,14 @@ class Pulled(Answer, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request was not served. Nothing has changed."""
+    """The answer to a request that was not served; nothing was changed."""
 
     code: int
     remark: str
     ext: dict[str, str] | None = None
 
     def with_fields(self, ext: dict[str, str]) -> Refusal:
-        """This refusal with the fields that every answer to such a request has."""
+        """Return this refusal with the fields that every answer to such a request has."""
         return msgspec.structs.replace(self, ext=ext)
 
 
@@ -74,7 +74,7 @@ class Denial(Refusal, frozen=True):
 
 
 class Held(enum.Enum):
-    """There is no answer yet."""
+    """The sign that a request is kept, and will be answered later or never."""
 
     HELD = enum.auto()
 

@@ -1,5 +1,5 @@
-"""The interface to the engine that decides who is master: one record for each name of a broker,
-changed only by compare-and-swap.
+"""The interface to the engine that decides which broker is master: one record for each broker
+name, changed only by compare-and-swap.
 
 We write no consensus. An engine that others keep (etcd, an S3 bucket, Kubernetes) stores the
 record, and a group of brokers obeys it. Nothing here depends on time: no lease, no expiry.
@@ -13,17 +13,17 @@ import msgspec
 
 
 class Versioned(msgspec.Struct, frozen=True):
-    """A record as an authority has it."""
+    """A record, and its revision, as an authority returned it."""
 
     value: bytes
-    """Its content; empty when there is no such key."""
+    """The record's content; empty if there is no such key."""
     revision: str
-    """Changes with each write; only to be compared. Empty when there is no such key. Two values
-    never have the same revision, not even when the engine was restored from a back-up."""
+    """A text that changes with each write, only to be compared; empty if there is no such key. Two
+    values never have the same revision, even if the engine was restored from a back-up."""
 
 
 ABSENT = Versioned(b"", "")
-"""What a key without a record reads as."""
+"""The result of reading a key without a record."""
 
 
 class Authority(Protocol):
@@ -54,4 +54,4 @@ class Authority(Protocol):
         key, exactly one must succeed. Raises AuthorityUnreachable if it does not answer."""
 
     async def close(self) -> None:
-        """Release connections. Calls under way end with AuthorityUnreachable."""
+        """Close connections. Calls in progress end with AuthorityUnreachable."""

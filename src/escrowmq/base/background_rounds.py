@@ -55,11 +55,11 @@ class Rounds:
                 each.rest_ms = REST_MS
 
     def wake_at_ms(self) -> int:
-        """When `wake` has something to do next."""
+        """Return when `wake` must be called next."""
         return min(max(each.wake_at_ms(), each.rests_until_ms) for each in self._rounds)
 
     def guard(self, name: str, step: Callable[[], object], now_ms: int) -> None:
-        """Run one step of something larger, which continues whatever happens."""
+        """Run one step of a longer task; log its failure, so that the task continues."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - one step; logged, counted

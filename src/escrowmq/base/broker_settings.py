@@ -15,7 +15,7 @@ from escrowmq.base.setting_facts import FIXED, LIVE, RESTART, SECRET
 
 
 class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How the broker behaves (RocketMQ's BrokerConfig)."""
+    """The settings of a broker (RocketMQ's BrokerConfig)."""
 
     name: Annotated[
         str, Meta(description="name of the broker; the host's name by default", extra=FIXED)

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 Int = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-"""A number within RocketMQ's int, in a header and its fields."""
+"""A number within the range of Java's int, in a header and its fields."""
 
 
 class Command(msgspec.Struct, rename={"ext": "extFields"}):
@@ -26,21 +26,22 @@ class Command(msgspec.Struct, rename={"ext": "extFields"}):
 
 
 class Vouched(Command, kw_only=True):
-    """A request from another protocol, whose signature does not cover the fields and the body."""
+    """A request from another protocol. Its signature does not cover the fields and the body."""
 
     content: bytes
-    """The signed content; the fields contain the account and the signature."""
+    """The content that the client has signed; account and signature are in the fields."""
 
     signed_ms: int
-    """When the signature came: it does not grow old on a stream that it has opened."""
+    """When the signature arrived. On a stream, all requests have the time of the call that opened
+    it, so that they do not become too old."""
 
 
 class Repeated(Command, kw_only=True):
-    """A request that repeats an earlier one (codec/repeated_requests). Its fields are not in
-    `ext`."""
+    """A request with the same form as an earlier one (codec/repeated_requests). Its fields are not
+    in `ext`."""
 
     header: msgspec.Struct
-    """The fields, as values."""
+    """The header fields, as values."""
 
     raw: bytes
-    """The raw header."""
+    """The encoded header."""

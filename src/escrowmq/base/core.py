@@ -14,7 +14,7 @@ class AccountsCore(Protocol):
     """A core that knows accounts."""
 
     def proved(self, peer: int, account: str) -> None:
-        """A connected peer has presented a certificate that is mapped to an account."""
+        """Record that a connected peer has presented a certificate that is mapped to an account."""
 
 
 @runtime_checkable
@@ -28,23 +28,24 @@ class GuardedCore(Protocol):
 
 @runtime_checkable
 class Prompt(Protocol):
-    """A core whose answers need not wait for everything that follows from their requests."""
+    """A core that may send answers before it has done everything that follows from their
+    requests."""
 
     def set_writer(self, write: Callable[[int, list[bytes]], None]) -> None:
-        """Set the function that writes to a peer at once, which the core may call while it
-        processes an input. Nothing else may come in before that call returns, and it must not
-        raise."""
+        """Set the function that writes to a peer immediately; the core may call it while it
+        processes an input. No other input may be processed before that call returns, and it must
+        not raise."""
 
 
 @runtime_checkable
 class DiallingCore(Protocol):
-    """A core that wants to know why a dial has failed."""
+    """A core that is informed why a connection that it requested could not be opened."""
 
     def dial_refused(self, peer: int, now_ms: int) -> None:
-        """No server listens at the address of a peer. `lost` follows."""
+        """Note that no server listens at the address of a peer. `lost` is called next."""
 
     def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
-        """A dialled peer is there, and TLS with it has failed. `lost` follows."""
+        """Note that a server was reached, but TLS with it failed. `lost` is called next."""
 
 
 class Core(Protocol):
@@ -53,28 +54,29 @@ class Core(Protocol):
     def connected(
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
-        """A peer is connected, accepted or dialled, with this protocol."""
+        """Add a connected peer with this protocol; the connection was accepted or opened."""
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
-        """Bytes from a peer, which have waited to be read for at least this long."""
+        """Process bytes from a peer, which have waited to be read for at least `waited_ms`."""
 
     def lost(self, peer: int, now_ms: int) -> None:
-        """A peer is lost, or could not be dialled."""
+        """Remove a peer that is lost, or could not be reached."""
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """A Sync effect was carried out."""
+        """Continue after a Sync effect was carried out."""
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """A Sync effect failed; none of it may be taken for durable."""
+        """Continue after a Sync effect failed; none of its data may be treated as durable."""
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Do everything that is due now."""
 
     def wake_at_ms(self) -> int:
-        """The shell calls `wake` by this time."""
+        """Return the time by which the shell must call `wake`."""
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward by this much: timeouts keep their full length."""
+        """Shift all timers by a forward jump of the clock, so that timeouts keep their full
+        length."""
 
     def take_effects(self) -> list[Effect]:
         """Return, and forget, the queued effects."""

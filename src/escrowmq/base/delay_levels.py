@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's levels 1 to 18. Clients know no others."""
+"""RocketMQ's delays of the levels 1 to 18, the only ones that clients know."""
 
 RETRY_FIRST_LEVEL: Final = 3
 """The delay level of a failed message's first redelivery, 10 s by default; each further one has the
@@ -22,7 +22,7 @@ def are_delay_levels(text: str) -> bool:
 
 
 def delay_levels(text: str) -> dict[int, int]:
-    """Durations in ms by level, from 1."""
+    """Parse durations; return them in ms by level, from 1."""
     return {
         level: int(span[:-1]) * _SECONDS[span[-1]] * 1000
         for level, span in enumerate(text.split(), 1)

@@ -1,4 +1,4 @@
-"""A core's requests to its shell. A core never performs I/O itself."""
+"""A core's requests to its shell, which performs all I/O for it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class Send(msgspec.Struct):
 
 
 class Close(msgspec.Struct):
-    """Close a peer's connection after everything sent before has been written."""
+    """Close a peer's connection after everything sent before was written."""
 
     peer: int
     reason: str
 
 
 class Hold(msgspec.Struct):
-    """Read nothing more from a peer until it has read what was sent to it and others had their
-    turn; then call `receive` without bytes: the core has kept the rest of its requests."""
+    """Stop reading from a peer until it has read what was sent to it and other peers had their
+    turn. Then call `receive` without bytes, because the core has kept the rest of its requests."""
 
     peer: int
 
 
 class Dial(msgspec.Struct):
-    """Connect to an address and call the connection `peer` (a core's own numbers are negative)."""
+    """Open a connection to an address and call it `peer` (a core's own numbers are negative)."""
 
     peer: int
     host: str
@@ -39,7 +39,8 @@ class Dial(msgspec.Struct):
 
 
 class Sync(msgspec.Struct):
-    """Make files durable off the loop, then tell the core `synced(log_offset)` or `sync_failed`."""
+    """Make files durable off the loop, then call the core's `synced(log_offset)` or
+    `sync_failed`."""
 
     files: tuple[File, ...]
     log_offset: int

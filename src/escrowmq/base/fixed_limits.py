@@ -1,6 +1,6 @@
 """Limits that are not settings: those that peers and operators meet, and those used by more than
-one package. Limits of one package are there: HTTP/2's in http2/limits, a name server's tables in
-registry/route_table."""
+one package. Limits of a single package are in that package: HTTP/2's in http2/limits, a name
+server's tables in registry/route_table."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ FRAME_SIZE_MAX: Final = 16_777_216
 """A remoting frame with its length field; RocketMQ's com.rocketmq.remoting.frameMaxLength."""
 
 HEADER_SIZE_MAX: Final = 262_144
-"""A command's header. The largest from real clients has PROPERTIES_SIZE_MAX of properties, each
-byte of them six in JSON at worst; a quarter is left for all other fields."""
+"""The header of a command. The largest from real clients has PROPERTIES_SIZE_MAX of properties,
+each byte of which becomes at worst six in JSON; a quarter is left for all other fields."""
 
 BATCH_MESSAGES_MAX: Final = 65_536
 """Messages of one batch: 4 MiB hold fewer of the smallest that RocketMQ's clients write, each with
 its key."""
 
 BATCH_AT_ONCE_MAX: Final = 1_000
-"""Messages of a batch that is stored in one turn; a longer one is parsed in parts of
-BATCH_PART_COUNT, with others' turns in between."""
+"""Messages of a batch that are stored in one turn; a longer batch is parsed in parts of
+BATCH_PART_COUNT, with turns of other connections in between."""
 
 BATCH_PART_COUNT: Final = 500
 
 MESSAGE_KEYS_MAX: Final = 2_048
-"""Keys of one message. Each is an entry of the index, and costs an eighth of a message without
-keys."""
+"""Keys of one message. Each is an index entry, and costs an eighth of a message without keys."""
 
 BATCH_KEYS_MAX: Final = 65_536
 """Keys of all messages of a batch."""
@@ -60,7 +59,8 @@ HALF_FRAMES_SIZE_MAX: Final = 268_435_456
 """Bytes of all incomplete frames of a server; beyond that, the oldest is dropped."""
 
 STRANGERS_HALF_FRAMES_SIZE_MAX: Final = 67_108_864
-"""The same for peers that have not proved an account."""
+"""Bytes of all incomplete frames of peers that have not proved an account; beyond that, the oldest
+is dropped."""
 
 STRANGERS_FRAME_SLACK: Final = 1_048_576
 """A stranger's frame may have this much more than the largest message, since an account's first
@@ -75,14 +75,14 @@ TOPIC_QUEUES_MAX: Final = 65_536
 """Queues of one topic; a topic's metrics are computed queue by queue."""
 
 INT_MAX: Final = (1 << 31) - 1
-"""The largest number that RocketMQ's ints hold, and those of a record."""
+"""The largest number that an int of RocketMQ holds, as in records."""
 
 LONG_MAX: Final = (1 << 63) - 1
 
 GROUP_SIZE_MAX: Final = 255
 
 PROPERTIES_SIZE_MAX: Final = 32_767
-"""Encoded properties of one message; the record keeps the length in a signed short."""
+"""Bytes of one message's encoded properties; a record stores the length as a signed short."""
 
 PULL_MESSAGES_MAX: Final = 1024
 """Messages of one pull answer, whatever the client asks for."""
@@ -92,13 +92,13 @@ ANSWERS_AHEAD_MAX: Final = 1_048_576
 are read: 36 KB of requests can ask for 25 MB."""
 
 READS_AT_ONCE_MAX: Final = 32
-"""Requests for messages that a gRPC connection has served in a turn; each takes 0.1 ms and more,
-even if it then waits."""
+"""Requests for messages served in one turn of a gRPC connection; each takes 0.1 ms and more, even
+if it then waits."""
 
 SERVED_AT_ONCE_MAX: Final = 32
 """Requests of any kind that a broker serves one by one in a turn of one connection: with accounts
-on, a message takes 0.2 ms and more, and 180 of these fit into one read. What the fast path serves
-does not count."""
+on, a message takes 0.2 ms and more, and one read can contain 180. Requests that the fast path
+serves are not counted."""
 
 ASKED_AT_ONCE_MAX: Final = 64
 """Requests of one connection that a name server serves in a turn."""
@@ -113,13 +113,14 @@ UNSENT_SIZE_MAX: Final = 536_870_912
 """Unsent bytes of all peers of a process; beyond that, those with the most are cut."""
 
 PULLS_HELD_MAX: Final = 100_000
-"""Long polls held by one broker; beyond that, the oldest is answered at once."""
+"""Long polls held by one broker; beyond that, the oldest is answered immediately."""
 
 DECOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
 """A body after decompression."""
 
 UNPACKED_SIZE_MAX: Final = DECOMPRESSED_SIZE_MAX
-"""Bodies of one reply that the SDK's `admin` decompresses, in total, except the last of them."""
+"""Total bytes of the bodies of one reply that the SDK's `admin` decompresses, without the last
+one."""
 
 POP_MESSAGES_MAX: Final = 32
 """Messages of one pop; RocketMQ refuses requests for more."""
@@ -128,10 +129,10 @@ CHECK_POINTS_MAX: Final = 2_000_000
 """Unacknowledged pops; beyond that, nothing more is popped."""
 
 CHECK_POINTS_OF_GROUP_MAX: Final = CHECK_POINTS_MAX // 4
-"""The same for one group, so that it cannot block others."""
+"""Unacknowledged pops of one group, so that it cannot block others."""
 
 PUBLISHED_TOPICS_MAX: Final = 64
-"""Topics of transactional messages that are remembered of one producer."""
+"""Topics of transactional messages that are remembered for one producer."""
 
 INDEX_KEYS_HELD_MAX: Final = 20_000
 """Index entries that wait in memory for disk space when a broker starts."""
@@ -141,16 +142,18 @@ BUNDLE_MESSAGES_MAX: Final = 1_000
 them visible: some 30 us each."""
 
 BUNDLE_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Bytes of their bodies: some 3 ms of that turn per MiB. They are in memory together then."""
+"""Bytes of the bodies of one transaction's messages: some 3 ms of the turn that makes them visible
+per MiB. All are in memory together then."""
 
 BUNDLES_REMEMBERED_MAX: Final = 100_000
-"""Remembered ended transactions of several messages, so that no half joins them late."""
+"""Remembered transactions of several messages that have ended, so that no half is added to them
+afterwards."""
 
 CLIENT_ID_SIZE_MAX: Final = 1024
 """Characters of a client's id."""
 
 ASKED_MAX: Final = 65_536
-"""Remembered requests that wait for another client's reply, with their requesters."""
+"""Remembered requests that wait for another client's reply, each with the account that sent it."""
 
 CONNECTION_GROUPS_MAX: Final = 4096
 """Producer and consumer groups of which one connection may be a member."""
@@ -174,7 +177,8 @@ RELEASED_AT_ONCE_MAX: Final = 500
 """Long polls answered in one turn, some 6 ms."""
 
 RELEASED_SIZE_MAX: Final = PULL_SIZE_MAX
-"""Bytes of these answers; beyond that the turn ends as well, so that sockets can be written."""
+"""Bytes of the answers to long polls in one turn; beyond that the turn ends, so that sockets can be
+written."""
 
 CROWD_ARRIVALS_MAX: Final = 1_000
 """Messages of one queue that wait until all its long polls have been answered."""
@@ -186,13 +190,15 @@ MEMBERSHIPS_MAX: Final = 1_000_000
 """Groups of all connections together, each counted once per connection."""
 
 GROUPS_MAX: Final = 100_000
-"""Consumer groups up to which one is created by its first use; an operator may create more."""
+"""Consumer groups; above this number none is created by its first use, but an operator may create
+more."""
 
 GROUPS_AT_ONCE_MAX: Final = 200
 """Groups that one heartbeat creates, some 10 ms; the next heartbeat creates more."""
 
 TOPICS_MAX: Final = 100_000
-"""Topics up to which one is created by its first message; an operator may create more."""
+"""Topics; above this number none is created by its first message, but an operator may create
+more."""
 
 QUEUE_LOCKS_MAX: Final = 1_000_000
 """Queues held by orderly consumers."""
@@ -232,10 +238,11 @@ TRUSTED_ADDRESSES_MAX: Final = 256
 """Patterns of addresses that may change a name server."""
 
 QUERY_FRAME_SIZE_MAX: Final = HEADER_SIZE_MAX + 65_536
-"""A frame of a peer that may only request routes from a name server: such requests have no body."""
+"""A frame of a peer that may only request routes from a name server; such requests have no body."""
 
 AUTH_USERS_MAX: Final = 100_000
-"""Users of ACL 2.0. A change writes the file anew: with 50,000 of them in under a second."""
+"""Users of ACL 2.0. Each change writes the whole file, which takes less than a second with 50,000
+users."""
 
 AUTH_ENTRIES_MAX: Final = 1_000
 """Entries of one user's policies of one type."""
@@ -256,7 +263,7 @@ RATED_CLIENTS_MAX: Final = 100_000
 """Addresses whose rates are remembered; beyond that, the one silent for longest starts again."""
 
 HELD_PER_PEER_MAX: Final = 10_000
-"""Long polls of one connection; beyond that, its oldest is answered at once."""
+"""Long polls of one connection; beyond that, its oldest is answered immediately."""
 
 GRPC_MESSAGE_SIZE_MAX: Final = 16_777_216
 """Bytes of one message of a gRPC call, as of a remoting frame."""
@@ -307,14 +314,14 @@ GRPC_CLIENTS_MAX: Final = 100_000
 """Clients of a front, each by its id, account and address."""
 
 GRPC_SETTINGS_SIZE_MAX: Final = 262_144
-"""Bytes of a gRPC client's settings, which are kept while it is here."""
+"""Bytes of a gRPC client's settings, which are stored as long as it is connected."""
 
 GRPC_SETTINGS_KEPT_SIZE_MAX: Final = 268_435_456
 """Bytes of the settings of all gRPC clients; beyond that, new ones are refused."""
 
 GRPC_ENDPOINTS_SIZE_MAX: Final = 8_192
-"""Bytes of the addresses that a gRPC client was given: 16 with the longest host names, and some
-room."""
+"""Bytes of the addresses that a gRPC client was given: 16 addresses with the longest host names,
+and some reserve."""
 
 HOST_NAME_SIZE_MAX: Final = 255
 """Characters of a host name, as in DNS."""

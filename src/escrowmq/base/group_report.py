@@ -6,16 +6,16 @@ import msgspec
 
 
 class CopyReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """A copy, as its master knows it."""
+    """A copy, as its master sees it."""
 
     member: str
     incarnation: str
     address: str
-    """From where it is connected."""
+    """The address from which it is connected."""
     end: int
-    """Up to this log offset it has everything."""
+    """The log offset up to which it has everything."""
     behind: int
-    """Bytes that it lacks."""
+    """Bytes of the master's log that it lacks."""
 
 
 class FaultReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -24,14 +24,14 @@ class FaultReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     at_ms: int
     fault: str
     span_ms: int
-    """How long it was to last; 0 where that is not said."""
+    """How long the fault was to last, in ms; 0 if that was not given."""
     who: str
-    """Who asked for it: an account or an address."""
+    """The account or address that requested it."""
     drill: str
 
 
 class GroupReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """One member's view. Unknown numbers are -1, unknown texts empty."""
+    """The state of a group as one member sees it. Unknown numbers are -1, unknown texts empty."""
 
     cluster: str
     broker: str
@@ -39,33 +39,33 @@ class GroupReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     incarnation: str
     group: str
     epoch: int
-    """The epoch that it knows of."""
+    """The epoch that this member knows."""
     master: str
     master_address: str
-    """Where clients reach the master."""
+    """The address at which clients reach the master."""
     in_sync: list[str]
     """The members that have everything that was acknowledged."""
     members: list[str]
-    """All that have ever been in sync."""
+    """All members that have ever been in sync."""
     numbers: dict[str, int] = {}
-    """The brokerId of each."""
+    """The brokerId of each member."""
     epochs: list[tuple[int, int]] = []
     """Which epochs wrote this member's log, and from which offset on."""
     is_master: bool
     """Whether it serves as master of this epoch."""
     end: int
-    """Where its log ends."""
+    """Where this member's log ends."""
     confirmed: int
-    """Up to this log offset everything is acknowledged, and seen by consumers."""
+    """The log offset up to which everything is acknowledged, and visible to consumers."""
     min_copies: int
     why: str
-    """Of a member that neither serves nor copies: why."""
+    """Why this member neither serves nor copies; empty if it does."""
     authority: str
     authority_fault: str
-    """Why the authority could not be asked last; empty while it answers."""
+    """Why the last request to the authority failed; empty while it answers."""
     refusal: str = ""
-    """Of a master: why it takes no messages; empty while it does."""
+    """For a master: why it accepts no messages; empty while it does."""
     copies: list[CopyReport] = []
-    """Of a master: who is connected."""
+    """For a master: the connected copies."""
     faults: list[FaultReport] = []
-    """What drills did to this member, the newest last."""
+    """The faults that drills injected into this member, the newest last."""

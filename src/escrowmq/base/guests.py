@@ -1,6 +1,6 @@
-"""Values exchanged between a broker and a front of another protocol about a client.
+"""Values that a broker exchanges with a front of another protocol about a client.
 
-A guest is a client of a front: for the broker it is a peer of its own, whatever connections it
+A guest is a client of a front. The broker treats it as a peer of its own, whatever connections it
 uses."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ OnReply = Callable[[Answer | Refusal], None]
 """Called with the answer to a request."""
 
 OnPut = Callable[[int, str], None]
-"""Called with the queue offset of a stored message, and the id for ending a half's transaction; -1
-if the message must be sent by a request after all."""
+"""Called with the queue offset of a stored message, and the id for ending a half's transaction. The
+offset is -1 if the message must be sent by a request instead."""
 
 
 class GuestIdentity(msgspec.Struct, frozen=True):
@@ -26,14 +26,14 @@ class GuestIdentity(msgspec.Struct, frozen=True):
     host: str
     port: int
     identity: str = ""
-    """The account for which the certificate of its connection stands."""
+    """The account of its connection's TLS certificate."""
 
     language: str = "OTHER"
-    """Its language under RocketMQ's name (codec/binary_header.LANGUAGES)."""
+    """The client's language under RocketMQ's name (codec/binary_header.LANGUAGES)."""
 
 
 class RequestByValue(msgspec.Struct):
-    """A guest's request: one of RocketMQ's remoting protocol, by value."""
+    """A guest's request, by value: the same as one of RocketMQ's remoting protocol."""
 
     code: int
     ext: dict[str, str]
@@ -42,7 +42,7 @@ class RequestByValue(msgspec.Struct):
     """The signed content, if the fields contain an account and a signature."""
 
     signed_ms: int = 0
-    """When the signature came. A stream's commands have that of the call that opened it."""
+    """When the signature arrived; for requests on a stream, when the call came that opened it."""
 
 
 class MessageByValue(msgspec.Struct):
@@ -53,7 +53,7 @@ class MessageByValue(msgspec.Struct):
     topic: str
     queue_id: int
     properties: str
-    """In the form of a send request."""
+    """The properties, in the form of a send request."""
 
     body: bytes
     born_ms: int
@@ -61,7 +61,7 @@ class MessageByValue(msgspec.Struct):
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """A front's view of a topic."""
+    """What a front knows about a topic."""
 
     read_queues: int
     write_queues: int
@@ -72,12 +72,12 @@ class TopicFacts(msgspec.Struct, frozen=True):
 
 
 class GroupFacts(msgspec.Struct, frozen=True):
-    """A front's view of a consumer group."""
+    """What a front knows about a consumer group."""
 
     is_orderly: bool = False
     retries_max: int = 16
     policy: dict[str, object] = {}
-    """Its groupRetryPolicy, as set by operators."""
+    """The group's groupRetryPolicy, as set by operators."""
 
 
 class ClientCallbacks(Protocol):
@@ -86,4 +86,5 @@ class ClientCallbacks(Protocol):
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """A request of the broker; an answer, if one is due, is returned under the opaque."""
+        """Send a request of the broker to the guest; an answer, if one is due, is returned with the
+        same opaque."""

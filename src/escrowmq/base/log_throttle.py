@@ -1,4 +1,5 @@
-"""Limits frequent log lines: a number of lines of a kind per span, and the number suppressed."""
+"""Limits frequent log lines: passes a number of lines of each kind per time span, and counts the
+suppressed ones."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ class LogThrottle:
         self._span_ms = span_ms
         self._kinds_max = kinds_max
         self._kinds: dict[str, _Kind] = {}
-        """In the order in which their spans end."""
+        """The kinds of lines, in the order in which their spans end."""
 
     def says(self, kind: str, now_ms: int) -> bool:
-        """Whether a line of this kind may be written now; otherwise it is counted."""
+        """Whether a line of this kind may be written now; if not, it is counted as suppressed."""
         if kind not in self._kinds and len(self._kinds) >= self._kinds_max:
             kind = OTHERS
         known = self._kinds.get(kind)
@@ -55,13 +56,14 @@ class LogThrottle:
         return found
 
     def wake_at_ms(self) -> int | None:
-        """When the first span is over; None without recent lines."""
+        """Return when the first span is over; None without recent lines."""
         return next((known.until_ms for known in self._kinds.values()), None)
 
 
 class RepeatedErrors:
-    """For repeated errors: the first line at once, then one per span, which says how many were
-    suppressed. Memory is bounded: beyond a number of kinds the oldest is forgotten."""
+    """Limits lines about repeated errors: passes the first one immediately, then one per span,
+    which says how many were suppressed. Memory is bounded: beyond a number of kinds the oldest is
+    forgotten."""
 
     def __init__(self, *, span_ms: int = 60_000, kinds_max: int = 64) -> None:
         self._span_ms = span_ms
@@ -69,7 +71,8 @@ class RepeatedErrors:
         self._kinds: dict[str, _Kind] = {}
 
     def ending(self, kind: str, now_ms: int) -> str | None:
-        """The ending of a line of this kind; None if it is suppressed."""
+        """Return the ending of a line of this kind, with the number of suppressed ones; None if the
+        line must not be written."""
         known = self._kinds.get(kind)
         if known is not None and now_ms < known.until_ms:
             known.left_out_count += 1

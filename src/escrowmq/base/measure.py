@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 _COUNTED_MAX: Final = 20_000
-"""Separate counts by names that clients choose; later names are not counted."""
+"""Limit of separate counts by names that clients choose; further names are not counted."""
 
 
 Kind = Literal["gauge", "counter", "histogram"]
@@ -33,7 +33,7 @@ class Family(msgspec.Struct, frozen=True):
     """The samples of one metric."""
 
     name: str
-    """Without `_total`, which counters get where they are exported."""
+    """The metric's name without `_total`, which is added to counters where they are exported."""
 
     kind: Kind
     text: str
@@ -65,5 +65,5 @@ class Counts:
             self.of[of] = count + 1
 
     def samples(self, *before: str) -> tuple[Sample, ...]:
-        """All counts, with some labels before their own."""
+        """Return all counts; the values `before` precede the labels of each."""
         return tuple(Sample((*before, *of), count) for of, count in self.of.items())

@@ -11,7 +11,7 @@ NO_HOST: Final = bytes(8)
 
 
 KEYS_SEPARATOR: Final = " "
-"""Separates keys in their property. Other blanks are part of a key."""
+"""The character between keys in their property. Other blanks are part of a key."""
 
 
 def split_keys(text: str) -> list[str]:
@@ -36,7 +36,7 @@ class Message(msgspec.Struct, kw_only=True):
 
 
 class StoredMessage(Message, kw_only=True):
-    """A message from the log."""
+    """A message that was read from the log."""
 
     queue_offset: int
     log_offset: int
@@ -126,7 +126,7 @@ class Topic:
     BENCHMARK: Final = "BenchmarkTest"
     TRACE: Final = "RMQ_SYS_TRACE_TOPIC"
     DECISIONS: Final = "rmq_sys_ESCROW_DECISIONS"
-    """Decisions about epochs: ours, not RocketMQ's."""
+    """The topic with the decisions about epochs, which RocketMQ does not have."""
 
     RETRY_PREFIX: Final = "%RETRY%"
     DLQ_PREFIX: Final = "%DLQ%"

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 NAME_LETTERS: Final = "^[%|a-zA-Z0-9_-]+$"
-"""In the form of RocketMQ's error text (TopicValidator)."""
+"""The allowed characters, in the form of RocketMQ's error text (TopicValidator)."""
 
 _NAME: Final = re.compile(NAME_LETTERS.strip("^$"))
 

@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 
 class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How the name server behaves (RocketMQ's NamesrvConfig)."""
+    """The settings of a name server (RocketMQ's NamesrvConfig)."""
 
     scan_interval_ms: Annotated[
         int, Meta(ge=10, description="interval of the scan for dead brokers")
@@ -32,7 +32,7 @@ class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
 
 
 class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Who may change a name server. No request shows or changes these."""
+    """The settings that say who may change a name server. No request shows or changes them."""
 
     changes_from: Annotated[
         str,

@@ -1,39 +1,41 @@
-"""Properties of messages that are ours and not RocketMQ's (docs/extensions.md)."""
+"""Properties of messages that EscrowMQ adds to RocketMQ's (docs/extensions.md)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 TRANSACTION: Final = "escrowTransaction"
-"""The transaction of a half, if it has several messages."""
+"""Id of the transaction to which a half belongs, if the transaction has several messages."""
 
 MESSAGES: Final = "escrowMessages"
-"""On a message that was given up: how many messages its transaction had."""
+"""On a half that was given up: the number of messages of its transaction."""
 
 DELAYED: Final = "escrowDelay"
-"""A half's delay counts from the commit."""
+"""Delay of a half's message, counted from the commit."""
 
 ORDER_KEY: Final = "escrowOrderKey"
-"""The queue is chosen by this key, at the commit."""
+"""The order key of a half, by which its queue is chosen at the commit."""
 
 CHECKER: Final = "escrowChecker"
-"""The name of the producer's check that knows the outcome."""
+"""The name of the producer's checker that knows the outcome."""
 
 MARKER: Final = "escrowMarker"
-"""Where the outcome is recorded: a database's name, a colon, and the key of a row in it."""
+"""Where the outcome of a half is recorded: a database's name, a colon, and the key of a row in
+it."""
 
 EPOCH: Final = "escrowEpoch"
-"""The query and batch number for which a half is written: one decision ends them all."""
+"""The query and batch number for which a half is written; one decision ends all halves with the
+same."""
 
 TOKEN: Final = "escrowToken"  # noqa: S105 - a name
-"""The attempt to write the batch to which a half belongs."""
+"""The attempt to write the batch, to which a half belongs."""
 
 OPEN: Final = "escrowOpen"
 """On the answer to a check: the transaction is still open at this client, so no other can know its
 outcome."""
 
 RENEW: Final = "escrowRenew"
-"""On a pop: its messages stay hidden while the consumer is connected."""
+"""On a pop: the broker keeps its messages hidden as long as the consumer is connected."""
 
 CARRIED: Final = "escrowCarried"
 """On a half that was stored again: queue offset, log offset and store time of its first copy,
@@ -58,17 +60,17 @@ ENDED_BY: Final = "escrowEndedBy"
 """On an op record: the administrator that settled them, and the reason."""
 
 MORE: Final = "escrowMore"
-"""On an op record: another one follows for finals that were appended together. Only after the last
-of these records are all earlier finals named."""
+"""On an op record: another op record follows about final messages that were appended together. Only
+with the last of these records are all of them named."""
 
 WANTS_ID: Final = "escrowWantsId"
-"""A field of a send: its sender requests a signed id for the half."""
+"""Field of a send with which its sender requests a signed id for the half."""
 
 OUTCOME: Final = "escrowOutcome"
-"""A field of the answer to an END: the state of the transaction."""
+"""Field of the answer to an END: the state of the transaction."""
 
 WANTS_SAFETY: Final = "escrowWantsSafety"
-"""A field of a send: its sender wants to know how safe the message is."""
+"""Field of a send with which its sender asks how safe the message is."""
 
 DURABILITY: Final = "escrowDurability"
 COPIES: Final = "escrowCopies"

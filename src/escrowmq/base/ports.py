@@ -12,8 +12,8 @@ FORMER: Final = ".bak"
 
 
 def former_path(path: str) -> str:
-    """The path of a table's previous content, beside it, as in RocketMQ; empty for a file that is
-    not a table of a broker or (kvConfig.json) of a name server."""
+    """Return the path of a table's previous content, which is stored beside it, as in RocketMQ.
+    Empty for a file that is not a table of a broker or (kvConfig.json) of a name server."""
     is_table = path.startswith(TABLES) or path == NAMES_TABLE
     return f"{path}{FORMER}" if is_table else ""
 
@@ -30,34 +30,35 @@ class SyncNotBegun(OSError):
 
 
 class File(Protocol):
-    """One file of fixed length, written and read at positions. Writes are visible to reads at once,
-    durable only after `sync`."""
+    """One file of fixed length, written and read at positions. Writes are immediately visible to
+    reads, but durable only after `sync`."""
 
     @property
     def size(self) -> int:
-        """Length in bytes; fixed when the file is created or opened."""
+        """Return the length in bytes, which is fixed when the file is created or opened."""
 
     def write(self, position: int, data: bytes) -> None:
-        """Put bytes at a position. Raises DiskFull with nothing written when there is no room."""
+        """Write bytes at a position. Raises DiskFull, with nothing written, if there is no
+        space."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; fewer only at the end of the file."""
+        """Return bytes from a position; fewer only at the end of the file."""
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
-        """The bytes of ranges (base/runs), concatenated, where the file's first byte is at position
-        `base`; None if one of them is not completely inside."""
+        """Return the bytes of several ranges (base/runs), concatenated; the file's first byte is at
+        position `base`. None if a range is not completely inside."""
 
     def write_again(self, position: int, size: int) -> None:
-        """Write what is read at a position to that position again, so that the next sync must write
-        it to the disk, although an earlier one failed. Raises OSError if the disk refuses."""
+        """Write the bytes at a position once more, so that the next sync must write them to the
+        disk, although an earlier sync failed. Raises OSError if the disk refuses."""
 
     def reserve(self, position: int, size: int) -> None:
         """Ensure that a later write of this range finds space; raises DiskFull otherwise."""
 
     def sync(self) -> None:
         """Make all writes so far durable; raises OSError if the disk fails. A SyncNotBegun may be
-        retried. After any other error, a sync that succeeds proves nothing about earlier writes:
-        see `write_again`. May be called from another thread than the writing one."""
+        retried. After any other error, a later sync that succeeds proves nothing about earlier
+        writes: see `write_again`. May be called from another thread than the writing one."""
 
     def close(self) -> None:
         """Release the file; unsynced writes may still reach the disk."""
@@ -68,10 +69,11 @@ class SparseFile(Protocol):
     """A file that knows where it is empty, so that these parts need not be read."""
 
     def data_from(self, position: int) -> int:
-        """The first position from here on that may contain data; the size if there is none."""
+        """Return the first position from here on that may contain data; the size if there is
+        none."""
 
     def data_end(self) -> int:
-        """The end of the last data; 0 if all is zeros."""
+        """Return the end of the last data; 0 if all is zeros."""
 
 
 class Disk(Protocol):
@@ -84,28 +86,28 @@ class Disk(Protocol):
         Raises StorageError if it exists with another length; DiskFull if it cannot be created."""
 
     def names(self, folder: str) -> list[str]:
-        """Sorted names in a folder; an absent folder has none."""
+        """Return the sorted names in a folder; none if it does not exist."""
 
     def size(self, path: str) -> int | None:
-        """Length of a file, or None if there is none (or it is a folder)."""
+        """Return the length of a file; None if there is none (or it is a folder)."""
 
     def modified_ms(self, path: str) -> int:
-        """When the file was last written, in ms since the epoch."""
+        """Return when the file was last written, in ms since the epoch."""
 
     def read(self, path: str) -> bytes | None:
-        """A small file as a whole; None if there is none."""
+        """Return a small file as a whole; None if there is none."""
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Replace a small file so that at every moment either the old or the new content is
-        complete and, when this returns, the new one is durable. A private one is readable by its
-        owner alone; for any other below `config/` the previous content stays beside it (see
+        complete; when this returns, the new one is durable. A private file is readable by its owner
+        alone. For any other below `config/` the previous content is kept beside it (see
         `former_path`)."""
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty folder; does nothing if it is absent."""
 
     def usage(self, path: str) -> Usage:
-        """Space on the disk that holds the path."""
+        """Return the space on the disk that holds the path."""
 
     def lock(self, path: str) -> None:
         """Hold an exclusive lock until the process ends; raises StoreLocked if another process
@@ -113,17 +115,17 @@ class Disk(Protocol):
 
 
 class Clock(Protocol):
-    """The one source of time."""
+    """The only source of time for a core."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch; never goes back."""
 
 
 class Chance(Protocol):
-    """The one source of randomness; seeded in simulations."""
+    """The only source of randomness for a core; seeded in simulations."""
 
     def randrange(self, stop: int, /) -> int:
-        """A number from 0 up to, and not including, `stop`."""
+        """Return a number from 0 up to, and not including, `stop`."""
 
     def getrandbits(self, count: int, /) -> int:
-        """A number of random bits."""
+        """Return a number of random bits."""

@@ -1,12 +1,13 @@
-"""Escapes others' text for printing: one line, without control sequences, and in the order in which
-it is stored. Used by logs and the command line."""
+"""Escapes text from others for printing: the result is one line without control sequences, in the
+order in which it is stored. Used by logs and the command line."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text with every invisible or order-changing character as `\\x1b`, `\\n`, `\\u202e`:
-    control characters, ends of lines and paragraphs, direction marks, surrogates, odd blanks."""
+    r"""Return the text with every invisible or order-changing character escaped as `\x1b`, `\n`,
+    `\u202e`: control characters, ends of lines and paragraphs, direction marks, surrogates, odd
+    blanks."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,5 +1,5 @@
-"""Whether a server is alive and ready, for load balancers and Kubernetes: every port that serves
-these paths gives the same answer."""
+"""Decides whether a server is alive and ready, for load balancers and Kubernetes. Every port that
+serves these paths gives the same answer."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Protocol
 
 
 class Vitals(Protocol):
-    """The health of a server. Its methods are called from other threads than the server's, and
-    block."""
+    """Reads the health of a server. Its methods are called from other threads than the server's,
+    and block."""
 
     def figures(self, accept: str) -> tuple[bytes, str]:
-        """Figures for Prometheus, and their media type."""
+        """Return the metrics for Prometheus, and their media type."""
 
     def refusal(self) -> str:
-        """Why it is not ready; empty when it is."""
+        """Return why the server is not ready; empty if it is."""
 
     def is_alive(self) -> bool:
-        """Whether its event loop runs."""
+        """Whether the server's event loop runs."""
 
 
 def health(vitals: Vitals) -> tuple[bool, str]:
-    """/healthz: whether the event loop runs; if not, the process should be restarted."""
+    """Answer /healthz: whether the event loop runs; if not, the process should be restarted."""
     if vitals.is_alive():
         return True, "alive"
     return False, "the event loop of the server has not answered for some seconds"
 
 
 def readiness(vitals: Vitals) -> tuple[bool, str]:
-    """/readyz: whether clients may be sent here, and the reason if not."""
+    """Answer /readyz: whether clients may be sent here, and the reason if not."""
     try:
         refusal = vitals.refusal()
     except TimeoutError:

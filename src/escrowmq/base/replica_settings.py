@@ -1,4 +1,5 @@
-"""Settings of copies of the log: who is master and who slave, and what a message waits for."""
+"""Settings of replication: which broker is master and which slave, and how many replicas a message
+waits for."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Role = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
 
 
 class ReplicaSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Who copies a broker's log, or whose log it copies (RocketMQ's MessageStoreConfig)."""
+    """The settings of replication (RocketMQ's MessageStoreConfig)."""
 
     role: Annotated[
         Role,
@@ -92,10 +93,11 @@ class ReplicaSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_slave(self) -> bool:
-        """Whether the log is another broker's."""
+        """Whether this broker is a slave, which copies another broker's log."""
         return self.role == "SLAVE"
 
     @property
     def copies(self) -> int:
-        """How many copies senders wait for; 1: for none but the master's own."""
+        """The number of brokers that must have a message before its send is acknowledged; 1 means
+        only the master."""
         return self.in_sync_copies if self.role == "SYNC_MASTER" else 1

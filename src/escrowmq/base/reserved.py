@@ -26,4 +26,4 @@ RESERVED: Final = frozenset(
     "POP_CK_OFFSET", "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "TIMER_DELAY_LEVEL",
     TRANSACTION, DELAYED, ORDER_KEY, CHECKER, MARKER, DEAD_LETTER,
 }  # fmt: skip
-"""Names of properties with a meaning; users' own must differ."""
+"""Names of properties that have a meaning of their own; users' properties must have other names."""

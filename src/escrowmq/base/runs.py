@@ -19,15 +19,15 @@ class Memory(Protocol):
 
 
 def joined(runs: bytes, base: int, size: int, read: Callable[[int, int], bytes]) -> bytes | None:
-    """The bytes of the runs, concatenated, from a file of a size whose first byte is at position
-    `base`; None if one of them is not completely inside."""
+    """Return the bytes of the runs, concatenated, from a file of this size whose first byte is at
+    position `base`. None if a run is not completely inside."""
     if not _are_within(runs, base, size):
         return None
     return b"".join([read(place - base, count) for place, count in RUN.iter_unpack(runs)])
 
 
 def sliced(runs: bytes, base: int, memory: Memory) -> bytes | None:
-    """`joined` for bytes in memory, in a third of the time."""
+    """Return the bytes of the runs like `joined`, from bytes in memory, in a third of the time."""
     if not _are_within(runs, base, len(memory)):
         return None
     places = RUN.iter_unpack(runs)
@@ -42,7 +42,7 @@ def _are_within(runs: bytes, base: int, size: int) -> bool:
 
 
 def split(data: bytes, runs: bytes) -> list[bytes]:
-    """The bytes of each run, from their concatenation."""
+    """Split the concatenation of runs into the bytes of each."""
     pieces, at = [], 0
     for _, size in RUN.iter_unpack(runs):
         pieces.append(data[at : at + size])

@@ -15,17 +15,18 @@ from escrowmq.base.fixed_limits import LONG_MAX
 Holds = Literal["fixed", "restart", "live"]
 
 FIXED: Final = {"holds": "fixed"}
-"""Cannot change while the broker exists: a name, an address, the form of a file, who is an
-operator. No request changes it."""
+"""No request changes the setting, because it must not change while the broker exists: a name, an
+address, the form of a file, who is an operator."""
 
 RESTART: Final = {"holds": "restart"}
-"""Read once: a change is saved, and takes effect at the next start. The default."""
+"""The setting is read once: a change is saved, and takes effect at the next start. The default."""
 
 LIVE: Final = {"holds": "live"}
-"""Read each time: a change takes effect at once. A test finds code that keeps a copy."""
+"""The setting is read each time: a change takes effect immediately. A test finds code that keeps a
+copy."""
 
 SECRET: Final = {"secret": "yes"}
-"""It contains a password, which is never shown."""
+"""The setting contains a password, which is never shown."""
 
 _UNITS: Final = {
     "_ms": "ms",
@@ -39,8 +40,8 @@ _SAID: Final = {"ms": "milliseconds", "s": "seconds", "h": "hours", "%": "percen
 
 
 def value_of(text: str, kind: object) -> object:
-    """The value that a text gives to a setting of this type; raises msgspec.ValidationError if it
-    is none. What is kept of it, and sent to tools, has 64 bits."""
+    """Convert a text to the value of a setting of this type; raises msgspec.ValidationError if it
+    is invalid. Numbers have at most 64 bits."""
     plain = text.lower() if text.lower() in ("true", "false") else text
     found: object = msgspec.convert(plain, kind, strict=False)
     if isinstance(found, int) and abs(found) > LONG_MAX:
@@ -49,7 +50,7 @@ def value_of(text: str, kind: object) -> object:
 
 
 def unit_in_words(field: str) -> str:
-    """The unit of a setting from the name of its field, for a sentence; empty without one."""
+    """Return the unit of a setting in words, from the name of its field; empty without one."""
     unit = _unit(field)
     return _SAID.get(unit, unit if unit == "bytes" else "")
 
@@ -65,7 +66,7 @@ class Setting(msgspec.Struct, frozen=True):
     """One setting of a table."""
 
     name: str
-    """Its name in files and requests."""
+    """The setting's name in files and requests."""
 
     field: str
     default: object
@@ -79,13 +80,13 @@ class Setting(msgspec.Struct, frozen=True):
 
 @functools.cache
 def fields_of(table: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """The fields of a table of settings, cached. msgspec determines their types each time: 10 ms
-    per table, which a broker needs several times when it starts."""
+    """Return the fields of a table of settings, cached. msgspec determines their types each time:
+    10 ms per table, which a broker needs several times when it starts."""
     return msgspec.structs.fields(table)
 
 
 def settings_of(table: type[msgspec.Struct]) -> list[Setting]:
-    """All settings of a table, in order."""
+    """Return all settings of a table, in order."""
     hints = typing.get_type_hints(table, include_extras=True)
     return [_setting(field, hints[field.name]) for field in fields_of(table)]
 

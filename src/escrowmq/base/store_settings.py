@@ -13,10 +13,11 @@ from escrowmq.base.setting_facts import FIXED, LIVE, RESTART
 
 
 class StoreSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How messages are kept (RocketMQ's MessageStoreConfig)."""
+    """The settings of the store (RocketMQ's MessageStoreConfig)."""
 
     is_sync_flush: Annotated[bool, Meta(extra=FIXED)] = False
-    """flushDiskType=SYNC_FLUSH: answer after the record is durable; read by node/config."""
+    """flushDiskType=SYNC_FLUSH: an answer is sent only when the record is durable; read by
+    node/config."""
 
     log_segment_size: Annotated[
         int,

@@ -15,7 +15,8 @@ class Wire(enum.Enum):
     """gRPC over HTTP/2: the clients of 5.x."""
 
     HA = "HA"
-    """RocketMQ's copying of the log from a master to its slaves."""
+    """RocketMQ's replication of the log from a master to its slaves."""
 
     GROUP = "group"
-    """EscrowMQ's own copying of log and tables, from a master to the other members of its group."""
+    """EscrowMQ's own replication of log and tables, from a master to the other members of its
+    group."""
