@@ -1,1 +1,2 @@
-"""Access control: accounts, addresses, and whether a request may pass. Pure."""
+"""Access control: decides by accounts and addresses whether a request is allowed. No I/O of its
+own."""

@@ -1,6 +1,6 @@
-"""The account of a request, if it is proved by other means than the signature of RocketMQ's
-remoting protocol: by the certificate of its connection, by our own clients' signature, or by that
-of RocketMQ's gRPC protocol."""
+"""Finds out whether a request's account is proved by something else than the signature of
+RocketMQ's remoting protocol: by the certificate of its connection, by our own clients' signature,
+or by that of RocketMQ's gRPC protocol."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _DIGITS_MAX: Final = 18
 
 
 class Party(Protocol):
-    """A connection, for authentication."""
+    """A connection, as authentication sees it."""
 
     identity: str
-    """The account that its certificate stands for."""
+    """The account that the connection's certificate stands for."""
     session: str
-    """The session that our own clients sign on this connection with their requests."""
+    """The session that our own clients sign with their requests on this connection."""
     signed_number: int
-    """The number of the last request signed so."""
+    """The number of the last request that was signed with the session."""
 
 
 class Secrets(msgspec.Struct, frozen=True):
-    """Finds the secrets of an account."""
+    """The secrets of an account, and whether it is an administrator."""
 
     secrets: tuple[str, ...]
     is_admin: bool
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """What is known of a request before its RocketMQ signature is verified."""
+    """The result of the checks before a request's RocketMQ signature is verified."""
 
     is_proved: bool = False
     code: int = Response.SUCCESS
     fault: str = ""
-    """Why it may not pass, whatever its signature."""
+    """Why the request is refused, whatever its signature; empty if it is not."""
 
 
 _PROVED: Final = Proof(is_proved=True)
@@ -55,7 +55,7 @@ _UNPROVED: Final = Proof()
 
 
 class Proofs:
-    """Sessions and certificates of connections."""
+    """Checks certificates, sessions and signatures of requests."""
 
     def __init__(self, text: str, *, chance: Chance, find: Callable[[str], list[Secrets]]) -> None:
         self._wanted = frozenset(filter(None, (part.strip() for part in text.split(";"))))
@@ -63,10 +63,10 @@ class Proofs:
         self._find = find
         self._vouched_last: tuple[str, bytes, list[Secrets], bytes] | None = None
         """The last valid signature of a front's call: account, signed content, secrets, signature.
-        All requests of one call have the same."""
+        All requests of one call have the same one."""
 
     def session_of(self, peer: Party) -> str:
-        """The session of a connection: chosen once, at random."""
+        """Return the session of a connection; it is chosen once, at random."""
         if not peer.session:
             peer.session = f"{self._chance.getrandbits(_SESSION_BITS):032x}"
         return peer.session
@@ -80,8 +80,8 @@ class Proofs:
         now_ms: int = 0,
         window_s: int = 0,
     ) -> Proof:
-        """What a request proves. One that `is_held` was accepted before, when its number was new.
-        With a window, the signed time must be within it."""
+        """Return what a request proves. One that `is_held` was accepted before, when its number was
+        new. With a window, the signed time must be within it."""
         ext = request.ext or {}
         key = ext.get(ACCESS_KEY, "")
         if peer.identity and key == peer.identity and SIGNATURE not in ext:
@@ -108,7 +108,7 @@ class Proofs:
         return proof
 
     def _vouched(self, request: Vouched, key: str) -> Proof:
-        """The account that signed the content."""
+        """Return whether the account has signed the content."""
         found = self._find(key)
         if not found:
             return _UNPROVED
@@ -125,7 +125,7 @@ class Proofs:
         return _PROVED
 
     def wants(self, key: str) -> bool:
-        """Whether an account must sign as our own clients do."""
+        """Whether an account's requests must have our own clients' signature."""
         if key in self._wanted:
             return True
         if self._wanted.isdisjoint((_ALL, _ADMINISTRATORS)):
@@ -164,9 +164,9 @@ class Proofs:
 
 
 def name(request: Command, account: str) -> None:
-    """Give a request without an account that of its connection's certificate. A request with an
-    account must be signed by it, whatever the certificate says: a gateway forwards requests that
-    others have signed."""
+    """Add the account of the connection's certificate to a request without an account. A request
+    with an account must be signed by it, whatever the certificate says: a gateway forwards requests
+    that others have signed."""
     if request.ext is None:
         request.ext = {}
     request.ext.setdefault(ACCESS_KEY, account)

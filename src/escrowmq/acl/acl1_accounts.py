@@ -70,13 +70,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     topic_default: int
     group_default: int
     resources: dict[str, int]
-    """Rights by topic; those of a group are under its retry topic."""
+    """Rights by topic; a group's rights are stored under its retry topic."""
 
     def __repr__(self) -> str:
         return f"Account({self.access_key!r}, is_admin={self.is_admin})"  # no secret in any log
 
     def right(self, resource: str) -> tuple[int, bool]:
-        """The right to a topic or a group's retry topic, and whether the file names it."""
+        """Return the right to a topic or a group's retry topic, and whether the file names it."""
         owned = self.resources.get(resource)
         if owned is not None:
             return owned, True
@@ -97,15 +97,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of all files together."""
 
     anyone: tuple[Pattern, ...] = ()
-    """Addresses that need no authentication."""
+    """Patterns of the addresses that need no authentication."""
     accounts: dict[str, Account] = {}
     homes: dict[str, str] = {}
-    """The file of each account."""
+    """The file in which each account is defined."""
     repeated: tuple[str, ...] = ()
-    """Accounts with a second definition, which is ignored."""
+    """Accounts that are defined a second time; the second definition is ignored."""
     counter: int = 0
     timestamp: int = 0
-    """Of the default file."""
+    """The timestamp of the default file."""
 
     def trusts(self, parts: Parts) -> bool:
         """Whether an address needs no authentication."""
@@ -120,7 +120,7 @@ def read_accounts(data: bytes) -> AccountFile:
 
 
 def accounts_of(document: Value) -> AccountFile:
-    """The accounts of a parsed document."""
+    """Return the accounts of a parsed document."""
     if document is None:
         return AccountFile()
     members = _mapping(document, _MEMBERS, "the file")
@@ -137,7 +137,7 @@ def accounts_of(document: Value) -> AccountFile:
 
 
 def merge(files: Iterable[tuple[str, AccountFile]], *, default: str) -> Rules:
-    """Merge all files: if an account is in several, the first one counts."""
+    """Merge all files; if an account is in several, the first one counts."""
     anyone: list[Pattern] = []
     accounts: dict[str, Account] = {}
     homes: dict[str, str] = {}
@@ -198,7 +198,7 @@ def _account(item: Value, place: str) -> Account:
 
 
 def permission(text: str) -> int:
-    """The right that a text names; DENY for an unknown one."""
+    """Parse a right; an unknown text means DENY."""
     return PERMISSIONS.get(text.strip(), DENY)
 
 
@@ -256,7 +256,7 @@ def _truth(value: Value, place: str) -> bool:
 
 
 def _version(value: Value) -> tuple[int, int]:
-    """Counter and time of the first entry; zero for anything but a number."""
+    """Return counter and time of the first entry; zero for anything but a number."""
     first = next(iter(_items(value, VERSION)), None)
     if not isinstance(first, dict):
         return 0, 0

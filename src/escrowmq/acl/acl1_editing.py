@@ -1,5 +1,5 @@
-"""Edits of a file of accounts, as RocketMQ's admin requests make them: pure, document by document.
-Comments and the order of members are lost, as in RocketMQ."""
+"""Edits files of accounts, as RocketMQ's admin requests do; document in, document out. Comments and
+the order of members are lost, as in RocketMQ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXPECTED: Final = "'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'"
 
 
 class AccountFields(msgspec.Struct, kw_only=True):
-    """An account in a request; None means not given."""
+    """The fields of an account in a request; None means not given."""
 
     access_key: str
     secret: str | None = None
@@ -62,7 +62,7 @@ def judge(wish: AccountFields) -> None:
 
 
 def with_account(document: Value, wish: AccountFields, *, now_ms: int) -> dict[str, Any]:
-    """The file with an account added, or its given fields replaced."""
+    """Return the file with an account added, or its given fields replaced."""
     judge(wish)
     members = _members(document)
     accounts = members[ACCOUNTS]
@@ -88,21 +88,22 @@ def with_account(document: Value, wish: AccountFields, *, now_ms: int) -> dict[s
 
 
 def without_account(document: Value, access_key: str, *, now_ms: int) -> dict[str, Any]:
-    """The file without an account."""
+    """Return the file without an account."""
     members = _members(document)
     members[ACCOUNTS] = [item for item in members[ACCOUNTS] if item.get("accessKey") != access_key]
     return _advanced(members, now_ms)
 
 
 def with_addresses(document: Value, patterns: list[str], *, now_ms: int) -> dict[str, Any]:
-    """The file with other addresses that need no authentication."""
+    """Return the file with other patterns of addresses that need no authentication."""
     members = _members(document)
     members[GLOBAL] = patterns
     return _advanced(members, now_ms)
 
 
 def _members(document: Value) -> dict[str, Any]:
-    """A mutable copy, with booleans as booleans; raises UsageError if the file is invalid."""
+    """Return a mutable copy in which booleans are booleans; raises UsageError if the file is
+    invalid."""
     accounts_of(document)
     members: dict[str, Any] = dict(document) if isinstance(document, dict) else {}
     members[ACCOUNTS] = [dict(item) for item in members.get(ACCOUNTS) or ()]

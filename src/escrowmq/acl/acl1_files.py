@@ -1,4 +1,5 @@
-"""The files of accounts: the default one and those of a folder, reloaded when they change."""
+"""The files of accounts: the default one and those of a folder. They are reloaded when they
+change."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Times = dict[str, int]
 
 
 class AccountFiles:
-    """The rules of the current files, or of the last valid ones."""
+    """The rules of the current files, or of the last valid ones if a file is invalid."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -48,9 +49,9 @@ class AccountFiles:
             )
 
     def look(self) -> bool:
-        """Reload changed files. A file is loaded once two polls find the same content and
-        modification time, because one that is being written may be incomplete. An invalid file
-        changes nothing, and is logged once."""
+        """Reload changed files; return whether that was done. A file is loaded once two polls find
+        the same content and modification time, because one that is being written may be incomplete.
+        An invalid file changes nothing, and is logged once."""
         try:
             times = {path: self._disk.modified_ms(path) for path in self._existing()}
             found = self._read()
@@ -79,7 +80,7 @@ class AccountFiles:
 
     @property
     def trouble(self) -> str:
-        """Why the current files are not in force; empty if they are."""
+        """Why the current files are not used; empty if they are."""
         return self._trouble
 
     # -- reading -----------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class AccountFiles:
         return found
 
     def _paths(self, folder: str, depth: int) -> list[str]:
-        """Files of a folder and its subfolders, sorted."""
+        """Return the files of a folder and its subfolders, sorted."""
         if depth == ACL_FOLDERS_DEPTH_MAX:
             raise UsageError(
                 f"{folder}: folders are searched {ACL_FOLDERS_DEPTH_MAX} levels deep only"
@@ -152,7 +153,7 @@ class AccountFiles:
         return list(self._contents)
 
     def replace(self, path: str, document: object) -> None:
-        """Write a file and load it at once; raises UsageError, without writing, if it would be
+        """Write a file and load it immediately; raises UsageError, without writing, if it would be
         invalid."""
         from escrowmq.acl.yaml_document import write_document
 

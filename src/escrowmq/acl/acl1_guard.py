@@ -1,4 +1,5 @@
-"""Authorization by ACL 1.0: whether a request may pass, in the order of RocketMQ's checks."""
+"""Authorization by ACL 1.0: decides whether a request is allowed, in the order of RocketMQ's
+checks."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from escrowmq.base.message import Topic
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""A field that old clients add after signing."""
+"""A header field that old clients add after signing, so that the signature does not cover it."""
 
 _TRACE: Final = Need(Topic.TRACE, PUB)
-"""Any account may write traces."""
+"""The topic of message traces, to which any account may write."""
 
 
 def refusal(
@@ -29,8 +30,8 @@ def refusal(
     *,
     is_proved: bool = False,
 ) -> str:
-    """Why a request from an address may not pass; empty if it may. Its needs are determined after
-    its account. One that `is_proved` needs no signature."""
+    """Return why a request from an address is refused; empty if it is allowed. `needs` is called
+    after authentication. One that `is_proved` needs no signature."""
     if rules.trusts(parts):
         return ""
     ext = request.ext or {}
@@ -50,7 +51,7 @@ def refusal(
 
 
 def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
-    """Whether an account or trusted address, authenticated before, has a right."""
+    """Whether an account or a trusted address, already authenticated, has a right."""
     if rules.trusts(parts):
         return True
     account = rules.accounts.get(access_key)
@@ -61,8 +62,8 @@ def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
 
 
 def administrator_refusal(rules: Rules, request: Command, *, is_proved: bool = False) -> str:
-    """Why a request is not proved to be an administrator's; empty if it is. One that `is_proved`
-    needs no signature."""
+    """Return why a request is not accepted as an administrator's; empty if it is. One that
+    `is_proved` needs no signature."""
     access_key = (request.ext or {}).get(ACCESS_KEY)
     if not access_key:
         return "No accessKey is configured"
@@ -75,12 +76,12 @@ def administrator_refusal(rules: Rules, request: Command, *, is_proved: bool = F
 
 
 def is_signed(request: Command, secret: str, former: str = "") -> bool:
-    """Whether the request is signed with a secret, or with the account's former one."""
+    """Whether a request is signed with an account's secret, or with its former one."""
     return _is_signed(request, secret) or bool(former and _is_signed(request, former))
 
 
 def _is_signed(request: Command, secret: str) -> bool:
-    """Compare signatures in constant time."""
+    """Verify a request's signature, in constant time."""
     fields = request.ext or {}
     if request.version <= Version.V4_9_3 and _UNIQUE_KEY_QUERY in fields:
         fields = {name: text for name, text in fields.items() if name != _UNIQUE_KEY_QUERY}
@@ -92,7 +93,7 @@ def _is_signed(request: Command, secret: str) -> bool:
 
 
 def _missing(account: Account, request: Command, needs: Admin | list[Need]) -> str:
-    """The right that an account lacks; empty if it has all."""
+    """Return the refusal for the first right that an account lacks; empty if it has all."""
     if isinstance(needs, Admin):
         return (
             f"Need admin permission for request code={request.code}, "

@@ -1,4 +1,4 @@
-"""What a request needs under ACL 2.0: rights to topics, groups, and the cluster.
+"""The rights that requests need under ACL 2.0, to topics, groups, and the cluster.
 
 Clients' requests need rights to the same topics and groups as with ACL 1.0 (request_needs.py),
 found from stored data. Operators' requests need what RocketMQ 5.3.3 requires, or else rights to the
@@ -33,19 +33,19 @@ CREATE_UPDATE: Final = frozenset({Action.CREATE, Action.UPDATE})
 
 
 def topic_access(topic: str, actions: Actions) -> Access:
-    """Rights to a topic; a retry topic is its group."""
+    """Make the access for rights to a topic; for a retry topic, to its group."""
     if topic.startswith(Topic.RETRY_PREFIX):
         return group_access(topic, actions)
     return Access(Resource(ResourceKind.TOPIC, topic), actions)
 
 
 def group_access(group: str, actions: Actions) -> Access:
-    """Rights to a group, by its name or that of its retry topic."""
+    """Make the access for rights to a group, given by its name or that of its retry topic."""
     return Access(Resource(ResourceKind.GROUP, group.removeprefix(Topic.RETRY_PREFIX)), actions)
 
 
 def cluster_access(cluster: str, actions: Actions) -> Access:
-    """Rights to the cluster."""
+    """Make the access for rights to the cluster."""
     return Access(Resource(ResourceKind.CLUSTER, cluster), actions)
 
 
@@ -53,17 +53,17 @@ def cluster_access(cluster: str, actions: Actions) -> Access:
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """Rights to resources named in header fields, in their order."""
+    """Makes the accesses for the resources named in header fields, in the order of the fields."""
 
     actions: Actions
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     groups_first: bool = True
     lists: Mapping[str, str] = {}
-    """Fields with several names, and their separators."""
+    """Fields that contain several names, and the separators between these."""
 
     def __call__(self, request: Command) -> Iterator[Access]:
-        """The needed rights; none for absent fields."""
+        """Return the accesses that a request needs; none for absent fields."""
         ext = request.ext or {}
         order: list[tuple[str, Callable[[str, Actions], Access]]]
         order = [(name, group_access) for name in self.groups]
@@ -82,12 +82,13 @@ class Fields(msgspec.Struct, frozen=True):
 def fields(
     actions: Actions, *, groups: str = "", topics: str = "", groups_first: bool = True
 ) -> Fields:
-    """Rights to resources named in header fields; the fields are separated by blanks."""
+    """Make a reader for resources named in header fields; `groups` and `topics` are field names
+    separated by blanks."""
     return Fields(actions, tuple(topics.split()), tuple(groups.split()), groups_first)
 
 
 def route_access(request: Command) -> Iterable[Access]:
-    """A route needs any right to the topic, and a right to the named group."""
+    """Return the accesses for a route: any right to the topic, and a right to the named group."""
     ext = request.ext or {}
     yield topic_access(ext.get("topic", ""), PUB_SUB_GET)
     if ext.get("consumerGroup"):
@@ -114,18 +115,18 @@ class _TopicsBody(msgspec.Struct, rename="camel"):
 
 
 def new_group(request: Command) -> Iterable[Access]:
-    """A group that is created or changed."""
+    """Return the access for a group that is created or changed."""
     return (group_access(decode_body(_GroupBody, request.body).group_name, CREATE_UPDATE),)
 
 
 def new_groups(request: Command) -> Iterable[Access]:
-    """Groups that are created or changed."""
+    """Return the accesses for groups that are created or changed."""
     body = decode_body(_GroupsBody, request.body)
     return [group_access(one.group_name, CREATE_UPDATE) for one in body.group_config_list]
 
 
 def new_topics(request: Command) -> Iterable[Access]:
-    """Topics that are created or changed."""
+    """Return the accesses for topics that are created or changed."""
     body = decode_body(_TopicsBody, request.body)
     return [topic_access(one.topic_name, CREATE) for one in body.topic_config_list]
 
@@ -136,35 +137,39 @@ _RIGHTS: Final = {acl1_accounts.PUB: PUB, acl1_accounts.SUB: SUB, acl1_accounts.
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What a request needs under each kind of access control."""
+    """The rights that a kind of request needs, under each kind of access control."""
 
     needs: Needs = ADMIN
-    """Rights to topics and groups. ACL 1.0 has no others; all else is for administrators."""
+    """The rights to topics and groups. Under ACL 1.0 there are no others, and everything else is
+    for administrators."""
 
     accesses: Callable[[Command], Iterable[Access]] | None = None
-    """Rights of ACL 2.0 to what the request names; if not set, `needs` apply."""
+    """Function that returns the ACL 2.0 rights to what the request names; if not set, they follow
+    from `needs`."""
 
     actions: Actions | None = None
-    """Rights of ACL 2.0 other than Pub and Sub to what is needed."""
+    """The ACL 2.0 actions to require on the resources in `needs`, instead of Pub and Sub."""
 
     is_look: bool = False
-    """It only reads: if it names nothing, ACL 2.0 requires Get on the cluster, otherwise Update."""
+    """Whether the request only reads. If it names no resource, ACL 2.0 then requires Get on the
+    cluster, otherwise Update."""
 
     gives_rights: bool = False
-    """It changes rights. RocketMQ requires Update on the cluster, with which users can grant
-    themselves everything (DefaultAuthorizationContextBuilder, 5.3.3); here it needs a super
-    user."""
+    """Whether the request changes rights. RocketMQ requires Update on the cluster, with which users
+    can grant themselves everything (DefaultAuthorizationContextBuilder, 5.3.3); here it needs a
+    super user."""
 
 
 OPERATE: Final = Rule()
-"""For operators."""
+"""The rule for operators' requests that change something."""
 
 LOOK: Final = Rule(is_look=True)
-"""For operators; it only reads."""
+"""The rule for operators' requests that only read."""
 
 
 def accesses_of(rule: Rule, request: Command, places: Places, *, cluster: str) -> list[Access]:
-    """What a request needs, from stored data; the cluster if it names nothing."""
+    """Return the accesses that a request needs, with the help of stored data; an access to the
+    cluster if it names no resource."""
     if rule.accesses is not None:
         found = list(rule.accesses(request))
     else:

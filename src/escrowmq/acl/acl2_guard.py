@@ -1,4 +1,4 @@
-"""Authorization by ACL 2.0: the user of a request, and whether it may pass."""
+"""Authorization by ACL 2.0: identifies the user of a request, and decides whether it is allowed."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _READING: Final = frozenset({Action.SUB, Action.GET, Action.LIST})
 
 
 class AuthRequirements(msgspec.Struct, frozen=True, kw_only=True):
-    """Which requests need authentication or authorization."""
+    """Which requests need authentication, and which authorization."""
 
     is_authorized: bool
-    """Whether rights are checked as well as names."""
+    """Whether rights are checked, and not only names and passwords."""
     unauthenticated: frozenset[int] = frozenset()
-    """Requests that need no authentication."""
+    """Codes of requests that need no authentication."""
     unauthorized: frozenset[int] = frozenset()
-    """Requests that need no authorization."""
+    """Codes of requests that need no authorization."""
     as_rocketmq: bool = False
-    """Leave open what RocketMQ 5.3.3 leaves open (docs/security.md)."""
+    """Whether to leave open what RocketMQ 5.3.3 leaves open (docs/security.md)."""
 
 
 class RequestNeeds(Protocol):
-    """What a request needs, evaluated after authentication."""
+    """The rights that a request needs; they are determined only after authentication."""
 
     @property
     def gives_rights(self) -> bool:
-        """Whether it changes rights."""
+        """Whether the request changes rights."""
 
     def accesses(self) -> list[Access]:
-        """The rights that it needs."""
+        """Return the rights that the request needs."""
 
 
 def refusal(
@@ -62,8 +62,8 @@ def refusal(
     *,
     is_proved: bool = False,
 ) -> str:
-    """Why a request from an address may not pass, with RocketMQ's text; empty if it may. One that
-    `is_proved` needs no signature."""
+    """Return why a request from an address is refused, with RocketMQ's text; empty if it is
+    allowed. One that `is_proved` needs no signature."""
     user, reason = authenticated(book, request, is_proved=is_proved)
     if reason and request.code not in terms.unauthenticated:
         return reason
@@ -85,8 +85,8 @@ def refusal(
 
 
 def super_user_refusal(book: UserTable, request: Command, *, is_proved: bool = False) -> str:
-    """Why a request is not proved to be a super user's; empty if it is. One that `is_proved` needs
-    no signature."""
+    """Return why a request is not accepted as a super user's; empty if it is. One that `is_proved`
+    needs no signature."""
     user, reason = authenticated(book, request, is_proved=is_proved)
     if user is None:
         return reason
@@ -94,14 +94,14 @@ def super_user_refusal(book: UserTable, request: Command, *, is_proved: bool = F
 
 
 def _opens_own(resource: Resource, access: Access) -> bool:
-    """Whether an allowing entry covers the broker's own topics: it must name them, and is limited
-    to reading."""
+    """Whether an entry that allows access also covers the broker's own topics: it must name them,
+    and be limited to reading."""
     is_named = resource.shape is PatternKind.LITERAL or begins_inner(resource.name)
     return resource.kind is ResourceKind.TOPIC and is_named and access.actions <= _READING
 
 
 def missing(book: UserTable, user: User, access: Access, host: str) -> str:
-    """Why a user may not do something from an address; empty if the user may."""
+    """Return why a user may not do something from an address; empty if the user may."""
     if user.is_super:
         return ""
     resource = access.resource

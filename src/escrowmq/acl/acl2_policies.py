@@ -69,14 +69,14 @@ class Decision(enum.Enum):
 
 
 class PolicyType(enum.Enum):
-    """Default entries apply when no custom one matches."""
+    """The type of a policy; default entries apply if no custom one matches."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
 
 
 def named(kind: type[E], text: object) -> E | None:
-    """The member of an enumeration with a name, ignoring case."""
+    """Return the member of an enumeration by its name, ignoring case; None if there is none."""
     if not isinstance(text, str):
         return None
     found: dict[str, E] = _by_name(kind)
@@ -89,7 +89,7 @@ def _by_name(kind: type[E]) -> dict[str, E]:
 
 
 _RESOURCES_KEPT: Final = 4_096
-"""Parsed resources that are kept: thousands of users have rights to the same ones."""
+"""Limit of the cached parsed resources: thousands of users have rights to the same ones."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.kind.value}:{self.name}{end}"
 
     def has(self, other: Resource) -> bool:
-        """Whether it includes another, literal resource."""
+        """Whether this resource includes another one that is literal."""
         if self.kind is ResourceKind.ANY:
             return True
         if self.kind is not other.kind:
@@ -137,7 +137,7 @@ def _resource(text: str) -> Resource | None:
 
 
 def misread(text: object) -> str:
-    """Why RocketMQ would read a resource differently than it looks; empty if it would not.
+    """Return why RocketMQ would read a resource differently than it looks; empty if it would not.
 
     RocketMQ reads `Topic:*-public*` as all topics, `a*c*` as `a*`, `Any:x` as everything, and a `*`
     inside as a character that no topic's name can have."""
@@ -180,7 +180,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
 
     def matches(self, access: Access, host: str) -> bool:
-        """Whether it applies to a request from an address."""
+        """Whether the entry applies to an access from an address."""
         return (
             self.resource.has(access.resource) and self._has_action(access) and self._is_from(host)
         )
@@ -204,7 +204,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def to_fields(self) -> dict[str, Any]:
-        """The entry in the form of requests and files."""
+        """Return the entry in the form of requests and files."""
         found: dict[str, Any] = {
             "actions": [action.value for action in self.actions],
             "decision": self.decision.value,
@@ -216,17 +216,17 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """A user's policies: entries in the order in which they were made."""
+    """A user's policy entries, in the order in which they were made."""
 
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
 
     def of(self, kind: PolicyType) -> tuple[Entry, ...]:
-        """The entries of one type."""
+        """Return the entries of one type."""
         return self.custom if kind is PolicyType.CUSTOM else self.default
 
     def merged(self, kind: PolicyType, entries: Iterable[Entry]) -> Policies:
-        """Add entries; they replace those for the same resources."""
+        """Return these policies with entries added; they replace those for the same resources."""
         found = {entry.resource: entry for entry in self.of(kind)}
         found.update((entry.resource, entry) for entry in entries)
         if len(found) > AUTH_ENTRIES_MAX:
@@ -237,7 +237,7 @@ class Policies(msgspec.Struct, frozen=True):
         return self._replaced_entries(kind, tuple(found.values()))
 
     def without(self, kind: PolicyType, resource: Resource) -> Policies:
-        """Remove the entry for a resource."""
+        """Return these policies without the entry for a resource."""
         return self._replaced_entries(
             kind, tuple(e for e in self.of(kind) if e.resource != resource)
         )
@@ -248,7 +248,7 @@ class Policies(msgspec.Struct, frozen=True):
         return Policies(self.custom, entries)
 
     def matching(self, access: Access, host: str, *, as_rocketmq: bool) -> list[Entry]:
-        """The entries that match a request; the first decides."""
+        """Return the entries that match a request; the first one decides."""
         for entries in (self.custom, self.default):
             found = [entry for entry in entries if entry.matches(access, host)]
             if found:
@@ -256,7 +256,7 @@ class Policies(msgspec.Struct, frozen=True):
         return []
 
     def to_fields(self) -> list[dict[str, Any]]:
-        """The policies in the form of requests and files."""
+        """Return the policies in the form of requests and files."""
         return [
             {"entries": [entry.to_fields() for entry in self.of(kind)], "policyType": kind.value}
             for kind in PolicyType
@@ -271,8 +271,8 @@ _WIDTHS: Final = {PatternKind.LITERAL: 0, PatternKind.PREFIXED: 1, PatternKind.A
 
 
 def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
-    """Denials first, then narrow entries. So everything that RocketMQ refuses is refused here too,
-    whatever the order of its comparison."""
+    """Sort key of entries: denials first, then narrow entries. Everything that RocketMQ refuses is
+    then refused here too, whatever the order of its comparison."""
     resource = entry.resource
     return (
         entry.decision is not Decision.DENY,
@@ -283,8 +283,9 @@ def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
 
 
 def _compare(one: Entry, two: Entry) -> int:
-    """AclAuthorizationHandler.comparePolicyEntries of 5.3.3. It puts each of a literal and a
-    prefixed entry before the other, so the result depends on the sorting algorithm."""
+    """Compare entries like RocketMQ 5.3.3 (AclAuthorizationHandler.comparePolicyEntries). Of a
+    literal and a prefixed entry it puts each before the other, so the result depends on the sorting
+    algorithm."""
     left, right = one.resource, two.resource
     if left.kind is not right.kind:
         if right.kind is ResourceKind.ANY:

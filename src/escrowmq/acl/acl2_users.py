@@ -52,7 +52,7 @@ USER: Final = "User:"
 
 
 class UserType(enum.Enum):
-    """A super user may do everything."""
+    """The type of a user; a super user may do everything."""
 
     SUPER = "Super"
     NORMAL = "Normal"
@@ -71,7 +71,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     password: str
     former: str = ""
-    """Valid as well, while clients switch to the new one."""
+    """The former password, which is valid as well while clients switch to the new one."""
     type: UserType = UserType.NORMAL
     status: UserStatus = UserStatus.ENABLE
 
@@ -84,7 +84,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return self.type is UserType.SUPER
 
     def to_fields(self, *, with_password: bool) -> dict[str, str]:
-        """The user's form in requests and files."""
+        """Return the user in the form of requests and files."""
         found = {
             "userStatus": self.status.value,
             "userType": self.type.value,
@@ -99,7 +99,7 @@ class _File(msgspec.Struct):
 
 
 class KnownUsers(msgspec.Struct, frozen=True):
-    """Finds users and their policies."""
+    """Users and their policies, as read from the file."""
 
     users: dict[str, User] = {}
     policies: dict[str, Policies] = {}
@@ -111,7 +111,7 @@ class UserTable:
     def __init__(self, disk: Disk, *, as_rocketmq: bool = False) -> None:
         self._disk = disk
         self.as_rocketmq = as_rocketmq
-        """Parse and rank policies as RocketMQ does."""
+        """Whether to parse and rank policies as RocketMQ does."""
         self.users: dict[str, User] = {}
         self.policies: dict[str, Policies] = {}
         self._written = EncodedUsers()
@@ -119,7 +119,7 @@ class UserTable:
     # -- the file ----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Load the file; raises UsageError if it cannot be read: no user is then accepted."""
+        """Load the file. Raises UsageError if it cannot be read; then no user is accepted."""
         size = self._disk.size(PATH)
         if size is None:
             return
@@ -172,7 +172,7 @@ class UserTable:
             self._save(users, {n: found for n, found in self.policies.items() if n != name})
 
     def found_users(self, part: str) -> Iterator[User]:
-        """Users whose names contain a text, sorted by name."""
+        """Return the users whose names contain a text, sorted by name."""
         return (self.users[name] for name in sorted(self.users) if part in name)
 
     # -- policies ----------------------------------------------------------------------------
@@ -211,7 +211,8 @@ class UserTable:
         self._save(self.users, rest if is_gone else {**rest, name: found})
 
     def list_policies(self, subject: str) -> dict[str, Any] | None:
-        """A user's policies; None if there are none. Raises UsageError if there is no such user."""
+        """Return a user's policies; None if there are none. Raises UsageError if there is no such
+        user."""
         name = _user_of(subject)
         if name is None or name not in self.users:
             raise UsageError("The subject is not exist.")
@@ -219,7 +220,7 @@ class UserTable:
         return None if found is None else _policies_fields(name, found)
 
     def found_policies(self, subject: str, resource: str) -> Iterator[dict[str, Any]]:
-        """Policies filtered by parts of the names of subjects and resources."""
+        """Return policies, filtered by parts of the names of subjects and resources."""
         for name in sorted(self.policies):
             if subject not in USER + name:
                 continue
@@ -236,8 +237,8 @@ class UserTable:
     # -- from ACL 1.0 ------------------------------------------------------------------------
 
     def take_over(self, rules: Rules) -> int:
-        """Add ACL 1.0's accounts that are not users yet; return their number. Trusted addresses are
-        not migrated (AuthMigrator)."""
+        """Add the accounts of ACL 1.0 that are not users yet; return their number. Trusted
+        addresses are not migrated, as in RocketMQ's AuthMigrator."""
         new = [a for a in rules.accounts.values() if a.access_key not in self.users]
         if not new:
             return 0
@@ -278,8 +279,8 @@ def _resources(info: AclInfo) -> Iterator[str | None]:
 
 
 def _check_meaning(info: AclInfo) -> None:
-    """Refuse entries written into the file by hand that would cover more than they seem to. A `*`
-    inside a literal name, accepted by older releases, covers nothing: that is logged."""
+    """Refuse hand-written entries of the file that would cover more than they seem to. A `*` inside
+    a literal name, accepted by older releases, covers nothing: that is logged."""
     for text in _resources(info):
         reason = misread(text)
         resource = read_resource(text)
@@ -295,15 +296,15 @@ def _check_meaning(info: AclInfo) -> None:
 
 
 class EncodedUsers:
-    """Users and policies in their encoded form: after a change only the changed one is encoded
-    again. With 50,000 of each, encoding all would be most of the time of a change."""
+    """Caches the encoded form of users and policies, so that after a change only the changed one is
+    encoded again. With 50,000 of each, encoding all would take most of the time of a change."""
 
     def __init__(self) -> None:
         self._users: dict[str, tuple[User, msgspec.Raw]] = {}
         self._policies: dict[str, tuple[Policies, msgspec.Raw]] = {}
 
     def encode(self, users: dict[str, User], policies: dict[str, Policies]) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         content = {
             "acls": _parts(self._policies, policies, _policies_fields),
             "users": _parts(self._users, users, lambda _, user: _stored_fields(user)),
@@ -334,7 +335,7 @@ def _policies_fields(name: str, found: Policies) -> dict[str, Any]:
 
 
 def _user_of(subject: str | None) -> str | None:
-    """The name in `User:name`."""
+    """Return the name in `User:name`; None if the text has another form."""
     if subject is None:
         return None
     kind, separator, name = subject.partition(":")

@@ -1,5 +1,5 @@
-"""Explains why a request is allowed or denied: the checks of both kinds of access control, one by
-one."""
+"""Explains why a request is allowed or denied, by making the checks of both kinds of access control
+one by one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES: Final = {right: name for name, right in reversed(PERMISSIONS.items())}
 
 
 def access_of(question: Question) -> Access:
-    """The access to explain; raises UsageError if it is invalid."""
+    """Return the access that a question is about; raises UsageError if it is invalid."""
     action = named(Action, question.action)
     if action is None:
         allowed = ", ".join(one.value.lower() for one in Action)
@@ -50,7 +50,7 @@ def access_of(question: Question) -> Access:
 
 
 def explain_account(rules: Rules, question: Question) -> Judgement:
-    """The result by the accounts of plain_acl.yml. The signature is assumed to be valid."""
+    """Decide a question by the accounts of plain_acl.yml. The signature is assumed to be valid."""
     access = access_of(question)
     parts = parts_of(question.address)
     steps: list[str] = []
@@ -105,7 +105,7 @@ def explain_user(
     is_authorized: bool = True,
     as_rocketmq: bool = False,
 ) -> Judgement:
-    """The result by users and policies. The signature is assumed to be valid."""
+    """Decide a question by users and policies. The signature is assumed to be valid."""
     access = access_of(question)
     steps: list[str] = []
 

@@ -1,5 +1,5 @@
-"""The rights that requests need: the readers used in the tables of requests (docs/security.md
-repeats the result).
+"""Determines the rights that requests need; the tables of requests use these functions
+(docs/security.md repeats the result).
 
 Requests without a rule need an administrator. Stored data overrides a request's own claims: an END
 needs rights to the topic of its half, a view to the topic of its message."""
@@ -32,20 +32,21 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Places(Protocol):
-    """Stored data on which rights depend."""
+    """Looks up stored data on which rights depend."""
 
     @property
     def reply_topic(self) -> str:
-        """The topic of replies to requests."""
+        """The name of the topic for replies to requests."""
 
     def asked_in(self, properties: Mapping[str, str]) -> str | None:
-        """The topic of the request that a reply with these properties answers, if known."""
+        """Return the topic of the request that a reply with these properties answers; None if
+        unknown."""
 
     def ended_topics(self, request: Command) -> Iterable[str]:
-        """The topics of the messages that an END commits or rolls back."""
+        """Return the topics of the messages that an END commits or rolls back."""
 
     def topic_at(self, log_offset: int) -> str | None:
-        """The topic of the record at a log offset; None if there is none."""
+        """Return the topic of the record at a log offset; None if there is none."""
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic exists."""
@@ -55,23 +56,23 @@ class Places(Protocol):
 
 
 Reader = Callable[[Command], Iterable[Need]]
-"""Determines what a request needs."""
+"""A function that returns the needs of a request."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """Determines needs with the help of stored data."""
+    """A function that returns the needs of a request with the help of stored data."""
 
     read: Callable[[Command, Places], Iterable[Need]]
 
 
 class Admin(msgspec.Struct, frozen=True):
-    """Needs an administrator."""
+    """The result that a request needs an administrator."""
 
     own_topic: str = ""
-    """The broker's own topic that makes it so; empty if it is the request itself."""
+    """The broker's own topic that is the reason for it; empty if the request itself is."""
 
     needs: tuple[Need, ...] = ()
-    """What it would need if these were ordinary topics."""
+    """The needs that the request would have if that topic were an ordinary one."""
 
 
 ADMIN: Final = Admin()
@@ -79,12 +80,12 @@ Needs = Admin | Stored | Reader
 
 
 def is_inner(topic: str) -> bool:
-    """Whether a topic is the broker's own, with unpublished messages of any topic."""
+    """Whether a topic is one of the broker's own that contain unpublished messages of any topic."""
     return topic in _INNER or topic.startswith(Topic.SYSTEM_PREFIX)
 
 
 def begins_inner(beginning: str) -> bool:
-    """Whether a prefix of names can only match topics of the broker's own."""
+    """Whether a prefix of names can only match such topics of the broker's own."""
     if len(beginning) < len(Topic.SYSTEM_PREFIX):
         return False
     return is_inner(beginning) or any(topic.startswith(beginning) for topic in _INNER)
@@ -96,7 +97,7 @@ _INNER: Final = NOT_SENDABLE - {Topic.SELF_TEST}
 
 
 def group_resource(group: str) -> str:
-    """The name under which a group's rights are stored."""
+    """Return the name under which a group's rights are stored."""
     return Topic.RETRY_PREFIX + group
 
 
@@ -104,12 +105,13 @@ def group_resource(group: str) -> str:
 
 
 def nothing(_: Command) -> Iterable[Need]:
-    """Only an account."""
+    """Need no right, only an account."""
     return ()
 
 
 def field(name: str, right: int) -> Reader:
-    """A right to the topic in a field; any access to a retry topic counts as reading."""
+    """Make a reader that needs a right to the topic in a field; for a retry topic, any access
+    counts as reading."""
 
     def read(request: Command) -> Iterable[Need]:
         topic = (request.ext or {}).get(name, "")
@@ -119,7 +121,7 @@ def field(name: str, right: int) -> Reader:
 
 
 def group(name: str = "consumerGroup") -> Reader:
-    """The right to read as the group in a field."""
+    """Make a reader that needs the right to read as the group in a field."""
 
     def read(request: Command) -> Iterable[Need]:
         return (Need(group_resource((request.ext or {}).get(name, "")), SUB),)
@@ -128,7 +130,7 @@ def group(name: str = "consumerGroup") -> Reader:
 
 
 def given(reader: Reader, name: str) -> Reader:
-    """What a field needs if it is present."""
+    """Make a reader with the needs of another reader if a field is present, otherwise none."""
 
     def read(request: Command) -> Iterable[Need]:
         return reader(request) if (request.ext or {}).get(name) else ()
@@ -137,7 +139,7 @@ def given(reader: Reader, name: str) -> Reader:
 
 
 def all_of(*readers: Reader) -> Reader:
-    """The needs of several readers."""
+    """Combine several readers; the result has the needs of all."""
 
     def read(request: Command) -> Iterable[Need]:
         return [need for reader in readers for need in reader(request)]
@@ -154,7 +156,8 @@ OF_GROUP: Final = all_of(group("group"), field("topic", SUB))
 
 
 def _popped(group: str, topic: str) -> Iterator[Need]:
-    """A group and a topic that it pops; a group's retry topic counts as its topic."""
+    """Return the needs for popping a topic as a group; the group's retry topic counts as that
+    topic."""
     yield Need(group_resource(group), SUB)
     normal = normal_topic(topic, group)
     if normal != group_resource(group):
@@ -162,19 +165,20 @@ def _popped(group: str, topic: str) -> Iterator[Need]:
 
 
 def acked(request: Command) -> Iterable[Need]:
-    """The topic that the group popped."""
+    """Return the needs of an ack: the group, and the topic that it popped."""
     ext = request.ext or {}
     return _popped(ext.get("consumerGroup", ""), ext.get("topic", ""))
 
 
 def batch_acked(request: Command) -> Iterable[Need]:
-    """The topics of acks of several groups and topics, in the body."""
+    """Return the needs of acks of several groups and topics, from the body."""
     batches = decode_acks(request.body)
     return [need for batch in batches for need in _popped(batch.c, batch.t)]
 
 
 def heartbeat(request: Command) -> Iterable[Need]:
-    """Every group that a client joins, and every topic to which it subscribes."""
+    """Return the needs of a heartbeat: every group that the client joins, and every topic that it
+    subscribes to."""
     body = decode_body(HeartbeatBody, request.body)
     for consumer in body.consumers or ():
         yield Need(group_resource(consumer.group_name), SUB)
@@ -183,7 +187,7 @@ def heartbeat(request: Command) -> Iterable[Need]:
 
 
 def locked(request: Command) -> Iterable[Need]:
-    """The group and the topics of an orderly consumer's queues."""
+    """Return the needs of locking queues: the group and the topics of the queues."""
     body = decode_body(LockBody, request.body)
     yield Need(group_resource(body.consumer_group), SUB)
     for topic in {queue.topic for queue in body.mq_set}:
@@ -191,7 +195,7 @@ def locked(request: Command) -> Iterable[Need]:
 
 
 def checked(request: Command) -> Iterable[Need]:
-    """The group and the topic of a subscription that is validated."""
+    """Return the needs of validating a subscription: its group and its topic."""
     body = decode_body(CheckClientBody, request.body)
     yield Need(group_resource(body.group), SUB)
     if body.subscription_data is not None:
@@ -204,26 +208,27 @@ class _Assignment(msgspec.Struct, rename="camel"):
 
 
 def assigned(request: Command) -> Iterable[Need]:
-    """The group and the topic whose queues are assigned."""
+    """Return the needs of assigning queues: the group and the topic."""
     body = decode_body(_Assignment, request.body)
     return (Need(group_resource(body.consumer_group), SUB), Need(body.topic, SUB))
 
 
 def ended(request: Command, places: Places) -> Iterable[Need]:
-    """The topics of the halves that an END ends."""
+    """Return the needs of an END: PUB on the topics of the halves that it ends."""
     return [Need(topic, PUB) for topic in places.ended_topics(request)]
 
 
 def viewed(request: Command, places: Places) -> Iterable[Need]:
-    """The topic of the message itself; if it is gone, the requested topic."""
+    """Return the needs of viewing a message: its own topic, or the requested one if the message is
+    gone."""
     header = read_header(ViewHeader, request.ext)
     topic = places.topic_at(header.offset)
     return (Need(header.topic or "" if topic is None else topic, SUB),)
 
 
 def sent_back(request: Command, places: Places) -> Iterable[Need]:
-    """A message that is sent back will be read again: its own topic is needed as well as the
-    group."""
+    """Return the needs of sending a message back: the group and, because the message will be read
+    again, its own topic."""
     header = read_header(SendBackHeader, request.ext)
     topic = places.topic_at(header.offset)
     # Of one that is gone the handler says so.
@@ -231,7 +236,7 @@ def sent_back(request: Command, places: Places) -> Iterable[Need]:
 
 
 def recalled(request: Command) -> Iterable[Need]:
-    """The named topic, and the one in the handle."""
+    """Return the needs of a recall: the named topic, and the one in the handle."""
     header = read_header(RecallHeader, request.ext)
     return (Need(header.topic, PUB), Need(decode_handle(header.recall_handle).topic, PUB))
 
@@ -240,8 +245,8 @@ _OF_EPOCH: Final = f"{EPOCH}\x01"
 
 
 def sent(topic: str, properties: str) -> Reader:
-    """PUB on the topic; a half of an epoch also needs the right to decide about it: PUB on the
-    group."""
+    """Make a reader that needs PUB on the topic. A half of an epoch also needs the right to decide
+    about the epoch: PUB on the group."""
     plain = field(topic, PUB)
 
     def read(request: Command) -> Iterable[Need]:
@@ -255,8 +260,8 @@ def sent(topic: str, properties: str) -> Reader:
 
 
 def replied(name: str, properties: str) -> Stored:
-    """PUB on the topic. To the cluster's reply topic, an account may reply without it if it may
-    read the topic of the request."""
+    """Make a reader that needs PUB on the topic. For the cluster's reply topic, the right to read
+    the topic of the request is enough."""
     plain = field(name, PUB)
 
     def read(request: Command, places: Places) -> Iterable[Need]:
@@ -271,7 +276,8 @@ def replied(name: str, properties: str) -> Stored:
 
 
 def decided(request: Command) -> Iterable[Need]:
-    """The group of a sink may decide; its messages were authorized when they were sent."""
+    """Return the needs of a decision about an epoch: the sink's group. Its messages were authorized
+    when they were sent."""
     group = decode_body(Epoch, request.body).group
     return (Need(group_resource(group), PUB),)
 
@@ -280,7 +286,7 @@ ANY_TOPIC: Final = field("topic", ANY)
 
 
 def needs_of(rule: Needs, request: Command, places: Places) -> Admin | list[Need]:
-    """What a request needs besides an account."""
+    """Return the rights that a request needs, besides an account."""
     if isinstance(rule, Admin):
         return ADMIN
     needs = list(rule.read(request, places) if isinstance(rule, Stored) else rule(request))
@@ -292,9 +298,9 @@ def needs_of(rule: Needs, request: Command, places: Places) -> Admin | list[Need
 
 
 def _of_popped(retry_topic: str, places: Places) -> Iterator[Need]:
-    """What `%RETRY%<group>_<topic>` needs besides: its name is that of a retry topic of a group
+    """Return the additional needs of `%RETRY%<group>_<topic>`. This is the retry topic of a group
     with the long name, but it may contain what <group> has popped from <topic>. With the older
-    separator it is usually that of the long name; popped messages are only in it if <group> reads
+    separator it is usually that of the long name; it contains popped messages only if <group> reads
     it."""
     name = retry_topic.removeprefix(Topic.RETRY_PREFIX)
     for at, letter in enumerate(name):

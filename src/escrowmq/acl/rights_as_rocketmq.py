@@ -1,4 +1,5 @@
-"""The rights that RocketMQ requires, and no more, for brokers that should accept what it accepts.
+"""The rights that RocketMQ requires, and no more, for brokers that should accept whatever RocketMQ
+accepts.
 
 Keyed by request codes and read from the raw fields, as RocketMQ does. Our own requests have no
 place here."""
@@ -74,11 +75,12 @@ _NEEDS: Final[dict[int, Admin | Reader]] = {
         ADMIN,
     ),
 }  # fmt: skip
-"""PlainAccessResource and Permission of 5.3.2: any account may do the rest."""
+"""The needs by request code, as in PlainAccessResource and Permission of 5.3.2; any account may
+make other requests."""
 
 
 def needs_of(request: Command) -> Admin | list[Need]:
-    """What RocketMQ 5.3.2 requires of an account."""
+    """Return the rights that RocketMQ 5.3.2 requires of an account."""
     rule = _NEEDS.get(request.code)
     if rule is None:
         return []
@@ -119,11 +121,12 @@ _OPERATIONS: Final[dict[int, Fields]] = {
     _R.QUERY_CONSUME_QUEUE: fields(GET, groups="consumerGroup", topics="topic", groups_first=False),
     _R.UPDATE_AND_GET_GROUP_FORBIDDEN: fields(UPDATE, groups="group", topics="topic"),
 }
-"""The annotations of RocketMQ's header classes for operators' requests."""
+"""The rights of operators' requests by code, from the annotations of RocketMQ's header classes."""
 
 
 def _send(topic_field: str, group_field: str) -> Callable[[Command], Iterable[Access]]:
-    """A send to a retry topic is authorized by the producer's group, if it names one."""
+    """Make the reader of a send. A send to a retry topic is authorized by the producer's group, if
+    it names one."""
 
     def read(request: Command) -> Iterable[Access]:
         ext = request.ext or {}
@@ -142,7 +145,7 @@ def _end(request: Command) -> Iterable[Access]:
 
 
 def _topic(actions: Actions) -> Callable[[Command], Iterable[Access]]:
-    """A topic by its own name, even a retry topic."""
+    """Make the reader for a topic by its own name, even if it is a retry topic."""
 
     def read(request: Command) -> Iterable[Access]:
         topic = (request.ext or {}).get("topic", "")
@@ -237,9 +240,9 @@ _CLUSTER: Final[dict[int, Actions]] = {
 
 
 def accesses_of(request: Command, *, cluster: str) -> list[Access]:
-    """What RocketMQ 5.3.3 requires (DefaultAuthorizationContextBuilder): nothing for requests
-    without a rule, and nothing from stored data. Raises RemoteProtocolError if a body cannot be
-    parsed."""
+    """Return the accesses that RocketMQ 5.3.3 requires (DefaultAuthorizationContextBuilder): none
+    for requests without a rule, and none that depend on stored data. Raises RemoteProtocolError if
+    a body cannot be parsed."""
     code = request.code
     if code in _READERS:
         return list(_READERS[code](request))

@@ -14,7 +14,7 @@ _MS: Final = 1_000
 
 
 def time_fault(content: bytes, now_ms: int, window_s: int) -> str:
-    """Why a time is outside a window around now; empty if it is inside."""
+    """Return why a time is outside a window around now; empty if it is inside."""
     text = content[:_SIZE_MAX].decode("latin-1")
     try:
         signed = datetime.fromisoformat(text)

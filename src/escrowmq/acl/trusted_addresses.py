@@ -31,11 +31,11 @@ _FORMS: Final = (
 )
 
 Parts = tuple[int, ...]
-"""An address: 4 numbers, or 8."""
+"""An address as 4 or 8 numbers."""
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """Matches single addresses, or a prefix followed by a range."""
+    """A pattern that matches single addresses, or a prefix followed by a range."""
 
     singles: frozenset[Parts] = frozenset()
     is_everybody: bool = False
@@ -45,7 +45,7 @@ class Pattern(msgspec.Struct, frozen=True):
     high: int = -1
 
     def matches(self, parts: Parts) -> bool:
-        """Whether it includes an address."""
+        """Whether the pattern includes an address."""
         if self.is_everybody or parts in self.singles:
             return True
         at = len(self.prefix)
@@ -61,7 +61,7 @@ NOBODY: Final = Pattern()
 
 @functools.lru_cache(maxsize=4096)
 def parts_of(host: str) -> Parts:
-    """The numbers of a peer's address; none for anything else, which only `*` matches.
+    """Return the numbers of a peer's address; none for anything else, which only `*` matches.
 
     An IPv4 peer of an IPv6 socket is an IPv4 peer."""
     try:
@@ -125,7 +125,7 @@ def _number(part: str, text: str, *, base: int, most: int) -> int:
 
 
 def _bounds(part: str, text: str, *, base: int, most: int) -> tuple[int, int]:
-    """The range of a part."""
+    """Parse the range of one part."""
     part = part.strip()
     if part == "*":
         return 0, most
@@ -168,8 +168,9 @@ def _read_range_v6(text: str) -> Pattern:
 
 
 def _groups(front: str, expanded: int, text: str) -> Parts:
-    """The groups before a range. `::` inside stands for as many zeros as are missing; one at the
-    end, whose second colon is part of the range, stands for a single zero (AclUtils.expandIP)."""
+    """Return the groups before a range. `::` inside stands for as many zeros as are missing; one at
+    the end, whose second colon is part of the range, stands for a single zero
+    (AclUtils.expandIP)."""
     if "::" in front:
         left, _, right = front.partition("::")
         before = left.split(":") if left else []
@@ -182,6 +183,6 @@ def _groups(front: str, expanded: int, text: str) -> Parts:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a peer's address is of this machine itself."""
+    """Whether a peer's address is a loopback address."""
     parts = parts_of(host)
     return parts[:1] == (127,) or parts == (0, 0, 0, 0, 0, 0, 0, 1)

@@ -24,11 +24,11 @@ _PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class DocumentError(UsageError):
-    """A file cannot be parsed; gives the line, never its content."""
+    """Raised if a file cannot be parsed; gives the line, never its content."""
 
 
 def read_document(data: bytes) -> Value:
-    """The one document of a file; None if the file is empty."""
+    """Parse a file into its single document; None if the file is empty."""
     if len(data) > ACL_FILE_SIZE_MAX:
         raise DocumentError(
             f"the file has {len(data)} bytes, {ACL_FILE_SIZE_MAX} are allowed; divide it"
@@ -53,17 +53,17 @@ def _place(error: yaml.YAMLError) -> str:
 
 
 class _Builder:
-    """Builds values, event by event."""
+    """Builds a document from the parser's events."""
 
     def __init__(self) -> None:
         self.value: Value = None
         self._documents_count = 0
         self._open: list[list[Value] | dict[str, Value]] = []
         self._names: list[str | None] = []
-        """For each open mapping the name whose value comes next; None for a list."""
+        """For each open mapping, the name that waits for its value; None for a list."""
 
     def take(self, event: yaml.Event) -> None:
-        """The next event of the parser."""
+        """Process the next event of the parser."""
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents_count += 1
             if self._documents_count > 1:
@@ -93,7 +93,7 @@ class _Builder:
         self._names.append(None)
 
     def _put(self, event: yaml.NodeEvent, value: Value) -> None:
-        """Put a value in its place: the document, an item, a name, or a name's value."""
+        """Put a value where it belongs: the document, a list item, a name, or a name's value."""
         if not self._open:
             self.value = value
             return
@@ -120,6 +120,6 @@ def _refused(event: yaml.Event, reason: str) -> DocumentError:
 
 
 def write_document(value: object) -> bytes:
-    """The file of a value, its names in alphabetical order as in RocketMQ."""
+    """Encode a document, with names in alphabetical order as in RocketMQ."""
     text: str = yaml.safe_dump(value, default_flow_style=False, allow_unicode=True, sort_keys=True)
     return text.encode()
