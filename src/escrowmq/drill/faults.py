@@ -13,10 +13,11 @@ from escrowmq.group.drills import SPAN_MAX_MS, SPAN_MIN_MS, SUDDEN
 Target = Literal["master", "copy"]
 
 STEADY: Final = "none"
-"""Before the first fault: what the group does when nothing happens to it."""
+"""The name of the phase before the first fault: how the group behaves when nothing happens to
+it."""
 
 DEFAULT: Final = ("switch", "authority", "cut", "isolate", "freeze")
-"""From the mildest on: a group that fails one is not asked for the next."""
+"""The default faults, the mildest first: if a group fails one, the drill stops before the next."""
 
 KNOWN: Final = (*DEFAULT, "kill")
 STEPS_MAX: Final = 50
@@ -25,7 +26,8 @@ SPAN_MIN_S: Final = SPAN_MIN_MS / 1000
 SPAN_MAX_S: Final = SPAN_MAX_MS / 1000
 
 _SURE_MS: Final = 2_000
-"""A silence must last for so much longer than `escrowTakeover` to be certain to be noticed."""
+"""A silence must last this many ms longer than `escrowTakeover`, so that it is certainly
+noticed."""
 
 _DONE: Final = {
     "switch": "hands over to another member",
@@ -43,7 +45,7 @@ class Step(msgspec.Struct, frozen=True):
     fault: str
     at: Target
     span_ms: int = 0
-    """How long it lasts; 0 where that is not up to us."""
+    """How long the fault lasts, in ms; 0 if that is not for the drill to decide."""
 
     @property
     def name(self) -> str:
@@ -65,7 +67,7 @@ class Step(msgspec.Struct, frozen=True):
         return self.fault in ("freeze", "isolate") and self.span_ms >= takeover_ms + _SURE_MS
 
     def expected(self, takeover_ms: int) -> str:
-        """The behaviour expected of a healthy group."""
+        """Describe how a healthy group should behave during the fault."""
         if self.at == "copy":
             return "the master goes on, without it until it is back"
         if self.fault == "switch":
@@ -82,7 +84,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def plan(names: Iterable[str], *, seconds: float, kills: bool, rounds: int = 1) -> list[Step]:
-    """The steps of a drill; without names, those of `DEFAULT`. Raises UsageError."""
+    """Return the steps of a drill; without names, those of `DEFAULT`. Raises UsageError for names
+    or durations that are not allowed."""
     if not SPAN_MIN_S <= seconds <= SPAN_MAX_S:
         raise UsageError(
             f"--seconds {seconds:g}: {SPAN_MIN_S:g} to {SPAN_MAX_S:g} is allowed; a member heals "

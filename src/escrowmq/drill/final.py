@@ -13,7 +13,8 @@ from escrowmq.net.clock import steady_ns
 
 SETTLE_S: Final = 60.0
 _CHECK_S: Final = 5.0
-"""A check that nobody hears of counts all the same, and after some a transaction is given up."""
+"""Interval in seconds at which checks are requested. Unanswered checks count as well, and after
+some of them a transaction is given up, so it must not be short."""
 _LOOK_S: Final = 0.2
 _PULL_COUNT: Final = 32
 
@@ -21,8 +22,8 @@ _PULL_COUNT: Final = 32
 async def settle(
     admin: Admin, broker: str, group: str, *, within_s: float = SETTLE_S
 ) -> frozenset[str]:
-    """Wait until no transaction of a producer group is pending, and have the broker check them at
-    once; return the keys of those that are left."""
+    """Make the broker check the pending transactions of a producer group until none is left, or the
+    time is over; return the keys of those that are left."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + within_s
     check_s = loop.time()
@@ -43,7 +44,8 @@ async def settle(
 
 
 async def read_all(admin: Admin, topic: str) -> tuple[list[Event], list[str]]:
-    """Read all queues of a topic to their ends; also return what could not be read."""
+    """Read all queues of a topic to their ends; return the messages, and errors for what could not
+    be read."""
     found: list[Event] = []
     notes: list[str] = []
     for status in (await admin.topics.describe(topic)).queues:
@@ -76,7 +78,7 @@ async def _read(admin: Admin, queue: MessageQueue, offset: int) -> list[Read]:
 
 
 async def clean_up(admin: Admin, topic: str, groups: tuple[str, ...]) -> list[str]:
-    """Delete what a drill has made; return what must be deleted by hand."""
+    """Delete the topic and groups that a drill has made; return what must be deleted by hand."""
     hints = []
     try:
         await admin.topics.delete(topic)

@@ -14,18 +14,19 @@ import msgspec
 
 
 class Asked(msgspec.Struct, tag="asked", tag_field="event", frozen=True):
-    """A send was attempted: its message may be there, acknowledged or not."""
+    """The record of an attempt to send: its message may be stored, acknowledged or not."""
 
     key: str
     begin_ns: int = 0
 
 
 class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
-    """A send was acknowledged. A half has a transaction, and its queue and offset mean nothing."""
+    """The record of an acknowledged send. If it has a transaction it is a half, and its queue and
+    offset mean nothing."""
 
     topic: str
     key: str
-    """Unlike all others; it stands for the message's content."""
+    """A text that no other message has; it stands for the message's content."""
     queue: int
     offset: int
     id: str
@@ -35,7 +36,8 @@ class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
 
 
 class Ended(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
-    """An END was acknowledged. With `end_ns` 0: the producer gives this answer to every check."""
+    """The record of an acknowledged END. With `end_ns` 0: the producer gives this answer to every
+    check."""
 
     transaction: str
     outcome: Literal["commit", "rollback"]
@@ -44,14 +46,14 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
 
 
 class Read(msgspec.Struct, tag="read", tag_field="event", frozen=True):
-    """A message was read; with an empty key, the queue ended at that offset."""
+    """The record of a message that was read; with an empty key, of the end of the queue."""
 
     topic: str
     queue: int
     offset: int
     key: str
     position: int = -1
-    """Of its record in the log."""
+    """The position of the message's record in the log."""
     begin_ns: int = 0
     end_ns: int = 0
 
@@ -61,19 +63,20 @@ _LINE = msgspec.json.Decoder(Event)
 
 
 def decode(line: bytes) -> Event:
-    """An event from its line."""
+    """Decode an event from its line."""
     event: Event = _LINE.decode(line)
     return event
 
 
 def write(file: BinaryIO, event: Event) -> None:
-    """Append a line. It is in the file when this returns, even if the process is killed."""
+    """Append an event as a line. It is in the file when this returns, even if the process is killed
+    afterwards."""
     file.write(msgspec.json.encode(event) + b"\n")
     file.flush()
 
 
 def read(paths: Iterable[Path]) -> Iterator[Event]:
-    """All events of these files. The last line of a killed process may be incomplete."""
+    """Read all events of these files. The last line of a killed process may be incomplete."""
     for path in paths:
         *lines, _ = path.read_bytes().split(b"\n")
         yield from map(_LINE.decode, lines)

@@ -1,5 +1,5 @@
-"""Judges histories: `python -m escrowmq.drill.judge FILE...` prints violations; the exit code is 1
-if there are any. At the end of a history consumers must have read all queues to their ends."""
+"""Judges histories: `python -m escrowmq.drill.judge FILE...` prints violations, and exits with 1 if
+there are any. At the end of a history, consumers must have read all queues to their ends."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ class Finding(msgspec.Struct, frozen=True):
     kind: Kind
     about: str
     key: str = ""
-    """Of one message that it is about, or of that which follows a gap; empty if none is known."""
+    """The key of the message concerned, or of the one that follows a gap; empty if none is
+    known."""
 
     def __str__(self) -> str:
         return f"{self.kind.name}: {self.about}: {self.kind.value}"
 
 
 class _History:
-    """Events by the message that they are about."""
+    """The events of a history, by the message that they are about."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.sent: list[Sent] = []
         self.asked: set[str] = set()
         self.keys_of: dict[str, str] = {}
-        """The key of a message of each transaction."""
+        """For each transaction, the key of one of its messages."""
         self.outcomes: dict[str, set[str]] = defaultdict(set)
         self.reads: set[Read] = set()
         self.keys_at: dict[tuple[str, int, int], set[str]] = defaultdict(set)
@@ -153,7 +154,7 @@ def _gaps(seen: _History) -> Iterator[Finding]:
 
 
 def main() -> int:
-    """Judge the given files."""
+    """Judge the files given on the command line; return the exit code."""
     findings = judge(history.read(map(Path, sys.argv[1:])))
     for finding in findings:
         sys.stdout.write(f"{finding}\n")

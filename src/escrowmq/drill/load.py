@@ -1,5 +1,5 @@
-"""Clients of a drill, by our SDK, on its own topic: sends in order, transactions (committed, rolled
-back, left to be checked back), and a consumer. All their results are recorded."""
+"""The clients of a drill, on a topic of its own: they send in order, make transactions (committed,
+rolled back, left to be checked back), and consume. All their results are recorded."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from escrowmq.errors import EscrowMQError
 from escrowmq.net.clock import steady_ns
 
 SENDERS: Final = 4
-"""Senders in order, and as many of transactions; each has one attempt under way at a time."""
+"""Number of senders in order, and of senders of transactions; each makes one attempt at a time."""
 
 RATE_MIN: Final = 1
 RATE_MAX: Final = 1_000
-"""Attempts a second, all senders together. What they were told is kept in memory."""
+"""Limit of attempts a second, all senders together, because all results are kept in memory."""
 
 EVENTS_MAX: Final = 5_000_000
 
@@ -34,11 +34,12 @@ _FATES: Final = (
     (Outcome.ROLLBACK, True), (Outcome.COMMIT, True), (Outcome.ROLLBACK, False),
     (Outcome.COMMIT, True),
 )  # fmt: skip
-"""How transactions end in turn, and whether by an END or by the answer to a check."""
+"""The outcomes of transactions, used in turn, and whether each ends by an END or by the answer to a
+check."""
 
 
 class Load:
-    """Producers and a consumer that run from `async with` on."""
+    """Producers and a consumer that run inside an `async with` block."""
 
     def __init__(
         self,
@@ -56,9 +57,9 @@ class Load:
         self.events: list[Event] = []
         self.last_error = ""
         self.acknowledged_ns: list[int] = []
-        """When each acknowledgement was there, of sends, halves and ENDs."""
+        """Times of all acknowledgements of sends, halves and ENDs."""
         self.begun_ns = 0
-        """When the newest attempt that was acknowledged had begun."""
+        """When the newest acknowledged attempt had begun."""
         self._file = file
         self._pause_s = 2 * SENDERS / rate
         self._decided: dict[str, Outcome] = {}
@@ -95,7 +96,7 @@ class Load:
         await self._stack.aclose()
 
     async def stop(self) -> None:
-        """Stop sending; checks are still answered, and messages consumed."""
+        """Stop sending; checks are still answered, and messages still consumed."""
         self._stopping.set()
         await asyncio.gather(*self._tasks)
 
@@ -138,7 +139,7 @@ class Load:
             pass
 
     def _key(self, sender: str) -> str:
-        """A key for each attempt, because a failed attempt may have been stored."""
+        """Make a new key for each attempt, because a failed attempt may have been stored."""
         self._count += 1
         key = f"{sender}-{self._count}"
         self.note(Asked(key, steady_ns()))

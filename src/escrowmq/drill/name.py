@@ -9,6 +9,6 @@ from escrowmq.net.clock import SystemClock
 
 
 def drill_name() -> str:
-    """Make a name of the start time and a random part."""
+    """Make a name from the start time and a random part."""
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -1,4 +1,4 @@
-"""The preconditions of a drill."""
+"""Checks the preconditions of a drill."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class HealthyGroup(msgspec.Struct, kw_only=True, frozen=True):
 
     broker: str
     members: dict[str, str]
-    """Addresses by name."""
+    """Addresses of the members, by their names."""
     master: str
     takeover_ms: int
-    """The longest that a member waits before it takes over."""
+    """The longest time in ms that any member waits before it takes over."""
     min_copies: int
 
 

@@ -20,14 +20,14 @@ _MS_NS: Final = 1_000_000
 
 
 class Span(msgspec.Struct, kw_only=True):
-    """One injected fault. Times are of the monotonic clock in ns, as in a history."""
+    """The time of one injected fault. Times are of the monotonic clock in ns, as in a history."""
 
     fault: str
     member: str
     what: str
     expected: str
     at_ms: int
-    """When, since the epoch."""
+    """When the fault was injected, in ms since the epoch."""
     begin_ns: int
     end_ns: int = 0
     master_before: str
@@ -35,13 +35,13 @@ class Span(msgspec.Struct, kw_only=True):
     master_after: str = ""
     epoch_after: int = 0
     in_sync_ns: int = 0
-    """When all members were in sync again; 0: they were not."""
+    """When all members were in sync again; 0 if they were not."""
     notes: list[str] = []
-    """What did not go as it should."""
+    """Problems of the drill itself during this fault."""
 
 
 class Row(msgspec.Struct, kw_only=True, rename="camel"):
-    """One fault and its effects. -1: the effect did not occur."""
+    """One fault and its effects; -1 if an effect did not occur."""
 
     fault: str
     member: str
@@ -55,19 +55,20 @@ class Row(msgspec.Struct, kw_only=True, rename="camel"):
     longest_gap_ms: int
     """The longest time without any acknowledgement."""
     acknowledged: int
-    """Sends and halves, until the next fault."""
+    """Number of acknowledged sends and halves, until the next fault."""
     ends: int
-    """ENDs that were acknowledged."""
+    """Number of acknowledged ENDs."""
     lost: int = 0
     doubled: int = 0
     wrongly_visible: int = 0
-    """Rolled back, or sent by nobody, and read all the same."""
+    """Number of messages that were read although they were rolled back, or never sent."""
     offsets_twice: int = 0
-    """One queue offset had two messages."""
+    """Number of queue offsets with two messages."""
     other: int = 0
-    """Moved to another offset, missing between others, or acknowledged both ways."""
+    """Number of other violations: messages that moved to another offset, are missing between
+    others, or were acknowledged both ways."""
     in_sync_after_ms: int = -1
-    """From the fault on until all members were in sync."""
+    """Milliseconds from the fault until all members were in sync."""
     notes: list[str] = []
 
     @property
@@ -87,15 +88,15 @@ class Report(msgspec.Struct, kw_only=True, rename="camel"):
     took_ms: int
     rows: list[Row]
     findings: list[str]
-    """What is wrong with the history, one line each."""
+    """The violations found in the history, one line each."""
     findings_count: int
     notes: list[str]
-    """What else did not go as it should: then nothing is proved."""
+    """Problems of the drill itself; if there are any, it proves nothing."""
     hints: list[str] = []
-    """What is left to do by hand."""
+    """Work that is left to do by hand."""
     is_interrupted: bool = False
     is_judged: bool = True
-    """Whether all queues were read to their ends. Otherwise nothing is said about messages."""
+    """Whether all queues were read to their ends; if not, messages are not judged."""
     is_ok: bool = False
     verdict: str = ""
 
@@ -113,7 +114,7 @@ _COLUMN: Final = {
 
 
 def longest_gap_ns(acknowledged_ns: Sequence[int], begin_ns: int, end_ns: int) -> int:
-    """The longest time within a span in which nothing was acknowledged."""
+    """Return the longest time within a span in which nothing was acknowledged."""
     inside = sorted(at for at in acknowledged_ns if begin_ns < at < end_ns)
     return max(b - a for a, b in itertools.pairwise([begin_ns, *inside, end_ns]))
 
@@ -121,9 +122,10 @@ def longest_gap_ns(acknowledged_ns: Sequence[int], begin_ns: int, end_ns: int) -
 def found_in(
     events: Iterable[Event], final: Iterable[Event], *, pending: Container[str] = ()
 ) -> list[Finding]:
-    """The violations. `final`: all messages in the queues at the end. A message that a consumer has
-    read must still be there, so the end is also judged by itself. `pending`: transactions without
-    an END so far, which only an acknowledged END says should have one."""
+    """Return the violations. `final` are all messages in the queues at the end. They are also
+    judged without what consumers read before, because a message that a consumer has read must still
+    be there. `pending` are transactions that were never ended: only an acknowledged END says that
+    they must be."""
     events = [event for event in events if not _is_awaited(event, pending)]
     final = list(final)
     told = [event for event in events if not isinstance(event, Read)]
@@ -131,7 +133,7 @@ def found_in(
 
 
 def _is_awaited(event: Event, pending: Container[str]) -> bool:
-    """Whether it is the answer to a check that was not asked yet."""
+    """Whether the event is an answer to a check that the broker has not made yet."""
     return isinstance(event, Ended) and not event.end_ns and event.transaction in pending
 
 
@@ -139,7 +141,7 @@ def rows_of(
     spans: Sequence[Span], events: Sequence[Event], findings: Iterable[Finding]
 ) -> list[Row]:
     """Make a row for each fault. A violation counts for the fault during which its message was
-    acknowledged. Without a fault there are none: the verdict has the violations."""
+    acknowledged. Without a fault there are no rows; then only the verdict shows violations."""
     if not spans:
         return []
     begins = [span.begin_ns for span in spans]
@@ -171,7 +173,7 @@ def _row(span: Span, until_ns: int, events: Sequence[Event], times: Sequence[int
 
 
 def _times_of(events: Iterable[Event]) -> dict[str, int]:
-    """When each message was acknowledged, or at least attempted."""
+    """Return when each message was acknowledged, or at least attempted."""
     at: dict[str, int] = {}
     for event in events:
         if isinstance(event, Sent | Ended):
@@ -183,7 +185,7 @@ def _times_of(events: Iterable[Event]) -> dict[str, int]:
 
 
 def judged(report: Report, findings: Sequence[Finding]) -> Report:
-    """The report, completed by its verdict."""
+    """Return the report with its verdict."""
     report.findings = [str(finding) for finding in findings[:FINDINGS_MAX]]
     report.findings_count = len(findings)
     odd = [f"{row.fault}: {note}" for row in report.rows for note in row.notes] + report.notes

@@ -38,18 +38,18 @@ class DrillParameters(msgspec.Struct, kw_only=True, frozen=True):
     drill: str
     rate: int
     steady_s: float = 3.0
-    """How long the group is watched before the first fault, and left alone after each."""
+    """Seconds for which the group is watched before the first fault, and left alone after each."""
     within_s: float = 120.0
-    """How long it may take until all members are in sync again."""
+    """Timeout in seconds until all members must be in sync again."""
 
 
 class GroupUnhealthy(Exception):
-    """The group did not behave like a healthy one: the drill stops."""
+    """Raised if the group does not behave like a healthy one, so that the drill stops."""
 
 
 class Drill:
-    """One drill. `stop`, called by a signal's handler, ends the current phase: the faults first;
-    then the wait for the rest of the report."""
+    """One drill. Calling `stop`, as a signal handler does, ends the current phase: the first call
+    ends the faults, the next one the wait for the rest of the report."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Drill:
         *,
         tell: Callable[[str], None],
     ) -> None:
-        """`tell` gets lines about the progress, for people."""
+        """`tell` is called with lines about the progress, for people."""
         self._admin = admin
         self._ground = ground
         self._steps = steps
@@ -73,10 +73,10 @@ class Drill:
         self._is_stopped = False
         self._spans: list[Span] = []
         self.final: list[Event] = []
-        """All that is in the queues at the end."""
+        """All messages in the queues at the end."""
         self._is_read = False
         self._pending: frozenset[str] = frozenset()
-        """Transactions without an END at the end."""
+        """Transactions that are still pending at the end."""
         self._notes: list[str] = []
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Drill:
         await asyncio.gather(*map(self._order, self._ground.members))
 
     async def _leave(self) -> None:
-        """Undo the faults; an unreachable member undoes its own by itself."""
+        """Undo the faults at all members; an unreachable member does this by itself."""
         ends = (self._order(name, "end") for name in self._ground.members)
         await asyncio.gather(*ends, return_exceptions=True)
 

@@ -17,21 +17,21 @@ _POLL_S: Final = 0.1
 
 
 class Watch:
-    """The last state reported by each member, from `async with` on. Each member is polled by
-    itself, so that an unresponsive one delays no other."""
+    """The latest report of each member, inside an `async with` block. Each member is polled by a
+    task of its own, so that an unresponsive one delays no other."""
 
     def __init__(self, admin: Admin, broker: str, members: Mapping[str, str]) -> None:
         """`members`: addresses by name."""
         self._admin = admin
         self._broker = broker
         self.addresses = dict(members)
-        """Where members are; one that was started again may be somewhere else."""
+        """Addresses of the members; a restarted member may have another one."""
         self.said: dict[str, GroupReport | None] = dict.fromkeys(members)
-        """None: it did not answer."""
+        """The latest report of each member; None if it did not answer."""
         self.silences: dict[str, int] = dict.fromkeys(members, 0)
-        """How often each did not answer."""
+        """How often each member did not answer."""
         self.masters: dict[int, set[str]] = defaultdict(set)
-        """Who said to be the master of which epoch."""
+        """The members that reported themselves as master, by epoch."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -67,7 +67,7 @@ class Watch:
         self.hear(name, report)
 
     def hear(self, name: str, report: GroupReport | None) -> None:
-        """Process a member's answer, or that there was none."""
+        """Process a member's report, or None if it did not answer."""
         self.said[name] = report
         if report is None:
             self.silences[name] += 1
@@ -78,12 +78,12 @@ class Watch:
 
     @property
     def epoch(self) -> int:
-        """The newest epoch that any member knows."""
+        """Return the newest epoch that any member knows."""
         return max((one.epoch for one in self.said.values() if one is not None), default=0)
 
     @property
     def master(self) -> str:
-        """The member that serves in the newest epoch; empty if none does."""
+        """Return the member that serves in the newest epoch; empty if none does."""
         report = self._serving
         return "" if report is None else report.member
 
@@ -96,7 +96,8 @@ class Watch:
 
     @property
     def lacking(self) -> list[str]:
-        """Members that are not in sync, or do not answer; all of them while there is no master."""
+        """Return the members that are not in sync or do not answer; all of them while there is no
+        master."""
         serving = self._serving
         if serving is None:
             return sorted(self.addresses)
@@ -114,5 +115,5 @@ class Watch:
 
     @property
     def rivals(self) -> dict[int, list[str]]:
-        """Epochs that had several masters."""
+        """Return the epochs that had several masters."""
         return {epoch: sorted(names) for epoch, names in self.masters.items() if len(names) > 1}
