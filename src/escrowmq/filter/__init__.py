@@ -1,1 +1,1 @@
-"""Subscriptions as predicates: tags and SQL92. No I/O, clock, codec or state."""
+"""Compiles subscriptions to predicates: tags and SQL92. No I/O, clock, codec or state."""

@@ -23,10 +23,10 @@ from escrowmq.filter.operands import (
 )
 
 DEPTH_MAX: Final = 64
-"""Depth of nodes; RocketMQ has no limit except its stack."""
+"""Limit of the depth of nested nodes; RocketMQ's only limit is its stack."""
 
 _DIGITS_SAFE: Final = {OperandKind.INT: 10, OperandKind.LONG: 19}
-"""A whole number with fewer digits is in range."""
+"""A whole number with fewer digits than this is always in range."""
 
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value | None]
@@ -78,7 +78,7 @@ class Node:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a constant number."""
+        """Whether the node is a constant number."""
         return self.value is not None and self.kind in NUMBERS
 
 
@@ -94,12 +94,12 @@ def _truth(evaluate: Truth, depth: int) -> Node:
 
 
 def literal(value: Value | None, kind: OperandKind) -> Node:
-    """A constant as it is written."""
+    """Make a node for a constant as it is written."""
     return Node(NodeKind.LITERAL, kind, lambda _: value, value=value)
 
 
 def prop(name: str) -> Node:
-    """A property of the message by name."""
+    """Make a node for a property of the message."""
 
     def evaluate(properties: Properties) -> str | None:
         return properties.get(name)
@@ -108,7 +108,7 @@ def prop(name: str) -> Node:
 
 
 def negate(node: Node, *, at: int) -> Node:
-    """Unary minus. Properties are text, which RocketMQ (UnaryExpression) negates to null."""
+    """Make a unary minus. Properties are text, which RocketMQ (UnaryExpression) negates to null."""
     depth = _above(node, at=at)
     if node.is_number:
         assert isinstance(node.value, int | float)
@@ -123,7 +123,7 @@ def negate(node: Node, *, at: int) -> Node:
 
 
 def as_truth(node: Node, *, at: int) -> Node:
-    """The node where a boolean is needed; a property there is false, or null if absent."""
+    """Make a node that is used as a boolean; a property there is false, or null if absent."""
     if node.shape is NodeKind.TRUTH or (
         node.shape is NodeKind.LITERAL and node.kind in (OperandKind.TRUTH, OperandKind.NOTHING)
     ):
@@ -142,7 +142,7 @@ def as_truth(node: Node, *, at: int) -> Node:
 
 
 def negation(node: Node, *, at: int) -> Node:
-    """NOT: null stays null."""
+    """Make NOT: null stays null."""
     node = as_truth(node, at=at)
     below = node.evaluate
 
@@ -154,7 +154,7 @@ def negation(node: Node, *, at: int) -> Node:
 
 
 def all_of(nodes: list[Node], *, at: int) -> Node:
-    """AND over any number of terms; false as soon as one is."""
+    """Make AND over any number of terms; false as soon as one is."""
     terms = [node.evaluate for node in nodes]
     depth = _above(*nodes, at=at)
     if len(terms) == 2:
@@ -187,7 +187,7 @@ def _evaluate_and(left: Evaluate, right: Evaluate) -> Truth:
 
 
 def any_of(nodes: list[Node], *, at: int) -> Node:
-    """OR over any number of terms; true as soon as one is."""
+    """Make OR over any number of terms; true as soon as one is."""
     terms = [node.evaluate for node in nodes]
 
     def evaluate(properties: Properties) -> bool | None:
@@ -217,7 +217,8 @@ def _check_equal(left: Node, right: Node, at: int) -> None:
 
 
 def equal(left: Node, right: Node, *, at: int) -> Node:
-    """`=`: a missing property on the left gives null, on the right alone false."""
+    """Make `=`. A missing property gives null if it is on the left, and false if only the right one
+    is missing."""
     _check_equal(left, right, at)
     depth = _above(left, right, at=at)
     for one, other, missing in ((left, right, None), (right, left, False)):
@@ -282,7 +283,7 @@ def _compares(
 
 
 def is_null(node: Node, *, at: int) -> Node:
-    """IS NULL."""
+    """Make IS NULL."""
     below = node.evaluate
 
     def evaluate(properties: Properties) -> bool:
@@ -304,7 +305,7 @@ def _check_order(node: Node, at: int) -> None:
 
 
 def order(left: Node, symbol: str, right: Node, *, at: int) -> Node:
-    """`>`, `>=`, `<` or `<=`; null if a side is missing."""
+    """Make `>`, `>=`, `<` or `<=`; null if a side is missing."""
     _check_order(left, at)
     _check_order(right, at)
     depth = _above(left, right, at=at)
@@ -335,7 +336,7 @@ def _orders(left: Node, holds: Holds, right: Node) -> Truth:
 
 
 def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
-    """BETWEEN; two numeric bounds must be in order."""
+    """Make BETWEEN; two numeric bounds must be in order."""
     if low.shape is high.shape is NodeKind.LITERAL and low.is_number and high.is_number:
         assert low.value is not None
         assert high.value is not None
@@ -350,12 +351,12 @@ def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
 
 
 def not_between(node: Node, low: Node, high: Node, *, at: int) -> Node:
-    """NOT BETWEEN; the bounds are not checked, as in RocketMQ."""
+    """Make NOT BETWEEN; the bounds are not checked, as in RocketMQ."""
     return any_of([order(node, "<", low, at=at), order(node, ">", high, at=at)], at=at)
 
 
 def one_of(node: Node, texts: list[str], *, is_not: bool, at: int) -> Node:
-    """IN and NOT IN; null if the property is missing."""
+    """Make IN or NOT IN; null if the property is missing."""
     if node.shape is not NodeKind.PROPERTY:
         raise FilterError(f"IN needs a property in front of it, at character {at + 1}", at)
     name, wanted = str(node.value), frozenset(texts)
@@ -375,7 +376,7 @@ _SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 def search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
-    """CONTAINS, STARTSWITH, ENDSWITH and their NOT forms."""
+    """Make CONTAINS, STARTSWITH, ENDSWITH or their NOT forms."""
     found, below = _SEARCHES[word], node.evaluate
 
     # ComparisonExpression.ContainsExpression: a missing property or an empty text is false, not
@@ -392,8 +393,9 @@ def search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
 
 
 def predicate(node: Node) -> Truth:
-    """The whole expression. If RocketMQ's evaluation throws for a message, it does not match
-    (ExpressionMessageFilter); here this gives None, as a missing property may."""
+    """Return the function that evaluates a whole expression. If RocketMQ's evaluation throws for a
+    message, the message does not match (ExpressionMessageFilter); here this gives None, as a
+    missing property may."""
     root = node.evaluate
 
     def evaluate(properties: Properties) -> bool | None:

@@ -23,10 +23,10 @@ from escrowmq.filter.evaluate import DEPTH_MAX, Node, Truth
 from escrowmq.filter.operands import FilterError, OperandKind
 
 LENGTH_MAX: Final = 65_536
-"""Characters of an expression."""
+"""Limit of the characters of an expression."""
 
 COMPILED_MAX: Final = 256
-"""Cached compiled expressions; RocketMQ caches 100."""
+"""Limit of the cached compiled expressions; RocketMQ caches 100."""
 
 _TOKEN: Final = re.compile(
     # The first group is atomic: text that it has skipped is never matched in another way.
@@ -60,7 +60,8 @@ _LONG_DIGITS: Final = 19
 
 
 class _Token:
-    """`kind` is a word or sign itself, or one of text, whole, double, name, end."""
+    """A token of an expression. `kind` is a word or sign itself, or one of text, whole, double,
+    name, end."""
 
     __slots__ = ("at", "end", "kind", "text")
 
@@ -72,7 +73,8 @@ class _Token:
 
 
 class _Parser:
-    """Reads at most one token ahead: text that RocketMQ does not look at may be anything."""
+    """Parses an expression, reading at most one token ahead: text that RocketMQ does not read may
+    be anything."""
 
     def __init__(self, source: str, *, tokens_max: int) -> None:
         self._source = source
@@ -302,4 +304,5 @@ def compile_sql_anew(
 
 
 compile_sql: Final = functools.lru_cache(maxsize=COMPILED_MAX)(compile_sql_anew)
-"""`compile_sql_anew` with a cache, for callers that choose their own expressions."""
+"""Compile an expression like `compile_sql_anew`, with a cache, for callers that choose their own
+expressions."""

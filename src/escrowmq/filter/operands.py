@@ -1,4 +1,4 @@
-"""Values in RocketMQ's SQL92: Java's types, conversions and comparisons."""
+"""The values of RocketMQ's SQL92: Java's types, conversions and comparisons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from escrowmq.errors import EscrowMQError, UsageError
 
 DIGITS_MAX: Final = 4_000
-"""Digits of a number in a property; below Python's own limit for `int`."""
+"""Limit of the digits of a number in a property; below Python's own limit for `int`."""
 
 _DECIMAL: Final = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
@@ -23,7 +23,7 @@ Value = str | int | float | bool
 
 
 class FilterError(UsageError):
-    """An invalid filter expression: the position, and what would be valid."""
+    """Raised for an invalid filter expression; says the position, and what would be valid."""
 
     def __init__(self, text: str, position: int) -> None:
         super().__init__(text)
@@ -31,7 +31,8 @@ class FilterError(UsageError):
 
 
 class IncomparableError(EscrowMQError):
-    """Two values for which RocketMQ's evaluation throws; the message then does not match."""
+    """Raised for two values for which RocketMQ's evaluation throws; the message then does not
+    match."""
 
 
 class OperandKind(enum.IntEnum):
@@ -50,7 +51,8 @@ _LIMITS: Final = {OperandKind.INT: 1 << 31, OperandKind.LONG: 1 << 63}
 
 
 def parse_whole(text: str, kind: OperandKind) -> int:
-    """Java's `Integer.valueOf` or `Long.valueOf`: no blanks, no point, within the range."""
+    """Parse like Java's `Integer.valueOf` or `Long.valueOf`: no blanks, no point, within the
+    range."""
     digits = text[1:] if text.startswith(("+", "-")) else text
     if not digits.isdecimal() or len(digits) > DIGITS_MAX:
         raise IncomparableError(f"{text[:32]!r} is not a whole number")
@@ -62,7 +64,7 @@ def parse_whole(text: str, kind: OperandKind) -> int:
 
 
 def parse_double(text: str) -> float:
-    """Java's `Double.valueOf`: blanks around it, `1f`, `NaN`, `0x1p3` are allowed."""
+    """Parse like Java's `Double.valueOf`: blanks around it, `1f`, `NaN`, `0x1p3` are allowed."""
     text = text.strip(_BLANKS)
     if _DECIMAL.fullmatch(text):
         return float(text.rstrip("fFdD"))
@@ -81,12 +83,13 @@ def _beyond(text: str) -> float:
 
 
 def parse_number(text: str, kind: OperandKind) -> int | float:
-    """A property as a number of the kind with which it is compared."""
+    """Parse a property as a number of the kind with which it is compared."""
     return parse_double(text) if kind is OperandKind.DOUBLE else parse_whole(text, kind)
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Java's `Double.compare`: -0.0 below 0.0, NaN above all and equal to itself."""
+    """Compare like Java's `Double.compare`: -0.0 is below 0.0, NaN above all and equal to
+    itself."""
     if left < right:
         return -1
     if left > right:
@@ -101,7 +104,8 @@ def _place(number: float) -> int:
 
 
 def compare(left: Value, left_kind: OperandKind, right: Value, right_kind: OperandKind) -> int:
-    """Below, at or above 0, by RocketMQ's ComparisonExpression.__compare, oddities included."""
+    """Compare like RocketMQ's ComparisonExpression.__compare, oddities included; return a number
+    below, at or above 0."""
     if left_kind is not right_kind:
         if left_kind is OperandKind.TRUTH:
             if right_kind is OperandKind.TEXT:  # a ClassCastException at RocketMQ

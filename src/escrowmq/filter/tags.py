@@ -12,7 +12,7 @@ from escrowmq.filter.operands import FilterError
 ALL: Final = "*"
 _BETWEEN: Final = "||"
 _BLANKS: Final = "".join(map(chr, range(33)))
-"""What Java's `String.trim` removes: everything up to the blank."""
+"""The characters that Java's `String.trim` removes: all up to the blank."""
 
 
 class TagFilter(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def parse_tags(expression: str | None, *, code_of: Callable[[str], int]) -> TagF
 
 
 def format_tags(tags: frozenset[str]) -> str:
-    """The expression of a set of tags; an empty set means all."""
+    """Return the expression of a set of tags; an empty set means all."""
     return f" {_BETWEEN} ".join(sorted(tags)) if tags else ALL
 
 
