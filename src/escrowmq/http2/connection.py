@@ -25,10 +25,11 @@ from escrowmq.http2.streams import Stream
 from escrowmq.http2.windows import Inflow
 
 BLOCK, FRAME = -1, 0
-"""Kinds of incomplete input. No stream has such a number, since messages can be incomplete too."""
+"""The kinds of incomplete input, besides messages, which are identified by their stream. No stream
+has one of these numbers."""
 
 _LEAVING: Final = b"escrowmq"
-"""The PING after the first GOAWAY: a client that answers it has read the GOAWAY."""
+"""The content of the PING after the first GOAWAY: a client that answers it has read the GOAWAY."""
 
 
 class _Enough(Exception):
@@ -37,18 +38,18 @@ class _Enough(Exception):
 
 
 class Http2Connection(OutgoingStreams):
-    """The connection of one client."""
+    """The server's end of the HTTP/2 connection of one client."""
 
     def __init__(self, limits: Http2Limits | None = None) -> None:
         limits = limits or Http2Limits()
         super().__init__(limits)
         self._held = b""
         self._held_at = 0
-        """The position of the held bytes in everything that the client has sent."""
+        """The position of the unprocessed bytes in everything that the client has sent."""
         self._is_greeted = self._is_settled = False
         self._headers = HeaderReader(list_size_max=limits.header_list_size_max)
         self._is_behind = False
-        """Whether the held bytes contain complete frames for the next turn."""
+        """Whether the unprocessed bytes contain complete frames for the next turn."""
         self._fields_max = 0
         self._block = bytearray()
         self._block_stream = self._block_frames = 0
@@ -58,18 +59,18 @@ class Http2Connection(OutgoingStreams):
         self._is_leaving = False
         self._last_taken: int | None = None
         self.reason = ""
-        """Why the connection is over."""
+        """Why the connection has ended."""
 
         self.is_over = False
-        """Nothing more is read: close the connection after everything is written."""
+        """Whether to close the connection after everything is written; nothing more is read."""
 
         self._greet()
 
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[Event]:
-        """The events of these bytes and of those held, up to the limit of one turn: while
-        `has_news` is true, there are more."""
+        """Return the events of these bytes and of those left over, up to the limit of one turn.
+        While `has_news` is true, there are more."""
         self._now_ms = now_ms
         self._is_behind = False
         self._fields_max = self._headers.read_count + FIELDS_AT_ONCE_MAX
@@ -117,8 +118,8 @@ class Http2Connection(OutgoingStreams):
 
     @property
     def half(self) -> tuple[int, int] | None:
-        """The identity of what is incomplete: a stream's header block, or the frame at a position
-        in everything that the client has sent; None if everything is complete."""
+        """Return what identifies the incomplete part: a stream's header block, or the frame at a
+        position in everything that the client has sent. None if everything is complete."""
         if self._block_stream:
             return BLOCK, self._block_stream
         return (FRAME, self._held_at) if self._held and not self._is_behind else None
@@ -130,12 +131,12 @@ class Http2Connection(OutgoingStreams):
 
     @property
     def half_size(self) -> int:
-        """Bytes of the incomplete part."""
+        """Size of the incomplete part in bytes."""
         return len(self._held) + len(self._block)
 
     @property
     def remembered_size(self) -> int:
-        """Approximate bytes kept of the header fields of earlier calls."""
+        """Approximate size of the stored header fields of earlier calls."""
         return self._headers.kept_size
 
     def allow(self, limits: Http2Limits) -> None:
@@ -341,8 +342,8 @@ class Http2Connection(OutgoingStreams):
 
     def _resize(self, windows: list[int]) -> None:
         """Change the windows of open streams by the difference (RFC 9113, 6.9.2). If there are
-        several values, the last one counts, and the streams are visited once; but none of the
-        values may open a window too far (6.5.3, 6.9.2), so the largest is validated."""
+        several values, the last one is used, and the streams are visited once. None of the values
+        may open a window too far (6.5.3, 6.9.2), so the largest is validated."""
         before, self._window_out = self._window_out, windows[-1]
         more, most = windows[-1] - before, max(windows) - before
         if not more and most <= 0:
@@ -403,7 +404,7 @@ class Http2Connection(OutgoingStreams):
             self._flush()
 
     def _known(self, stream_id: int, what: str, *, is_late_allowed: bool = False) -> Stream | None:
-        """The stream of a frame; None if it is closed, and the frame is skipped."""
+        """Return the stream of a frame; None if it is closed, and the frame must be skipped."""
         streams = self._streams
         stream = streams.open.get(stream_id)
         if stream is not None:
@@ -471,7 +472,7 @@ class Http2Connection(OutgoingStreams):
 
 
 def _subtract_length(stream: Stream, size: int, *, is_end: bool) -> int:
-    """The rest of a content-length after this many bytes."""
+    """Return the rest of a content-length after this many bytes."""
     left = stream.expected_size - size
     if left < 0 or (is_end and left):
         raise StreamFault(

@@ -1,4 +1,4 @@
-"""Events of a connection for its owner."""
+"""The events that a connection returns to its owner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from escrowmq.http2.headers import HttpRequest
 
 
 class Opened(msgspec.Struct):
-    """A client opens a stream."""
+    """A client has opened a stream."""
 
     stream_id: int
     request: HttpRequest
@@ -25,14 +25,13 @@ class Data(msgspec.Struct):
 
 
 class Drained(msgspec.Struct):
-    """All data of a stream has been sent, after `send` had reported that some had to wait."""
+    """All data of a stream has been sent, after `send` had returned False."""
 
     stream_id: int
 
 
 class Reset(msgspec.Struct):
-    """A stream ended before it was answered: cancelled by the client, or for an error of the
-    client's."""
+    """A stream has ended before it was answered: the client cancelled it, or made an error."""
 
     stream_id: int
     code: Error

@@ -1,5 +1,5 @@
 """Detects floods of frames that are cheap to send and costly to serve (resets, pings, settings),
-and ends their connection."""
+and ends connections with them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class Allowance:
         self._since_ms = -1
 
     def earn(self, count: int) -> None:
-        """Grow the budget for work that such frames belong to."""
+        """Add to the budget, for work with which such frames are normal."""
         self._left = min(self._most, self._left + count)
 
     def spend(self, now_ms: int, count: int = 1) -> None:
-        """Spend the cost of such a frame, or of several. Raises if the budget is used up."""
+        """Subtract the cost of such a frame, or of several. Raises ConnectionFault if the budget is
+        used up."""
         if self._since_ms < 0:
             self._since_ms = now_ms
         self._left -= count

@@ -18,16 +18,16 @@ from typing import Final
 from escrowmq.errors import RemoteProtocolError
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""The client's connection preface."""
+"""The bytes with which every client's connection begins."""
 
 FRONT: Final = struct.Struct(">IBI")
-"""Size and kind in one number, flags, stream."""
+"""The format of a frame's header: size and kind in one number, flags, stream."""
 
 FRONT_SIZE: Final = FRONT.size
 STREAM_MASK: Final = 0x7FFFFFFF
 FRAME_SIZE: Final = 16_384
-"""The size that every end accepts, and the maximum here (SETTINGS_MAX_FRAME_SIZE is not changed):
-larger frames save little, and an incomplete frame must be kept."""
+"""The frame size that every end accepts, and the maximum here (SETTINGS_MAX_FRAME_SIZE is not
+changed): larger frames save little, and an incomplete frame must be stored."""
 
 _FRAME_SIZE_TOP: Final = 16_777_215
 WINDOW_MAX: Final = 0x7FFFFFFF
@@ -91,7 +91,7 @@ class Http2Setting(enum.IntEnum):
 
 
 class ConnectionFault(RemoteProtocolError):
-    """The other end broke a rule of the connection, which cannot continue."""
+    """Raised if the other end broke a rule of the connection, which then cannot continue."""
 
     def __init__(self, code: Error, text: str) -> None:
         super().__init__(text)
@@ -99,7 +99,7 @@ class ConnectionFault(RemoteProtocolError):
 
 
 class StreamFault(RemoteProtocolError):
-    """The other end broke a rule of one stream; others continue."""
+    """Raised if the other end broke a rule of one stream; other streams continue."""
 
     def __init__(self, stream_id: int, *, code: Error, text: str) -> None:
         super().__init__(text)
@@ -108,12 +108,12 @@ class StreamFault(RemoteProtocolError):
 
 
 def frame(kind: FrameKind, payload: bytes = b"", *, flags: int = 0, stream_id: int = 0) -> bytes:
-    """One frame."""
+    """Encode a frame."""
     return FRONT.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
 def header_frames(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
-    """HEADERS, with as many CONTINUATION frames as the block needs."""
+    """Encode HEADERS, with as many CONTINUATION frames as the block needs."""
     end = END_STREAM if is_end else 0
     if len(block) <= FRAME_SIZE:
         return FRONT.pack(len(block) << 8 | 1, end | END_HEADERS, stream_id) + block
@@ -125,28 +125,28 @@ def header_frames(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
 
 
 def settings(values: dict[Http2Setting, int]) -> bytes:
-    """SETTINGS."""
+    """Encode a SETTINGS frame."""
     return frame(FrameKind.SETTINGS, b"".join(_SETTING.pack(*pair) for pair in values.items()))
 
 
 def reset(stream_id: int, code: Error) -> bytes:
-    """RST_STREAM."""
+    """Encode a RST_STREAM frame."""
     return frame(FrameKind.RST_STREAM, U32.pack(code), stream_id=stream_id)
 
 
 def window_update(stream_id: int, size: int) -> bytes:
-    """WINDOW_UPDATE; stream 0 is the connection."""
+    """Encode a WINDOW_UPDATE frame; stream 0 is the connection."""
     return frame(FrameKind.WINDOW_UPDATE, U32.pack(size), stream_id=stream_id)
 
 
 def goaway(last_stream_id: int, code: Error, text: str) -> bytes:
-    """GOAWAY; its text is for the client's log."""
+    """Encode a GOAWAY frame; its text is for the client's log."""
     data = text.encode("ascii", "replace")[:200]
     return frame(FrameKind.GOAWAY, _GOAWAY.pack(last_stream_id, code) + data)
 
 
 def count_settings(payload: bytes) -> int:
-    """The number of settings in a SETTINGS payload."""
+    """Return the number of settings in a SETTINGS payload."""
     if len(payload) % _SETTING.size:
         raise ConnectionFault(
             Error.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; 6 for each are allowed"
@@ -155,7 +155,7 @@ def count_settings(payload: bytes) -> int:
 
 
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Numbers and values, validated; the caller skips unknown ones."""
+    """Return numbers and values of settings, validated; the caller skips unknown ones."""
     for number, value in _SETTING.iter_unpack(payload):
         if number == Http2Setting.ENABLE_PUSH and value > 1:
             raise ConnectionFault(Error.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}; 0 or 1 allowed")
@@ -173,7 +173,7 @@ def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 
 
 def unpadded(payload: bytes) -> bytes:
-    """A payload without its padding, whose length is in the first byte."""
+    """Return a payload without its padding, whose length is in the first byte."""
     if not payload:
         raise ConnectionFault(Error.FRAME_SIZE_ERROR, "padded frame without the size of padding")
     size = payload[0]
@@ -185,7 +185,7 @@ def unpadded(payload: bytes) -> bytes:
 
 
 def sized(kind: str, payload: bytes, size: int) -> bytes:
-    """A payload that must have this size."""
+    """Return the payload if it has the required size; raise otherwise."""
     if len(payload) != size:
         raise ConnectionFault(
             Error.FRAME_SIZE_ERROR, f"{kind} of {len(payload)} bytes; {size} allowed"

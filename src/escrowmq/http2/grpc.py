@@ -27,19 +27,19 @@ _FRONT_SIZE: Final = _FRONT.size
 _TYPE: Final = "application/grpc"
 _KINDS_OF_TYPE: Final = (_TYPE + "+", _TYPE + ";")
 _CALL_SIZE: Final = 2048
-"""Memory of an open call besides its header fields."""
+"""Memory of an open call in bytes, besides its header fields."""
 
 _TEXT_SIZE_MAX: Final = 1024
-"""Characters of a status text; clients allow 8 KiB of trailers."""
+"""Limit of the characters of a status text; clients allow 8 KiB of trailers."""
 
 
 class Called(msgspec.Struct):
-    """A client calls a method; `Message` and `HalfClosed` with the same number follow."""
+    """A client has called a method; `Message` and `HalfClosed` with the same number follow."""
 
     call: int
     path: str
     metadata: dict[str, str]
-    """Shared by all calls with equal fields: do not modify."""
+    """The header fields; shared by all calls with equal fields, so do not modify it."""
 
     due_ms: int
     """The call's deadline, or NO_DEADLINE."""
@@ -53,14 +53,14 @@ class Message(msgspec.Struct):
 
 
 class HalfClosed(msgspec.Struct):
-    """The client sends nothing more, and waits for the rest of the answer."""
+    """The client sends nothing more in this call, and waits for the rest of the answer."""
 
     call: int
 
 
 class WholeCall(msgspec.Struct):
-    """`Called`, `Message` and `HalfClosed` in one, for a call that arrived at once, as nearly all
-    do."""
+    """`Called`, `Message` and `HalfClosed` in one event, for a call that arrived in one piece, as
+    nearly all do."""
 
     call: int
     path: str
@@ -77,7 +77,7 @@ class Cancelled(msgspec.Struct):
 
 
 class Room(msgspec.Struct):
-    """Data that had to wait (`message` returned False) has been sent."""
+    """Data for which `message` returned False has been sent; there is space for more."""
 
     call: int
 
@@ -94,18 +94,18 @@ class _Call:
         self.id = stream_id
         self.due_ms = due_ms
         self.size = size
-        """Bytes of its header fields."""
+        """Size of its header fields in bytes."""
         self.called: Called | None = None
-        """Its first event, until its first message has come."""
+        """The `Called` event, until the first message has come."""
         self.has_begun = False
         self.partial = bytearray()
         self.count = 0
-        """Messages that came in several frames, or several in one."""
+        """Number of its messages that came in several frames, or several in one."""
         self.needed = _FRONT_SIZE
 
 
 class Calls:
-    """The calls of one client."""
+    """The calls of one client, on top of its HTTP/2 connection."""
 
     def __init__(self, limits: Http2Limits | None = None) -> None:
         self._limits = limits or Http2Limits()
@@ -126,8 +126,9 @@ class Calls:
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[CallEvent]:
-        """The events of these bytes; also of a call that its owner ends meanwhile, for which
-        `is_open` is False. If the connection `is_over` afterwards, every call was cancelled."""
+        """Return the events of these bytes, also for calls that their owner ends meanwhile; for
+        these `is_open` is False. If the connection `is_over` afterwards, every call was
+        cancelled."""
         self._now_ms = now_ms
         for event in self._connection.receive(data, now_ms):
             if type(event) is Data:
@@ -143,12 +144,12 @@ class Calls:
         return self._take_events()
 
     def lost(self) -> list[CallEvent]:
-        """The connection is lost or over: no client waits any longer."""
+        """End all calls of a connection that was lost or is over; return their events."""
         self._cancel_all()
         return self._take_events()
 
     def wake(self, now_ms: int) -> list[CallEvent]:
-        """End the calls whose deadline has passed."""
+        """End the calls whose deadline has passed, and return their events."""
         if now_ms < self._wake_at_ms:
             return []
         for call in [each for each in self._calls.values() if each.due_ms != NO_DEADLINE]:
@@ -162,14 +163,14 @@ class Calls:
         return self._take_events()
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: deadlines are as far away as before."""
+        """Shift the deadlines of all calls by a forward jump of the clock."""
         for call in self._calls.values():
             if call.due_ms != NO_DEADLINE:
                 call.due_ms += by_ms
 
     @property
     def wake_at_ms(self) -> int:
-        """Call `wake` by this time; the call with this deadline may have ended."""
+        """Return when to call `wake` next; the call with this deadline may have ended."""
         return self._wake_at_ms
 
     def _take_events(self) -> list[CallEvent]:
@@ -259,7 +260,7 @@ class Calls:
             )
 
     def _needs(self, call: _Call, held: bytearray, at: int) -> bool:
-        """Parse the prefix of a message; return False if the call is refused for it."""
+        """Parse the prefix of a message; return False if the call is refused because of it."""
         # `_gather` has subtracted the held bytes from the sum: it is cleared before `_fail`, which
         # would subtract them again.
         compressed, size = _FRONT.unpack_from(held, at)
@@ -286,7 +287,7 @@ class Calls:
         self._connection.send(stream_id, trailers=block)
 
     def _fail(self, call: _Call, status: Status, text: str) -> None:
-        """End a call that its owner knows."""
+        """End a call that its owner knows, with an error."""
         self.finish(call.id, status, text)
         self._events.append(Cancelled(call.id, text))
 
@@ -312,45 +313,45 @@ class Calls:
 
     @property
     def has_news(self) -> bool:
-        """Whether `receive` has events without more bytes: a call may have ended because its client
-        left too much unread."""
+        """Whether `receive` has events without more bytes, because a call may have ended when its
+        client left too much unread."""
         return self._connection.has_news
 
     @property
     def is_over(self) -> bool:
-        """Close the connection after everything is written."""
+        """Whether to close the connection after everything is written."""
         return self._connection.is_over
 
     @property
     def reason(self) -> str:
-        """Why it is over."""
+        """Why the connection has ended."""
         return self._connection.reason
 
     def is_open(self, call: int) -> bool:
-        """Whether the client still waits for the answer."""
+        """Whether the client still waits for the answer of a call."""
         return call in self._calls
 
     @property
     def open_count(self) -> int:
-        """Unanswered calls."""
+        """Number of unanswered calls."""
         return len(self._calls)
 
     @property
     def kept_size(self) -> int:
-        """Bytes of incomplete frames and messages, and of unread answers."""
+        """Bytes of incomplete frames and messages, and of answers that were not sent yet."""
         connection = self._connection
         return self._partial_size + connection.unsent_size + connection.half_size
 
     @property
     def calls_size(self) -> int:
-        """Approximate other memory of calls: the header fields of open ones, and remembered ones.
-        Computed on request, for strangers, who may have few calls."""
+        """Approximate other memory of calls: the header fields of open and of remembered ones. It
+        is computed on request, for strangers, who may have few calls."""
         sizes = [call.size + _CALL_SIZE for call in self._calls.values()]
         return sum(sizes) + self._connection.remembered_size
 
     def halves(self, *, with_unasked: bool = False) -> list[tuple[int, int]]:
-        """The incomplete messages, as pairs that change once a message is complete; on request also
-        calls without a message."""
+        """Return the incomplete messages, as pairs that change once a message is complete; with
+        `with_unasked` also the calls without a message."""
         found = [] if (half := self._connection.half) is None else [half]
         if self._partial_size or with_unasked:
             found += [
@@ -374,8 +375,8 @@ class Calls:
         )
 
     def message(self, call: int, data: bytes) -> bool:
-        """Send one of several messages. False: wait for `Room` before the next. Does nothing if the
-        call is over."""
+        """Send one of several messages. Returns False if the next one must wait for `Room`. Does
+        nothing if the call is over."""
         begun = self._calls.get(call)
         if begun is None:
             return True
@@ -402,13 +403,13 @@ class Calls:
             self._connection.reset(call, Error.CANCEL)
 
     def go_away(self) -> None:
-        """Accept no more calls, finish the open ones; `is_over` is set after the last. Close the
-        connection after a while in any case, as a client may never respond."""
+        """Accept no more calls, and finish the open ones; `is_over` is set after the last. Close
+        the connection after a while in any case, because a client may never respond."""
         self._connection.go_away()
 
 
 def _refused_by_http(request: HttpRequest) -> bytes:
-    """The HTTP answer to a request that is not gRPC; empty for gRPC."""
+    """Return the HTTP answer to a request that is not gRPC; empty for gRPC."""
     if request.method != b"POST":
         return meta.WRONG_METHOD
     kind = request.metadata.get("content-type", "")

@@ -22,7 +22,7 @@ _NS_A_MS: Final = 1_000_000
 
 
 class Status(enum.IntEnum):
-    """How a call ended."""
+    """The status code with which a call ended."""
 
     OK = 0
     CANCELLED = 1
@@ -44,20 +44,20 @@ class Status(enum.IntEnum):
 
 
 HEADERS: Final = b"\x88" + literal(b"content-type", b"application/grpc")
-"""Of every answer; `:status 200` is a reference to the static table."""
+"""The headers of every answer; `:status 200` is a reference to the static table."""
 
 ALL_IS_WELL: Final = literal(b"grpc-status", b"0")
 """The trailers of a successful call."""
 
 WRONG_TYPE: Final = literal(b":status", b"415")
 WRONG_METHOD: Final = literal(b":status", b"405") + literal(b"allow", b"POST")
-"""For clients that do not speak gRPC."""
+"""The HTTP answer for clients that do not speak gRPC."""
 
 IDENTITY_ONLY: Final = literal(b"grpc-accept-encoding", b"identity")
 
 
 def read_timeout(value: bytes) -> int:
-    """grpc-timeout in ms, at least 1. Raises ValueError."""
+    """Parse grpc-timeout; return ms, at least 1. Raises ValueError."""
     found = _TIMEOUT.fullmatch(value)
     if found is None:
         raise ValueError(f"grpc-timeout is {value!r}; up to 8 digits and one of HMSmun allowed")
@@ -65,7 +65,7 @@ def read_timeout(value: bytes) -> int:
 
 
 def percent_encoded(text: str) -> bytes:
-    """grpc-message: printable ASCII except the percent sign is unchanged."""
+    """Encode grpc-message: printable ASCII except the percent sign is unchanged."""
     return b"".join(
         bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
         for byte in text.encode("utf-8", "replace")
@@ -73,7 +73,7 @@ def percent_encoded(text: str) -> bytes:
 
 
 def trailers(status: Status, text: str = "") -> bytes:
-    """The trailers of a call."""
+    """Encode the trailers of a call."""
     if status is Status.OK and not text:
         return ALL_IS_WELL
     block = literal(b"grpc-status", b"%d" % status)

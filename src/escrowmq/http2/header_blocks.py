@@ -27,7 +27,7 @@ from escrowmq.http2.frames import ConnectionFault, Error
 Field = tuple[bytes, bytes]
 
 TABLE_SIZE_MAX: Final = 4096
-"""SETTINGS_HEADER_TABLE_SIZE, which is not changed."""
+"""Maximum size of the dynamic table (SETTINGS_HEADER_TABLE_SIZE, which is not changed)."""
 
 FIELD_SIZE: Final = 32
 """The overhead of a field in the table."""
@@ -36,15 +36,16 @@ _STATIC_COUNT: Final = HeaderTable.STATIC_TABLE_LENGTH
 _STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _DYNAMIC_FROM: Final = 0x80 + len(_STATIC)
 _SIZES_MAX: Final = 2
-"""The smallest since the last block, and the final one (RFC 7541, 4.2)."""
+"""Limit of size changes at the start of a block: the smallest since the last block, and the final
+one (RFC 7541, 4.2)."""
 
 _INTEGER_BITS_MAX: Final = 28
 
 
 class _Steps(dict[int, tuple[int, bytes, bool]]):
-    """The effect of a whole byte of Huffman code on the state machine, which works on half bytes:
-    state * 256 + byte -> next state * 256, the output bytes, whether it may end there. There are at
-    most 65,536 steps, each computed when it is first needed."""
+    """The effect of a whole byte of Huffman code on the state machine, which itself works on half
+    bytes: state * 256 + byte -> next state * 256, the output bytes, whether the text may end there.
+    There are at most 65,536 entries, each computed when it is first needed."""
 
     def __missing__(self, key: int) -> tuple[int, bytes, bool]:
         state, out, flags = key >> 8, b"", 0
@@ -112,12 +113,14 @@ class BlockReader:
         self._table = DynamicTable()
         self._list_size_max = list_size_max
         self.list_size = 0
-        """Size of the fields decoded last."""
+        """Size of the fields that were decoded last."""
         self.changes_count = 0
-        """How often the table has changed: between changes a reference always means the same."""
+        """How often the table has changed; between two changes a reference always means the
+        same."""
 
     def read(self, block: bytes) -> list[Field]:
-        """Return the fields. Raises ConnectionFault: the two tables are then out of step."""
+        """Decode a block and return its fields. Raises ConnectionFault for an invalid one; the two
+        tables then differ."""
         fields: list[Field] = []
         at, end, sizes_count = 0, len(block), 0
         entries = self._table.entries
@@ -190,7 +193,7 @@ class BlockReader:
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """An integer that starts in the low bits of a byte, and its end."""
+    """Decode an integer that starts in the low bits of a byte; return it, and its end."""
     number = block[at] & mask
     at += 1
     if number < mask:

@@ -15,16 +15,17 @@ import msgspec
 from escrowmq.http2.header_blocks import BlockReader, Field
 
 KEPT_BLOCKS_MAX: Final = 64
-"""Cached blocks; a client of one service needs one per method."""
+"""Limit of cached blocks; a client of one service needs one per method."""
 
 CHECKED_FIELDS_MAX: Final = 64
-"""Cached well-formed fields."""
+"""Limit of cached well-formed fields."""
 
 REMEMBERED_SIZE_MAX: Final = 2_048
-"""Requests with more bytes of fields are not cached; a call of RocketMQ's has half as many."""
+"""Requests with more bytes of fields than this are not cached; a call of RocketMQ's has half as
+many."""
 
 NAMES_KEPT_MAX: Final = 256
-"""Cached valid names."""
+"""Limit of cached valid names."""
 
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(rb"[^\0\r\n]*")
@@ -54,7 +55,8 @@ class _Remembered(dict[_K, _V]):
         self.size = 0
 
     def keep(self, key: _K, value: _V, size: int) -> None:
-        """Cache it, unless it is large: strangers' input should not outlive their connection."""
+        """Cache a value, unless it is large: strangers' input should not stay in memory after their
+        connection has ended."""
         if size > REMEMBERED_SIZE_MAX:
             return
         if len(self) == self._count_max:
@@ -63,17 +65,17 @@ class _Remembered(dict[_K, _V]):
         self.size += size + _ENTRY_SIZE
 
     def forget(self) -> None:
-        """Drop an entry, whose meaning may change."""
+        """Remove an entry whose meaning may change."""
         self.clear()
         self.size = 0
 
 
 class Malformed(ValueError):
-    """The fields are not a valid request."""
+    """Raised if the fields are not a valid request."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
-    """The fields of a request. Shared by calls with equal fields: do not modify."""
+    """The fields of a request. Shared by calls with equal fields, so do not modify it."""
 
     method: bytes
     path: str
@@ -82,10 +84,10 @@ class HttpRequest(msgspec.Struct, frozen=True):
     HTTP."""
 
     content_size: int
-    """The content-length, or -1."""
+    """The content-length; -1 without one."""
 
     size: int = 0
-    """Bytes of the fields, as counted by SETTINGS_MAX_HEADER_LIST_SIZE."""
+    """Size of the fields, as counted by SETTINGS_MAX_HEADER_LIST_SIZE."""
 
 
 class HeaderReader:
@@ -94,7 +96,7 @@ class HeaderReader:
     def __init__(self, *, list_size_max: int) -> None:
         self._blocks = BlockReader(list_size_max=list_size_max)
         self.read_count = 0
-        """Fields decoded, without those of cached blocks."""
+        """Number of decoded fields, without those of cached blocks."""
         self._kept: _Remembered[bytes, HttpRequest] = _Remembered(KEPT_BLOCKS_MAX)
         self._texts: _Remembered[Field, tuple[str, str]] = _Remembered(CHECKED_FIELDS_MAX)
         self._openings: _Remembered[tuple[Field, ...], tuple[bytes, str]] = _Remembered(
@@ -108,8 +110,8 @@ class HeaderReader:
         return memories + self._blocks.kept_size
 
     def request(self, block: bytes) -> HttpRequest:
-        """The fields that open a stream. Raises Malformed, or ConnectionFault if the tables are out
-        of step.
+        """Decode the block that opens a stream. Raises Malformed, or ConnectionFault if the two
+        tables differ.
 
         A block of only references means the same until the table changes, so it is cached and need
         not be decoded again."""
@@ -124,7 +126,8 @@ class HeaderReader:
         return request
 
     def fields(self, block: bytes) -> list[Field]:
-        """The fields of a block, not validated; each block must be decoded to update the table."""
+        """Decode a block without validating its fields; each block must be decoded to update the
+        table."""
         changes_count = self._blocks.changes_count
         fields = self._blocks.read(block)
         self.read_count += len(fields)
@@ -133,9 +136,9 @@ class HeaderReader:
         return fields
 
     def _request_of(self, fields: list[Field]) -> HttpRequest:
-        """Like `read_request`, but faster: nearly all calls begin with the same four fields as
-        earlier ones, and have no repeated field: 5 us for 12 fields instead of 11 (CPython
-        3.11)."""
+        """Make a request like `read_request`, but faster: nearly all calls begin with the same four
+        fields as earlier ones, and have no repeated field. It takes 5 us for 12 fields instead of
+        11 (CPython 3.11)."""
         size = self._blocks.list_size
         start = tuple(fields[:_OPENING_COUNT])
         opening = self._openings.get(start)
@@ -156,20 +159,21 @@ class HeaderReader:
         return HttpRequest(opening[0], opening[1], metadata, -1, size)
 
     def _text(self, field: Field) -> tuple[str, str]:
-        """Most fields of a call equal those of the call before."""
+        """Return a field as text, from a cache if it equals a field of an earlier call, as most
+        do."""
         found = text_of(field)
         self._texts.keep(field, found, len(field[0]) + len(field[1]))
         return found
 
 
 def text_of(field: Field) -> tuple[str, str]:
-    """A field as text. Raises Malformed."""
+    """Return a field as text. Raises Malformed."""
     check(field)
     return field[0].decode("latin-1"), field[1].decode("latin-1")
 
 
 def read_request(fields: list[Field], size: int = 0) -> HttpRequest:
-    """Validate that fields, of that size, open a request (RFC 9113, 8.2 and 8.3)."""
+    """Make a request from fields, and validate that they open one (RFC 9113, 8.2 and 8.3)."""
     pseudo: dict[bytes, bytes] = {}
     count = 0
     for name, value in fields:
@@ -215,7 +219,7 @@ def _check_name(name: bytes) -> None:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A field encoded without changing the table."""
+    """Encode a field in a form that does not change the table."""
     return b"\0" + _string(name) + _string(value)
 
 

@@ -11,16 +11,16 @@ from escrowmq.base import fixed_limits
 STREAMS_MAX: Final = 1_000
 
 STRANGERS_STREAMS_MAX: Final = 100
-"""The same on a connection without a proved account: the minimum that RFC 9113 recommends. A
-client's first authorized call raises it to STREAMS_MAX."""
+"""Open streams of a connection without a proved account: the minimum that RFC 9113 recommends. A
+client's first authorized call raises the limit to STREAMS_MAX."""
 
 RESET_LATE_MS: Final = 1_000
-"""Calls cancelled after this time do not count: no more than STREAMS_MAX can be open that long, and
-clients cancel many calls at once when deadlines pass on a slow broker."""
+"""Cancelling a call that is older than this is not counted. No more than STREAMS_MAX calls can be
+open that long, and clients cancel many calls together when deadlines pass on a slow broker."""
 
 OVERHEAD_EARNED: Final = 4
-"""A client that measures its link answers each data frame with a PING and two WINDOW_UPDATE
-frames."""
+"""Frames without content that each frame of a call allows in addition: a client that measures its
+link answers each data frame with a PING and two WINDOW_UPDATE frames."""
 
 
 FIELDS_AT_ONCE_MAX: Final = 4_000
@@ -59,13 +59,13 @@ class Http2Limits(msgspec.Struct, frozen=True):
 
     overhead_max: int = 1_000
     """Frames without content (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, refused streams)
-    that a client may send at once; each frame of a call adds OVERHEAD_EARNED."""
+    that a client may send in one burst; each frame of a call adds OVERHEAD_EARNED."""
 
     overhead_per_s: int = 20
     """How many of these a client may send per second in the long run, without open calls. C++
     clients ping every 60 s."""
 
     resets_max: int = 1_000
-    """Calls that a client may cancel at once (CVE-2023-44487); each answered call adds one."""
+    """Calls that a client may cancel in one burst (CVE-2023-44487); each answered call adds one."""
 
     resets_per_s: int = 100

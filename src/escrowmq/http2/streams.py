@@ -41,20 +41,20 @@ class Stream:
         """Whether this end may still send; waiting data is sent in any case."""
 
         self.expected_size = UNKNOWN_SIZE
-        """The rest of a content-length."""
+        """The rest of its content-length that has not arrived yet."""
 
         self.is_waiting = False
-        """Whether its owner knows that data has to wait."""
+        """Whether its owner was informed that data has to wait."""
 
         self.unsent: deque[memoryview] | None = None
         """Waiting data, which streams rarely have."""
 
         self.unsent_size = 0
         self.trailers = b""
-        """The final block after the data."""
+        """The final block, to be sent after the data."""
 
     def take_unsent(self, size: int) -> bytes:
-        """The next waiting bytes, up to a number."""
+        """Remove and return the next waiting bytes, up to a number."""
         assert self.unsent, "nothing waits"
         first = self.unsent[0]
         piece = bytes(first[:size])
@@ -82,30 +82,31 @@ class Streams:
         self._given_up_max = given_up_max
 
     def drop(self, stream: Stream) -> None:
-        """A stream is closed on both sides."""
+        """Remove a stream that is closed on both sides."""
         del self.open[stream.id]
         self._ready.pop(stream.id, None)
 
     def drop_all(self) -> None:
-        """The connection is over."""
+        """Remove all streams, because the connection is over."""
         self.open.clear()
         self._ready.clear()
 
     def has_room(self, stream: Stream) -> None:
-        """A stream's window was opened, or it has new data: if it has both, it becomes ready."""
+        """Make a stream ready if it has waiting data and an open window; call it when either
+        changes."""
         if stream.unsent and stream.outflow.left > 0:
             self._ready.setdefault(stream.id, stream)
 
     def take_ready(self) -> Stream | None:
-        """The next ready stream; `has_room` puts it at the end of the queue."""
+        """Remove and return the next ready stream; `has_room` puts it at the end of the queue."""
         return self._ready.popitem(last=False)[1] if self._ready else None
 
     def give_up(self, stream_id: int) -> None:
-        """A stream was aborted; frames of it may arrive until the client knows."""
+        """Remember an aborted stream: frames of it may arrive until the client knows."""
         self._given_up[stream_id] = None
         if len(self._given_up) > self._given_up_max:
             del self._given_up[next(iter(self._given_up))]
 
     def was_given_up(self, stream_id: int) -> bool:
-        """Whether frames of this stream may have crossed with its end."""
+        """Whether the stream was aborted, so that frames of it may still arrive."""
         return stream_id in self._given_up

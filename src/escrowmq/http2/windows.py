@@ -6,8 +6,8 @@ from escrowmq.http2.frames import WINDOW_MAX
 
 
 class Inflow:
-    """Bytes that the other end may still send. Room is returned in halves of the window, because an
-    update per frame would cost more than the frame."""
+    """The number of bytes that the other end may still send. The window is opened again when half
+    of it is used, because an update per frame would cost more than the frame."""
 
     __slots__ = ("_given", "_taken", "_window")
 
@@ -21,7 +21,7 @@ class Inflow:
         return self._taken <= self._window
 
     def give_back(self) -> int:
-        """The window update to send now; 0 while the window is large enough."""
+        """Return the window update to send now; 0 while the window is large enough."""
         taken = self._taken
         if taken < self._window >> 1:
             return 0
@@ -30,7 +30,8 @@ class Inflow:
 
 
 class Outflow:
-    """Bytes that this end may still send; negative after the other end reduced its windows."""
+    """The number of bytes that this end may still send; negative after the other end reduced its
+    windows."""
 
     __slots__ = ("left",)
 
@@ -38,13 +39,13 @@ class Outflow:
         self.left = window
 
     def open(self, size: int) -> bool:
-        """The other end opened the window; return whether it was allowed to."""
+        """Add to the window what the other end has granted; return whether that was allowed."""
         self.left += size
         return self.left <= WINDOW_MAX
 
     def resize(self, more: int, most: int) -> bool:
-        """The other end changed its initial window, with a maximum on the way; return whether it
-        was allowed to."""
+        """Change the window after the other end changed its initial window; `most` is the largest
+        change on the way. Return whether it was allowed."""
         is_allowed = self.left + most <= WINDOW_MAX
         self.left += more
         return is_allowed
