@@ -11,30 +11,30 @@ from escrowmq.codec.log_stretches import Parsed, Scanned, parse
 from escrowmq.errors import RemoteProtocolError
 
 RECORD_SIZE_MAX: Final = 64 * 1024 * 1024
-"""Limits the memory for a record that is split between transfers."""
+"""Limit of the size of a record, and so of the memory for one that is split between transfers."""
 
 
 class SlaveLog(Protocol):
-    """A log that a master is copied to, such as `store.copied_log.CopiedLog`."""
+    """A log to which a slave copies its master's, such as `store.copied_log.CopiedLog`."""
 
     segment_size: int
     has_crc: bool
 
     @property
     def read(self) -> Callable[[int, int], bytes]:
-        """Bytes from a position; fewer where a segment ends."""
+        """Return bytes from a position; fewer where a segment ends."""
 
     @property
     def min_offset(self) -> int:
-        """Where the oldest segment starts."""
+        """Return where the oldest segment starts."""
 
     @property
     def end_offset(self) -> int:
-        """Where the next byte is appended."""
+        """Return where the next byte is appended."""
 
     @property
     def kept_end(self) -> int:
-        """Up to where the log is stored as safely as the slave promises."""
+        """Return up to where the log is stored as safely as the slave promises."""
 
     @property
     def is_empty(self) -> bool:
@@ -64,10 +64,10 @@ class Appender:
         self._wanted = 0
         """The size of the complete record; it is not parsed again before it has that many bytes."""
         self._filled_to = 0
-        """Up to where the bytes after a filler have arrived; 0 while there is no filler."""
+        """Up to where the bytes after a filler have arrived; 0 if there is no filler."""
 
     def append(self, data: bytes) -> None:
-        """Append the records that are complete by these next bytes; keep an incomplete one."""
+        """Append the records that these next bytes complete; store an incomplete one in memory."""
         self._cut += data
         if len(self._cut) < self._wanted:
             return

@@ -1,5 +1,5 @@
 """The slave's end of the connection to its master: verifies that the master's log continues its
-own, and appends it.
+own, and appends what follows.
 
 A slave whose log is not empty first requests the end of what it already has, and compares. Only if
 all of that is equal does it append what follows (`appending`).
@@ -19,11 +19,11 @@ OVERLAP_SIZE: Final = 65_536
 """Bytes of its own log that a slave requests again, for comparison."""
 
 _WIDER: Final = 16
-"""If the overlap differs from its first byte on, the next one is this many times as large."""
+"""If the overlap differs from its first byte on, the next one is larger by this factor."""
 
 
 class ForeignLog(RemoteProtocolError):
-    """The master's log differs from this slave's."""
+    """Raised if the master's log differs from this slave's."""
 
     def __init__(self, log_offset: int) -> None:
         super().__init__(f"the logs differ from offset {log_offset} on")
@@ -39,20 +39,20 @@ class FollowingTerms(msgspec.Struct, frozen=True):
 
 
 class Overlap:
-    """How much of its log a slave compares: more after each comparison that differs from its first
+    """How much of its log a slave compares; more after each comparison that differs from its first
     byte on."""
 
     def __init__(self) -> None:
         self._size = OVERLAP_SIZE
 
     def start(self, log: SlaveLog, master_begin: int = 0) -> int:
-        """Where the comparison starts; never 0, which RocketMQ takes for the last file. A master's
-        log may begin within the compared range."""
+        """Return where the comparison starts; never 0, which RocketMQ takes for the last file. A
+        master's log may begin within the compared range."""
         start = max(log.end_offset - self._size, log.min_offset, 1)
         return max(start, master_begin) if master_begin < log.end_offset else start
 
     def differs(self, log: SlaveLog, log_offset: int) -> bool:
-        """Note that the logs differ at an offset; return whether that is the first difference. If
+        """Record that the logs differ at an offset; return whether this is the first difference. If
         not, the next comparison must start earlier."""
         start = self.start(log)
         if log_offset > start or start <= max(log.min_offset, 1):
@@ -62,7 +62,7 @@ class Overlap:
         return False
 
     def is_same(self) -> None:
-        """Note that the whole overlap was equal."""
+        """Record that the whole overlap was equal."""
         self._size = OVERLAP_SIZE
 
 
@@ -99,9 +99,9 @@ class Follower:
         """Whether the master has said that its log ends before ours."""
 
     def reports(self, now_ms: int) -> bytes:
-        """The report to send to the master now, if any: first the start offset, then each new end
-        of the stored log, and the same end again as a keep-alive. Raises RemoteProtocolError if the
-        master has been silent for too long."""
+        """Return the report to send to the master now, if any: first the start offset, then each
+        new end of the stored log, and the same end again as a keep-alive. Raises
+        RemoteProtocolError if the master has been silent for too long."""
         if now_ms >= self._heard_ms + self._terms.housekeeping_ms:
             seconds = self._terms.housekeeping_ms / 1000
             raise RemoteProtocolError(f"the master has sent nothing for {seconds:g} s")
@@ -119,7 +119,7 @@ class Follower:
         return encode_report(end)
 
     def wake_at_ms(self) -> int:
-        """The latest time at which `reports` must be called again."""
+        """Return the latest time at which `reports` must be called again."""
         heartbeat_ms = self._reported_ms + self._terms.heartbeat_ms
         return min(heartbeat_ms, self._heard_ms + self._terms.housekeeping_ms)
 

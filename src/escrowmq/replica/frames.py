@@ -23,7 +23,8 @@ REPORT: Final = struct.Struct(">q")
 HEADER: Final = struct.Struct(">qi")
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - HEADER.size
-"""A transfer must fit into the read buffer of RocketMQ's slaves (DefaultHAClient)."""
+"""Limit of a transfer's body, which must fit into the read buffer of RocketMQ's slaves
+(DefaultHAClient)."""
 
 
 class Transfer(NamedTuple):
@@ -40,8 +41,8 @@ class ReportReader:
         self._rest = b""
 
     def take(self, data: bytes) -> tuple[int, int] | None:
-        """The first and the newest of the reports that are complete now, because those between are
-        out of date; None if there is none."""
+        """Return the first and the newest of the reports that are complete now; those between are
+        out of date. None if there is none."""
         data = self._rest + data
         whole = len(data) - len(data) % REPORT.size
         self._rest = data[whole:]
@@ -59,8 +60,8 @@ class TransferReader:
         self._data = bytearray()
 
     def take(self, data: bytes) -> Iterator[Transfer]:
-        """The transfers that are complete now, in order. Raises RemoteProtocolError for an invalid
-        one."""
+        """Return the transfers that are complete now, in order. Raises RemoteProtocolError for an
+        invalid one."""
         held = self._data
         held += data
         at = 0

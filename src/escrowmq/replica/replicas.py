@@ -1,4 +1,4 @@
-"""A master's slaves: the connections, and how much of the log each slave has."""
+"""The slaves of a master: their connections, and how much of the log each one has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import msgspec
 from escrowmq.replica.sending import MasterLog, Redeem, Sender, SendingTerms
 
 CONNECTIONS_MAX: Final = 32
-"""Connections at the replication port. The memory of each is bounded by `sending.AHEAD_MAX`."""
+"""Limit of connections to the replication port. The memory of each is limited by
+`sending.AHEAD_MAX`."""
 
 
 class SlaveFigures(msgspec.Struct, frozen=True):
@@ -48,11 +49,11 @@ class Replicas:
 
     @property
     def peers(self) -> list[int]:
-        """The connected slaves, by peer number."""
+        """Return the connected slaves, by peer number."""
         return list(self._by_peer)
 
     def address(self, peer: int) -> str:
-        """The address of a slave, for log lines."""
+        """Return the address of a slave, for log lines."""
         connection = self._by_peer.get(peer)
         return f"peer {peer}" if connection is None else connection.address
 
@@ -81,13 +82,13 @@ class Replicas:
             connection.sender.receive(data, now_ms)
 
     def transfers(self, peer: int, now_ms: int) -> list[bytes]:
-        """The transfers to write to a slave now. After RemoteProtocolError the caller closes the
-        connection."""
+        """Return the transfers to write to a slave now. After RemoteProtocolError the caller closes
+        the connection."""
         return self._by_peer[peer].sender.transfers(now_ms)
 
     def wake(self, peer: int, now_ms: int) -> bytes:
-        """The keep-alive to write to a slave now; empty if none is due. After RemoteProtocolError
-        the caller closes the connection."""
+        """Return the keep-alive to write to a slave now; empty if none is due. After
+        RemoteProtocolError the caller closes the connection."""
         connection = self._by_peer[peer]
         sender = connection.sender
         passed_ms = now_ms - connection.measured_ms
@@ -99,17 +100,18 @@ class Replicas:
         return sender.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next keep-alive is due, or the next slave has been silent for too long."""
+        """Return when the next keep-alive is due, or the next slave has been silent for too
+        long."""
         return min((c.sender.wake_at_ms() for c in self._by_peer.values()), default=(1 << 62) - 1)
 
     def has_lag(self) -> bool:
-        """Whether there is log that some slave has not been sent yet."""
+        """Whether a part of the log still has to be sent to some slave."""
         end = self._log.end_offset
         return any(c.sender.sent_end < end for c in self._by_peer.values())
 
     def _ends(self) -> list[int]:
-        """How far each slave has the log, the largest offset first. Several connections of one
-        slave count once; so do two slaves at one address without names."""
+        """Return how far each slave has the log, the largest offset first. Several connections of
+        one slave count once, and so do two slaves without names at one address."""
         ends: dict[str, int] = {}
         for connection in self._by_peer.values():
             sender = connection.sender
@@ -119,7 +121,7 @@ class Replicas:
         return sorted(ends.values(), reverse=True)
 
     def confirmed(self, copies: int) -> int:
-        """The offset up to which this many copies have the log, including the master's own; -1 if
+        """Return the offset up to which this many brokers have the log, the master included; -1 if
         there are fewer."""
         if copies <= 1:
             return self._log.end_offset
@@ -128,11 +130,11 @@ class Replicas:
 
     @property
     def in_sync_count(self) -> int:
-        """The number of slaves that lag by less than the allowed gap."""
+        """Return the number of slaves that lag by less than the allowed gap."""
         return sum(self._log.end_offset - end < self._gap_max for end in self._ends())
 
     def figures(self) -> list[SlaveFigures]:
-        """The progress of all slaves."""
+        """Return the progress of all slaves."""
         end = self._log.end_offset
         return [
             SlaveFigures(

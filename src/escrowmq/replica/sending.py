@@ -18,27 +18,27 @@ from escrowmq.replica.appending import RECORD_SIZE_MAX
 from escrowmq.replica.frames import ReportReader, encode_header
 
 AHEAD_MAX: Final = 4 * 1024 * 1024
-"""The maximum of bytes sent and not yet reported as stored: the memory that a connection takes."""
+"""Limit of the bytes sent and not yet reported as stored, and so of a connection's memory."""
 
 
 class MasterLog(Protocol):
-    """A log that is copied, such as `store.commit_log.CommitLog`."""
+    """A log from which a master sends to its slaves, such as `store.commit_log.CommitLog`."""
 
     segment_size: int
     end_offset: int
 
     @property
     def min_offset(self) -> int:
-        """Where the oldest segment starts."""
+        """Return where the oldest segment starts."""
 
     @property
     def read(self) -> Callable[[int, int], bytes]:
-        """Bytes from a position; fewer where a segment ends."""
+        """Return bytes from a position; fewer where a segment ends."""
 
 
 class Ticket(msgspec.Struct, frozen=True):
     """The permission that a slave of ours got by an authenticated request. The slave sends the
-    ticket's number as its first report; no log reaches such an offset."""
+    ticket's number as its first report; no log ever reaches an offset that large."""
 
     start: int
     """The offset at which its copy begins."""
@@ -48,11 +48,11 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 Redeem = Callable[[int], Ticket | None]
-"""Return the ticket with a number, if there is one; it cannot be used again."""
+"""Function that returns the ticket with a number, if there is one; it cannot be used again."""
 
 
 class SendingTerms(msgspec.Struct, frozen=True):
-    """Sizes, intervals and requirements of a master."""
+    """The sizes, intervals and requirements of a master."""
 
     batch_size: int
     """The maximum size of one transfer, in bytes."""
@@ -62,13 +62,13 @@ class SendingTerms(msgspec.Struct, frozen=True):
     """A slave that reports nothing for this long is considered gone."""
 
     needs_ticket: bool = False
-    """Whether a slave without a ticket is refused."""
+    """Whether a slave must have a ticket."""
 
 
 def window_end(log: MasterLog, acknowledged: int, ahead_max: int) -> int:
-    """The offset up to which a copy with this acknowledged end may be sent the log: a limited
-    number of bytes ahead, and at least one whole record, because copies of ours do not report parts
-    of a record."""
+    """Return the offset up to which the log may be sent to a copy with this acknowledged end: a
+    limited number of bytes ahead, and at least one whole record, because copies of ours do not
+    report parts of a record."""
     until = acknowledged + ahead_max
     if until >= log.end_offset:
         return log.end_offset
@@ -82,7 +82,8 @@ def window_end(log: MasterLog, acknowledged: int, ahead_max: int) -> int:
 
 
 class Sender:
-    """The connection of one slave. After RemoteProtocolError the caller closes it."""
+    """The master's state of one slave's connection. After RemoteProtocolError the caller closes
+    it."""
 
     def __init__(
         self, log: MasterLog, terms: SendingTerms, redeem: Redeem, *, host: str, now_ms: int
@@ -143,7 +144,7 @@ class Sender:
         self._written_ms = now_ms
 
     def transfers(self, now_ms: int) -> list[bytes]:
-        """The transfers to write now: as much of the log as the slave may be sent."""
+        """Return the transfers to write now: as much of the log as may be sent to the slave."""
         if not self.has_begun:
             return []
         log = self._log
@@ -163,7 +164,7 @@ class Sender:
         return found
 
     def wake(self, now_ms: int) -> bytes:
-        """The keep-alive to write now; empty if none is due."""
+        """Return the keep-alive to write now; empty if none is due."""
         if now_ms >= self._read_ms + self._terms.housekeeping_ms:
             seconds = self._terms.housekeeping_ms / 1000
             raise RemoteProtocolError(f"it has reported nothing for {seconds:g} s")
@@ -173,7 +174,7 @@ class Sender:
         return encode_header(self.sent_end, 0)
 
     def wake_at_ms(self) -> int:
-        """When `wake` must be called next."""
+        """Return when `wake` must be called next."""
         silent_ms = self._read_ms + self._terms.housekeeping_ms
         if not self.has_begun:
             return silent_ms
