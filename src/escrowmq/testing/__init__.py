@@ -35,7 +35,8 @@ _HOMES = {
     "aio_delivery": "client.made_deliveries",
     "delivery": "client.made_deliveries",
 }
-"""Loaded on first use, because every run of pytest imports this package."""
+"""The module of each public name; it is imported on first use, because every run of pytest imports
+this package."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,8 +1,8 @@
 """An authority in memory, with the faults of real ones. The same calls have the same outcome each
 time; nothing in it waits.
 
-`read_now` and `write_now` are for a simulator, which decides itself when a request arrives and when
-its answer does; the rest is the interface of `base.authority.Authority` over them."""
+`read_now` and `write_now` are for a simulator, which itself decides when a request arrives and when
+its answer does; the other methods are the interface `base.authority.Authority` on top of them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ class MemoryAuthority:
     def __init__(self, name: str = "memory") -> None:
         self.name = name
         self.is_reachable = True
-        """False: no call has an effect."""
+        """Whether calls have an effect; if not, they raise AuthorityUnreachable."""
         self.answers_to_lose = 0
-        """The number of writes, from the next one on, that take effect without an answer."""
+        """The number of next writes that take effect, but whose answer is lost."""
         self.ignores_conditions = False
-        """Write whatever the revision is, as some S3 servers do."""
+        """Whether to write whatever the expected revision is, as some S3 servers do."""
         self.reads_count = 0
         self.writes_count = 0
         self.history: list[tuple[str, Versioned]] = []
-        """Each record that was ever in force, in order, with its key."""
+        """Every record that was ever written, in order, with its key."""
         self._records: dict[str, Versioned] = {}
         self._writes_kept = 0
 
     def read_now(self, key: str) -> Versioned:
-        """The record of a key, whatever is reachable."""
+        """Return the record of a key, even if the authority is set unreachable."""
         self.reads_count += 1
         return self._records.get(key, ABSENT)
 
     def write_now(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Compare and swap, whatever is reachable; None if the key has another revision."""
+        """Compare and swap, even if the authority is set unreachable; return None if the key has
+        another revision."""
         self.writes_count += 1
         found = self._records.get(key, ABSENT)
         if found.revision != revision and not self.ignores_conditions:
@@ -44,7 +45,7 @@ class MemoryAuthority:
         return self.put(key, value)
 
     def put(self, key: str, value: bytes) -> Versioned:
-        """Write without comparing, as a person with a tool does."""
+        """Write without comparing, as a person does with a tool."""
         self._writes_kept += 1
         digest = hashlib.sha256(value).hexdigest()[:16]
         record = Versioned(value, f"{self._writes_kept}-{digest}")
@@ -53,29 +54,30 @@ class MemoryAuthority:
         return record
 
     def delete(self, key: str) -> None:
-        """Delete a record by hand; nothing if there is none."""
+        """Delete a record by hand; do nothing if there is none."""
         if self._records.pop(key, None) is not None:
             self.history.append((key, ABSENT))
 
     def backup(self) -> MemoryAuthority:
-        """A copy of the present records, for `restore`."""
+        """Return a copy of the present records, for `restore`."""
         copy = MemoryAuthority(self.name)
         copy._records, copy._writes_kept = dict(self._records), self._writes_kept
         return copy
 
     def restore(self, backup: MemoryAuthority) -> None:
-        """Forget all writes since a back-up. Numbers of revisions are given a second time, as etcd
-        does after that."""
+        """Forget all writes since a back-up. Revision numbers are then used a second time, as by
+        etcd after a restore."""
         self._records, self._writes_kept = dict(backup._records), backup._writes_kept
         self.history += list(self._records.items())
 
     async def read(self, key: str) -> Versioned:
-        """Return the record of a key. Raises AuthorityUnreachable when it is."""
+        """Return the record of a key. Raises AuthorityUnreachable if the authority is set so."""
         self._reach("a read")
         return self.read_now(key)
 
     async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Compare and swap. Raises AuthorityUnreachable when it is, or when the answer is lost."""
+        """Compare and swap. Raises AuthorityUnreachable if the authority is set so, or the answer
+        is lost."""
         self._reach("a write")
         written = self.write_now(key, value, revision)
         if self.answers_to_lose > 0:
@@ -84,13 +86,13 @@ class MemoryAuthority:
         return written
 
     async def prove(self) -> None:
-        """Raise AuthorityUnfit if it ignores conditions."""
+        """Raise AuthorityUnfit if the authority ignores conditions."""
         self._reach("a write")
         if self.ignores_conditions:
             raise AuthorityUnfit(f"{self.name}: both of two conditional writes succeeded")
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def _reach(self, what: str) -> None:
         if not self.is_reachable:

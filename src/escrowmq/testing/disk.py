@@ -1,4 +1,4 @@
-"""A disk in memory, with all the faults of real disks.
+"""A disk in memory that can have all the faults of real disks.
 
 Each file keeps its durable content and the writes since its last sync. A crash keeps what the
 chosen mode and chance let survive; a plan stops the program at the nth operation; full disks,
@@ -25,7 +25,8 @@ _STAY_MAPPED_CHANCE = 0.4
 
 
 class SimCrash(BaseException):
-    """The machine stops here. Not an Exception: nothing may handle it."""
+    """Raised where the simulated machine stops. It is not an Exception, because nothing may handle
+    it."""
 
 
 class Loss(enum.Enum):
@@ -55,13 +56,14 @@ class SimFile:
         self.blocks: set[int] = set()
         self.is_name_durable = False
         self.is_mapped = False
-        """A mapped file has a descriptor of its own; any other needs one at its next access."""
+        """Whether the file is mapped, and so has a descriptor; if not, its next access needs
+        one."""
         self.modified_ms = disk.now_ms
         self._disk = disk
         self._epoch = disk.epoch
 
     def write(self, position: int, data: bytes) -> None:
-        """See File.write."""
+        """Write bytes at a position (File.write)."""
         self._touch()
         assert 0 <= position <= position + len(data) <= self.size, (self.path, position, len(data))
         self._disk.step("write")
@@ -71,34 +73,34 @@ class SimFile:
         self.modified_ms = self._disk.now_ms
 
     def read(self, position: int, size: int) -> bytes:
-        """See File.read."""
+        """Return bytes from a position (File.read)."""
         self._touch()
         self._disk.reads_count += 1
         return bytes(memoryview(self.live)[position : position + size])
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
-        """See File.read_runs."""
+        """Read several ranges in one call (File.read_runs)."""
         return joined(runs, base, self.size, self.read)
 
     def memory(self) -> bytearray:
-        """The whole content, as the native lane reads mapped files."""
+        """Return the whole content, as the native lane reads mapped files."""
         self._touch()
         self._disk.reads_count += 1
         return self.live
 
     def write_again(self, position: int, size: int) -> None:
-        """See File.write_again."""
+        """Write a range once more after a failed sync (File.write_again)."""
         self._touch()
         self._disk.step("write")
         self.writes.append((position, bytes(self.live[position : position + size])))
 
     def reserve(self, position: int, size: int) -> None:
-        """See File.reserve."""
+        """Reserve space for a range (File.reserve)."""
         self._touch()
         self._allocate(position, size)
 
     def sync(self) -> None:
-        """See File.sync."""
+        """Make all writes durable (File.sync)."""
         self._check()
         self._disk.step("sync")
         if self._disk.sync_error is not None:
@@ -119,25 +121,25 @@ class SimFile:
         self._disk.pending_removals.clear()
 
     def close(self) -> None:
-        """See File.close."""
+        """Release the file (File.close)."""
         self.is_mapped = False
 
     def make_durable(self) -> None:
-        """Note that all writes are on the disk."""
+        """Record that all writes are on the disk."""
         for position, data in self.writes:
             self.durable[position : position + len(data)] = data
         self.writes.clear()
         self.is_name_durable = True
 
     def reopened(self) -> SimFile:
-        """The same file for the present epoch."""
+        """Return the same file for use after a restart."""
         if self._epoch != self._disk.epoch:
             self._epoch = self._disk.epoch
             self.is_mapped = False
         return self
 
     def fork(self, disk: SimDisk) -> SimFile:
-        """The same file on another disk."""
+        """Return a copy of the file on another disk."""
         copy = SimFile(disk, self.path, 0)
         copy.size = self.size
         copy.live, copy.durable = bytearray(self.live), bytearray(self.durable)
@@ -167,20 +169,20 @@ class SimFile:
 
 
 class Shortage(enum.Enum):
-    """The process has used up its descriptors (EMFILE)."""
+    """How far the process has used up its descriptors (EMFILE)."""
 
     SPARE_LEFT = "the one that is kept for syncs is there"
     ALL_GONE = "somebody took that one too"
 
 
 class SimDisk:
-    """A Disk in memory; see the module."""
+    """A Disk in memory, with faults; the module describes them."""
 
     def __init__(self) -> None:
         self.files: dict[str, SimFile] = {}
         self.small: dict[str, bytes] = {}
         self.private: set[str] = set()
-        """Small files that were written for their owner alone."""
+        """Paths of small files that were written for their owner alone."""
         self.epoch = 0
         self.now_ms = 0
         self.room: int | None = None
@@ -188,10 +190,10 @@ class SimDisk:
         self.used_percent = 10
         self.sync_error: str | None = None
         self.drops_pages = False
-        """A file whose sync failed is read from the disk again, as on some file systems."""
+        """Whether a file whose sync failed loses its unsynced pages, as on some file systems."""
         self.shortage: Shortage | None = None
         self.unreadable: set[str] = set()
-        """Files that the disk can no longer read, opened or not."""
+        """Paths of files that the disk can no longer read, opened or not."""
         self.stop_at: int | None = None
         self.steps_count = self.reads_count = 0
         self.counts: dict[str, int] = {}
@@ -202,7 +204,7 @@ class SimDisk:
     # -- Disk -----------------------------------------------------------------------------------
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
-        """See Disk.open."""
+        """Open a file of this size, creating it if missing (Disk.open)."""
         self.check()
         self._need_to_open(path)
         found = self.files.get(path)
@@ -219,7 +221,7 @@ class SimDisk:
         return found.reopened()
 
     def names(self, folder: str) -> list[str]:
-        """See Disk.names."""
+        """List the names of the files in a folder (Disk.names)."""
         self.check()
         self.need_descriptor()
         prefix = f"{folder}/" if folder else ""
@@ -228,18 +230,19 @@ class SimDisk:
         return sorted(found)
 
     def size(self, path: str) -> int | None:
-        """See Disk.size."""
+        """Return a file's size; None if it does not exist (Disk.size)."""
         self.check()
         if path in self.files:
             return self.files[path].size
         return len(self.small[path]) if path in self.small else None
 
     def modified_ms(self, path: str) -> int:
-        """See Disk.modified_ms. For small files no time is kept: 0."""
+        """Return a file's modification time (Disk.modified_ms); 0 for small files, for which none
+        is kept."""
         return 0 if path in self.small else self.files[path].modified_ms
 
     def read(self, path: str) -> bytes | None:
-        """See Disk.read."""
+        """Return a small file's content; None if it does not exist (Disk.read)."""
         self.check()
         self.need_descriptor()
         if path in self.files:
@@ -247,7 +250,7 @@ class SimDisk:
         return self.small.get(path)
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        """See Disk.replace."""
+        """Replace a small file durably (Disk.replace)."""
         self.check()
         self._need_to_open(path)
         self._need_room(path, len(data))
@@ -266,7 +269,7 @@ class SimDisk:
             raise DiskFull(f"{path}: {count} blocks wanted")
 
     def remove(self, path: str) -> None:
-        """See Disk.remove. A crash right after it may undo a removal."""
+        """Remove a file (Disk.remove). A crash right after it may undo that."""
         self.check()
         if path in self.files:
             self.step("remove")
@@ -278,14 +281,14 @@ class SimDisk:
             self.pending_removals[path] = self.small.pop(path)
 
     def usage(self, path: str) -> Usage:
-        """See Disk.usage."""
+        """Return the size and use of the disk (Disk.usage)."""
         del path
         if self.room is not None:
             return Usage(total_size=self.room, free_size=max(self.room - self.used, 0))
         return Usage(total_size=100, free_size=100 - self.used_percent)
 
     def lock(self, path: str) -> None:
-        """See Disk.lock; held until the next crash, kill or restart."""
+        """Lock the folder (Disk.lock) until the next crash, kill or restart."""
         self.check()
         if path in self._locks:
             raise StoreLocked(f"{path} is held")
@@ -293,7 +296,8 @@ class SimDisk:
         self.small.setdefault(path, b"lock")
 
     def fork(self) -> SimDisk:
-        """A disk with the same content, for trying what might happen to it; without its plans."""
+        """Return a disk with the same content, to try out what might happen to it; its planned
+        faults are not copied."""
         copy = SimDisk()
         copy.epoch, copy.now_ms, copy.room, copy.used = self.epoch, self.now_ms, None, self.used
         copy.small = dict(self.small)
@@ -308,7 +312,7 @@ class SimDisk:
     # -- faults ---------------------------------------------------------------------------------
 
     def step(self, kind: str) -> None:
-        """Count an operation; the planned one stops the machine before it takes effect."""
+        """Count an operation; if it is the planned one, stop the machine before it takes effect."""
         self.steps_count += 1
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if self.stop_at is not None and self.steps_count >= self.stop_at:
@@ -316,8 +320,9 @@ class SimDisk:
             raise SimCrash(f"stopped at operation {self.steps_count}, a {kind}")
 
     def run_out(self, shortage: Shortage, chance: random.Random | None = None) -> None:
-        """No descriptor is left from now on. To stay within the limit, files were unmapped before:
-        some of them, or all without chance."""
+        """Make opening files fail from now on, for lack of descriptors. Before that, the program
+        would have unmapped files to stay within the limit: some of them, or all without
+        `chance`."""
         self.shortage = shortage
         for file in self.files.values():
             stays = chance is not None and chance.random() < _STAY_MAPPED_CHANCE
@@ -325,7 +330,8 @@ class SimDisk:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """A test inspects the disk: it needs no descriptors, and leaves none behind."""
+        """Let a test inspect the disk inside the block: that needs no descriptors, and uses up
+        none."""
         shortage, self.shortage = self.shortage, None
         closed = [] if shortage is None else [f for f in self.files.values() if not f.is_mapped]
         try:
@@ -336,12 +342,13 @@ class SimDisk:
                 file.is_mapped = False
 
     def need_descriptor(self) -> None:
-        """Raise the system's error for opening a file, if configured."""
+        """Raise the system's error for opening a file, if descriptors have run out."""
         if self.shortage is not None:
             raise OSError(errno.EMFILE, _EMFILE)
 
     def need_spare(self, path: str) -> None:
-        """The same for a sync, for which a descriptor is reserved (net/descriptors.Spare)."""
+        """Raise the system's error for a sync, which has a descriptor in reserve
+        (net/descriptors.Spare), if even that is gone."""
         if self.shortage is Shortage.ALL_GONE:
             raise SyncNotBegun(errno.EMFILE, f"{_EMFILE}: {path}")
 
@@ -361,11 +368,12 @@ class SimDisk:
             raise SimCrash("the machine has stopped")
 
     def restart(self) -> None:
-        """The program ended in some way; everything written is still there."""
+        """Prepare the disk for the next start, after the program has ended in some way. Everything
+        written is still there."""
         self.crash(random.Random(0), Loss.NOTHING)
 
     def crash(self, chance: random.Random, loss: Loss) -> None:
-        """Lose what the mode and chance decide, and be ready to be opened again."""
+        """Lose what the mode and chance decide, and prepare the disk for the next start."""
         self.stop_at = None
         self._is_stopped = False
         self._locks.clear()
@@ -435,7 +443,7 @@ class SimDisk:
 def _lose_by_sector(
     durable: bytearray, writes: list[tuple[int, bytes]], chance: random.Random
 ) -> None:
-    """Give each sector the state after a prefix of its writes."""
+    """Set each sector to its state after a random number of its writes."""
     touching: dict[int, list[tuple[int, bytes]]] = {}
     for position, data in writes:
         for sector in range(position // _SECTOR_SIZE, -(-(position + len(data)) // _SECTOR_SIZE)):

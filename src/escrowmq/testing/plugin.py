@@ -35,8 +35,8 @@ def escrowmq_broker(
 def escrowmq_server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Broker]:
-    """The same broker behind real sockets of loopback, for other processes; NAMESRV_ADDR names
-    it."""
+    """The same kind of broker behind real sockets on loopback, for other processes; NAMESRV_ADDR
+    names it."""
     yield from _broker(request, monkeypatch, sockets=True)
 
 
@@ -51,7 +51,8 @@ def _broker(
 
 
 def _chosen(item: Any) -> dict[str, Any]:  # noqa: ANN401 - pytest.Item, of which tests are
-    """The arguments of the test's own marker, overriding those of its class and its module."""
+    """Return the arguments of the test's own marker, merged over those of its class and its
+    module."""
     found: dict[str, Any] = {}
     for mark in reversed(list(item.iter_markers(_MARK))):
         if mark.args or not mark.kwargs.keys() <= {"settings", "accounts"}:

@@ -28,7 +28,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def accounts_file(accounts: Sequence[Account]) -> bytes:
-    """The plain_acl.yml with some accounts."""
+    """Encode plain_acl.yml with some accounts."""
     return write_document({"accounts": [_entry(account) for account in accounts]})
 
 

@@ -24,52 +24,52 @@ _PATIENCE_S: Final = 5.0
 
 
 class AioBroker:
-    """The methods of a broker that wait for clients, as coroutines: `Broker.aio`."""
+    """Coroutine versions of those methods of `Broker` that block; `Broker.aio` is one."""
 
     def __init__(self, world: World, thread: LoopThread) -> None:
         self._world = world
         self._thread = thread
 
     async def advance(self, span: dt.timedelta | None = None, **spans: float) -> None:
-        """See Broker.advance."""
+        """Advance the broker's time, and wait until everything due has happened."""
         await self._thread.awaited(self._world.advance(_span_ms(span, spans)))
 
     async def check_now(self) -> None:
-        """See Broker.check_now."""
+        """Check every pending transaction, and wait for the producers' answers."""
         await self._thread.awaited(self._world.check_now())
 
     async def settle(self) -> None:
-        """See Broker.settle."""
+        """Wait until nothing is in flight between the broker and its clients."""
         await self._thread.awaited(self._world.settle())
 
     async def stop(self) -> None:
-        """See Broker.stop."""
+        """Shut the broker down in good order; the name server keeps running."""
         await self._thread.awaited(self._world.stop())
 
     async def start(self) -> None:
-        """See Broker.start."""
+        """Start the broker again with its data, and wait until its clients are connected."""
         await self._thread.awaited(self._world.start())
 
     async def restart(self) -> None:
-        """See Broker.restart."""
+        """Stop the broker and start it again."""
         await self.stop()
         await self.start()
 
     async def crash(self) -> None:
-        """See Broker.crash."""
+        """Kill the broker and start it again; everything written is still there."""
         await self._thread.awaited(self._world.crash())
         await self.start()
 
     async def set_accounts(self, accounts: Sequence[Account]) -> None:
-        """See Broker.set_accounts."""
+        """Replace the accounts, a second later by the broker's clock."""
         await self._thread.awaited(self._world.set_accounts(accounts))
 
     async def wait_delivered(self, topic: str, count: int = 1) -> Found:
-        """See Broker.wait_delivered."""
+        """Wait until `count` messages are delivered to a topic; return their bodies."""
         return await self._thread.awaited(self._world.delivered(topic, count))
 
     async def wait_consumed(self, group: str) -> None:
-        """See Broker.wait_consumed."""
+        """Wait until a consumer group has handled every message that its consumers can see."""
         await self._thread.awaited(self._world.consumed(group))
 
 
@@ -126,7 +126,7 @@ class Broker:
         return dt.datetime.fromtimestamp(self._world.clock.now_ms() / 1000, dt.UTC)
 
     def close(self) -> None:
-        """Close it. Open clients lose their connections."""
+        """Close the broker. Open clients lose their connections."""
         if not self._is_closed:
             self._is_closed = True
             try:
@@ -196,15 +196,15 @@ class Broker:
             note_dead(client)
 
     def stop(self) -> None:
-        """Shut the broker down in good order; the name server stays."""
+        """Shut the broker down in good order; the name server keeps running."""
         self._thread.wait_for(self._world.stop(), "stop")
 
     def start(self) -> None:
-        """Start it again, with what it had, and wait until its clients are back."""
+        """Start the broker again with its data, and wait until its clients are connected."""
         self._thread.wait_for(self._world.start(), "start")
 
     def restart(self) -> None:
-        """Stop it and start it."""
+        """Stop the broker and start it again."""
         self.stop()
         self.start()
 
@@ -242,13 +242,13 @@ class Broker:
     # -- what is there -----------------------------------------------------------------------
 
     def create_topic(self, topic: str, queues: int = 1) -> None:
-        """Create a topic; the first message to a missing topic does so too."""
+        """Create a topic; sending to a missing topic creates it, too."""
         self._thread.call(self._world.create_topic(topic, queues))
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> None:
-        """Send a message as another service would. Not available where clients need an account."""
+        """Send a message as another service would. Not possible if clients need an account."""
         self._thread.call(self._world.send(message_of(topic, body, fields)))
 
     def delivered(self, topic: str) -> Found:
@@ -256,11 +256,11 @@ class Broker:
         return self._find(lambda: self._world.looking.delivered(topic))
 
     def pending(self, topic: str | None = None) -> Found:
-        """Bodies of open transactions, of one topic or of all."""
+        """Bodies of open transactions, of one topic or of all topics."""
         return self._find(lambda: self._world.looking.pending(topic))
 
     def parked(self, topic: str | None = None) -> Found:
-        """Bodies of open transactions without a connected producer to ask."""
+        """Bodies of open transactions for which no producer is connected that could be asked."""
         return self._find(lambda: self._world.looking.parked(topic))
 
     def discarded(self, topic: str | None = None) -> Found:
@@ -277,7 +277,7 @@ class Broker:
         return self._thread.run(lambda: self._world.looking.messages(topic))
 
     def describe(self) -> str:
-        """Everything that the broker holds, as text."""
+        """Describe all contents of the broker as text."""
         return self._thread.run(self._world.tell)
 
     def wait_delivered(self, topic: str, count: int = 1) -> Found:

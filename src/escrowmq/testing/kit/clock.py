@@ -12,9 +12,9 @@ class StillClock:
         self._now_ms = time.time_ns() // 1_000_000
 
     def now_ms(self) -> int:
-        """See Clock.now_ms."""
+        """Return the shown time in ms since the epoch (Clock.now_ms)."""
         return self._now_ms
 
     def continue_from(self, time_ms: int) -> None:
-        """Show a later time; an earlier one changes nothing."""
+        """Show a later time; do nothing for an earlier one."""
         self._now_ms = max(self._now_ms, time_ms)

@@ -1,5 +1,5 @@
-"""The broker of a test: the core of production, which can lose ENDs, and whose clients are alive as
-long as they are connected."""
+"""The core of a test's broker: that of production, except that it can lose ENDs, and that its
+clients count as alive as long as they are connected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KitCore(BrokerCore):
     """A broker core that can lose ENDs."""
 
     ends_to_lose = 0
-    """How many further ENDs to lose."""
+    """The number of next ENDs to lose."""
 
     def __init__(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(*given, **settings)
@@ -56,13 +56,13 @@ class KitCore(BrokerCore):
     # -- clients ---------------------------------------------------------------------------------
 
     def channels(self) -> list[Channel]:
-        """Every client, once for each of its groups."""
+        """Return every client, once for each of its groups."""
         clients = self.broker.clients
         found = [c for channels in clients.producers.values() for c in channels.values()]
         return found + [c for g in clients.consumers.values() for c in g.channels.values()]
 
     def hear_all(self, now_ms: int) -> None:
-        """Refresh every connected client: their heartbeats follow another clock."""
+        """Refresh every connected client, because their heartbeats follow another clock."""
         for channel in self.channels():
             channel.seen_ms = now_ms
 
@@ -82,7 +82,7 @@ def _is_end(command: Command) -> bool:
 
 
 def _asked_now(serve: Callable[[Asked[Any]], Reply], asked: Asked[Any]) -> Reply:
-    """A request with the present time: clients' clocks run while this one stands still or is
-    moved."""
+    """Serve a request with the present time: clients' clocks run while this one stands still or is
+    advanced."""
     asked.header.born_time = 0
     return serve(asked)

@@ -1,4 +1,4 @@
-"""The disk of a test's broker: in memory; it can be full or stall."""
+"""The disk of a test's broker. It is in memory, and can be full or stall."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ FULL_PERCENT = 99
 
 
 class KitDisk(SimDisk):
-    """Syncs run on another thread than everything else (net/sync_thread); they stall."""
+    """A disk in memory whose syncs can stall. They run on another thread than everything else
+    (net/sync_thread)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,11 +33,11 @@ class KitDisk(SimDisk):
         self._moves.clear()
 
     def go_on(self) -> None:
-        """Let them complete."""
+        """Let stalled syncs complete."""
         self._moves.set()
 
     def step(self, kind: str) -> None:
-        """See SimDisk.step."""
+        """Count an operation (SimDisk.step); a sync waits while the disk is stalled."""
         if kind == "sync":
             self._moves.wait()
         super().step(kind)

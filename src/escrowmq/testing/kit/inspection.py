@@ -1,4 +1,4 @@
-"""The contents of a test's broker: bodies, for comparison, and everything as text, for failed
+"""Shows the contents of a test's broker: bodies, for comparison, and everything as text, for failed
 comparisons."""
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State
 
 _SHOWN_MAX: Final = 20
-"""Messages of each kind in the text."""
+"""Limit of the messages of each kind in the text."""
 
 _INNER: Final = "CLIENT_INNER_PRODUCER"
 
 
 class Found(list[bytes]):
-    """Bodies found in a broker. `told` is a description of everything else; pytest shows it if a
+    """Bodies found in a broker. `told` describes everything else in it; pytest shows that if a
     comparison fails."""
 
     told: str = ""
 
 
 class Inspection:
-    """Queries of a broker's core."""
+    """Reads the contents of a broker's core."""
 
     def __init__(self, core: KitCore) -> None:
         self._core = core
@@ -43,7 +43,8 @@ class Inspection:
     # -- messages --------------------------------------------------------------------------------
 
     def visible(self, topic: str) -> list[StoredMessage]:
-        """Messages of a topic visible to consumers, in the order in which they were stored."""
+        """Return the messages of a topic that consumers can see, in the order in which they were
+        stored."""
         found: list[StoredMessage] = []
         for queue_id in self._store.queues_of(topic):
             low, end = self._store.bounds(topic, queue_id)
@@ -51,16 +52,16 @@ class Inspection:
         return sorted(found, key=lambda message: message.log_offset)
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
-        """These messages as users receive them."""
+        """Return the visible messages of a topic as users receive them."""
         name = self._core.broker.settings.name
         return [received(message, broker_name=name) for message in self.visible(topic)]
 
     def delivered(self, topic: str) -> list[bytes]:
-        """Their bodies."""
+        """Return the bodies of the visible messages of a topic."""
         return [_body(message) for message in self.visible(topic)]
 
     def dead(self, group: str) -> list[bytes]:
-        """Bodies of a group's dead letters."""
+        """Return the bodies of a group's dead letters."""
         return self.delivered(Topic.DLQ_PREFIX + group)
 
     # -- transactions ----------------------------------------------------------------------------
@@ -72,11 +73,11 @@ class Inspection:
                 yield queue_offset, half
 
     def pending(self, topic: str | None) -> list[bytes]:
-        """Bodies of open transactions."""
+        """Return the bodies of open transactions."""
         return [_body(half) for _, half in self._pending(topic)]
 
     def parked(self, topic: str | None) -> list[bytes]:
-        """Bodies of open transactions without a connected producer."""
+        """Return the bodies of open transactions without a connected producer."""
         checker = self._core.transactions.checker
         return [
             _body(half)
@@ -92,13 +93,13 @@ class Inspection:
                 yield message
 
     def discarded(self, topic: str | None) -> list[bytes]:
-        """Bodies of transactions that were given up."""
+        """Return the bodies of transactions that were given up."""
         return [_body(message) for message in self._discarded(topic)]
 
     # -- all of it -------------------------------------------------------------------------------
 
     def tell(self, now_ms: int) -> str:
-        """A description, with a line per message."""
+        """Describe the broker's contents, with a line per message."""
         lines = [*self._describe_topics(), *self._describe_pending(now_ms)]
         later = list(self._describe_delayed(now_ms))
         if later:
@@ -127,7 +128,7 @@ class Inspection:
             yield "delivered: nothing"
 
     def _describe_delayed(self, now_ms: int) -> Iterator[str]:
-        """Delayed messages, and failed ones that wait for a retry."""
+        """Describe the delayed messages, and the failed ones that wait for a retry."""
         for topic in (Topic.SCHEDULE, Topic.TIMER):
             for queue_id in self._store.queues_of(topic):
                 low, end = self._store.bounds(topic, queue_id)
@@ -193,7 +194,7 @@ class GroupProgress:
         self._describe: dict[tuple[str, int], int] = {}
 
     def ask(self) -> None:
-        """Ask every member; each answer counts once it has come."""
+        """Ask every member for its progress; the answers arrive later."""
         group = self._core.broker.clients.consumers.get(self._group)
         if group is None:
             return
@@ -209,7 +210,7 @@ class GroupProgress:
             self._describe[queue.topic, queue.queue_id] = int(queue_offset)
 
     def left(self) -> dict[str, int]:
-        """Messages of each topic that the group has not handled yet."""
+        """Return, by topic, the number of messages that the group has not handled yet."""
         broker = self._core.broker
         group = broker.clients.consumers.get(self._group)
         found: dict[str, int] = {}

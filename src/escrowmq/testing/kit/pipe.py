@@ -12,14 +12,15 @@ from typing import Any, Final
 _HIGH_WATER: Final = 64 * 1024
 _PORTS: Final = itertools.cycle(range(40_000, 60_000))
 HERE: Final = "127.0.0.1"
-"""The addresses of both ends."""
+"""The host in the addresses of both ends."""
 
 _Chunk = bytes | None
-"""None: the other end has closed."""
+"""Bytes on their way to the other end; None: this end was closed."""
 
 
 class Traffic:
-    """Chunks of all connections that one end has written and the other has not read yet."""
+    """Counts the chunks, of all connections, that one end has written and the other has not read
+    yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +32,7 @@ class Traffic:
         return not self._count
 
     def note(self, count: int) -> None:
-        """Change the number of chunks."""
+        """Add to the number of chunks."""
         with self._lock:
             self._count += count
 
@@ -55,7 +56,8 @@ class End(asyncio.Transport):
         self._traffic = traffic
         self._inbox: collections.deque[_Chunk] = collections.deque()
         self._written_size = self._taken_size = 0
-        """The first is counted by this end, the second, of what the other wrote, too."""
+        """Bytes that this end has written, and bytes that it has taken of what the other end
+        wrote."""
         self._high = _HIGH_WATER
         self._is_reading = True
         self._is_full = False
@@ -77,7 +79,7 @@ class End(asyncio.Transport):
         return self._is_closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set when the writer is paused."""
+        """Set the amount of unread bytes at which the writer is paused."""
         self._high = _HIGH_WATER if high is None else high
 
     def get_write_buffer_size(self) -> int:
@@ -85,7 +87,7 @@ class End(asyncio.Transport):
         return self._written_size - self._other._taken_size  # noqa: SLF001 - two ends of one thing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Hand bytes to the other end."""
+        """Pass bytes to the other end."""
         if self._is_closing or not data:
             return
         self._written_size += len(data)
@@ -95,7 +97,7 @@ class End(asyncio.Transport):
             self._protocol.pause_writing()
 
     def can_write_eof(self) -> bool:
-        """False: half-closing is not supported."""
+        """Return False: half-closing is not supported."""
         return False
 
     def pause_reading(self) -> None:
@@ -108,17 +110,17 @@ class End(asyncio.Transport):
         self._loop.call_soon(self._take)
 
     def close(self) -> None:
-        """Close, once the other end has read what was written."""
+        """Close the connection once the other end has read what was written."""
         self._end(is_abort=False)
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection immediately."""
         self._end(is_abort=True)
 
     # -- inside ------------------------------------------------------------------------------
 
     def _put(self, chunk: _Chunk) -> None:
-        """Called on the other end's thread: pass something to this one."""
+        """Pass a chunk to this end; called on the other end's thread."""
         self._traffic.note(1)
         self._inbox.append(chunk)
         if self._is_closing:  # its loop may not run again

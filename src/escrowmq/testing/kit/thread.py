@@ -30,11 +30,11 @@ class LoopThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is that thread."""
+        """Whether the caller runs on this thread."""
         return threading.get_ident() == self._thread.ident
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that waits only for this loop; return its result."""
+        """Run a coroutine that waits only for things on this loop; return its result."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -42,7 +42,7 @@ class LoopThread:
             future.cancel()
 
     def run(self, function: Callable[..., T], *given: Any) -> T:  # noqa: ANN401
-        """Run a function; return its result."""
+        """Run a function on the thread; return its result."""
 
         async def work() -> T:
             return function(*given)
@@ -63,7 +63,7 @@ class LoopThread:
         )
 
     async def awaited(self, work: Coroutine[Any, Any, T]) -> T:
-        """`wait_for` for another event loop."""
+        """Run a coroutine like `wait_for`; awaitable from another event loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     def close(self) -> None:

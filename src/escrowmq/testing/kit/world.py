@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 _HOSTS_MAX: Final = 250
 _PORT: Final = 10_000
 _NUMBERS: Final = itertools.cycle(range(GATES_MAX // 2))
-"""Numbers of the two addresses: one host, two ports."""
+"""Numbers from which the addresses of name servers and brokers are made: one host, two ports."""
 _NEVER_IDLE_MS: Final = 1 << 60
 _STEPS_MAX: Final = 1_000_000
-"""How often the clock may stop while it is advanced; two weeks are some 250 000 steps."""
+"""Limit of the clock's stops during one advance; two weeks take some 250 000."""
 
 _WAKES_MAX: Final = 10_000
 _LOOK_S: Final = 0.001
@@ -57,8 +57,8 @@ _MODEST: Final = {
     "escrowReserveBytes": "65536",
     "defaultTopicQueueNums": "1",
 }
-"""Settings other than a broker's defaults: small files, because they are in memory; and one queue
-per topic, so that messages are seen in the order in which they were sent."""
+"""Settings that differ from a broker's defaults: small files, because they are in memory; and one
+queue per topic, so that messages are seen in the order in which they were sent."""
 
 
 def _settings(chosen: Mapping[str, str]) -> tuple[BrokerSettings, StoreSettings]:
@@ -73,7 +73,7 @@ def _settings(chosen: Mapping[str, str]) -> tuple[BrokerSettings, StoreSettings]
 
 
 class World:
-    """Its coroutines run on one event loop."""
+    """A test's name server and broker. Its coroutines run on one event loop."""
 
     def __init__(
         self,
@@ -104,16 +104,16 @@ class World:
         self._registry = RegistryCore(NameServerSettings(), started_ms=self.clock.now_ms())
         self.core: KitCore | None = None
         self._shells: list[Shell] = []
-        """Of the name server, and of the broker while it runs."""
+        """The shell of the name server, and that of the broker while it runs."""
         self._gone: set[str] = set()
         """Clients that were connected when the broker stopped."""
         self._mute: set[tuple[int, int]] = set()
-        """Checks that were not answered in time, by half and connection."""
+        """Checks that were not answered in time, each by half and connection."""
 
     # -- life ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Start it."""
+        """Start the name server and the broker."""
         shell = self._shell(self._registry, "nameserver")
         host, port = await self._let_in(shell, self._first_port)
         self.nameserver = f"{host}:{port}"
@@ -121,7 +121,7 @@ class World:
         await self.start()
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the broker and the name server."""
         if self.core is not None:
             await self.stop()
         host, _, port = self.nameserver.rpartition(":")
@@ -129,7 +129,8 @@ class World:
         await self._shells.pop().close()
 
     async def start(self) -> None:
-        """Start the broker, with the contents of its disk; return when the clients are back."""
+        """Start the broker with the contents of its disk; return when its clients are connected
+        again."""
         if self.core is not None:
             raise UsageError("the broker is already running; stop it first")
         self._broker_settings.name_servers = self.nameserver
@@ -174,7 +175,8 @@ class World:
         self.disk.restart()
 
     async def crash(self) -> None:
-        """Kill the broker. What it wrote is still there: the machine survives."""
+        """Kill the broker. Everything that it wrote is still there, because the machine
+        survives."""
         self._gone = {channel.client_id for channel in self._running().channels()}
         await self._end_broker()
         self.disk.crash(random.Random(0), Loss.NOTHING)
@@ -197,7 +199,7 @@ class World:
         return shell
 
     async def _let_in(self, shell: Shell, port: int) -> tuple[str, int]:
-        """The address to which a test client connects."""
+        """Accept test clients; return the address to which they connect."""
         if self._has_sockets:
             door = bind("127.0.0.1", 0)
             await shell.listen(Listener(door))
@@ -207,7 +209,7 @@ class World:
         return self._host, port
 
     def _enter(self, shell: Shell, protocol: asyncio.BaseProtocol) -> None:
-        """A client connects, on its own loop."""
+        """Connect a client that runs on its own loop."""
         pipe.connect(protocol, shell.accept, self._loop, self.traffic)
 
     async def set_accounts(self, accounts: Sequence[Account]) -> None:
@@ -224,21 +226,21 @@ class World:
 
     @property
     def looking(self) -> Inspection:
-        """Queries of the running broker."""
+        """Return an object that reads the contents of the running broker."""
         return Inspection(self._running())
 
     def found(self, bodies: list[bytes]) -> Found:
-        """Bodies, with a description of everything else."""
+        """Return bodies, with a description of everything else in the broker."""
         found = Found(bodies)
         found.told = self.tell()
         return found
 
     def tell(self) -> str:
-        """A description of everything."""
+        """Describe everything in the broker."""
         return self.looking.tell(self.clock.now_ms())
 
     def fill_disk(self, *, is_full: bool) -> None:
-        """Fill the disk, or free it again; the broker notices at once."""
+        """Fill the disk, or free it again; the broker notices that immediately."""
         self.disk.fill(is_full=is_full)
         if self.core is not None:
             self.core.broker.store.disk_watch.look(self.clock.now_ms())
@@ -248,7 +250,7 @@ class World:
         self._running().ends_to_lose = count
 
     async def send(self, message: Message) -> None:
-        """Send as a service elsewhere would."""
+        """Send a message as another service would."""
         self._running()
         async with Producer(self.nameserver, group=_SENDER) as producer:
             await producer.send(message)
@@ -284,8 +286,8 @@ class World:
             shell.wake()
 
     def _wake_due(self) -> None:
-        """Do everything that is due now. Checks are sent up to 50 ms late, with others: the clock
-        advances by that much."""
+        """Do everything that is due now. Checks are sent up to 50 ms late, to send several
+        together, so the clock advances by that much."""
         for _ in range(_WAKES_MAX):
             now_ms = self.clock.now_ms()
             if self.core is not None:
@@ -308,7 +310,7 @@ class World:
         await self.settle()
 
     async def delivered(self, topic: str, count: int) -> Found:
-        """The delivered messages, once there are this many."""
+        """Return the delivered messages of a topic, once there are `count` of them."""
         if not await self._await_condition(lambda: len(self.looking.visible(topic)) >= count):
             found = self.looking.delivered(topic)
             raise AssertionError(
@@ -348,7 +350,7 @@ class World:
         return self.traffic.is_quiet and not is_busy and not self._unanswered()
 
     def _unanswered(self) -> list[tuple[int, int]]:
-        """Checks that may still be answered."""
+        """Return the checks that may still be answered."""
         if self.core is None:
             return []
         there = {channel.peer for channel in self.core.channels()}
