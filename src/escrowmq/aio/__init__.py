@@ -1,4 +1,4 @@
-"""The names of `escrowmq` for asyncio, with coroutine methods."""
+"""The public names of `escrowmq` for asyncio: the same classes with coroutine methods."""
 
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.client_settings import Credentials

@@ -1,5 +1,5 @@
-"""For brokers without check-backs: finds lost commits by comparing sets, and has them processed
-again.
+"""Finds lost commits by comparing sets, and has them processed again; for brokers without
+check-backs.
 
 The producer announces each commit in a separate topic (`Announcer`). The consumer records each
 transactional message that it has consumed (`Worker`), and each announcement (`AnnouncementReader`),

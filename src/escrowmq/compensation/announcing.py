@@ -52,5 +52,5 @@ class Announcer:
             self.announce(tx.results[0].message_id, topic=tx.message.topic)
 
     def announce(self, message_id: str, *, topic: str) -> None:
-        """Announce that a message's transaction is committed."""
+        """Announce that the transaction of a message was committed."""
         self._producer.send(self._topic, str(Member(message_id, topic)).encode(), keys=[message_id])

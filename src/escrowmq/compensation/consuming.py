@@ -29,13 +29,15 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.5
-"""Between tests whether the server is back, or the brokers answer."""
+"""Pause in seconds between tests whether the server is back, or the brokers answer."""
 
 _MARK_MS: Final = 10_000
-"""Between two marks of the business's progress: at most this much is read again after an outage."""
+"""Interval in ms between two marks of the business's progress; at most this much is read again
+after an outage."""
 
 _MISSING_MAX: Final = 10_000
-"""Members that a worker adds later; if the server fails for more, the oldest are left out."""
+"""Limit of the members that a worker remembers to add later; if the server fails for more, the
+oldest are dropped."""
 
 _TAKEN_MAX: Final = 32
 _RECEIVE_S: Final = 1.0
@@ -54,7 +56,7 @@ class Business(Protocol):
 
 
 def member_of(message: escrowmq.ReceivedMessage) -> Member | None:
-    """A transactional message as a member of the sets; None for any other message."""
+    """Return a transactional message as a member of the sets; None for any other message."""
     if message.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.COMMIT:
         return None
     return Member(message.message_id, message.topic)
@@ -73,7 +75,7 @@ class Worker:
         self._sets = sets
         self._lock = threading.Lock()
         self._missing: list[str] = []
-        """Consumed, and not in the set because the server failed."""
+        """Messages consumed while the server failed, which must still be added to the set."""
 
     def __call__(self, message: escrowmq.ReceivedMessage) -> None:
         """Consume one message. It counts as consumed once the business has processed it."""
@@ -115,13 +117,13 @@ class AnnouncementReader:
         self._clock = SystemClock()
         self._mark_at_ms = self._clock.now_ms() + _MARK_MS
         self._server_id = ""
-        """The process of the server that was seen last."""
+        """The id of the server's process, as last seen."""
         self._marks_count = 0
         """The number of the last mark stored or seen."""
         self._compared: set[str] = set()
-        """Queues whose position is known to equal the server's."""
+        """Queues whose position was found equal to the server's."""
         self._gone_back: dict[str, int] = {}
-        """Positions to which queues were set back, and not read from yet."""
+        """Positions to which queues were set back, and from which nothing was read yet."""
         self._failure = ""
         self._over = threading.Event()
         self._working = threading.Event()
@@ -132,17 +134,17 @@ class AnnouncementReader:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it waits for the Redis server."""
+        """Whether the reader waits for the Redis server."""
         return not self._working.is_set()
 
     @property
     def failure(self) -> str:
-        """Why no announcements are read at the moment: the brokers' last error, such as a missing
-        right. Empty while they answer."""
+        """Why no announcements can be read now: the brokers' last error, such as a missing right.
+        Empty while they answer."""
         return self._failure
 
     def close(self) -> None:
-        """Close it; unsettled messages are redelivered."""
+        """Close the reader; unsettled announcements are redelivered."""
         self._over.set()
         self._consumer.close()
         self._thread.join()
@@ -192,8 +194,8 @@ class AnnouncementReader:
         self._pause()
 
     def _is_as_it_was(self) -> bool:
-        """Whether the server has everything that it had. It may have been restarted while it was
-        not in use, with older data or none; then the mark must not advance before everything
+        """Whether the server still has everything that it had. It may have been restarted while it
+        was not in use, with older data or none; then the mark must not advance before everything
         consumed since is read again."""
         return (
             self._sets.server_id() == self._server_id
@@ -202,8 +204,9 @@ class AnnouncementReader:
         )
 
     def _read_again(self) -> None:
-        """Go back in the queues of which the server lacks announcements. This member gets queues
-        from time to time, as it shares them with its group, and may have none when it starts."""
+        """Go back in the queues from which the server lacks announcements. This member gets other
+        queues from time to time, because it shares them with its group, and may have none when it
+        starts."""
         try:
             for queue in self._consumer.queues():
                 if _name(queue) not in self._compared:
@@ -244,7 +247,8 @@ class AnnouncementReader:
         return end
 
     def _pass_over(self, name: str, place: int, first: int) -> None:
-        """Skip announcements that should be read again and are no longer in the topic."""
+        """Skip announcements that should be read again but are no longer in the topic, and log
+        that."""
         _log.error(
             "announcements %d to %d of %s are neither on the Redis server nor in their topic any "
             "more; compare the database with the broker (escrowmq pipeline reconcile)",
@@ -278,8 +282,8 @@ class AnnouncementReader:
             return
 
     def _receive_again(self, queue: escrowmq.MessageQueue) -> None:
-        """Have what was received from a queue, and not added, delivered once more. Where the group
-        is exactly as far as the server, or becomes so, nothing else would go back for it."""
+        """Have received announcements that were not added redelivered. If the group's position
+        equals the server's, nothing else would make them be read again."""
         try:
             self._consumer.seek(queue, self._consumer.position(queue))
         except EscrowMQError as error:  # the queue is another member's by now, which receives it
@@ -309,7 +313,7 @@ class AnnouncementReader:
         self._come_back()
 
     def _come_back(self) -> None:
-        """Wait for the server, and update the set of consumed messages."""
+        """Wait until the server is back, and update the set of consumed messages."""
         while not self._over.is_set():
             try:
                 if self._sets.is_there():

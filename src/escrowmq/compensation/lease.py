@@ -1,4 +1,4 @@
-"""A lease on a Redis server: of many processes, on any machines, only one works."""
+"""A lease on a Redis server: it makes only one of many processes, on any machines, work."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ TIMEOUT_S: Final = 30.0
 
 
 def connect(server: str | redis.Redis) -> redis.Redis:
-    """A client for an address. It sends no request twice: a comparison that the server is still
-    executing must not be started again."""
+    """Make a client for an address. It never sends a request twice: a comparison that the server is
+    still executing must not be started again."""
     if not isinstance(server, str):
         return server
     try:

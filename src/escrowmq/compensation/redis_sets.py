@@ -1,4 +1,4 @@
-"""Two sets on a Redis server: announced commits, consumed messages.
+"""Two sets on a Redis server: announced commits and consumed messages.
 
 Both are divided into buckets, so that a comparison blocks the server for milliseconds: with five
 million ids, SDIFFSTORE over whole sets took seconds, longer than a client's timeout."""
@@ -44,12 +44,13 @@ if reached < tonumber(ARGV[3]) then
 end
 return 1
 """
-"""One step, for snapshots and replicas too: they have both the members and the position, or
-neither. What is below the position was added before, and may have been matched and removed since: a
-reader that was killed before it committed its offset leaves it to the next one."""
+"""Lua script that adds announcements and stores the position of the queue in one step, so that
+snapshots and replicas have both or neither. Announcements below the stored position are skipped:
+they were added before, by a reader that was killed before it committed its offset, and may have
+been matched and removed since."""
 
 _ARGUMENTS_MAX: Final = 1_000
-"""Lua's unpack accepts some thousands."""
+"""Limit of the members per call; Lua's unpack accepts some thousands."""
 
 
 class RedisSets:
@@ -83,9 +84,9 @@ class RedisSets:
     def announce_read(
         self, offsets: Mapping[str, int], *, queue: str, first: int, until: int
     ) -> bool:
-        """Add commits announced between two offsets of a queue, each at an offset, unless they were
-        added before. Returns False, and adds nothing, if the server has lost the announcements
-        before the first offset."""
+        """Add commits that were announced between two offsets of a queue, each with its offset,
+        unless they were added before. Returns False, and adds nothing, if the server has lost the
+        announcements before the first offset."""
         buckets = self._buckets(offsets)
         words: list[str | int] = [queue, first, until]
         for some in buckets.values():
@@ -105,16 +106,16 @@ class RedisSets:
         self._add("consumed", members)
 
     def compare(self) -> Iterator[Compared]:
-        """Remove what is in both sets; yield what is announced, bucket by bucket. Each bucket is
-        compared and cleared in one MULTI."""
+        """Remove the members that are in both sets; yield the announced ones, bucket by bucket.
+        Each bucket is compared and cleared in one MULTI."""
         for number in range(self._buckets_count):
             found = self._compare_bucket(number)
             if found.lost or found.both_count:
                 yield found
 
     def counts(self) -> tuple[int, int]:
-        """How many members are announced, and how many consumed, without a match in the other set
-        (or not compared yet)."""
+        """Return how many announced and how many consumed members have no match in the other set,
+        or were not compared yet."""
         pipe = self._redis.pipeline(transaction=False)
         for kind in ("announced", "consumed"):
             for number in range(self._buckets_count):
@@ -170,8 +171,8 @@ class RedisSets:
         return True
 
     def server_id(self) -> str:
-        """The process that answers: another one after a restart or a fail-over. Empty where this
-        may not be asked."""
+        """Return the id of the server's process, which changes after a restart or a fail-over.
+        Empty if the server does not allow the question."""
         try:
             return str(self._redis.info("server").get("run_id", ""))
         except redis.ResponseError:  # INFO is forbidden to this account
@@ -183,8 +184,8 @@ class RedisSets:
         return self._redis.get(f"{self._name}:whole") is not None
 
     def mark_whole(self) -> None:
-        """All members are now in the sets, or will be read from the queues of announcements, each
-        from its beginning (`has_begun`)."""
+        """Record that all members are in the sets, or will be read from the queues of
+        announcements, each from its beginning (`has_begun`)."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(f"{self._name}:begun", self._place_key())
         pipe.set(f"{self._name}:whole", _BY_QUEUE)
@@ -192,31 +193,31 @@ class RedisSets:
 
     def has_begun(self, queue: str) -> bool:
         """Whether a queue of announcements was read from its beginning since the server was empty.
-        If an older release marked the sets as whole, it has done so."""
+        True also if an older release marked the sets as whole."""
         if self._redis.get(f"{self._name}:whole") not in (_BY_QUEUE, _BY_QUEUE.encode()):
             return True
         return bool(self._redis.sismember(f"{self._name}:begun", queue))
 
     def note_begun(self, queue: str, first: int) -> None:
-        """The queue is now read from its beginning, which is this offset."""
+        """Record that a queue is read from its beginning, which is this offset."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.sadd(f"{self._name}:begun", queue)
         pipe.hset(self._place_key(), queue, str(first))
         pipe.execute()
 
     def read_place(self, queue: str) -> int | None:
-        """The offset of a queue below which announcements are in the set; None if it was read by an
-        older release, which did not store that."""
+        """Return the offset of a queue below which all announcements are in the set; None if an
+        older release, which did not store that, has read it."""
         found = self._redis.hget(self._place_key(), queue)
         return None if found is None else int(cast("bytes", found))
 
     def keep_place(self, queue: str, until: int) -> None:
-        """Store that there is nothing more to read below this offset."""
+        """Store that all announcements below this offset are read."""
         self._redis.hset(self._place_key(), queue, str(until))
 
     def read_mark(self) -> str | None:
-        """The last mark stored by `keep_mark`: a position in the business's list of processed
-        messages."""
+        """Return the last mark stored by `keep_mark`: a position in the business's list of
+        processed messages."""
         found = self._redis.get(f"{self._name}:mark")
         return found.decode() if isinstance(found, bytes) else found
 
@@ -229,7 +230,7 @@ class RedisSets:
         return cast("int", pipe.execute()[1])
 
     def marks_count(self) -> int:
-        """How many marks were stored; fewer than before on a server with older data."""
+        """Return how many marks were stored; fewer than before if the server has older data."""
         return int(cast("bytes | None", self._redis.get(f"{self._name}:marks")) or 0)
 
     def _place_key(self) -> str:

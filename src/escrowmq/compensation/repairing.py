@@ -1,4 +1,5 @@
-"""The difference of both sets, message by message: looked up, and redone where necessary."""
+"""Examines the difference of both sets, message by message: each is looked up, and processed again
+where necessary."""
 
 from __future__ import annotations
 
@@ -24,17 +25,17 @@ _log = logging.getLogger(__name__)
 _audit = logging.getLogger("escrowmq.audit")
 
 GRACE_S: Final = 60.0
-"""Younger messages may still be on their way to their consumer."""
+"""Messages younger than this many seconds may still be in flight to their consumer."""
 
 
 class Fate(enum.Enum):
     """The result for a commit that was announced and not consumed."""
 
     WAITING = "waiting"
-    """It is young: its message may still be on its way, or wait until its delay is over."""
+    """The message is young: it may still be in flight, or its delay is not over."""
 
     LOST = "lost"
-    """A real run would redo it; this is a dry run."""
+    """It would be processed again, if this were not a dry run."""
 
     REDONE = "redone"
     DONE_BEFORE = "done before"
@@ -114,8 +115,8 @@ class Compensator:
         return report
 
     def _note_consumed(self, finding: Finding) -> None:
-        """Add it to the set. It is recorded before, because the business has done it whatever
-        becomes of the set."""
+        """Add the message to the set of consumed ones. The result is logged first, because the
+        business has processed the message even if this fails."""
         try:
             self._sets.consume([str(finding.member)])
         except redis.RedisError as error:
