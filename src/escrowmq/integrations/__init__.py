@@ -1,2 +1,2 @@
 """Integrations with other libraries; each module needs one that is not installed with EscrowMQ.
-Nothing here knows a broker's internals, and nothing else imports from here."""
+They do not use the broker's internals, and no other package imports from here."""

@@ -43,8 +43,8 @@ from escrowmq.codec.ids import format_host, parse_offset_id
 from escrowmq.net.clock import SystemClock
 
 OPEN_MAX: Final = 10_000
-"""Open spans of one kind; beyond that, the oldest is ended. This bounds memory if messages are
-never settled."""
+"""Limit of open spans of one kind; beyond it, the oldest is ended. This limits the memory if
+messages are never settled."""
 
 _SYSTEM: Final = "rocketmq"
 _OUTCOME: Final = "escrowmq.outcome"
@@ -60,8 +60,8 @@ class _Open(Generic[T]):
         self._found: dict[object, list[tuple[object, T]]] = {}
 
     def put(self, key: object, value: T) -> list[T]:
-        """Store a span; return the one that had to be removed. One object may have several at
-        once."""
+        """Store a span; return the one that had to be removed for it. One object may have
+        several."""
         with self._lock:
             # The object is held too, so that no other one gets its address.
             self._found.setdefault(_name(key), []).append((key, value))
@@ -95,7 +95,7 @@ class _DeliverySpan:
         self._open_count = count
 
     def settled(self) -> None:
-        """One more message is settled; the last one ends the span."""
+        """Count a settled message; end the span with the last one."""
         self._open_count -= 1
         assert self._open_count >= 0, self._open_count
         if self._open_count == 0:
@@ -103,7 +103,8 @@ class _DeliverySpan:
 
 
 class Tracing(Interceptor):
-    """Pass it as `interceptors=[Tracing()]` to producers and consumers; one may serve many.
+    """An interceptor that makes spans: pass it as `interceptors=[Tracing()]` to producers and
+    consumers; one may serve many.
 
     `tracer_provider` defaults to OpenTelemetry's global one. `namespace` becomes an attribute of
     each span."""
@@ -213,7 +214,7 @@ class Tracing(Interceptor):
 
     @contextlib.contextmanager
     def around_check(self, message: ReceivedMessage) -> Iterator[None]:
-        """A span in which the producer's check runs."""
+        """Run the producer's check in a span."""
         attributes = {**self._common("check", "process", message.topic), **_received(message)}
         attributes["messaging.rocketmq.message.type"] = "transaction"
         span = self._tracer.start_span(
@@ -302,7 +303,7 @@ class Tracing(Interceptor):
             late.end()
 
     def _message(self, message: Message) -> Attributes:
-        """A producer's attributes of a message before it is sent."""
+        """Return a producer's attributes of a message before it is sent."""
         found = _message_attributes(message)
         delay = delay_properties(message)
         if level := delay.get(Property.DELAY):
@@ -330,7 +331,7 @@ def _name(key: object) -> object:
 
 
 def _message_attributes(message: Message) -> Attributes:
-    """Attributes that producers and consumers have in common."""
+    """Return the attributes that producers and consumers have in common."""
     kind = "fifo" if message.order_key else "delay" if delay_properties(message) else "normal"
     found: Attributes = {
         "messaging.message.body.size": len(message.body),
@@ -346,7 +347,7 @@ def _message_attributes(message: Message) -> Attributes:
 
 
 def _result(result: SendResult) -> Attributes:
-    """Attributes from the broker's answer."""
+    """Return the attributes from the broker's answer."""
     found: Attributes = {
         "messaging.message.id": result.message_id,
         "messaging.destination.partition.id": str(result.queue.queue_id),
@@ -357,7 +358,7 @@ def _result(result: SendResult) -> Attributes:
 
 
 def _server(result: SendResult) -> Attributes:
-    """Attributes of the broker that stored it; none if it is unknown."""
+    """Return the attributes of the broker that stored a message; none if it is unknown."""
     try:
         host, _, port = format_host(parse_offset_id(result.offset_id)[0]).rpartition(":")
     except ValueError:
@@ -366,7 +367,7 @@ def _server(result: SendResult) -> Attributes:
 
 
 def _received(message: ReceivedMessage) -> Attributes:
-    """A consumer's attributes of a message."""
+    """Return a consumer's attributes of a message."""
     found = _message_attributes(message)
     if message.transaction_id:
         found["messaging.rocketmq.message.type"] = "transaction"
@@ -376,7 +377,7 @@ def _received(message: ReceivedMessage) -> Attributes:
 
 
 def _consumer(message: ReceivedMessage) -> Attributes:
-    """Attributes of the consumer."""
+    """Return the attributes of the consumer."""
     if not isinstance(message, HeldMessage):
         return {}
     model = "broadcasting" if message.is_broadcast else "clustering"
@@ -387,12 +388,12 @@ def _consumer(message: ReceivedMessage) -> Attributes:
 
 
 def _context(message: Message) -> Context:
-    """The producer's propagated context of a message."""
+    """Return the context that the producer put into a message."""
     return propagate.extract(message.properties, Context())
 
 
 def _brought(message: Message) -> Context:
-    """The current context merged with the producer's propagated context."""
+    """Return the current context merged with the one that the producer put into a message."""
     return propagate.extract(message.properties, get_current())
 
 

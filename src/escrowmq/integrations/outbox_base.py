@@ -1,5 +1,5 @@
-"""What every outbox does with its database besides sending: answer checks, create the tables,
-delete old rows."""
+"""The base of all outboxes. Besides sending, they answer checks, create the tables, and delete old
+rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from escrowmq.net.clock import SystemClock
 
 
 def circuit_of(when_away: str, kept_max: int) -> Circuit | None:
-    """The circuit of an outbox that keeps messages; None if it refuses them."""
+    """Return the circuit of an outbox that keeps messages; None for one that refuses them."""
     if when_away not in ("refuse", "keep"):
         raise UsageError(
             f"when_away={when_away!r}; 'refuse' (the transaction fails if no broker takes "
@@ -48,12 +48,12 @@ def circuit_of(when_away: str, kept_max: int) -> Circuit | None:
 
 
 def new_name() -> str:
-    """A name for a database that has none yet."""
+    """Make a name for a database that has none yet."""
     return secrets.token_hex(16)
 
 
 class _Checks:
-    """Parts shared by blocking and asyncio databases."""
+    """Answers checks; the part that blocking and asyncio databases share."""
 
     def __init__(self, producer: Producer | engine.Producer) -> None:
         self._own_mark = account_mark(producer.account) if producer.account else ""
@@ -152,7 +152,7 @@ class OutboxBase(_Checks):
             self._relay.close()
 
     def _end(self) -> None:
-        """The outbox or its producer is closed."""
+        """Stop the relay and refuse sends, because the outbox or its producer is closed."""
         self._leave()
         if self._relay is not None:
             self._relay.stop()

@@ -38,34 +38,35 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
-"""How long closing an outbox waits for the relay thread."""
+"""Closing an outbox waits this many seconds for the relay's thread."""
 
 
 class Pass(NamedTuple):
     """The result of one pass through the kept messages."""
 
     handed_over: int
-    """Messages sent."""
+    """Number of messages that were sent."""
     still_kept: int
     error: Exception | None
 
 
 class Database(Protocol):
-    """The primary database, not a read replica."""
+    """The user's database: the primary, not a read replica."""
 
     @property
     def family(self) -> SqlFamily:
-        """The database's SQL dialect."""
+        """Return the database's SQL dialect."""
 
     def execute(self, step: SqlStep) -> Rows:
         """Run one step on a separate connection."""
 
     def transaction(self) -> AbstractContextManager[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction on a separate connection, committed at the end."""
+        """Return a block that runs steps in one transaction, on a separate connection; it commits
+        at the end."""
 
 
 class AsyncDatabase(Protocol):
-    """`Database` for asyncio."""
+    """The user's database, for asyncio."""
 
     async def find_family(self) -> SqlFamily:
         """The database's SQL dialect; this may open a connection."""
@@ -76,7 +77,8 @@ class AsyncDatabase(Protocol):
     def transaction(
         self,
     ) -> AbstractAsyncContextManager[Callable[[SqlStep], Awaitable[Rows]]]:
-        """Steps in one transaction on a separate connection, committed at the end."""
+        """Return a block that runs steps in one transaction, on a separate connection; it commits
+        at the end."""
 
 
 def run_pass(database: Database, course: HandOver, circuit: Circuit | None) -> Pass:
@@ -134,7 +136,7 @@ def _send_locked(
 async def run_pass_awaited(
     database: AsyncDatabase, course: AsyncHandOver, circuit: Circuit | None
 ) -> Pass:
-    """`run_pass` for asyncio."""
+    """Make one pass like `run_pass`, with asyncio."""
     clock = SystemClock()
     family = await database.find_family()
     walk = KeptWalk(family, circuit)
@@ -188,8 +190,8 @@ async def _send_locked_awaited(
 
 @contextlib.contextmanager
 def _abandoned_unless_left(sent: StagedMessages | Marked) -> Iterator[Callable[[], None]]:
-    """Messages are abandoned if the block raises, unless it has called what it is given: from then
-    on the marker alone decides."""
+    """Roll the messages back if the block raises, unless it has called the yielded function: from
+    then on the marker alone decides."""
     is_left = False
 
     def leave() -> None:
@@ -221,7 +223,7 @@ def _summary_of(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
 
 
 class _PassSchedule:
-    """The schedule of one outbox's passes."""
+    """Decides when an outbox's next pass is made."""
 
     def __init__(self, circuit: Circuit) -> None:
         self._circuit = circuit
@@ -229,7 +231,7 @@ class _PassSchedule:
         self.pause_s = 0.0
 
     def end(self, found: Pass | Exception) -> None:
-        """A pass has ended."""
+        """Record the result of a pass."""
         error = found if isinstance(found, Exception) else found.error
         loud = 1
         if isinstance(found, Exception) or isinstance(found.error, StepFailed):
@@ -249,7 +251,7 @@ class _PassSchedule:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the next pass is far away."""
+        """Whether the next pass is a search for messages of other processes, which can wait."""
         return self.pause_s >= IDLE_PAUSE_S
 
 
@@ -265,17 +267,17 @@ class Relay:
         self._thread.start()
 
     def wake(self) -> None:
-        """A message was kept."""
+        """Start a pass soon, because a message was kept."""
         if self._pace.is_idle:
             self._woken.set()
 
     def stop(self) -> None:
-        """End soon."""
+        """End the thread soon; do not wait for it."""
         self._is_closed = True
         self._woken.set()
 
     def close(self) -> None:
-        """End, and wait for it."""
+        """End the thread, and wait for it."""
         self.stop()
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_S)
@@ -304,12 +306,12 @@ class AsyncRelay:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """A message was kept."""
+        """Start a pass soon, because a message was kept."""
         if self._pace.is_idle:
             self._woken.set()
 
     async def run(self) -> None:
-        """The task."""
+        """Make passes until cancelled."""
         while True:
             try:
                 found: Pass | Exception = await self._go()

@@ -1,4 +1,4 @@
-"""Connections to databases from addresses, for commands that have no connection yet."""
+"""Connects to databases by addresses, for commands that have no connection yet."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _mariadb(found: SplitResult, port: int) -> Callable[[], Any]:
 
 
 def _options(found: SplitResult, known: tuple[str, ...]) -> dict[str, str]:
-    """The options after the question mark. Raises UsageError for options that would be ignored
-    silently, for example a certificate that is never checked."""
+    """Return the options after the question mark. Raises UsageError for options that would be
+    ignored silently, for example a certificate that is never checked."""
     options: dict[str, str] = {}
     for name, values in parse_qs(found.query, keep_blank_values=True).items():
         if name not in known:

@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 
 class Work(Protocol):
-    """One connection's transaction."""
+    """The current transaction of one connection."""
 
     async def begin(self) -> None:
-        """Begin it, unless one is open."""
+        """Begin a transaction, unless one is open."""
 
     async def execute(self, statement: Statement) -> None:
         """Run a statement."""
@@ -44,10 +44,10 @@ class Work(Protocol):
         """Run a statement and return the number of changed rows."""
 
     async def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
 
     async def rollback(self) -> None:
-        """Roll it back."""
+        """Roll the transaction back."""
 
 
 class _CursorWork:
@@ -84,8 +84,8 @@ class _CursorWork:
 
 
 class _AsyncpgWork:
-    """A transaction of asyncpg, whose transactions are objects. One that is already open belongs to
-    its owner, who commits it; no message could follow that commit."""
+    """A transaction of asyncpg, whose transactions are objects. If one is already open, its owner
+    commits it, and no message could be sent after that commit; so it is refused."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection
@@ -117,13 +117,13 @@ class _AsyncpgWork:
 
 
 def work_on(connection: object) -> Work:
-    """The transaction of a connection."""
+    """Return the object for the transaction of a connection."""
     name, _ = driver_of(connection, AWAITED)
     return _AsyncpgWork(connection) if name == "asyncpg" else _CursorWork(connection)
 
 
 class _Block:
-    """A transaction of a connection, for the duration of an outbox's block."""
+    """The transaction of a connection during an outbox's block."""
 
     def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
         self._connection = connection
@@ -131,10 +131,10 @@ class _Block:
         self.work = work_on(connection)
 
     async def begin(self) -> None:
-        """Begin it, unless one is open."""
+        """Begin a transaction, unless one is open."""
 
     async def settle(self) -> None:
-        """Wait until all statements so far have been noticed."""
+        """Wait until the effects of all statements so far are known."""
 
     async def savepoint(self, name: str) -> None:
         """Make a savepoint."""
@@ -153,10 +153,10 @@ class _Block:
         self._unsent.released(name)
 
     async def finish(self) -> None:
-        """The user's code has ended. Raises UsageError if it has ended the transaction."""
+        """Check the transaction after the user's code. Raises UsageError if that has ended it."""
 
     async def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
         await self.work.commit()
 
     async def roll_back(self, error: BaseException) -> None:
@@ -166,7 +166,7 @@ class _Block:
             await self.work.rollback()
 
     def leave(self) -> None:
-        """Leave the connection as it was."""
+        """Restore the connection's methods."""
 
 
 class _AsyncpgBlock(_Block):
@@ -212,7 +212,8 @@ class _SqliteBlock(_Block):
 
 
 class _PsycopgBlock(_Block):
-    """See the class of the same name for blocking connections."""
+    """The block of a psycopg connection, whose transactions and cursors differ; like the blocking
+    class of this name."""
 
     _own: Any = None
 
@@ -248,7 +249,7 @@ _BLOCKS: Final[dict[str, type[_Block]]] = {
 
 
 class AsyncDatabase:
-    """A database with connections made by `connect`."""
+    """A database reached through asyncio; `connect` opens a connection for each transaction."""
 
     def __init__(self, connect: Connect, *, schema: str = "") -> None:
         self._connect = connect
@@ -256,7 +257,7 @@ class AsyncDatabase:
         self._schema = schema
 
     async def find_family(self) -> SqlFamily:
-        """The database's SQL dialect; determined by the first connection."""
+        """Return the database's SQL dialect, determined with the first connection."""
         if self._family is None:
             try:
                 connection = await self._connect()
@@ -269,7 +270,7 @@ class AsyncDatabase:
         return self._family
 
     async def execute(self, step: SqlStep) -> Rows:
-        """Run one step."""
+        """Run one step on a connection of its own."""
         connection = await self._connect()
         try:
             work = work_on(connection)
@@ -284,7 +285,8 @@ class AsyncDatabase:
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Callable[[SqlStep], Awaitable[Rows]]]:
-        """Steps in one transaction on a separate connection, committed at the end."""
+        """Return a block that runs steps in one transaction, on a separate connection; it commits
+        at the end."""
         connection = await self._connect()
         try:
             work = work_on(connection)
@@ -321,7 +323,8 @@ class AsyncTransaction:
         self._is_over = False
         self.unsent = unsent
         self.marked: Marked | None = None
-        """Set where the marker is written with the first message."""
+        """The messages whose marker is written with the first message; None for databases where it
+        is written later."""
 
     async def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -354,7 +357,7 @@ class AsyncTransaction:
         await self._block.release(name)
 
     def end(self) -> list[Message]:
-        """Refuse further sends; return what was sent."""
+        """Refuse further sends; return the messages that were sent."""
         self._is_over = True
         return self.unsent.messages
 
@@ -418,7 +421,7 @@ class AsyncOutbox(AsyncOutboxBase):
             marked.committed()
 
     async def write_marker(self, work: Work, family: SqlFamily) -> Marked:
-        """For this module: write a marker in an open transaction."""
+        """Write a marker in an open transaction; only this module uses it."""
         return await self._course.write_marker(
             family, functools.partial(self._converse, work, family)
         )

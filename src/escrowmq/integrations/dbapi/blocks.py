@@ -28,11 +28,12 @@ _SAVEPOINT: Final = re.compile(
 )
 
 _USED_ONCE: Final = ("__asyncpg_savepoint_", "escrowmq_")
-"""How the names of asyncpg's own savepoints begin, and those of `tx.savepoint()`."""
+"""Prefixes of the names of asyncpg's own savepoints, and of those of `tx.savepoint()`; each name is
+used once."""
 
 
 def ended_inside() -> UsageError:
-    """The error for a block whose transaction was ended by other code."""
+    """Make the error for a block whose transaction was ended by other code."""
     return UsageError(
         "the transaction was committed or rolled back inside the outbox's block, so nothing was "
         "sent: earlier changes are committed, or rolled back, without their messages. Let the "
@@ -42,7 +43,7 @@ def ended_inside() -> UsageError:
 
 
 def owned_by_another() -> UsageError:
-    """The error for a connection whose transaction is committed by other code."""
+    """Make the error for a connection whose transaction is committed by other code."""
     return UsageError(
         "the connection is in a transaction already, whose own end would commit it; let "
         "outbox.transaction(connection) begin it, in the place of connection.transaction()"
@@ -50,12 +51,13 @@ def owned_by_another() -> UsageError:
 
 
 _occupied: Final[set[int]] = set()
-"""The ids of connections that have an open block, of any outbox: the inner one of two would commit
-what belongs to the outer one."""
+"""The ids of connections that have an open block, of any outbox: the inner one of two blocks would
+commit what belongs to the outer one."""
 
 
 def occupy(connection: object) -> None:
-    """A block of an outbox begins. Raises UsageError if another one is open on the connection."""
+    """Record that a block of an outbox begins. Raises UsageError if another one is open on the
+    connection."""
     if id(connection) in _occupied:
         raise UsageError(
             "this connection already has an open block of an outbox, which commits its whole "
@@ -66,17 +68,18 @@ def occupy(connection: object) -> None:
 
 
 def vacate(connection: object) -> None:
-    """The block has ended."""
+    """Record that the block has ended."""
     _occupied.discard(id(connection))
 
 
 def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
-    """Whether psycopg is inside a `connection.transaction()`, which alone can commit."""
+    """Whether psycopg is inside a `connection.transaction()`; then only that can commit."""
     return bool(getattr(connection, "_num_transactions", 0))  # psycopg has no public name for it
 
 
 def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
-    """Make the connection's `commit` and `rollback` raise; return the function that ends this."""
+    """Make the connection's `commit` and `rollback` raise; return the function that restores
+    them."""
 
     def refuse() -> None:
         raise UsageError(
@@ -98,7 +101,7 @@ def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
 
 
 class _NestedTransactions:
-    """psycopg's nested transactions, which drop their messages when they are rolled back."""
+    """psycopg's nested transactions; a rollback of one drops its messages."""
 
     def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
         self._begin = connection.transaction
@@ -124,7 +127,7 @@ class NestedTransactions(_NestedTransactions):
     def __call__(
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> Iterator[Any]:
-        """As psycopg's own."""
+        """Begin a nested transaction, like psycopg's own method."""
         name = self._name()
         with self._begin(savepoint_name, force_rollback) as inner:
             try:
@@ -142,7 +145,7 @@ class NestedTransactionsAsync(_NestedTransactions):
     async def __call__(
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> AsyncIterator[Any]:
-        """As psycopg's own."""
+        """Begin a nested transaction, like psycopg's own method."""
         name = self._name()
         async with self._begin(savepoint_name, force_rollback) as inner:
             try:
@@ -160,7 +163,7 @@ class SavepointListener:
         self._unsent = unsent
 
     def __call__(self, record: Any) -> None:  # noqa: ANN401 - asyncpg has no types
-        """A statement was run."""
+        """Examine a statement that was run."""
         found = _SAVEPOINT.fullmatch(record.query)
         if found is None or record.exception is not None:
             return
@@ -186,5 +189,5 @@ Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType |
 
 
 def raised(error: BaseException) -> Raised:
-    """An exception, in the form that the end of a `with` block gets."""
+    """Return an exception in the form that the end of a `with` block gets."""
     return type(error), error, error.__traceback__

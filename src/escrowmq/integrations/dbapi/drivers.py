@@ -1,4 +1,4 @@
-"""Drivers by the package of their connections: SQL dialect, parameter style, and whether
+"""Describes drivers, by the package of their connections: SQL dialect, parameter style, and whether
 connections commit each statement by themselves."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 
 class Driver(NamedTuple):
-    """A driver's package."""
+    """What the outbox must know about a driver."""
 
     family: SqlFamily
     style: str
@@ -21,14 +21,15 @@ class Driver(NamedTuple):
 
 def _commits_nothing(connection: Any) -> bool:  # noqa: ANN401
     """Whether SQLite's driver is in the mode of Python 3.12 in which commit() does nothing, even
-    behind a BEGIN."""
+    after a BEGIN."""
     inner = getattr(connection, "_connection", connection)  # aiosqlite does not show the mode
     return getattr(inner, "autocommit", False) is True
 
 
 def must_begin(connection: Any) -> bool:  # noqa: ANN401
-    """Whether SQLite's driver must be told to begin a transaction. It begins none for a savepoint,
-    and none at all without an isolation level. Where commit() would not end it, none is begun."""
+    """Whether a transaction must be begun explicitly with SQLite's driver. The driver begins none
+    for a savepoint, and none at all without an isolation level. Where its commit() would not end
+    one, none is begun."""
     return not connection.in_transaction and not _commits_nothing(connection)
 
 
@@ -59,7 +60,7 @@ AWAITED: Final = {
 
 
 def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver]:
-    """The name of a connection's package, and its driver."""
+    """Return the name of a connection's package, and the description of its driver."""
     for kind in type(connection).__mro__:
         name = kind.__module__.partition(".")[0]
         if name in known:
@@ -72,7 +73,7 @@ def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver
 
 
 def begin(connection: Any, driver: Driver) -> None:  # noqa: ANN401
-    """Begin a transaction if the driver does not; raises UsageError if that is impossible."""
+    """Begin a transaction if the driver does not do so; raises UsageError if that is impossible."""
     if driver.family is SqlFamily.SQLITE and must_begin(connection):
         connection.execute("begin")
     refuse_autocommit(connection, driver)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class PlainDatabase:
-    """A database with connections made by `connect`."""
+    """A database, with connections made by `connect`."""
 
     def __init__(self, connect: Connect, *, schema: str = "") -> None:
         self._connect = connect
@@ -37,7 +37,7 @@ class PlainDatabase:
 
     @property
     def family(self) -> SqlFamily:
-        """The database's SQL dialect; determined by the first connection."""
+        """Return the database's SQL dialect, determined with the first connection."""
         if self._family is None:
             try:
                 connection = self._connect()
@@ -48,14 +48,15 @@ class PlainDatabase:
         return self._family
 
     def execute(self, step: SqlStep) -> Rows:
-        """Run one step."""
+        """Run one step on a connection of its own."""
         with contextlib.closing(self._connect()) as connection:
             driver = driver_of(connection, PLAIN)[1]
             return drivers.execute_step(connection, driver, step.in_schema(self.schema_of(driver)))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction on a separate connection, committed at the end."""
+        """Return a block that runs steps in one transaction, on a separate connection; it commits
+        at the end."""
         with contextlib.closing(self._connect()) as connection:
             driver = driver_of(connection, PLAIN)[1]
             drivers.begin(connection, driver)
@@ -76,12 +77,12 @@ class PlainDatabase:
         return [tuple(row) for row in cursor.fetchall()] if step.is_read else [(cursor.rowcount,)]
 
     def schema_of(self, driver: Driver) -> str:
-        """The schema, quoted as a prefix of a table's name."""
+        """Return the schema, quoted as a prefix of a table's name."""
         return tables.quoted_schema(driver.family, self.schema)
 
 
 class _Block:
-    """A transaction of a connection, for the duration of an outbox's block."""
+    """The transaction of a connection during an outbox's block."""
 
     def __init__(self, connection: Any, driver: Driver) -> None:  # noqa: ANN401
         self._connection = connection
@@ -89,14 +90,14 @@ class _Block:
         self._end_guard: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        """Begin it, unless one is open."""
+        """Begin a transaction, unless one is open."""
         drivers.begin(self._connection, self._driver)
         if self._driver.family is SqlFamily.SQLITE:
             self._connection.execute(blocks.BEGIN_WITNESS)
         self._end_guard = blocks.guard(self._connection)
 
     def finish(self) -> None:
-        """The user's code has ended. Raises UsageError if it has ended the transaction."""
+        """Check the transaction after the user's code. Raises UsageError if that has ended it."""
         self._end_guard()
         if self._driver.family is SqlFamily.SQLITE:
             try:
@@ -105,23 +106,24 @@ class _Block:
                 raise blocks.ended_inside() from error
 
     def commit(self) -> None:
-        """Commit it."""
+        """Commit the transaction."""
         self._connection.commit()
 
     def roll_back(self, error: BaseException) -> None:
-        """Roll it back after an error, to which a lost connection is added."""
+        """Roll the transaction back after an error. An error of the rollback itself is suppressed,
+        because the connection is then lost anyway."""
         self._end_guard()
         with contextlib.suppress(Exception):
             self._connection.rollback()
 
     def leave(self) -> None:
-        """Leave the connection as it was."""
+        """Restore the connection's methods."""
         self._end_guard()
 
 
 class _PsycopgBlock(_Block):
-    """psycopg begins a transaction with the first statement, and treats a `transaction()` before
-    that as the outermost one: so this one comes first."""
+    """The block of a psycopg connection. psycopg begins a transaction with the first statement, and
+    treats an earlier `transaction()` as the outermost one; so this class begins one first."""
 
     def __init__(self, connection: Any, driver: Driver, unsent: UnsentMessages) -> None:  # noqa: ANN401
         super().__init__(connection, driver)
@@ -181,7 +183,8 @@ class Transaction:
         self._is_over = False
         self.unsent = unsent
         self.marked: StagedMessages | None = None
-        """Set where the marker is written with the first message."""
+        """The messages whose marker is written with the first message; None for databases where it
+        is written later."""
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -218,7 +221,7 @@ class Transaction:
         self.unsent.released(name)
 
     def end(self) -> list[Message]:
-        """Refuse further sends; return what was sent."""
+        """Refuse further sends; return the messages that were sent."""
         self._is_over = True
         return self.unsent.messages
 
@@ -290,7 +293,7 @@ class Outbox(OutboxBase):
             marked.committed()
 
     def write_marker(self, connection: object, driver: Driver) -> StagedMessages:
-        """For this module: write a marker in an open transaction."""
+        """Write a marker in an open transaction; only this module uses it."""
         converse = functools.partial(self._converse, connection, driver)
         return self._course.write_marker(driver.family, converse)
 

@@ -1,4 +1,4 @@
-"""The application whose migrations create the tables."""
+"""The Django application whose migrations create the tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class EscrowMQConfig(AppConfig):
-    """Its label in `django_migrations` is `escrowmq`."""
+    """The application; its label in `django_migrations` is `escrowmq`."""
 
     name = "escrowmq.integrations.django"
     label = "escrowmq"

@@ -67,7 +67,7 @@ def consume_once(
 
 @contextlib.contextmanager
 def _witnessed(using: str) -> Iterator[None]:
-    """Raise MarkerNotWritten if the transaction ends in this block."""
+    """Raise MarkerNotWritten if the transaction ends inside this block."""
     family = tables.family_of(connections[using].vendor)
     for statement in handled_once.begin_witness(family):
         execute_on(connections[using], statement)

@@ -1,4 +1,4 @@
-"""The outbox of Django.
+"""The outbox for Django.
 
 Django has no hook before a COMMIT. So the connection's own `commit` is replaced for a transaction
 that has messages. They wait among the connection's on-commit callbacks, from which Django itself
@@ -42,11 +42,11 @@ class DjangoDatabase:
 
     @property
     def family(self) -> SqlFamily:
-        """The database's SQL dialect."""
+        """Return the database's SQL dialect."""
         return tables.family_of(connections[self._using].vendor)
 
     def execute(self, step: SqlStep) -> Rows:
-        """Run one step on a separate connection, which is closed at once: the threads of checks
+        """Run one step on a separate connection, and close that immediately: the threads of checks
         belong to no request, so nothing else would close it."""
         connection = connections[self._using].copy()
         # Those who hold all of a pool's connections would wait for one more.
@@ -63,7 +63,8 @@ class DjangoDatabase:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction on a separate connection, committed at the end."""
+        """Return a block that runs steps in one transaction, on a separate connection; it commits
+        at the end."""
         connection = connections[self._using].copy()
         connection.settings_dict.get("OPTIONS", {}).pop("pool", None)
         try:
@@ -77,7 +78,8 @@ class DjangoDatabase:
 
 
 class _Waiting:
-    """A message among the on-commit callbacks. Calling it reports the commit to the brokers."""
+    """A message in the list of the connection's on-commit callbacks. Calling it reports the commit
+    to the brokers."""
 
     def __init__(
         self, outbox: Outbox, message: Message, early: StagedMessages | None, *, number: int
@@ -85,13 +87,14 @@ class _Waiting:
         self.outbox = outbox
         self.message = message
         self.number = number
-        """Of the connection's messages; it grows."""
+        """The message's number on its connection; later ones have larger numbers."""
         self.early = early
-        """Set where the marker is written with the first message."""
+        """The messages whose marker is written with the first message; None for databases where it
+        is written later."""
         self.marked: StagedMessages | None = None
-        """The messages sent to brokers; None if they are kept."""
+        """The messages that were sent to brokers; None if they are kept."""
         self.is_over = False
-        """Whether the transaction was about to commit."""
+        """Whether the transaction has begun to commit."""
         self.is_first = False
 
     def __call__(self) -> None:
@@ -162,7 +165,7 @@ class Outbox(OutboxBase):
         connection.on_commit(_Waiting(self, message, early, number=number))
 
     def hand_over(self, connection: Any, waiting: list[_Waiting]) -> None:  # noqa: ANN401
-        """For this module: write the marker and store the messages."""
+        """Write the marker and store the messages; only this module uses it."""
         marked = self._course.send_or_keep(
             self._base.family,
             functools.partial(self._converse, connection),
@@ -174,7 +177,7 @@ class Outbox(OutboxBase):
             each.marked, each.is_over = marked, True
 
     def never_committed(self, message: Message) -> None:
-        """For this module: the on-commit callbacks were called without a commit."""
+        """Handle a call of the on-commit callbacks without a commit; only this module uses it."""
         if self._sends_in_test_case and _is_test_case(connections[self._using]):
             self._producer.send(message)  # no marker will say what became of it: at once
             return
@@ -201,7 +204,7 @@ class Outbox(OutboxBase):
 
 
 def execute_on(connection: Any, statement: Statement, *, is_read: bool = False) -> Rows:  # noqa: ANN401
-    """Run one statement; return its rows, or how many it changed."""
+    """Run one statement; return its rows, or the number of rows that it changed."""
     with connection.cursor() as cursor:
         cursor.execute(statement.in_style("format"), statement.values)
         return [tuple(row) for row in cursor.fetchall()] if is_read else [(cursor.rowcount,)]
@@ -228,7 +231,7 @@ class _Listener:
         setattr(connection, _LISTENER, self)
 
     def end(self) -> None:
-        """Leave the connection as it was."""
+        """Restore the connection's own methods."""
         delattr(self._connection, _LISTENER)
         for name, method in self._replaced.items():
             if method is None:
@@ -237,7 +240,7 @@ class _Listener:
                 setattr(self._connection, name, method)
 
     def next_number(self) -> int:
-        """The number of a message that is sent now."""
+        """Return the number of a message that is sent now."""
         self._count += 1
         return self._count
 
@@ -274,7 +277,7 @@ class _Listener:
         return sid
 
     def savepoint_rollback(self, sid: object) -> None:
-        """Roll back to a savepoint, and drop the messages that were sent behind it."""
+        """Roll back to a savepoint, and drop the messages that were sent after it."""
         self._own["savepoint_rollback"](sid)
         sent = self._savepoints.roll_back(str(sid))
         if sent is None:  # it was made before the transaction's first message
@@ -296,7 +299,8 @@ _LISTENER: Final = "_escrowmq_listener"
 
 
 def _listen(connection: Any) -> _Listener:  # noqa: ANN401
-    """Have what this transaction does noticed, from its first message on."""
+    """Replace methods of the connection for the rest of its transaction, unless that was done;
+    return the listener."""
     return vars(connection).get(_LISTENER) or _Listener(connection)
 
 

@@ -13,4 +13,4 @@ from escrowmq.integrations.faststream.message import EscrowMQMessage as _Message
 EscrowMQMessage = Annotated[_Message, Context("message")]
 EscrowMQBroker = Annotated[_Broker, Context("broker")]
 Producer = Annotated[_Producer, Context("broker.producer")]
-"""Our producer, for transactions."""
+"""The broker's `escrowmq.aio.Producer`, for transactions."""

@@ -1,4 +1,4 @@
-"""The broker of FastStream."""
+"""EscrowMQ's broker for FastStream."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _ID_WIDTH: Final = 10
 
 
 class _Logging(DefaultLoggerStorage):
-    """Log lines with topic and group in columns."""
+    """Logs with topic and group in columns."""
 
     def __init__(self) -> None:
         super().__init__()
         self._widths = {"topic": 5, "group": 5}
 
     def register_subscriber(self, params: dict[str, Any]) -> None:
-        """Widen the columns for its names."""
+        """Widen the columns to fit a subscriber's topic and group."""
         for name, width in self._widths.items():
             self._widths[name] = max(width, len(params.get(name, "")))
 
     def get_logger(self, *, context: ContextRepo) -> Any:
-        """The one logger."""
+        """Return the logger, which is the same for all."""
         if (found := self._get_logger_ref()) is not None:
             return found
         columns = "".join(f"%({name})-{width}s | " for name, width in self._widths.items())
@@ -124,7 +124,8 @@ class EscrowMQBroker(
 
     @property
     def producer(self) -> Producer:
-        """Our producer, once the broker is connected: for transactions, and for an outbox."""
+        """The broker's `escrowmq.aio.Producer`, once it is connected: for transactions, and for an
+        outbox."""
         found: Producer = self.config.producer.producer
         return found
 
@@ -138,7 +139,7 @@ class EscrowMQBroker(
         return producer
 
     async def start(self) -> None:
-        """Connect, and start to consume."""
+        """Connect to the brokers, and start to consume."""
         await self.connect()
         await super().start()
 
@@ -176,7 +177,7 @@ class EscrowMQBroker(
 
 
 def _connection_of(settings: ProducerSettings) -> ConnectionSettings:
-    """Those of a producer's settings that apply to consumers too."""
+    """Return those of a producer's settings that apply to consumers too."""
     names = ConnectionSettings.__annotations__
     found = {name: value for name, value in settings.items() if name in names}
     return cast("ConnectionSettings", found)

@@ -14,11 +14,11 @@ from escrowmq.client.delivery import Delivery
 
 CONTENT_TYPE: Final = "content-type"
 CORRELATION_ID: Final = "correlation_id"
-"""The properties of FastStream's own fields; all others are headers."""
+"""The properties that carry FastStream's own fields; all others are headers."""
 
 
 Raw = ReceivedMessage | tuple[ReceivedMessage, ...]
-"""What a subscriber receives at once: a message, or a batch."""
+"""What a subscriber receives in one call: a message, or a batch."""
 
 
 class EscrowMQMessage(StreamMessage[Raw]):
@@ -29,18 +29,20 @@ class EscrowMQMessage(StreamMessage[Raw]):
     _pause_of: Callable[[Delivery], float | None] | None = None
 
     def taken_by_hand(self, pause_of: Callable[[Delivery], float | None]) -> None:
-        """No handler gets it; the function returns the delay in seconds after a nack."""
+        """Mark the message as taken by `get_one`, not by a handler. `pause_of` returns the delay in
+        seconds after a nack."""
         self._pause_of = pause_of
 
     async def ack(self) -> None:
-        """Acknowledge it."""
+        """Acknowledge the message."""
         for delivery in self._undecided():
             await delivery.ack()
         await super().ack()
 
     async def nack(self, after: dt.timedelta | float | None = None) -> None:
-        """Have it redelivered: after a time, or after the subscriber's pause (`retry_after_s`), or
-        the broker's back-off. After too many attempts it is a dead letter."""
+        """Have the message redelivered: after a time, or after the subscriber's pause
+        (`retry_after_s`), or the broker's back-off. After too many attempts it becomes a dead
+        letter."""
         for delivery in self._undecided():
             if after is not None:
                 await delivery.retry(after)
@@ -50,13 +52,13 @@ class EscrowMQMessage(StreamMessage[Raw]):
         await super().nack()
 
     async def reject(self) -> None:
-        """Move it to the group's dead letters; it is not redelivered."""
+        """Move the message to the group's dead letters; it is not redelivered."""
         for delivery in self._undecided():
             await delivery.reject()
         await super().reject()
 
     def _undecided(self) -> list[Delivery]:
-        """The messages to settle; those of a test broker came from no consumer."""
+        """Return the deliveries that are not settled yet; messages of a test broker have none."""
         if self.committed is not None:
             return []
         raw = self.raw_message

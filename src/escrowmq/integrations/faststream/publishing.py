@@ -30,7 +30,8 @@ _NOTHING: Final = (b"null", "application/json")
 
 
 class EscrowMQPublishCommand(PublishCommand):
-    """The command that passes through publishers' middlewares; `fields` are those of `Message`."""
+    """A publish command, as it passes through publishers' middlewares; `fields` are those of
+    `Message`."""
 
     def __init__(
         self,
@@ -55,11 +56,11 @@ class EscrowMQPublishCommand(PublishCommand):
         self.timeout_ms = timeout_ms
         self.fields: MessageFields = fields or {}
         self.request: ReceivedMessage | None = None
-        """The message to which it replies."""
+        """The message to which this one replies."""
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand) -> Self:
-        """Make our command from one of FastStream's."""
+        """Convert a command of FastStream to ours."""
         if isinstance(cmd, cls):
             return cmd
         return cls(
@@ -88,7 +89,7 @@ class EscrowMQResponse(Response):
         self.fields = fields
 
     def as_publish_command(self) -> EscrowMQPublishCommand:
-        """Called by FastStream."""
+        """Return the command that sends this response; FastStream calls this."""
         return EscrowMQPublishCommand(
             self.body,
             headers=self.headers,
@@ -99,7 +100,7 @@ class EscrowMQResponse(Response):
 
 
 class Sender(ProducerProto[EscrowMQPublishCommand]):
-    """FastStream's producer, implemented by ours."""
+    """FastStream's producer interface, implemented with an `escrowmq.aio.Producer`."""
 
     def __init__(self, *, parser: Any = None, decoder: Any = None) -> None:
         self._parser = ParserComposition(parser, parse)
@@ -109,12 +110,12 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         self._producer: Producer | None = None
 
     def connect(self, producer: Producer | None, *, serializer: Any = None, codec: Any) -> None:
-        """Send with this producer from now on; None ends that."""
+        """Send with this producer from now on; None stops sending."""
         self._producer, self._serializer = producer, serializer
         self.codec = codec or DefaultCodec()
 
     async def message_of(self, cmd: EscrowMQPublishCommand) -> Message:
-        """The message for the broker."""
+        """Make the message that the command describes."""
         body, content_type = _NOTHING
         if cmd.body is not None:
             body, content_type = await self.codec.encode(cmd.body, self._serializer)
@@ -128,7 +129,7 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         return Message(cmd.destination, body, properties=properties, **fields)
 
     async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
-        """Send it, as a reply if it is one."""
+        """Send the message; as a reply if it is one."""
         message = await self.message_of(cmd)
         if cmd.request is not None:
             properties = message.properties
@@ -136,17 +137,17 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         return await self.producer.send(message)
 
     async def request(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
-        """Send it and wait for a reply."""
+        """Send the message and wait for a reply."""
         message = await self.message_of(cmd)
         return await self.producer.request(message, timeout_ms=cmd.timeout_ms)
 
     async def publish_batch(self, cmd: EscrowMQPublishCommand) -> Any:
-        """Not supported: use `broker.producer.send_many`, which takes messages."""
+        """Raise: use `broker.producer.send_many`, which takes messages."""
         raise FeatureNotSupportedException("publish each message, or use broker.producer.send_many")
 
     @property
     def producer(self) -> Producer:
-        """Our producer."""
+        """Return the producer; raises if the broker is not connected."""
         if self._producer is None:
             raise IncorrectState(
                 "the broker is not connected: await broker.connect() or broker.start(), or run it "
@@ -215,14 +216,14 @@ class Publishes:
 
 
 class ReplyPublisher(FakePublisher):
-    """Sends a handler's return value to the requester."""
+    """Sends a handler's return value as the reply to a request."""
 
     def __init__(self, *, producer: Any, request: ReceivedMessage) -> None:
         super().__init__(producer=producer)
         self._request = request
 
     def patch_command(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
-        """Make the command a reply."""
+        """Turn the command into a reply."""
         reply = EscrowMQPublishCommand.from_cmd(super().patch_command(cmd))
         reply.request = self._request
         reply.destination = self._request.topic
@@ -258,7 +259,7 @@ class PublisherPage(PublisherSpecification[Any, PublisherSpecConfig]):
         return f"{self._outer_config.prefix}{self.config.topic}"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
-        """Called by FastStream."""
+        """Return the publisher's part of the AsyncAPI specification; FastStream calls this."""
         payload = resolve_payloads(self.get_payloads(), "Publisher")
         operation = Operation(
             message=MessageSchema(title=f"{self.name}:Message", payload=payload), bindings=None
@@ -282,12 +283,12 @@ class EscrowMQPublisher(Publishes, PublisherUsecase):
 
     @property
     def topic(self) -> str:
-        """Its topic, with the prefixes of routers."""
+        """The publisher's topic, with the prefixes of routers."""
         return f"{self._outer_config.prefix}{self._config.topic}"
 
     @property
     def tag(self) -> str:
-        """The tag, unless a message has another."""
+        """The tag for messages that have none."""
         return self._config.fields.get("tag", "")
 
     def _new_id(self) -> str:
@@ -306,7 +307,8 @@ class EscrowMQPublisher(Publishes, PublisherUsecase):
         return await self._basic_request(self._completed(cmd), producer=producer)
 
     def _completed(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
-        """The command, with this publisher's settings where the message does not override them."""
+        """Return the command with this publisher's settings, where the message does not override
+        them."""
         found = EscrowMQPublishCommand.from_cmd(cmd)
         found.destination = found.destination or self.topic
         found.add_headers(self._config.headers, override=False)

@@ -113,8 +113,8 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         include_in_schema: bool = True,
         **fields: Unpack[MessageFields],
     ) -> EscrowMQPublisher:
-        """Publish a handler's return value, with `fields` of `Message` (`tag`, `keys`, `delay`,
-        ...), which an `EscrowMQResponse` overrides."""
+        """Make a publisher of a handler's return value, with `fields` of `Message` (`tag`, `keys`,
+        `delay`, ...), which an `EscrowMQResponse` overrides."""
         config = PublisherConfig(
             topic=topic, headers=headers or {}, fields=fields, _outer_config=self.config
         )

@@ -1,4 +1,5 @@
-"""A subscriber: one of our consumers, whose handler is FastStream's."""
+"""FastStream's subscriber: an `escrowmq.aio.Consumer` whose messages go to FastStream's
+handlers."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from escrowmq.integrations.faststream.publishing import ReplyPublisher
 
 
 class NotAcknowledged(EscrowMQError):
-    """A handler ended without a decision about its message, so it is redelivered."""
+    """Raised if a handler ended without a decision about its message, so that it is redelivered."""
 
 
 @dataclass(kw_only=True)
@@ -47,12 +48,12 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 
     @property
     def count_max(self) -> int:
-        """How many messages its handlers get at once."""
+        """Limit of the messages that its handlers get in one call."""
         found: int = self.settings.get("batch_max", 1)
         return found
 
     def pause_of(self, delivery: Delivery) -> float | None:
-        """The delay in seconds before a message is redelivered; None for the broker's own
+        """Return the delay in seconds before a message is redelivered; None for the broker's own
         back-off."""
         given = self.settings.get("retry_after_s", ())
         pauses = given if isinstance(given, Sequence) else (given,)
@@ -60,7 +61,7 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 
     @property
     def ack_policy(self) -> AckPolicy:
-        """Its own policy, or that of its router or broker; by default a failed message is
+        """The policy of the subscriber, or of its router or broker; by default a failed message is
         redelivered."""
         for found in (self._ack_policy, self._outer_config.ack_policy):
             if found is not EMPTY:
@@ -80,7 +81,7 @@ class SubscriberPage(SubscriberSpecification[Any, SubscriberSpecConfig]):
 
     @property
     def channel_labels(self) -> list[str]:
-        """Its one topic."""
+        """Return the subscriber's topic, as the only channel."""
         return [self._topic]
 
     @property
@@ -88,7 +89,7 @@ class SubscriberPage(SubscriberSpecification[Any, SubscriberSpecConfig]):
         return f"{self._outer_config.prefix}{self.config.topic}"
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
-        """Called by FastStream."""
+        """Return the subscriber's part of the AsyncAPI specification; FastStream calls this."""
         payload = resolve_payloads(self.get_payloads())
         operation = Operation(
             message=Message(title=f"{self.name}:Message", payload=payload), bindings=None
@@ -118,12 +119,12 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
 
     @property
     def topic(self) -> str:
-        """Its topic, with the prefixes of routers."""
+        """The subscriber's topic, with the prefixes of routers."""
         return f"{self._outer_config.prefix}{self._config.topic}"
 
     @property
     def group(self) -> str:
-        """Its consumer group."""
+        """The subscriber's consumer group."""
         return self._config.group
 
     def wants(self, topic: str, tag: str) -> bool:
@@ -184,7 +185,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
             )
 
     def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
-        """The handler's argument for messages that came at once: the only one."""
+        """Return the handler's argument for received messages: the only one."""
         (only,) = received
         return only
 
@@ -225,7 +226,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
         return (ReplyPublisher(producer=producer, request=message.raw_message),)
 
     def get_log_context(self, message: Any) -> dict[str, str]:
-        """Fields for each log line."""
+        """Return the fields for each log line about a message."""
         return {
             "topic": self.topic,
             "group": self.group,
@@ -240,7 +241,7 @@ class EscrowMQBatchSubscriber(EscrowMQSubscriber):
     _decode: ClassVar[Any] = staticmethod(decode_batch)
 
     def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
-        """The handler's argument: all messages."""
+        """Return the handler's argument for received messages: all of them."""
         return tuple(received)
 
     async def __aiter__(self) -> AsyncIterator[EscrowMQMessage]:

@@ -1,4 +1,4 @@
-"""FastStream's way to test handlers: without a broker, messages reach handlers at once."""
+"""Tests FastStream's handlers without a broker: messages reach handlers immediately."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from escrowmq.integrations.faststream.subscribing import (
 )
 
 _ANY_SIZE: Final = 2**63
-"""Brokers limit the size of bodies; here there is no broker."""
+"""A size limit that never applies: only brokers limit the size of bodies."""
 
 
 class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker):  # type: ignore[call-arg]
-    """Messages reach the handlers of their topic and tags in this process, at once; `publish`
-    raises a handler's exceptions. SQL92 filters, delays and retries need a broker: use
+    """Passes messages to the handlers of their topic and tags in this process, immediately;
+    `publish` raises a handler's exceptions. SQL92 filters, delays and retries need a broker: use
     `with_real=True` and the fixture `escrowmq_broker`."""
 
     def create_publisher_fake_subscriber(
         self, broker: EscrowMQBroker, publisher: EscrowMQPublisher
     ) -> tuple[EscrowMQSubscriber, bool]:
-        """The subscriber that records a publisher's messages, and whether it is the user's own."""
+        """Return the subscriber that records a publisher's messages, and whether it is the user's
+        own."""
         for found in _subscribers(self.brokers):
             if found.wants(publisher.topic, publisher.tag):
                 return found, True
@@ -65,7 +66,7 @@ class _HandsOver(Sender):
         self._count = 0
 
     async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
-        """Pass it to all matching subscribers."""
+        """Pass the message to all matching subscribers."""
         message = await self._received(cmd)
         for found in _subscribers(self._brokers):
             if cmd.request is None and found.wants(message.topic, message.tag):
@@ -76,7 +77,7 @@ class _HandsOver(Sender):
         )
 
     async def request(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
-        """Pass it to the first matching subscriber, and return its reply."""
+        """Pass the message to the first matching subscriber, and return its reply."""
         message = await self._received(cmd)
         message.system[Property.REPLY_TO_CLIENT] = "test"
         for found in _subscribers(self._brokers):
@@ -105,7 +106,7 @@ class _HandsOver(Sender):
 
 
 def _delivered(message: ReceivedMessage, subscriber: EscrowMQSubscriber) -> ReceivedMessage:
-    """A delivery as the subscriber's consumer would make it: for its group, to be settled."""
+    """Make a delivery as the subscriber's consumer would: for its group, not settled yet."""
     found = aio_delivery(
         message.topic,
         message.body,

@@ -1,4 +1,4 @@
-"""Topics and groups for kombu's queues and exchanges."""
+"""Names of topics and groups for kombu's queues and exchanges."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]")
 _SIZE_MAX: Final = 60
-"""Length of kombu's part: topics may have 127 characters, and groups have a suffix."""
+"""Limit of the length of kombu's part: topics may have 127 characters, and groups have a suffix."""
 
 _DIGEST_SIZE: Final = 8
 
 _OF_ONE_CONNECTION: Final = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\.pidbox$", re.IGNORECASE
 )
-"""Names of kombu's that no other connection has: those with a UUID in them (`Broadcast`, a receiver
-of events, where answers go), and the mailbox of a worker."""
+"""Matches kombu's names of queues that belong to one connection: those with a UUID in them
+(`Broadcast`, a receiver of events, replies), and the mailbox of a worker."""
 
 
 def clean(name: str) -> str:
-    """A valid name for topics and groups. Different names stay different."""
+    """Return a valid name for topics and groups. Different names stay different."""
     found = _OTHERS.sub("_", name)[:_SIZE_MAX]
     if found == name:
         return name
@@ -35,15 +35,15 @@ def is_of_one_connection(queue: str, *, exclusive: bool, auto_delete: bool) -> b
 
 
 def topic_of_queue(prefix: str, queue: str) -> str:
-    """The topic of a queue's messages."""
+    """Return the topic for messages of a queue."""
     return f"{prefix}-{clean(queue)}"
 
 
 def group_of_queue(prefix: str, queue: str) -> str:
-    """The consumer group of a queue."""
+    """Return the consumer group of a queue."""
     return f"{topic_of_queue(prefix, queue)}-workers"
 
 
 def topic_of_exchange(prefix: str, exchange: str) -> str:
-    """The topic of an exchange, for queues that live as long as a connection."""
+    """Return the topic of an exchange, for queues that live as long as a connection."""
     return f"{prefix}-exchange-{clean(exchange)}"

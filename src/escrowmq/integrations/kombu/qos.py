@@ -14,7 +14,7 @@ from escrowmq.errors import ClientClosed
 _log = logging.getLogger(__name__)
 
 _REQUEUE_S: Final = 1.0
-"""The delay before a requeued message is redelivered."""
+"""Delay in seconds before a requeued message is redelivered."""
 
 
 class UnsettledMessage(NamedTuple):
@@ -31,19 +31,19 @@ class QoS(virtual.QoS):
     restore_at_shutdown = False
 
     def ack(self, delivery_tag: str) -> None:
-        """Acknowledge it."""
+        """Acknowledge a message."""
         self._settle(delivery_tag, lambda delivery: delivery.ack())
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Requeue it, or move it to the dead letters."""
+        """Requeue a message, or move it to the dead letters."""
         self._settle(
             delivery_tag,
             lambda delivery: delivery.retry(_REQUEUE_S) if requeue else delivery.reject(),
         )
 
     def restore_unacked(self) -> list[tuple[BaseException, virtual.Message]]:
-        """Requeue everything that is being processed. Kombu's own would store copies, beside
-        messages that the broker redelivers."""
+        """Requeue all messages that are being processed. Kombu's own method would store copies, in
+        addition to messages that the broker redelivers."""
         self._flush()
         for delivery_tag in [*self._delivered]:
             self.reject(delivery_tag, requeue=True)

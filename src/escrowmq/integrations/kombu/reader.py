@@ -21,14 +21,15 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 READY_MAX: Final = 32
-"""Buffered messages; more wait at the broker."""
+"""Limit of buffered messages; further ones wait at the broker."""
 
 _LOOK_S: Final = 1.0
-"""The timeout of one request for messages; the reader notices its end after that."""
+"""Timeout in seconds of one request for messages; the reader notices that it was closed only after
+that."""
 
 _AFTER_ERROR_S: Final = 1.0
 _LOOK_BACK: Final = dt.timedelta(minutes=1)
-"""A reply may have been stored before its reader started, by a clock that is behind."""
+"""A reply may have been stored this long before its reader started, by a clock that is behind."""
 
 Payload = dict[str, Any]
 """A message in kombu's form."""
@@ -42,7 +43,8 @@ class Ready(NamedTuple):
 
 
 class ThreadReader:
-    """`take` is for kombu's thread; `wanted` filters messages."""
+    """Reads messages on a thread of its own. `take` is called by kombu's thread; `wanted` filters
+    messages."""
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class ThreadReader:
         settings: dict[str, Any],
         news: threading.Condition,
     ) -> Self:
-        """Read a queue that its members share."""
+        """Make a reader of a queue that the members of a group share."""
         consumer = Consumer(name_servers, group=group, topic=topic, **settings)
         return cls(consumer, wanted=lambda _: True, news=news)
 
@@ -91,8 +93,8 @@ class ThreadReader:
         looks_back: bool,
         news: threading.Condition,
     ) -> Self:
-        """Read for a queue that lives as long as its connection: it gets all messages to its
-        exchange from now on."""
+        """Make a reader for a queue that lives as long as its connection: it gets all messages to
+        its exchange from now on."""
         start = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC) - _LOOK_BACK
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="escrowmq-kombu-"))
@@ -108,21 +110,22 @@ class ThreadReader:
             return cls(consumer, wanted=wanted, news=news, folders=stack.pop_all())
 
     def take(self) -> Ready | None:
-        """The next message if one is buffered. It must be settled."""
+        """Return the next message if one is buffered; otherwise None. It must be settled."""
         with self._news:
             found = self._ready.popleft() if self._ready else None
             self._news.notify_all()  # there is room
             return found
 
     def wait_for_poll(self) -> None:
-        """Wait until it has requested messages once, so that waiting ones are buffered."""
+        """Wait until the reader has made one request, so that messages that already wait are
+        buffered."""
         with self._news:
             self._news.wait_for(
                 lambda: self._has_looked or self._ready or self._is_closed, timeout=2 * _LOOK_S
             )
 
     def pause(self) -> None:
-        """Stop reading for now. Taken messages can still be settled; the rest waits."""
+        """Stop reading until `resume`. Taken messages can still be settled; the others wait."""
         with self._news:
             self._is_paused = True
 
@@ -133,7 +136,7 @@ class ThreadReader:
             self._news.notify_all()
 
     def close(self) -> None:
-        """Close it. Unsettled messages are redelivered to other members of the group."""
+        """Close the reader. Unsettled messages are redelivered to other members of the group."""
         with self._news:
             self._is_closed = True
             self._ready.clear()
@@ -195,7 +198,7 @@ class ThreadReader:
 
 
 def _payload(delivery: Delivery) -> Payload | None:
-    """The payload that kombu stored; None for messages that others sent to its topic."""
+    """Return the payload that kombu stored; None for messages that others sent to its topic."""
     try:
         found = loads(delivery.body)
         info = found["properties"]["delivery_info"]

@@ -1,10 +1,10 @@
 """Kombu's transport.
 
-A queue is a topic, and its consumers are the members of a group. A queue that lives as long as a
-connection (a worker's mailbox, replies, events) has no topic: it reads the topic of its exchange,
-like every other such queue, and selects the messages that match its binding. So `celery inspect`
-works from any process, and leaves nothing behind. Without an exchange it has a topic, to which
-others publish by its name."""
+A queue is a topic, and its consumers are the members of a group. A queue that lives as long as
+a connection (a worker's mailbox, replies, events) has no topic: it reads the topic of its
+exchange, like every other such queue, and selects the messages that match its binding. So
+`celery inspect` works from any process, and leaves no topics behind. Without an exchange it has
+a topic, to which others publish by its name."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ PREFIX: Final = "celery"
 QUEUES_COUNT: Final = 8
 PORT: Final = 9876
 DELAY_MAX: Final = dt.timedelta(days=3) - dt.timedelta(minutes=5)
-"""Brokers keep a message at most this long (timerMaxDelaySec); later tasks wait at a worker after
-that."""
+"""Brokers delay a message by at most this time (timerMaxDelaySec); tasks that are due later then
+wait at a worker."""
 
 COMMIT_INTERVAL_MS: Final = 1_000
 ATTEMPTS_MAX: Final = 2**31 - 1
-"""Requeued messages are redelivered any number of times; the number has 32 bits on the wire."""
+"""Limit of redeliveries: requeued messages have none, but the number has 32 bits on the wire."""
 
 
 class Channel(virtual.Channel):
@@ -54,7 +54,7 @@ class Channel(virtual.Channel):
         self.held: dict[str, UnsettledMessage] = {}
         """Unsettled messages by delivery tag."""
         self._left: set[str] = set()
-        """Queues no longer consumed, some of whose messages are still being processed."""
+        """Queues that are no longer consumed, but have messages that are still being processed."""
         self._no_ack: set[str] = set()
         self._readers: dict[str, ThreadReader] = {}
 
@@ -81,7 +81,7 @@ class Channel(virtual.Channel):
         return {binding.exchange for binding in self.state.queue_bindings(queue)}
 
     def _delete(self, queue: str, *binding: Any, **more: Any) -> None:
-        """Stop reading it; its topic stays, because others may use its messages."""
+        """Stop reading a queue; its topic stays, because others may use its messages."""
         self._leave(queue)
 
     def _purge(self, queue: str) -> int:
@@ -97,7 +97,7 @@ class Channel(virtual.Channel):
             return sum(end - max(0, known.get(each, 0)) for each, end in ends.items())
 
     def _size(self, queue: str) -> int:
-        """The number of unacknowledged messages, including those in progress."""
+        """Return the number of unacknowledged messages of a queue, including those in progress."""
         connection = self.connection
         if queue in connection.passing:
             return 0
@@ -115,7 +115,7 @@ class Channel(virtual.Channel):
     # -- publishing --------------------------------------------------------------------------
 
     def basic_publish(self, message: Payload, exchange: str, routing_key: str, **more: Any) -> None:
-        """Store it for each shared queue, and once for all others."""
+        """Store a message for each shared queue, and once for all other queues."""
         self._inplace_augment_message(message, exchange, routing_key)
         if not exchange:
             self._put(routing_key, message)
@@ -134,7 +134,7 @@ class Channel(virtual.Channel):
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **more: Any
     ) -> None:
-        """Start to read."""
+        """Start to read a queue."""
         if no_ack:
             self._no_ack.add(queue)
         else:
@@ -146,7 +146,7 @@ class Channel(virtual.Channel):
         self._reader(queue).resume()
 
     def basic_get(self, queue: str, no_ack: bool = False, **more: Any) -> Any:
-        """One message if one is buffered."""
+        """Return a message if one is buffered; otherwise None."""
         self._reader(queue).wait_for_poll()
         found = super().basic_get(queue, no_ack=no_ack, **more)
         if found is not None and no_ack:
@@ -156,8 +156,8 @@ class Channel(virtual.Channel):
         return found
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Stop reading. While messages are being processed, this stays a member of the queue's
-        group, to settle them; then others get the rest."""
+        """Stop reading a queue. As long as its messages are being processed, this channel stays a
+        member of the queue's group, to settle them; then other members get the rest."""
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         if queue is not None and queue not in self._active_queues:
@@ -187,7 +187,7 @@ class Channel(virtual.Channel):
         return found.payload
 
     def close(self) -> None:
-        """Close it. Unsettled messages are redelivered."""
+        """Close the channel. Unsettled messages are redelivered."""
         readers, self._readers = self._readers, {}
         for reader in readers.values():
             reader.close()
@@ -195,7 +195,7 @@ class Channel(virtual.Channel):
         self.held.clear()
 
     def note_room_left(self) -> None:
-        """There is room for another message."""
+        """Notify the connection that another message can be taken."""
         if (connection := self.connection) is not None:
             with connection.news:
                 connection.news.notify_all()
@@ -269,7 +269,7 @@ class Transport(virtual.Transport):
         self.passing: set[str] = set()
         """Queues that live as long as this connection."""
         self.news = threading.Condition()
-        """Notified when a message has come, or there is room for one."""
+        """Notified when a message has come, or another one can be taken."""
         self.name_servers: str | None = options.get("name_servers") or _address(client)
         self.settings: dict[str, Any] = {**options.get("connection", {})}
         if client.userid:
@@ -284,7 +284,7 @@ class Transport(virtual.Transport):
         self._producer: Producer | None = None
 
     def driver_version(self) -> str:
-        """For reports."""
+        """Return our version, for kombu's reports."""
         import escrowmq
 
         return str(escrowmq.__version__)
@@ -292,7 +292,7 @@ class Transport(virtual.Transport):
     # -- what channels need ------------------------------------------------------------------
 
     def send(self, topic: str, message: Payload) -> None:
-        """Store a message; with an ETA, it appears then."""
+        """Store a message; if it has an ETA, it becomes visible then."""
         headers = message.get("headers") or {}
         task_id = headers.get("id")
         self._open_producer().send(
@@ -305,7 +305,7 @@ class Transport(virtual.Transport):
         )
 
     def make_topic(self, topic: str, queues: int | None = None) -> None:
-        """Create it, so that its readers need not wait for the first message. If that is not
+        """Create a topic, so that its readers need not wait for the first message. If that is not
         allowed, a broker creates it with the first message, or an administrator does."""
         try:
             with Admin(self.name_servers, **self.settings) as admin:
@@ -325,8 +325,8 @@ class Transport(virtual.Transport):
     # -- what kombu asks ---------------------------------------------------------------------
 
     def establish_connection(self) -> Any:
-        """Connect. Raises if no name server answers: `ensure_connection` relies on that, and so do
-        Celery's workers, which then log that they retry."""
+        """Connect. Raises if no name server answers: `ensure_connection` and Celery's workers rely
+        on that, and log that they retry."""
         with Admin(self.name_servers, **self.settings) as admin:
             admin.topics.names(with_system=True)  # of the name server alone
         return super().establish_connection()
@@ -350,7 +350,7 @@ class Transport(virtual.Transport):
             self.news.wait(min(left_s, self.polling_interval))
 
     def close_connection(self, connection: Any) -> None:
-        """End."""
+        """Close the connection, with its channels and producer."""
         super().close_connection(connection)
         with self._lock:
             producer, self._producer = self._producer, None
@@ -359,12 +359,13 @@ class Transport(virtual.Transport):
 
 
 def _address(client: Any) -> str | None:
-    """The URL's address; NAMESRV_ADDR of the environment if it has none."""
+    """Return the URL's address; NAMESRV_ADDR of the environment if it has none."""
     return f"{client.hostname}:{client.port or PORT}" if client.hostname else None
 
 
 def _due(eta: object) -> dt.datetime | None:
-    """When a message should appear; at once unless Celery's header can be parsed."""
+    """Return when a message should become visible; None for immediately, also if Celery's header
+    cannot be parsed."""
     try:
         due = dt.datetime.fromisoformat(str(eta))
     except ValueError:

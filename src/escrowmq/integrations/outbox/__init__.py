@@ -1,2 +1,2 @@
-"""What all outboxes have in common: the tables, their statements in order, and the meaning of the
+"""Code that all outboxes share: the tables, their statements in order, and the meaning of the
 results. It opens no database and no broker: the callers run the steps."""

@@ -35,14 +35,15 @@ KEPT_MAX_DEFAULT: Final = 100_000
 
 FIRST_PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 5.0
-"""Between two attempts to send kept messages."""
+"""Limit in seconds of the pause between two attempts to send kept messages."""
 
 DRAIN_PAUSE_S: Final = 0.2
 DRAIN_PASSES: Final = 10
 """After this many consecutive passes without kept messages, the circuit is closed."""
 
 IDLE_PAUSE_S: Final = 30.0
-"""Between two searches for messages that another process kept and did not send before it died."""
+"""Pause in seconds between two searches for messages that another process kept, and did not send
+before it died."""
 
 _UNREACHABLE: Final = (
     TransportError, RouteMissing, SendFailed, HalfNotSafe, BrokerBusy, BrokerFault, FlowControlled,
@@ -51,13 +52,13 @@ _UNREACHABLE: Final = (
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether a later attempt may succeed: no broker was reached, or none could store it now. A
-    message that a broker refuses permanently is not kept."""
+    """Whether a later attempt may succeed, because no broker was reached, or none could store the
+    message now. A message that a broker refuses permanently is not kept."""
     return isinstance(error, _UNREACHABLE)
 
 
 class State(enum.Enum):
-    """The three states described above."""
+    """The state of a circuit, as described in the module."""
 
     CLOSED = enum.auto()
     OPEN = enum.auto()
@@ -72,18 +73,20 @@ class Circuit:
         self._kept_max = kept_max
         self._count = 0
         self._lately_kept = (0, 0)
-        """Messages kept since the last pass ended, and between that and the pass before."""
+        """Number of messages kept since the last pass ended, and between that and the pass
+        before."""
         self._pause_s = FIRST_PAUSE_S
         self._empty_passes_count = 0
 
     def fail(self) -> bool:
-        """No broker could be reached; return whether that is new."""
+        """Open the circuit, because no broker could be reached; return whether it was not open
+        yet."""
         is_news = self.state is not State.OPEN
         self.state = State.OPEN
         return is_news
 
     def keep(self, count: int) -> None:
-        """A number of messages is about to be kept. Raises TooManyKept if the limit is exceeded."""
+        """Count messages that are about to be kept. Raises TooManyKept if the limit is exceeded."""
         if self._count + count > self._kept_max:
             raise TooManyKept(
                 f"{self._count} messages already wait in the database for a broker, and the "
@@ -96,13 +99,13 @@ class Circuit:
         self._empty_passes_count = 0
 
     def note_sent(self, count: int) -> None:
-        """Kept messages were sent, and deleted from the database: there is room for others before
-        the pass ends."""
+        """Uncount kept messages that were sent and deleted from the database, so that others may be
+        kept before the pass ends."""
         self._count = max(self._count - count, 0)
 
     def end_pass(self, *, handed_over: int, left: int, has_failed: bool) -> float:
-        """A pass through the kept messages has ended, with this many left; return the seconds until
-        the next pass."""
+        """Record the end of a pass through the kept messages, with `left` remaining ones; return
+        the seconds until the next pass."""
         # A pass does not see what is not committed yet, often what has just caused it.
         since, before = self._lately_kept
         self._lately_kept = (0, since)
@@ -136,7 +139,7 @@ class Circuit:
 
 
 def log_text(error: EscrowMQError) -> str:
-    """The log line when the circuit opens."""
+    """Return the line that is logged when the circuit opens."""
     return (
         f"no broker takes messages ({error}); from now on messages are kept in the database with "
         "their transactions, and sent once a broker answers"

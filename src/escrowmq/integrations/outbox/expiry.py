@@ -1,9 +1,9 @@
-"""Deletes rows that can no longer be needed.
+"""Deletes rows that are no longer needed.
 
 A marker is deleted when it is old enough, and no broker has a pending or discarded transaction with
 its key. Brokers are recorded in the database before their first message is committed, and nothing
-is deleted while one of them does not answer. The clocks of the database and this machine must agree
-before anything is deleted by its age: a clock that jumps ahead would make everything old."""
+is deleted while one of them does not answer. Nothing is deleted either unless the clocks of the
+database and this machine agree: a clock that jumped ahead would make all rows look old."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from escrowmq.integrations.outbox.tables import SqlFamily
 
 CLOCKS_APART_MAX_MS: Final = 5 * 60_000
 KEEP_MARKERS_MIN_MS: Final = 24 * 3_600_000
-"""A confirmed END can be lost in a broker's power failure; for this long, it may be asked for
-again."""
+"""Markers are kept at least this long: a confirmed END can be lost in a broker's power failure, and
+the broker then checks again."""
 
 KEEP_DEFAULT: Final = dt.timedelta(days=7)
-"""Longer than the time for which RocketMQ's brokers may ask (fileReservedTime, 72 hours)."""
+"""By default markers are kept this long, which is longer than RocketMQ's brokers may check
+(fileReservedTime, 72 hours)."""
 
 PAGE_COUNT: Final = 500
-"""Rows per transaction."""
+"""Limit of the rows deleted in one transaction."""
 
 
 def check_keep(keep_ms: int) -> None:
@@ -46,8 +47,8 @@ def forget_markers(
     brokers: Mapping[str, int],
     gone: Collection[str] = (),
 ) -> Steps[int]:
-    """Delete markers older than that, except those with the `needed` keys; return how many.
-    `brokers` are those that were asked, with the time since when they have messages. Raises
+    """Delete markers older than `keep_ms`, except those with the `needed` keys; return how many.
+    `brokers` are those that were asked, each with the time since which it has messages. Raises
     UsageError if the database's clock and the caller's differ; RouteMissing if a broker that has
     taken messages was not asked, unless it is named in `gone`, which removes its record."""
     check_keep(keep_ms)

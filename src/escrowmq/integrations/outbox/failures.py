@@ -1,4 +1,4 @@
-"""Errors that outboxes raise, and what they log about checks that cannot be answered."""
+"""Makes the errors that outboxes raise, and logs checks that cannot be answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _log = logging.getLogger(__name__)
 
 
 def not_written(error: Exception) -> MarkerNotWritten:
-    """The error raised instead of the database's own if the marker cannot be written."""
+    """Make the error that is raised instead of the database's own if the marker cannot be
+    written."""
     if isinstance(error, MarkerNotWritten):
         return error
     if isinstance(error, EscrowMQError) and not isinstance(error, StepFailed):
@@ -29,7 +30,7 @@ def not_written(error: Exception) -> MarkerNotWritten:
 
 
 def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
-    """Log that the database could not be asked for a check."""
+    """Log that the database could not answer a check; return UNKNOWN."""
     _log.warning(
         "the outcome of message %s of %r is unknown, because the database cannot be queried: %s; "
         "the broker will ask again",
@@ -39,7 +40,8 @@ def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
 
 
 def log_other_table(message: ReceivedMessage, *, name: str) -> None:
-    """Log that a check is about a marker of another table than its connection finds."""
+    """Log that a check is about a marker in another table than the one that its connection
+    finds."""
     _log.warning(
         "the outcome of message %s of %r is unknown here: its marker is in the database, or "
         "the schema, that is named %s, and this outbox's checks find the table %s of %s. If each "
@@ -49,12 +51,12 @@ def log_other_table(message: ReceivedMessage, *, name: str) -> None:
 
 
 def is_closed() -> UsageError:
-    """The error for sends with an outbox that is closed, or whose producer is."""
+    """Make the error for sends with an outbox that is closed, or whose producer is."""
     return UsageError("the outbox is closed, or its producer is; make a new one")
 
 
 def block_is_over() -> UsageError:
-    """The error for sends after the end of a block."""
+    """Make the error for sends after the end of a block."""
     return UsageError(
         "the transaction has ended, and with it what can be sent in it; send inside the block"
     )

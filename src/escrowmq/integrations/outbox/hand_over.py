@@ -1,6 +1,6 @@
-"""Work right before a transaction commits: its marker is written, and its messages are stored at
-the brokers, invisible. If no broker can be reached, they are kept in the database instead, if the
-outbox is configured so."""
+"""Hands over a transaction's messages right before it commits: writes its marker, and stores the
+messages at the brokers, invisible. If no broker can be reached, and the outbox is configured so,
+the messages are kept in the database instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 RunSteps = Callable[[Steps[Any]], Any]
-"""Runs a conversation inside the transaction; raises MarkerNotWritten if the database fails."""
+"""Runs steps inside the transaction; raises MarkerNotWritten if the database fails."""
 
 
 class RunStepsAsync(Protocol):
@@ -38,10 +38,10 @@ class Abandoned(Keyed, Protocol):
     """Messages that are being stored."""
 
     def begin(self, messages: Sequence[Message]) -> None:
-        """Start to store them."""
+        """Start to store the messages."""
 
     def abandon(self) -> None:
-        """The database will not commit."""
+        """Roll back the messages, because the database will not commit."""
 
 
 class Stored(Keyed, Protocol):
@@ -49,14 +49,14 @@ class Stored(Keyed, Protocol):
 
     @property
     def brokers(self) -> Collection[str]:
-        """The brokers that have stored them."""
+        """The brokers that have stored the messages."""
 
 
 S = TypeVar("S", bound=Abandoned)
 
 
 class _HandOverSteps(Generic[S]):
-    """The parts shared by blocking and asyncio databases."""
+    """The parts of a hand-over that blocking and asyncio databases share."""
 
     def __init__(
         self,
@@ -91,7 +91,8 @@ class _HandOverSteps(Generic[S]):
     def _writing_beside(
         self, family: SqlFamily, messages: Sequence[Message], begun: list[S], *, is_long: bool
     ) -> Steps[tuple[S, Place | None]]:
-        """Write the marker while the messages are sent: neither waits for the other's server."""
+        """Write the marker while the messages are being sent, so that neither waits for the other's
+        server."""
 
         def begin(name: str) -> S:
             if begun:  # no use: the marker belongs into another table
@@ -105,20 +106,21 @@ class _HandOverSteps(Generic[S]):
         )
 
     def find_place(self, family: SqlFamily) -> Steps[Place]:
-        """The table of markers, for messages that are stored before their transaction begins."""
+        """Find the table of markers, for messages that are stored before their transaction
+        begins."""
         return verdict.find_place(family, new_name=self._new_name())
 
     def record(
         self, family: SqlFamily, place: Place, sent: Stored, rows: Sequence[KeptMessage]
     ) -> Steps[None]:
-        """In a transaction, write the marker of kept messages that are stored, and delete their
-        rows. Raises SentMeanwhile if another process has sent them."""
+        """Write the marker of kept messages that are stored, and delete their rows, in one
+        transaction. Raises SentMeanwhile if another process has sent them."""
         yield from kept.delete_all([row.position for row in rows])
         yield from marking.write_into(family, place, sent.key)
         yield from marking.note_brokers(family, sent.brokers, self._brokers)
 
     def _may_keep(self, error: BaseException) -> bool:
-        """Whether to keep messages that could not be stored. Opens the circuit."""
+        """Whether to keep messages that could not be stored. If so, open the circuit."""
         if self._circuit is None or not circuit.is_unreachable(error):
             return False
         if self._circuit.fail():
@@ -127,7 +129,7 @@ class _HandOverSteps(Generic[S]):
         return True
 
     def _check_room(self, messages: Sequence[Message]) -> None:
-        """Refuse to keep more than allowed, or what no broker would ever accept."""
+        """Refuse to keep more messages than allowed, or any that no broker would ever accept."""
         assert self._circuit is not None
         size = sum(len(message.body) for message in messages)
         if size > BUNDLE_SIZE_MAX:
@@ -138,7 +140,8 @@ class _HandOverSteps(Generic[S]):
         self._circuit.keep(len(messages))
 
     def _keeping(self, family: SqlFamily, messages: Sequence[Message], key: str) -> Steps[None]:
-        """Keep messages that could not be sent under a marker's key, or were not tried."""
+        """Keep messages that could not be sent under a marker's key, or whose sending was not
+        tried."""
         if key:
             yield SqlStep(tables.take_back(key))
         now_ms = SystemClock().now_ms()
@@ -154,7 +157,7 @@ class HandOver(_HandOverSteps[StagedMessages]):
     def write_marker(
         self, family: SqlFamily, run_steps: RunSteps, *, is_long: bool = False
     ) -> StagedMessages:
-        """Write the marker with the first message (see `marking`)."""
+        """Write the marker together with the first message (see `marking`)."""
         sent: StagedMessages
         sent, self._place = run_steps(self._marker_steps(family, is_long=is_long))
         return sent
@@ -203,8 +206,8 @@ class HandOver(_HandOverSteps[StagedMessages]):
         then: Sequence[Statement] = (),
         is_long: bool = False,
     ) -> StagedMessages:
-        """Write the marker, unless `begun` already has one, and store the messages; meanwhile the
-        database does `then`."""
+        """Write the marker, unless `begun` already has one, and store the messages; meanwhile run
+        `then` in the database."""
         try:
             if begun:
                 begun[0].begin(messages)
@@ -229,10 +232,10 @@ class HandOver(_HandOverSteps[StagedMessages]):
 
 
 class AsyncHandOver(_HandOverSteps[engine.Marked]):
-    """`HandOver` for asyncio."""
+    """The hand-over for asyncio."""
 
     async def write_marker(self, family: SqlFamily, run_steps: RunStepsAsync) -> engine.Marked:
-        """Write the marker with the first message (see `marking`)."""
+        """Write the marker together with the first message (see `marking`)."""
         sent: engine.Marked
         sent, self._place = await run_steps(self._marker_steps(family, is_long=False))
         return sent
@@ -279,8 +282,8 @@ class AsyncHandOver(_HandOverSteps[engine.Marked]):
         begun: list[engine.Marked],
         then: Sequence[Statement] = (),
     ) -> engine.Marked:
-        """Write the marker, unless `begun` already has one, and store the messages; meanwhile the
-        database does `then`."""
+        """Write the marker, unless `begun` already has one, and store the messages; meanwhile run
+        `then` in the database."""
         try:
             if begun:
                 begun[0].begin(messages)

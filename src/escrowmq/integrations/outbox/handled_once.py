@@ -1,4 +1,4 @@
-"""The identity of messages, so that each is handled once."""
+"""Records the identity of messages, so that each is handled once."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _MARK: Final = "sha256:"
 
 
 def message_id(message: HeldMessage) -> str:
-    """The id that a message keeps on every delivery."""
+    """Return the id that a message keeps on every delivery."""
     return message.message_id
 
 
 def known_as(text: str) -> str:
-    """The identity in a form that the table can store."""
+    """Return the identity in a form that the table can store."""
     if len(text) <= TEXT_SIZE_MAX and text.isascii() and text.isprintable():
         return text
     return _MARK + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 class How(NamedTuple):
-    """How messages are recorded."""
+    """Options for recording handled messages."""
 
     key: Key = message_id
     group: str = ""
@@ -68,17 +68,18 @@ _WITNESS: Final = "escrowmq_handled"
 
 
 def begin_witness(family: SqlFamily) -> list[Statement]:
-    """What to run between the records and the work."""
+    """Return the statements to run between the records and the user's work."""
     return [Statement(f"savepoint {_WITNESS}")] if is_early(family) else []
 
 
 def end_witness(family: SqlFamily) -> list[Statement]:
-    """What to run behind the work; if it fails, raise `rolled_back_meanwhile`."""
+    """Return the statements to run after the user's work; if one fails, raise
+    `rolled_back_meanwhile`."""
     return [Statement(f"release savepoint {_WITNESS}")] if is_early(family) else []
 
 
 def rolled_back_meanwhile() -> MarkerNotWritten:
-    """The error for records that have gone with their transaction."""
+    """Make the error for records that were rolled back with their transaction."""
     return MarkerNotWritten(
         "the handler's transaction has ended meanwhile, and with it the record of its message: the "
         "database rolled it back, as it does for a deadlock, and the handler caught the error, or "
@@ -88,10 +89,9 @@ def rolled_back_meanwhile() -> MarkerNotWritten:
 
 
 def forget_retried(family: SqlFamily, messages: Iterable[HeldMessage], how: How) -> list[Statement]:
-    """Remove the records of messages that the work itself retried or rejected: otherwise neither
-    the next delivery nor a dead letter that is sent again would reach it. A message that the
-    consumer abandoned, because its handler took too long, keeps its record: the work is done all
-    the same."""
+    """Delete the records of messages that the user's work itself retried or rejected, so that the
+    next delivery, or a dead letter that is sent again, is handled. A message abandoned because its
+    handler took too long keeps its record: its work is done."""
     schema = quoted_schema(family, how.schema)
     return [
         unhandle(*_place(each, how)).in_schema(schema) for each in messages if _is_given_back(each)
@@ -103,7 +103,7 @@ def _is_given_back(message: HeldMessage) -> bool:
 
 
 class AcksAfterCommit:
-    """A block around the transaction in which messages are handled. Acknowledgements inside it
+    """A block around the transaction in which messages are handled. Acknowledgements made inside it
     wait; `acknowledge` sends them after the commit."""
 
     def __init__(self, given: Any) -> None:  # noqa: ANN401 - a message, or a list of them
@@ -130,7 +130,7 @@ class AcksAfterCommit:
             message.ack()
 
     async def acknowledge_awaited(self) -> None:
-        """`acknowledge` for asyncio."""
+        """Send the waiting acknowledgements, with asyncio."""
         for message in self._waiting():
             await message.ack()
 
@@ -139,7 +139,8 @@ class AcksAfterCommit:
 
 
 def check_work(work: Callable[..., object]) -> None:
-    """Raise UsageError for a function that does nothing when it is called."""
+    """Raise UsageError for a function that does nothing when it is called, such as a generator
+    function."""
     if has_yield(work):
         raise UsageError(
             f"{_name(work)} has a yield, so calling it runs none of its code; give "
@@ -176,7 +177,7 @@ def _place(message: HeldMessage, how: How) -> tuple[str, str]:
 
 
 def named_like(handler: F, work: Callable[..., object]) -> F:
-    """Give the handler the name of the user's function; its signature is its own."""
+    """Give the handler the name and docstring of the user's function, but not its signature."""
     functools.update_wrapper(handler, work)
     del handler.__wrapped__  # type: ignore[attr-defined]
     return handler

@@ -28,17 +28,18 @@ from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps
 from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
 
 ROWS_A_STATEMENT: Final = 100
-"""Each row has four values, and databases accept some thousands per statement."""
+"""Limit of the rows in one statement: each has four values, and databases accept some thousands per
+statement."""
 
 PAGE_COUNT: Final = 200
 """Rows read at a time."""
 
 RELAYED_SIZE_MAX: Final = 4_194_304
-"""Bytes of bodies sent at a time, except for a bundle that has more."""
+"""Limit of the bytes of bodies that are sent in one transaction; a larger bundle is sent alone."""
 
 
 class KeptMessage(NamedTuple):
-    """A row."""
+    """One row of `escrowmq_kept`."""
 
     position: int
     bundle: str
@@ -47,10 +48,10 @@ class KeptMessage(NamedTuple):
 
 
 class KeptStatus(msgspec.Struct, kw_only=True, frozen=True):
-    """What waits in a database for a broker."""
+    """The messages in a database that wait for a broker."""
 
     count: int
-    """Messages."""
+    """Number of messages."""
     size: int
     """Bytes of their bodies."""
     oldest_ms: int
@@ -114,7 +115,7 @@ def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
 
 
 class SentMeanwhile(Exception):
-    """Another process has sent these messages."""
+    """Raised if another process has sent these messages."""
 
 
 def page(
@@ -125,8 +126,8 @@ def page(
     bundle: str = "",
     is_locked: bool,
 ) -> Statement:
-    """Rows after a position: without some topics, or only those of one bundle. If they are to be
-    locked, this waits for another process that is sending them."""
+    """Select rows after a position: without some topics, or only those of one bundle. With
+    `is_locked` the rows are locked, after waiting for another process that is sending them."""
     text = "select position, bundle, together, topic, body, fields "
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
@@ -145,7 +146,7 @@ def page(
 
 
 def kept_messages(rows: Rows) -> list[KeptMessage]:
-    """Messages from rows."""
+    """Convert rows to kept messages."""
     return [_decode_row(*row) for row in rows]
 
 
@@ -173,8 +174,8 @@ def _decode_row(
 
 
 def bundles_of(rows: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
-    """Rows by bundle, in the order of their first rows, as far as these are complete. What comes
-    behind an incomplete bundle has to wait for it: it may have messages of the same topics."""
+    """Group rows by bundle, in the order of their first rows, up to the first incomplete bundle.
+    The rows after that have to wait for it, because it may have messages of the same topics."""
     found: dict[str, list[KeptMessage]] = {}
     for row in rows:
         found.setdefault(row.bundle, []).append(row)
@@ -184,7 +185,7 @@ def bundles_of(rows: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
 
 
 def first_fit(bundles: Sequence[list[KeptMessage]]) -> list[list[KeptMessage]]:
-    """The first bundles, as many as one transaction may send; at least one."""
+    """Return the first bundles, as many as one transaction may send; at least one."""
     count, size = 0, 0
     for bundle in bundles:
         size += sum(len(row.message.body) for row in bundle)
@@ -206,8 +207,8 @@ def delete(positions: Sequence[int]) -> list[Statement]:
 
 
 def delete_all(positions: Sequence[int]) -> Steps[None]:
-    """Delete the rows of sent messages that were not locked. Raises SentMeanwhile if some are gone;
-    roll back then."""
+    """Delete the rows of sent messages that were not locked. Raises SentMeanwhile if some rows no
+    longer exist; roll back then."""
     for statement in delete(positions):
         rows = yield SqlStep(statement)
         if rows[0][0] != len(statement.values):
@@ -232,7 +233,7 @@ def status(family: SqlFamily) -> Statement:
 
 
 def status_of(rows: Rows) -> KeptStatus:
-    """The status in a result row."""
+    """Convert a result row to the status."""
     count, size, oldest_ms = (int(str(value)) for value in rows[0])
     return KeptStatus(count=count, size=size, oldest_ms=max(0, oldest_ms))
 

@@ -22,7 +22,8 @@ from escrowmq.integrations.outbox.steps import StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 FAILING_MAX_S: Final = 10.0
-"""How long a pass keeps failing before it ends: a silent broker costs a timeout each time."""
+"""A pass that keeps failing ends after this many seconds: each attempt at a silent broker costs a
+timeout."""
 
 
 class KeptWalk:
@@ -32,9 +33,9 @@ class KeptWalk:
     def __init__(self, family: SqlFamily, circuit: Circuit | None = None) -> None:
         self.is_over = False
         self.count = 0
-        """Messages that were sent."""
+        """Number of messages that were sent."""
         self.error: Exception | None = None
-        """The first failure."""
+        """The first error, if there was one."""
         self.family = family
         self._circuit = circuit
         self._after = 0
@@ -49,7 +50,7 @@ class KeptWalk:
         return not self.count or self.error is not None
 
     def query(self) -> Statement:
-        """The statement for the next rows."""
+        """Return the statement for the next rows."""
         blocked = set() if self._bundle else self._blocked
         return kept.page(
             self.family,
@@ -60,7 +61,7 @@ class KeptWalk:
         )
 
     def choose(self, rows: Sequence[KeptMessage]) -> list[KeptMessage]:
-        """The rows to send in one transaction; perhaps none, and another query follows."""
+        """Choose the rows to send in one transaction; perhaps none, then make another query."""
         bundles = kept.bundles_of(rows)
         if self._bundle:
             self._bundle = ""
@@ -82,13 +83,13 @@ class KeptWalk:
         return [row for bundle in some for row in bundle]
 
     def handed_over(self, chosen: Sequence[KeptMessage]) -> None:
-        """Note that the chosen rows were sent and deleted."""
+        """Record that the chosen rows were sent and deleted."""
         self.count += len(chosen)
         if self._circuit is not None:
             self._circuit.note_sent(len(chosen))
 
     def failed(self, chosen: Sequence[KeptMessage], error: Exception, *, took_s: float) -> None:
-        """Note that the chosen rows were not sent, and remain."""
+        """Record that the chosen rows were not sent, and remain."""
         self.error = self.error or error
         self._failing_s += took_s
         is_hopeless = isinstance(error, StepFailed | NoNameServer) or not chosen

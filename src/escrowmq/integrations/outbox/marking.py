@@ -17,11 +17,12 @@ from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
 from escrowmq.integrations.outbox.tables import Place, SqlFamily
 
 TRIES: Final = 3
-"""The table as remembered, as found, and as found once it has a name."""
+"""Number of attempts: into the remembered table, into the one found, and once more after it got a
+name."""
 
 
 class Keyed(Protocol):
-    """Messages that are being stored."""
+    """Messages that are being stored under a marker's key."""
 
     @property
     def key(self) -> str:
@@ -45,8 +46,9 @@ def write(
     is_long: bool = False,
 ) -> Steps[tuple[M, Place | None]]:
     """Write a marker into the table that the transaction finds. Returns the messages, which `begin`
-    makes for a database's name, and the table, for the next `place`. A transaction that `is_long`
-    may stay open, so no one can wait for its locks."""
+    makes for a database's name, and the table, to pass as `place` the next time. A transaction that
+    `is_long` may stay open, so locks that others would wait for are taken in separate
+    transactions."""
     # A name is made only for a database without one: random bytes are a system call, during which
     # another thread takes the GIL.
     for attempt in range(TRIES):
@@ -65,7 +67,7 @@ def write(
 
 
 def write_into(family: SqlFamily, place: Place, key: str) -> Steps[None]:
-    """Write a marker into that table. Raises StepFailed if the transaction finds another."""
+    """Write a marker into this table. Raises StepFailed if the transaction finds another one."""
     rows = yield SqlStep(tables.mark_here(family, key, verdict.COMMIT, proof=place.proof))
     if rows[0][0] != 1:
         raise StepFailed(
@@ -88,7 +90,8 @@ def still_there(key: str) -> Steps[None]:
 def _place_here(
     family: SqlFamily, *, new_name: Callable[[], str], is_apart: bool
 ) -> Steps[tuple[Place, bool]]:
-    """The table that the transaction finds, and whether that remains valid after a rollback."""
+    """Return the table that the transaction finds, and whether that remains valid after a
+    rollback."""
     rows = yield SqlStep(tables.place(family), is_read=True)
     is_kept = bool(rows)
     if not rows and is_apart and family is not SqlFamily.SQLITE:
@@ -108,8 +111,8 @@ def _place_here(
 def note_brokers(
     family: SqlFamily, names: Collection[str], known: set[str], *, is_long: bool = False
 ) -> Steps[None]:
-    """Record, before the transaction commits, which brokers may ask about it. Brokers that a
-    process has seen recorded are added to `known`, and cost nothing from then on."""
+    """Record, before the transaction commits, which brokers may ask about it. Brokers whose record
+    this process has seen are added to `known`; for them no statement is needed any more."""
     for name in sorted(set(names) - known):  # in one order, so that no two wait for each other
         row = tables.read(tables.broker_id(name))
         rows = yield SqlStep(row, is_read=True, is_apart=is_long)
@@ -123,7 +126,7 @@ T = TypeVar("T")
 
 
 def _apart(steps: Steps[T]) -> Steps[T]:
-    """The same steps, outside the transaction."""
+    """Run the same steps outside the transaction."""
     try:
         step = next(steps)
         while True:

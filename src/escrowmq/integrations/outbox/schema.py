@@ -1,5 +1,5 @@
-"""Creates the tables (described in tables.py), for programs without migrations, and for Django's.
-Alembic's come from `sqlalchemy/schema`."""
+"""Creates the outbox's tables (described in tables.py), for programs without migrations, and for
+Django's migrations. Alembic uses `sqlalchemy/schema`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEPT: Final = {
 
 
 def statements(family: SqlFamily) -> list[Statement]:
-    """The statements that create missing tables."""
+    """Return the statements that create missing tables."""
     # Names differ by case, and a transaction that is rolled back leaves no row: not by default.
     end = (
         " engine=InnoDB character set ascii collate ascii_bin" if family is SqlFamily.MYSQL else ""

@@ -9,7 +9,7 @@ from escrowmq.client.core.message import Message
 
 
 class StagedMessages(Protocol):
-    """Messages that are being stored (`escrowmq.client.outbox_messages`), as blocking code sees
+    """Messages that are being stored (`escrowmq.client.outbox_messages`), as blocking code uses
     them."""
 
     @property
@@ -18,19 +18,19 @@ class StagedMessages(Protocol):
 
     @property
     def brokers(self) -> Collection[str]:
-        """The brokers that have stored them."""
+        """The brokers that have stored messages."""
 
     def begin(self, messages: Sequence[Message]) -> None:
-        """Start to store them, invisible."""
+        """Start to store the messages, invisible."""
 
     def stored(self) -> None:
-        """Wait until they are stored. If one cannot be, all are rolled back."""
+        """Wait until the messages are stored. If one cannot be, all are rolled back."""
 
     def abandon(self) -> None:
-        """The database will not commit."""
+        """Roll back the messages, because the database will not commit."""
 
     def leave(self) -> None:
-        """The database is about to commit."""
+        """Leave the decision to the marker, because the database is about to commit."""
 
     def committed(self) -> None:
-        """The database has committed: report it to the brokers, without waiting."""
+        """Report the database's commit to the brokers, without waiting."""

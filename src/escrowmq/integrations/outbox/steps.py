@@ -1,4 +1,4 @@
-"""Conversations with a database as generators: they yield steps, and get the rows back.
+"""Sequences of database steps, written as generators: they yield steps, and get the rows back.
 
 The owner of a connection runs them with `run` or `run_async`; a test may interleave any number of
 them. Each step is a transaction of its own."""
@@ -16,25 +16,25 @@ T = TypeVar("T")
 
 
 class SqlStep(NamedTuple):
-    """One transaction: the result is the rows (or the number of changed rows) of `statement`, which
-    runs between the others. Those in `after` are for the connection, and run even after a
+    """One transaction. Its result is the rows (or the number of changed rows) of `statement`, which
+    runs between the other statements. Those in `after` restore the connection, and run even after a
     failure."""
 
     statement: Statement
     before: tuple[Statement, ...] = ()
     after: tuple[Statement, ...] = ()
     is_read: bool = False
-    """Its result is rows; otherwise one row with the number of changed rows."""
+    """Whether the result is rows; if not, it is one row with the number of changed rows."""
     is_apart: bool = False
-    """In a conversation inside a transaction: run it in a separate transaction."""
+    """Whether to run it in a separate transaction, if the other steps run inside one."""
 
     def in_schema(self, quoted: str) -> SqlStep:
-        """This step on the tables of one schema."""
+        """Return this step for the tables of one schema."""
         return self._replace(statement=self.statement.in_schema(quoted)) if quoted else self
 
 
 class StepFailed(EscrowMQError):
-    """The database failed to execute a step; the cause says why."""
+    """Raised if the database failed to execute a step; the cause says why."""
 
 
 Steps = Generator[SqlStep, Rows, T]
@@ -73,7 +73,7 @@ async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows
 
 
 def failed(error: Exception) -> StepFailed:
-    """A driver's error in the form that every conversation understands."""
+    """Convert a driver's error to StepFailed, the only database error that steps handle."""
     told = StepFailed(
         f"{type(error).__name__}: {' '.join(str(error).split())}; if a table escrowmq_... is "
         f"missing, create it by the migration or with create_tables() (docs/outbox.md)"

@@ -31,20 +31,20 @@ HANDLED: Final = "escrowmq_handled"
 KEPT: Final = "escrowmq_kept"
 NAME_ID: Final = "database"
 BROKER: Final = "broker:"
-"""Prefix of the ids of rows for brokers that may ask for a marker."""
+"""Prefix of the ids of rows that record brokers."""
 
 ID_SIZE_MAX: Final = 64
-"""Characters of a key, and of a database's name."""
+"""Limit of the characters of a key, and of a database's name."""
 
 TEXT_SIZE_MAX: Final = 255
-"""Characters of a consumer group, and of a message's identity."""
+"""Limit of the characters of a consumer group, and of a message's identity."""
 
 _KEY: Final = re.compile(r"[0-9A-F]{16,64}")
 _SCHEMA: Final = re.compile(r"[^\W\d][\w$-]*")
 
 
 class SqlFamily(enum.Enum):
-    """Databases whose SQL is the same for our purposes."""
+    """Databases that use the same SQL here."""
 
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
@@ -60,14 +60,14 @@ FAMILIES: Final = {
 
 
 class Statement(NamedTuple):
-    """SQL, and the values for its question marks."""
+    """An SQL statement, and the values for its question marks."""
 
     text: str
     values: tuple[str | int | bytes, ...] = ()
 
     def in_schema(self, quoted: str) -> Statement:
-        """This statement on the tables of one schema; if empty, of the one that the connection
-        finds."""
+        """Return this statement for the tables of one schema; if empty, of the one that the
+        connection finds."""
         if not quoted:
             return self
         text = self.text
@@ -76,8 +76,8 @@ class Statement(NamedTuple):
         return self._replace(text=text)
 
     def in_style(self, style: str) -> str:
-        """The text with the marks of a driver's `paramstyle` (PEP 249; `numeric_dollar` is
-        asyncpg's)."""
+        """Return the text with the placeholders of a driver's `paramstyle` (PEP 249;
+        `numeric_dollar` is asyncpg's)."""
         if style == "qmark":
             return self.text
         if style in ("format", "pyformat"):
@@ -100,12 +100,13 @@ _NOW_MS: Final = {
 
 
 def now_ms(family: SqlFamily) -> str:
-    """The database's clock as an expression, in milliseconds since 1970."""
+    """Return an SQL expression for the database's clock, in milliseconds since 1970."""
     return _NOW_MS[family]
 
 
 def family_of(name: str) -> SqlFamily:
-    """The family of a dialect, by SQLAlchemy's and Django's names. Raises UsageError for others."""
+    """Return the family of a dialect, by SQLAlchemy's and Django's names. Raises UsageError for
+    others."""
     found = FAMILIES.get(name)
     if found is None:
         raise UsageError(
@@ -116,7 +117,7 @@ def family_of(name: str) -> SqlFamily:
 
 
 def quoted_schema(family: SqlFamily, schema: str) -> str:
-    """A schema's name as a prefix of a table's; empty for none. Raises UsageError if it is
+    """Return a schema's name as a prefix of a table's; empty for none. Raises UsageError if it is
     invalid."""
     if not schema:
         return ""
@@ -148,12 +149,12 @@ _NAMED: Final = f"from {MARKERS} where id = '{NAME_ID}'"
 
 
 class Place(NamedTuple):
-    """A table of markers."""
+    """A table of markers, identified by its database's name."""
 
     name: str
     """The name of its database, which markers carry."""
     proof: str
-    """The value that `mark_here` compares."""
+    """The value by which `mark_here` verifies that this is the table."""
 
 
 def place(family: SqlFamily) -> Statement:
@@ -163,8 +164,8 @@ def place(family: SqlFamily) -> Statement:
 
 
 def mark_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statement:
-    """Insert the outcome of a transaction into that table alone: one row, or none if the connection
-    finds another table. A second row with the same key fails."""
+    """Insert the outcome of a transaction only into the table with this proof: changes one row, or
+    none if the connection finds another table. A second row with the same key fails."""
     if family is SqlFamily.POSTGRESQL:
         source = f"where {_PROOF[family]} = ?"
     else:
@@ -187,8 +188,8 @@ def mark(family: SqlFamily, key: str, says: str) -> Statement:
 
 
 def take_back(key: str) -> Statement:
-    """Change a marker of this transaction to a rollback: its messages are sent another way, and a
-    broker may nevertheless have stored some of them."""
+    """Change a marker of this transaction to a rollback, because its messages are sent in another
+    way, and a broker may nevertheless have stored some of them."""
     return Statement(f"update {MARKERS} set says = 'rollback' where id = ?", (key,))
 
 
@@ -198,7 +199,8 @@ def read(key: str) -> Statement:
 
 
 def touch(key: str) -> Statement:
-    """Change one row if the marker exists, otherwise none."""
+    """Update the marker without changing it: changes one row if the marker exists, otherwise
+    none."""
     # No select: one whose task is cancelled stays open, and on SQLite the lock with it. And a
     # change to the same value counts as none for some drivers.
     return Statement(f"update {MARKERS} set made_ms = made_ms + 1 where id = ?", (key,))
@@ -207,8 +209,8 @@ def touch(key: str) -> Statement:
 def waiting_shortly(
     family: SqlFamily, *, lock_wait_s: int
 ) -> tuple[list[Statement], list[Statement]]:
-    """Statements around another one, in its own transaction, that limit how long it waits for a
-    lock. SQLite's connections have a timeout of their own."""
+    """Return statements to run before and after another one in its transaction, which limit how
+    long it waits for a lock. SQLite's connections have a timeout of their own."""
     if family is SqlFamily.POSTGRESQL:
         # A serializable check would take part in the conflicts of the transactions it asks about.
         isolation = Statement("set transaction isolation level read committed")
@@ -240,7 +242,7 @@ def _unless_there(family: SqlFamily, key: str, says: str) -> Statement:
 
 
 def broker_id(name: str) -> str:
-    """The id of the row for a broker that may ask for markers."""
+    """Return the id of the row that records a broker."""
     if name.isascii() and name.isprintable() and len(BROKER) + len(name) <= ID_SIZE_MAX:
         return BROKER + name
     return BROKER + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:48]
@@ -259,14 +261,14 @@ def noted_brokers() -> Statement:
 
 
 def renew_broker(family: SqlFamily, name: str) -> Statement:
-    """Note that all messages that a broker has taken so far are gone for good."""
+    """Record that a broker no longer has any message that it has taken so far."""
     return Statement(
         f"update {MARKERS} set made_ms = {_NOW_MS[family]} where id = ?", (broker_id(name),)
     )
 
 
 def forget_broker(name: str) -> Statement:
-    """Note that a broker is gone for good."""
+    """Delete the record of a broker that will never come back."""
     return Statement(f"delete from {MARKERS} where id = ?", (broker_id(name),))
 
 
@@ -274,7 +276,7 @@ def forget_broker(name: str) -> Statement:
 
 
 def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
-    """Record that a group handles a message: one row, or none if it was recorded before."""
+    """Record that a group handles a message: changes one row, or none if it was recorded before."""
     # No plain insert whose failure is caught: PostgreSQL would take nothing more of the
     # transaction, which is that of the work.
     ignore = " ignore" if family is SqlFamily.MYSQL else ""
@@ -287,7 +289,8 @@ def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
 
 
 def unhandle(group: str, message_id: str) -> Statement:
-    """Remove that record: the message will be redelivered, and must be handled then."""
+    """Delete the record of a handled message, which will be redelivered and must then be
+    handled."""
     return Statement(
         f"delete from {HANDLED} where consumer_group = ? and message_id = ?", (group, message_id)
     )

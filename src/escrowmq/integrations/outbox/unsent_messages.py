@@ -10,22 +10,21 @@ from escrowmq.client.core.validation import check_message
 from escrowmq.errors import UsageError
 
 _ANY_SIZE: Final = 2**63
-"""The producer checks the size of bodies when it sends."""
+"""A size limit that never applies here: the producer checks the size of bodies when it sends."""
 
 SAVEPOINTS_MAX: Final = 10_000
-"""Savepoints of one transaction that are open at the same time."""
+"""Limit of the savepoints of one transaction that are open at the same time."""
 
 
 class Savepoints:
-    """The open savepoints of a transaction, and what had been sent when each was made: a number
-    that grows with each message. A name that is made again hides the older one until it is
-    released, as in SQL."""
+    """The open savepoints of a transaction. Each remembers how many messages had been sent when it
+    was made. A second savepoint with a name hides the first one until it is released, as in SQL."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str, int]] = []
 
     def make(self, name: str, sent: int) -> None:
-        """A savepoint is made."""
+        """Add a savepoint."""
         if len(self._open) >= SAVEPOINTS_MAX:
             raise UsageError(
                 f"a transaction that sends messages can have at most {SAVEPOINTS_MAX} open "
@@ -35,8 +34,8 @@ class Savepoints:
         self._open.append((name, sent))
 
     def roll_back(self, name: str) -> int | None:
-        """A savepoint was rolled back: it stays, and later ones are gone. Returns what had been
-        sent when it was made; None if it is not known."""
+        """Roll back to a savepoint: it stays open, and later ones are removed. Returns the number
+        of messages sent when it was made; None if it is unknown."""
         at = self._find(name)
         if at is None:
             return None
@@ -44,11 +43,11 @@ class Savepoints:
         return self._open[at][1]
 
     def clear(self) -> None:
-        """One that was made before all of them was rolled back."""
+        """Remove all savepoints, because an earlier one that is not among them was rolled back."""
         self._open.clear()
 
     def release(self, name: str) -> None:
-        """A savepoint was released, and with it all later ones."""
+        """Remove a savepoint that was released, and all later ones."""
         at = self._find(name)
         if at is not None:
             del self._open[at:]
@@ -85,30 +84,31 @@ class UnsentMessages:
         return kept
 
     def savepoint(self, name: str) -> None:
-        """A savepoint is made."""
+        """Add a savepoint."""
         self._savepoints.make(name, len(self.messages))
 
     def rolled_back_to(self, name: str) -> None:
-        """A savepoint was rolled back; if it was made before anything was sent, all messages are
-        removed."""
+        """Remove the messages sent since a savepoint that was rolled back; all of them if nothing
+        had been sent before it was made."""
         sent = self._savepoints.roll_back(name)
         if sent is None:
             self._savepoints.clear()
         del self.messages[sent or 0 :]
 
     def released(self, name: str) -> None:
-        """A savepoint was released, and with it all later ones; their messages stay."""
+        """Remove a savepoint that was released, and all later ones; their messages stay."""
         self._savepoints.release(name)
 
     # -- where savepoints are noticed afterwards ---------------------------------------------
 
     def lose_track(self, why: str) -> None:
-        """It is not known any more which messages were rolled back: none is removed from now on,
-        and nothing can be added."""
+        """Record that it is unknown which messages were rolled back: none is removed from now on,
+        and none can be added."""
         self._lost = self._lost or why
 
     def known_rolled_back_to(self, name: str) -> None:
-        """`rolled_back_to` where all savepoints are noticed: one that is unknown was missed."""
+        """Remove messages like `rolled_back_to`, where all savepoints are noticed: if this one is
+        unknown, lose track."""
         if self._lost:
             return
         sent = self._savepoints.roll_back(name)
@@ -122,6 +122,7 @@ class UnsentMessages:
             )
 
     def check_tracked(self) -> None:
-        """Raise UsageError if it is not known which messages were rolled back: do not commit."""
+        """Raise UsageError if it is unknown which messages were rolled back; the caller must not
+        commit then."""
         if self._lost and self.messages:
             raise UsageError(f"nothing was sent, and all is rolled back: {self._lost}")

@@ -26,14 +26,14 @@ ROLLBACK: Final = "rollback"
 _OUTCOMES: Final = {COMMIT: Outcome.COMMIT, ROLLBACK: Outcome.ROLLBACK}
 
 _LOOKS: Final = 2
-"""The right table can change once between two statements."""
+"""Limit of attempts; the right table can change once between two statements."""
 
 LOCK_WAIT_S: Final = 2
-"""How long a check waits for a transaction that has the marker locked."""
+"""A check waits this long for a transaction that has locked the marker."""
 
 
 def parse_marker(marker: str) -> tuple[str, str]:
-    """The database and the key that a message's marker names; empty if it is invalid."""
+    """Return the database and the key that a message's marker names; empty if it is invalid."""
     database, colon, key = marker.rpartition(":")
     return (database, key) if colon and tables.is_key(key) else ("", "")
 
@@ -42,15 +42,16 @@ class Answer(NamedTuple):
     """The answer to a check."""
 
     outcome: Outcome | None
-    """None if the marker belongs to another database than the connection finds."""
+    """The outcome; None if the marker belongs to another database than the one that the connection
+    finds."""
     place: Place | None
-    """The table found, if it was searched; the next check may start with it."""
+    """The table that was found, if it was searched for; the next check may start with it."""
 
 
 def answer_check(
     family: SqlFamily, marker: str, *, place: Place | None, new_name: str, may_write: bool = True
 ) -> Steps[Answer]:
-    """The answer to a check. `place` is the table found last. Without `may_write` nothing is
+    """Answer a check. `place` is the table that was found last. Without `may_write` nothing is
     written, and the outcome of a message without a row is unknown."""
     database, key = parse_marker(marker)
     for _ in range(_LOOKS):
@@ -69,7 +70,8 @@ def answer_check(
 
 
 def find_place(family: SqlFamily, *, new_name: str) -> Steps[Place]:
-    """The table of markers that the connection finds; the first caller names the database."""
+    """Return the table of markers that the connection finds; the first caller gives the database
+    its name."""
     for _ in range(_LOOKS):
         rows = yield SqlStep(tables.place(family), is_read=True)
         if rows:
@@ -85,8 +87,8 @@ def find_place(family: SqlFamily, *, new_name: str) -> Steps[Place]:
 
 
 def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]:
-    """The outcome of a key's transaction; None if there is no row, and the table is not the one of
-    `proof`. Raises StepFailed if the database cannot be asked."""
+    """Return the outcome of a key's transaction; None if there is no row, and the table is not the
+    one of `proof`. Raises StepFailed if the database cannot be asked."""
     found = yield from _read_marker(key)
     if found:
         return _OUTCOMES.get(found, Outcome.UNKNOWN)

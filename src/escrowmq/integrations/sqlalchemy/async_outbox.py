@@ -1,4 +1,4 @@
-"""The outbox for asyncio."""
+"""The outbox for SQLAlchemy's asyncio sessions and connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
 class _Awaited:
-    """Messages that are being stored, for SQLAlchemy's events, which run in a greenlet that may
+    """Messages that are being stored, for SQLAlchemy's events: those run in a greenlet, which may
     await."""
 
     def __init__(self, inner: Marked) -> None:
@@ -53,7 +53,7 @@ class _Awaited:
 
 
 class _AsyncDatabase:
-    """The database of an asyncio engine."""
+    """A database that is reached through an asyncio engine."""
 
     def __init__(self, engine: AsyncEngine, hooks: Hooks) -> None:
         self._engine = engine
@@ -169,9 +169,9 @@ class AsyncOutbox(AsyncOutboxBase):
         body: bytes = b"",
         **fields: Unpack[MessageFields],
     ) -> None:
-        """`send` where awaiting is impossible: in listeners of SQLAlchemy's events, and in
-        functions run by `run_sync`. They get the synchronous session, or connection, inside the
-        asyncio one."""
+        """Send a message like `send`, where awaiting is impossible: in listeners of SQLAlchemy's
+        events, and in functions run by `run_sync`. They get the synchronous session, or connection,
+        inside the asyncio one."""
         seen: object = work
         if not isinstance(seen, Session | Connection):
             raise UsageError(
@@ -194,7 +194,7 @@ class AsyncOutbox(AsyncOutboxBase):
 def _resolve_work(
     work: AsyncSession | async_scoped_session[Any] | AsyncConnection,
 ) -> AsyncSession | AsyncConnection:
-    """The session or connection to work on."""
+    """Return the session or connection to use."""
     found: AsyncSession | AsyncConnection = (
         work() if isinstance(work, async_scoped_session) else work
     )

@@ -1,5 +1,5 @@
-"""Listens to an engine: keeps a transaction's messages until its COMMIT; right before that the
-marker is written and the messages are stored, invisible."""
+"""Listens to an engine. It keeps a transaction's messages until its COMMIT; right before that, it
+writes the marker and stores the messages, invisible."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _SLOT: Final = "escrowmq.connections"
-"""In a session's `info`: its connection, by outbox."""
+"""Key in a session's `info` for its connection, by outbox."""
 
 _LEFT: Final = "escrowmq.left"
-"""In a connection's `info`: commits that may not have been reported to the brokers, by outbox."""
+"""Key in a connection's `info` for commits that may not have been reported to the brokers, by
+outbox."""
 
 _LEFT_MAX: Final = 16
-"""Beyond this number, commits are left to the brokers' checks."""
+"""Limit of unreported commits per connection; beyond it, they are left to the brokers' checks."""
 
 _in_blocks: weakref.WeakKeyDictionary[Session | Connection, Hooks] = weakref.WeakKeyDictionary()
 """Connections with an open block, and the outbox of the block."""
@@ -47,7 +48,8 @@ class _Left(NamedTuple):
 
     sent: StagedMessages
     transaction: Callable[[], object]
-    """The transaction, or None if it is gone. Not held: it holds its connection."""
+    """The transaction, or None if it no longer exists. It is referenced weakly, because it
+    references its connection."""
 
 
 class _Gathered:
@@ -56,12 +58,13 @@ class _Gathered:
     def __init__(self) -> None:
         self.unsent = UnsentMessages()
         self.sent: StagedMessages | None = None
-        """Set where the marker is written early."""
+        """The messages whose marker is written early; None for databases where it is written before
+        COMMIT."""
 
 
 class Hooks:
-    """What an outbox does when its engine's connections commit and roll back. `course` sends the
-    messages."""
+    """Reacts to commits and rollbacks of its engine's connections, for one outbox. `course` sends
+    the messages."""
 
     def __init__(self, engine: Engine, course: HandOver, *, schema: str = "") -> None:
         _check_engine(engine)
@@ -109,7 +112,7 @@ class Hooks:
                 raise
 
     def connection_of(self, session: Session) -> Connection:
-        """The session's connection to this database, in its transaction."""
+        """Return the session's connection to this database, in its transaction."""
         bind = session.bind
         if bind is not None and bind.engine.pool is not self.engine.pool:
             raise _other_engine("session", bind.engine, self.engine)
@@ -120,16 +123,15 @@ class Hooks:
     def forget_left(
         self, connection: Connection, *, except_of: RootTransaction | None = None
     ) -> None:
-        """Call it before a commit that `finish` follows. What was left by an earlier transaction is
-        not reported then: the database may have refused its COMMIT, of which no event tells, and
-        its marker says what became of it."""
+        """Forget the stored messages of an earlier transaction, before a commit that `finish`
+        follows. Their commit is not reported: the database may have refused it, which causes no
+        event, and the marker decides."""
         left = self._left.get(connection)
         if left is not None and (except_of is None or left.transaction() is not except_of):
             del self._left[connection]
 
     def finish(self, connection: Connection) -> None:
-        """A commit has succeeded: if the connection had messages for it, report it to the
-        brokers."""
+        """Report a successful commit to the brokers, if the connection had messages for it."""
         left = self._left.pop(connection, None)
         # Messages of a transaction that is still there are prepared, or its commit has failed.
         if left is not None and connection.get_transaction() is None:
@@ -196,7 +198,8 @@ class Hooks:
         self._hand_over(connection, is_long=True)
 
     def before_commit_unprepared(self, connection: Connection) -> None:
-        """Send the messages of a transaction that only the end of its connection can roll back."""
+        """Send the messages of a transaction that can only be rolled back by closing its
+        connection."""
         self.forget_left(connection)
         try:
             self._hand_over(connection)
@@ -236,8 +239,8 @@ class Hooks:
             gathered.unsent.released(name)
 
     def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
-        """Report commits made without a session or a block, whose end causes no event. Nor is it
-        known whether the database accepted the COMMIT: the marker decides."""
+        """Report commits that were made without a session or a block, whose end causes no event. It
+        is not known either whether the database accepted the COMMIT, so the marker decides."""
         left = info[_LEFT].pop(self, None) if _LEFT in info else None
         if not left or driver_connection is None:
             return
@@ -300,14 +303,15 @@ class Hooks:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction on a separate connection, committed at the end."""
+        """Return a block that runs steps in one transaction, on a separate connection; it commits
+        at the end."""
         with self.engine.connect() as connection:
             self.begin_own(connection)
             yield functools.partial(self.execute_in, connection)
             connection.commit()
 
     def begin_own(self, connection: Connection) -> None:
-        """Begin a transaction of the outbox's own."""
+        """Begin a transaction for the outbox itself."""
         self._set_level(connection)
         if self.family is SqlFamily.SQLITE:
             connection.exec_driver_sql("begin immediate")
@@ -368,7 +372,7 @@ def _after_begin(session: Session, _transaction: object, connection: Connection)
 
 
 def enter(work: Session | Connection, hooks: Hooks) -> None:
-    """A block of an outbox begins. Raises UsageError if another one is open."""
+    """Record that a block of an outbox begins. Raises UsageError if another one is open."""
     if work in _in_blocks:
         raise UsageError(
             "this session or connection already has an open block of the outbox, which "
@@ -379,7 +383,7 @@ def enter(work: Session | Connection, hooks: Hooks) -> None:
 
 
 def leave(work: Session | Connection) -> None:
-    """The block has ended."""
+    """Record that the block has ended."""
     _in_blocks.pop(work, None)
 
 

@@ -1,4 +1,4 @@
-"""The outbox for blocking code."""
+"""The outbox for SQLAlchemy's sessions and connections, in blocking code."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Outbox(OutboxBase):
 
 
 def _resolve_work(work: Session | scoped_session[Any] | Connection) -> Session | Connection:
-    """The session or connection to work on."""
+    """Return the session or connection to use."""
     found: Session | Connection = work() if isinstance(work, scoped_session) else work
     seen: object = found
     if not isinstance(seen, Session | Connection):

@@ -1,4 +1,4 @@
-"""The outbox's tables as part of the user's metadata."""
+"""Adds the outbox's tables to the user's metadata."""
 
 from __future__ import annotations
 

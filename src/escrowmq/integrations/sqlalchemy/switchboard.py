@@ -1,4 +1,4 @@
-"""Tells outboxes what the connections of an engine do.
+"""Notifies outboxes of what the connections of an engine do.
 
 An engine and its copies made by `execution_options` are several objects over one pool, and a
 listener of one does not hear the others. So this listens to the engine under all of them, once and
@@ -18,31 +18,31 @@ _boards: Final[weakref.WeakKeyDictionary[Engine, Switchboard]] = weakref.WeakKey
 
 
 class Listening(Protocol):
-    """What an outbox is notified of."""
+    """An outbox that is notified of events."""
 
     def before_commit(self, connection: Connection) -> None:
-        """The database is about to commit; raising prevents it."""
+        """React to a commit that is about to be made; raising prevents it."""
 
     def before_prepare(self, connection: Connection) -> None:
-        """The database is about to prepare a two-phase commit."""
+        """React to a two-phase commit that is about to be prepared."""
 
     def before_commit_unprepared(self, connection: Connection) -> None:
-        """The database is about to commit a two-phase transaction that was not prepared."""
+        """React to the commit of a two-phase transaction that was not prepared."""
 
     def after_rollback(self, connection: Connection) -> None:
-        """The transaction was rolled back."""
+        """React to a rollback of the transaction."""
 
     def savepoint(self, connection: Connection, name: str) -> None:
-        """A savepoint is about to be made."""
+        """React to a savepoint that is about to be made."""
 
     def rolled_back_to(self, connection: Connection, name: str) -> None:
-        """A savepoint was rolled back."""
+        """React to the rollback of a savepoint."""
 
     def released(self, connection: Connection, name: str) -> None:
-        """A savepoint was released."""
+        """React to the release of a savepoint."""
 
     def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
-        """A connection was returned to the pool; `info` is its `Connection.info`."""
+        """React to the return of a connection to the pool; `info` is its `Connection.info`."""
 
 
 class Switchboard:
@@ -61,7 +61,7 @@ class Switchboard:
         event.listen(engine, "checkin", self._checkin)
 
     def join(self, outbox: Listening) -> None:
-        """Notify an outbox from now on."""
+        """Add an outbox, to notify it from now on."""
         with _lock:
             self._outboxes = (*self._outboxes, outbox)
 
@@ -72,11 +72,11 @@ class Switchboard:
 
     @property
     def count(self) -> int:
-        """How many outboxes there are."""
+        """Number of outboxes that are notified."""
         return len(self._outboxes)
 
     def hears(self, connection: Connection) -> bool:
-        """Whether it is notified of the connection's events."""
+        """Whether this switchboard is notified of the connection's events."""
         listeners: Any = connection.dispatch
         return self._commit in list(listeners.commit)
 
@@ -120,7 +120,7 @@ class Switchboard:
 
 
 def switchboard(engine: Engine) -> Switchboard:
-    """The switchboard of the engine under this one."""
+    """Return the switchboard of the engine under this one."""
     while proxied := getattr(engine, "_proxied", None):  # SQLAlchemy has no public name for it
         engine = proxied
     with _lock:
@@ -131,6 +131,6 @@ def switchboard(engine: Engine) -> Switchboard:
 
 
 def _next_savepoint(connection: Connection) -> str:
-    """The name of the next savepoint: the event comes before SQLAlchemy makes it."""
+    """Return the name of the next savepoint; the event comes before SQLAlchemy makes the name."""
     number: int = getattr(connection, "_Connection__savepoint_seq")  # noqa: B009 - mangled
     return f"sa_savepoint_{number + 1}"

@@ -10,19 +10,19 @@ from escrowmq.integrations.outbox import schema, tables
 
 
 def make(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
-    """Create both."""
+    """Create both tables."""
     for statement in schema.statements(tables.family_of(editor.connection.vendor))[:2]:
         editor.execute(statement.text)
 
 
 def drop(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
-    """Drop both."""
+    """Drop both tables."""
     for name in (tables.MARKERS, tables.HANDLED):
         editor.execute(f"drop table {name}")
 
 
 class Migration(migrations.Migration):
-    """The first."""
+    """The first migration: creates the tables of markers and of handled messages."""
 
     initial = True
     atomic = False  # MariaDB and MySQL commit before they make a table

@@ -10,18 +10,18 @@ from escrowmq.integrations.outbox import schema, tables
 
 
 def make(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
-    """Create it."""
+    """Create the table of kept messages."""
     for statement in schema.statements(tables.family_of(editor.connection.vendor))[2:]:
         editor.execute(statement.text)
 
 
 def drop(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
-    """Drop it."""
+    """Drop the table of kept messages."""
     editor.execute(f"drop table {tables.KEPT}")
 
 
 class Migration(migrations.Migration):
-    """The second."""
+    """The second migration: creates the table of kept messages."""
 
     atomic = False  # MariaDB and MySQL commit before they make a table
     dependencies: ClassVar[list[tuple[str, str]]] = [("escrowmq", "0001_tables")]

@@ -29,32 +29,32 @@ _ID_SIZE: Final = 32
 
 
 class BackendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """OPTIONS of the backend."""
+    """The OPTIONS of the backend."""
 
     nameserver: str | None = None
     """NAMESRV_ADDR of the environment by default."""
     credentials: Credentials | None = None
     group: str = "django-tasks"
-    """The producer group; workers' groups and the topics of queues start with it."""
+    """The producer group; the names of workers' groups and of queues' topics start with it."""
     using: str = DEFAULT_DB_ALIAS
-    """The database with whose transactions tasks are enqueued."""
+    """The database in whose transactions tasks are enqueued."""
     outbox: bool | None = None
-    """Whether to enqueue with transactions; by default, if the application is in INSTALLED_APPS."""
+    """Whether to enqueue in transactions; by default, if the application is in INSTALLED_APPS."""
     sends_in_test_case: bool = False
     """Whether `captureOnCommitCallbacks(execute=True)` sends tasks in Django's TestCase."""
     attempts_max: int = 0
     """How often a failed task is retried, with RocketMQ's back-off; after that it is a dead letter
     of its workers' group."""
     once: bool = False
-    """Run each task in a transaction of the database that records it, so that a second delivery
-    changes nothing. Needs the application's tables."""
+    """Whether to run each task in a transaction of the database that also records it, so that a
+    second delivery changes nothing. Needs the application's tables."""
 
 
 class Body(msgspec.Struct, rename="camel"):
     """The contents of a task's message."""
 
     task: str
-    """The import path of its function."""
+    """The import path of the task's function."""
     args: list[Any]
     kwargs: dict[str, Any]
     id: str
@@ -68,8 +68,8 @@ class _Clients(NamedTuple):
 
 _lock = threading.Lock()
 _clients: dict[str, _Clients] = {}
-"""By the backend's alias. Django makes a backend per thread; a producer is shared by the
-process."""
+"""The clients of the process by the backend's alias. Django makes a backend per thread; the
+producer is shared."""
 
 
 class EscrowMQBackend(BaseTaskBackend):
@@ -89,7 +89,7 @@ class EscrowMQBackend(BaseTaskBackend):
             raise ImproperlyConfigured(f"TASKS[{alias!r}]: {error}; there are {names}") from error
 
     def topic_of(self, queue: str) -> str:
-        """The topic of a queue's tasks."""
+        """Return the topic for tasks of a queue."""
         return f"{self.settings.group}-{queue}"
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - see framework
@@ -115,7 +115,7 @@ class EscrowMQBackend(BaseTaskBackend):
         return result
 
     def result(self, task: Any, task_id: str, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
-        """The state of a task before it runs."""
+        """Return the state of a task before it has run."""
         return TaskResult(
             task=task,
             id=task_id,
@@ -139,7 +139,7 @@ class EscrowMQBackend(BaseTaskBackend):
             clients.producer.send(message)
 
     def _open(self) -> _Clients:
-        """The process's producer."""
+        """Return the process's producer, opened if necessary."""
         with _lock:
             known = _clients.get(self.alias)
             if known is None:
@@ -172,8 +172,8 @@ def close_clients() -> None:
 
 
 def _forget_parent() -> None:
-    """In a forked child: the clients belong to the parent, and so does any thread that held the
-    lock."""
+    """Forget the parent's clients, in a forked child, and replace the lock, which a thread of the
+    parent may have held."""
     global _lock
     _lock = threading.Lock()
     _clients.clear()

@@ -1,4 +1,4 @@
-"""Runs tasks."""
+"""Runs tasks that were enqueued at a broker."""
 
 from __future__ import annotations
 
