@@ -99,7 +99,7 @@ class Proofs:
             return _UNPROVED
         proof = self._vouched(request, key)
         if window_s and proof.is_proved:
-            # Not needed for a start, nor where there is no window.
+            # The time is not needed at a start, nor without a window.
             from escrowmq.acl.signed_time import time_fault
 
             fault = time_fault(request.content, request.signed_ms or now_ms, window_s)

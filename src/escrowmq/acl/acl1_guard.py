@@ -57,7 +57,7 @@ def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
     account = rules.accounts.get(access_key)
     if account is None:
         return False
-    # The account's own address opens everything: of it no more is asked than the key.
+    # From one of the account's own addresses, its key alone is enough for everything.
     return account.is_admin or account.addresses.matches(parts) or not _refused(account, need)
 
 

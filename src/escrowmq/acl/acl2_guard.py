@@ -67,7 +67,7 @@ def refusal(
     user, reason = authenticated(book, request, is_proved=is_proved)
     if reason and request.code not in terms.unauthenticated:
         return reason
-    # RocketMQ's whitelists, each for its own half: one may be proved and free of rights.
+    # RocketMQ has a whitelist for each step: a request may need authentication but no rights.
     if not terms.is_authorized or request.code in terms.unauthorized:
         return ""
     if user is not None and user.is_super:

@@ -140,7 +140,7 @@ class UserTable:
 
     def create_user(self, info: UserInfo) -> None:
         """Add a user; raises UsageError, with RocketMQ's text, if it is invalid."""
-        info.former_password = None  # not a request's to say
+        info.former_password = None  # a request cannot set this
         user = _user(info)
         if user.name in self.users:
             raise UsageError("The user is existed")
@@ -225,7 +225,7 @@ class UserTable:
             if subject not in USER + name:
                 continue
             found = self.policies[name]
-            # RocketMQ's filter of resources does nothing to a subject that has the same part.
+            # RocketMQ's filter of resources is ignored for a subject whose name contains the text.
             if resource and resource not in USER + name:
                 found = Policies(
                     tuple(e for e in found.custom if resource in str(e.resource)),
@@ -254,7 +254,7 @@ def read_book(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
     try:
         file = msgspec.convert(fastjson.decode(data), _File, strict=False)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
-        # The error text of the first kind may quote the value.
+        # The error text of the first exception may quote the password.
         reason = error if isinstance(error, msgspec.ValidationError) else "this is no JSON"
         raise UsageError(str(reason)) from None
     users = {user.name: user for user in map(_user, file.users)}
@@ -379,7 +379,7 @@ def _policies_of(account: Account, *, as_rocketmq: bool) -> Policies:
     entries = []
     for resource, right in account.resources.items():
         if "*" in resource and not as_rocketmq:
-            continue  # a letter in ACL 1.0, of no topic's name; a pattern here from then on
+            continue  # a literal star in ACL 1.0, which no topic has; it would become a pattern
         is_group = resource.startswith(Topic.RETRY_PREFIX)
         name = resource.removeprefix(Topic.RETRY_PREFIX)
         entries.append(

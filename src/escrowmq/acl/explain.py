@@ -81,8 +81,8 @@ def _right(account: Account, access: Access) -> tuple[bool, str]:
     if right is None or resource.kind not in (ResourceKind.TOPIC, ResourceKind.GROUP):
         return False, f"{action.value} on {resource} is for administrators"
     if resource.kind is ResourceKind.TOPIC:
-        # Clients send traces by themselves: such a refusal would concern something the user never
-        # asked for.
+        # Clients send traces automatically, so a refusal would concern something that the user
+        # never requested.
         if resource.name == Topic.TRACE and right == PUB:
             return True, "any account may write traces"
         if is_inner(resource.name):

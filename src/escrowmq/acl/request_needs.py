@@ -231,7 +231,7 @@ def sent_back(request: Command, places: Places) -> Iterable[Need]:
     again, its own topic."""
     header = read_header(SendBackHeader, request.ext)
     topic = places.topic_at(header.offset)
-    # Of one that is gone the handler says so.
+    # If the message is gone, the handler reports that.
     return _popped(header.group, group_resource(header.group) if topic is None else topic)
 
 

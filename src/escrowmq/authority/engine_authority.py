@@ -57,7 +57,7 @@ class EngineAuthority:
         try:
             await self._prove(key)
         finally:
-            # What remains is a record of a few bytes that nobody reads.
+            # If this fails, a record of a few bytes remains that is never read.
             with contextlib.suppress(AuthorityUnreachable):
                 await self._engine.delete_once(key)
 
@@ -121,8 +121,8 @@ class _Write:
         self._is_in_doubt = True
         written = await self._engine.write_once(self._key, self._value, self._revision)
         if written is None:
-            # Refused because of another's write, or of our own: an earlier attempt that arrived
-            # late, or this one, sent twice by something between us and the engine.
+            # Refused because of another member's write, or because of our own: an earlier attempt
+            # may have arrived late, or a proxy may have sent this one twice.
             found = await self._engine.read_once(self._key)
             if found.revision == self._revision:
                 # S3 refuses a write while it serves another one, whether that succeeds or not.

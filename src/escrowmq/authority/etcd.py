@@ -108,7 +108,7 @@ class EtcdEngine:
         txn = await self._call("kv/txn", {"compare": compared, "success": [put]}, _Txn)
         if not txn.succeeded:
             return None
-        # A transaction with one put is one revision, which is the key's from now on.
+        # A transaction with one put has one revision, which is now the key's.
         return self._cache(key, Versioned(value, revision_of(txn.header.revision, value)))
 
     async def delete_once(self, key: str) -> None:

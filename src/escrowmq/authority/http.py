@@ -77,7 +77,7 @@ async def exchange(
         except asyncio.LimitOverrunError as error:
             raise RemoteProtocolError(f"a head of more than {HEAD_SIZE_MAX} bytes") from error
         finally:
-            # The answer is complete or useless; a polite end of TLS would wait for the server.
+            # The answer is complete or useless; a clean end of TLS would wait for the server.
             writer.transport.abort()
 
 

@@ -84,8 +84,9 @@ class KubernetesEngine:
         if not revision:
             answer = await self._ask("POST", self._folder, body)
             return None if answer.status == _CONFLICT else self._record(answer)
-        # An API server whose etcd was restored counts the same versions again. Only a request can
-        # tell, and it need not be atomic: a version that is read now belongs to its value.
+        # An API server whose etcd was restored counts the same versions again. Only a read can show
+        # that. It need not be atomic with the write: a version that is read now belongs to its
+        # value.
         if (await self.read_once(key)).revision != revision:
             return None
         metadata["resourceVersion"] = counted_in(revision)

@@ -59,7 +59,7 @@ class S3Engine:
         self._store = S3Store(
             config=config,
             client_options={"allow_http": True, "timeout": timeout, "connect_timeout": timeout},
-            # An attempt is one request: what follows a failure is decided by EngineAuthority.
+            # An attempt is one request; EngineAuthority decides what follows a failure.
             retry_config={"max_retries": 0},
         )
         self._where = f"bucket {bucket}" + (f" at {endpoint}" if endpoint else "")
@@ -111,7 +111,8 @@ class S3Engine:
                 use_multipart=False,
             )
         except (AlreadyExistsError, PreconditionError):
-            # The latter also for 404, AWS's answer to If-Match when there is no such object.
+            # The latter also for status 404, with which AWS answers If-Match if there is no such
+            # object.
             return None
         return Versioned(value, revision_of(self._tag(written["e_tag"]), value))
 

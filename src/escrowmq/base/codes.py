@@ -199,7 +199,7 @@ class Response:
     NO_MESSAGE: Final = 208
     POLLING_FULL: Final = 209
     POLLING_TIMEOUT: Final = 210
-    # RocketMQ uses these numbers twice.
+    # RocketMQ uses these numbers for two codes each.
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED: Final = 209
     DELETE_ACL_CONFIG_FAILED: Final = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED: Final = 211

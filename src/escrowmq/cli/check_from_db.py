@@ -99,5 +99,5 @@ def _forget(outbox: Outbox, keep: dt.timedelta, *, gone: list[str]) -> None:
     except EscrowMQError as error:  # a clock that is wrong, too: checks are answered all the same
         _log.warning("markers are kept for another day: %s", one_line(error))
     else:
-        gone.clear()  # one that is back is not gone
+        gone.clear()  # a broker that is back is not gone
         _log.info("%d markers older than %s were deleted", count, keep)

@@ -47,6 +47,6 @@ def print_error(error: EscrowMQError, *, where: str, is_json: bool) -> None:
     if is_json:
         print_error_json({"code": code, "message": text, "hint": hint})
         return
-    has_advice = ";" in text  # it says by itself what to do
+    has_advice = ";" in text  # the text itself says what to do
     print_error_line(f"{where}: {text} ({code})" if has_advice or not hint else
              f"{where}: {text} ({code}: {hint})")  # fmt: skip

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         with error:
             print_error_line(error.read(_TEXT_MAX).decode(errors="replace").strip())
         return _NO
-    # What answers may speak another protocol: the port of the broker, for example.
+    # The server that answers may speak another protocol: the port of the broker, for example.
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         reason = getattr(error, "reason", None) or error
         print_error_line(

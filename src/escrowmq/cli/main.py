@@ -215,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return _main(argv)
         finally:
-            # Here and not at the end of the interpreter, which would print the exception.
+            # Flush here, because the interpreter would print the exception at its end.
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: `| head`
         with contextlib.suppress(OSError, ValueError):

@@ -210,7 +210,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_error_line(f"{where}: {one_line(error)}")
     except PySparkException as error:
         return _print_error_of_executor(where, str(error))
-    except Py4JJavaError as error:  # what Spark has no exception of its own for
+    except Py4JJavaError as error:  # Spark has no exception of its own for this
         return _print_error_of_executor(where, str(error.java_exception))
     except _redis_errors() as error:
         print_error_line(f"{where}: the Redis server: {one_line(error)}")

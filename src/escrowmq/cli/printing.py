@@ -29,7 +29,7 @@ def show_json(found: object) -> None:
     if _IS_YAML:
         import yaml
 
-        # Escaped as in JSON: YAML in a terminal is shown, and never obeyed.
+        # Escaped as in JSON: a terminal shows YAML, and must not execute it.
         text = yaml.safe_dump(
             msgspec.to_builtins(found), sort_keys=False, allow_unicode=False, explicit_start=True
         )
@@ -62,5 +62,5 @@ def print_error_json(found: object) -> None:
 
 def _print(line: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
-    # A terminal with another encoding gets the characters that it can show.
+    # A terminal with another encoding shows the characters that it has.
     print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)

@@ -75,7 +75,8 @@ class AssignmentCallbacks:
             except ClientClosed:
                 pass
             except UsageError as error:
-                # Too much is under way. The queues change hands all the same.
+                # Too many tasks are running, so the callback is skipped; the queues move
+                # nevertheless.
                 _log.error("%r was not called with %s: %s", told, shown, error)
 
     async def _call(

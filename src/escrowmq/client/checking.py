@@ -186,7 +186,7 @@ class Checks:
 
     def _start(self, line: _Line) -> None:
         while line.waiting and line.running_count < line.running_max:
-            # Spawned first: should that be refused, the check waits on and no place is lost.
+            # Spawn first: if that is refused, the check keeps waiting, and no slot is lost.
             self._instance.spawn(self._serve(line.waiting[0], line))
             line.waiting.popleft()
             line.running_count += 1
@@ -208,8 +208,9 @@ class Checks:
         if outcome is None:
             await self._no_database(asked)
         else:
-            # What a database does not know is under way, or known as soon as it is back: no number
-            # of checks is too many for that, and no other member of the group knows more.
+            # If the database says "unknown", the transaction is still open there, or the database
+            # will know it once it is back. Such checks must not be counted, and no other member of
+            # the group knows more.
             is_open = line is self._database_line and outcome is _UNKNOWN
             await self._answer(asked, outcome, remark, is_open=is_open)
 
@@ -246,7 +247,8 @@ class Checks:
                 else _require_outcome(found)
             )
         except BaseException as error:
-            # A database that does not answer makes a check raise TimeoutError, in no time at all.
+            # A check may itself raise TimeoutError, because its database does not answer, before
+            # the limit has expired.
             if isinstance(error, TimeoutError) and limit.expired():
                 _log.error(
                     "%s has been running for more than %.1f s; it is abandoned", where, timeout_s

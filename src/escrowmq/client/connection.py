@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
             self.abort(broken)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio when the connection is gone."""
+        """Fail the unanswered requests; asyncio calls this when the connection is lost."""
         if exc is not None:
             self._reason = str(exc) or type(exc).__name__
         elif self._reason == _CLOSED and self._dialogue.language is None and not self._is_tls:
@@ -195,8 +195,8 @@ class Connection(asyncio.Protocol):
             self.reply(command, Response.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
     def _write(self, frame: bytes) -> None:
-        # One caller's request leaves at once. With more under way, whatever is asked in one round
-        # of the event loop leaves in one system call.
+        # A single caller's request is written immediately. With more in flight, all requests of one
+        # round of the event loop are written with one system call.
         if not self._dialogue.waiting_count and not self._out and self._transport is not None:
             self._transport.write(frame)
             return

@@ -137,14 +137,14 @@ class Reading:
         if gone:
             await self._drop_queues(gone)
         new = [queue for queue in queues if queue not in self.readers]
-        # Messages of a revoked queue are still to be settled: it must not be started again before
-        # that, or both runs would commit offsets.
+        # Messages of a revoked queue may still be unsettled: it must not be started again before
+        # they are settled, or both runs would commit offsets.
         waits = any(queue in self._leaving for queue in new)
         new = [queue for queue in new if queue not in self._leaving]
         if not new:
             return not waits
         if self.options.is_orderly:
-            # Another member may hold some until its handlers are done: they come a round later.
+            # Another member may hold some until its handlers end; they are locked a round later.
             locked = await self.locks.lock(new)
             is_whole = len(locked) == len(new)
             new = [queue for queue in new if queue in locked]
@@ -190,7 +190,7 @@ class Reading:
             if reader.queue in locked:
                 reader.note_locked()
             elif self.instance.now() - reader.lock_s > LOCK_LIFE_S:
-                # Another member may have it by now: stop, and let the next round see whose it is.
+                # Another member may have the queue by now: stop, and let the next round assign it.
                 await self._drop_queues([reader.queue])
                 self.balance.soon()
 
@@ -261,7 +261,7 @@ class Reading:
                 self.inbox.set_refusal(queue, error)
             return False
         self.inbox.clear_refusal(queue)
-        # While its broker was asked the topic may have been left, or another round been here.
+        # The topic may have been left, or another round may have run, while the broker was asked.
         if queue.topic not in self.subscriptions or queue in self.readers:
             return True
         reader = QueueFetcher(self, queue, next_offset=begin)
@@ -319,7 +319,7 @@ class Reading:
         if level is not None and not self._is_ours(reader, ticket):
             if reader.has_passed(message, ticket.generation):
                 await self._return_passed(message, level)
-            return  # unsettled it holds the offset: the member that has the queue now gets it
+            return  # unsettled, it keeps the offset: the queue's new member gets it
         if level is not None and self.options.is_broadcasting:
             _log.warning("%s failed; broadcasts are not redelivered", message.message_id)
         elif level is not None and not self.is_known and not self._is_dead(message, level):
@@ -351,7 +351,7 @@ class Reading:
             ticket.source.consumed_ms = now_ms
             if is_simple:
                 ticket.source.finish(message, ticket.generation)
-            elif level is None:  # which asks no broker, so that nothing can come between
+            elif level is None:  # asks no broker, so nothing can interfere
                 await self._settle(message, ticket, level)
             else:
                 # Decided is decided: a caller who is cancelled meanwhile would leave the message

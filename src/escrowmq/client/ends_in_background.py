@@ -51,7 +51,7 @@ def wait_for_plain_ones() -> None:
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()
         return
-    with contextlib.suppress(EscrowMQError):  # the last client closes meanwhile
+    with contextlib.suppress(EscrowMQError):  # the last client closed meanwhile
         portal.call_if_open(_wait_for_all)
 
 

@@ -121,7 +121,7 @@ class Hub:
     def __init__(self) -> None:
         self._gevent: Any = sys.modules["gevent"]
         self._hub = self._gevent.get_hub()
-        # What only other threads will wake is no reason for a hub to wait. This is one.
+        # A hub does not wait for wake-ups that only other threads make, unless a watcher is active.
         self._stay = self._hub.loop.async_()
         self._stay.start(_do_nothing)
 

@@ -125,8 +125,8 @@ class Presence:
         """Send a heartbeat as the first request of a new connection to a broker."""
         if self.is_registered:
             address = connection.address
-            # Requested here and not in the task, which begins one turn later: other requests may
-            # come by then, and the heartbeat must be first.
+            # Requested here and not in the task, which starts one turn of the loop later: other
+            # requests may be made by then, and the heartbeat must be the first.
             answer = self._request(connection)
             try:
                 task = self._instance.spawn(self._judge(connection, answer))
@@ -180,7 +180,8 @@ class Presence:
         try:
             reply = await answer
         except RequestTimeout as error:
-            # It does not answer although its connection is open: perhaps it no longer exists.
+            # The broker does not answer although its connection is open: perhaps it no longer
+            # exists.
             connection.abort(str(error))
             return error
         except EscrowMQError as error:
@@ -195,8 +196,8 @@ class Presence:
             )  # fmt: skip
             return refusal
         self._refused.discard(connection.address)
-        # Not before: a broker that closes the connection on every greeting would be dialled without
-        # a pause.
+        # Reset only now: otherwise a broker that closes the connection at every heartbeat would be
+        # redialled without a pause.
         self._redials_count.pop(connection.address, None)
         return None
 

@@ -1,4 +1,4 @@
-"""Waiting place of fetched messages until the consumer takes them."""
+"""The queue of fetched messages that wait until the consumer takes them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Inbox:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self._wake()  # it was woken and cannot go: another one does
+                self._wake()  # it was woken but cannot continue: wake another one
             raise
         finally:
             with contextlib.suppress(ValueError):

@@ -150,7 +150,7 @@ class Instance:
         self.pool.abort()
 
     async def _close(self) -> None:
-        # Before the good-byes: a heartbeat behind one would register the groups again.
+        # Before unregistering: a heartbeat after that would register the groups again.
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -406,8 +406,8 @@ class Instance:
                 "create it first"
             ) from None
         try:
-            # A broker that has just come is known with all that it has: the topic may be as well,
-            # and with fewer queues than its template.
+            # A broker that has just registered brought all its topics: this one may exist by now,
+            # with fewer queues than its template.
             route = await self.names.route(topic)
         except RouteMissing:
             route = template_route(route, queues_max=TEMPLATE_QUEUES_MAX)
@@ -425,7 +425,7 @@ class Instance:
             except BaseException as error:
                 if not is_failure(error):
                     raise
-                if self._is_closed:  # it asked for something just then, and is cancelled next
+                if self._is_closed:  # it used the closed client, and is cancelled next
                     return
                 self.failures_count += 1
                 _log.exception("%s failed, and is restarted", name)

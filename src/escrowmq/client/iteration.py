@@ -81,7 +81,7 @@ class IterationSlots:
             try:
                 more = await reading.take(count_max - len(slot.arrived), timeout_s=left_s)
             except EscrowMQError:
-                return  # which comes up again with the next batch
+                return  # the next batch raises it again
             if not more:
                 return
             slot.arrived.extend(more)

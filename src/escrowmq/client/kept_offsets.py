@@ -13,7 +13,7 @@ from escrowmq.client.queue_fetcher import QueueFetcher
 
 
 class KeptOffsets(Protocol):
-    """A store of a consumer's offsets."""
+    """A store of a consumer's offsets: a broker, or a file."""
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
         """Return where to start in a queue. `since_ms` is given if the queue appeared while the

@@ -36,7 +36,7 @@ class Lease(ABC):
     def __enter__(self) -> Self:
         """Take the lease; raises LeaseTaken while another process has it."""
         self._take()
-        self._over.clear()  # it may have been held before
+        self._over.clear()  # this object may have held it before
         self.is_held = True
         self._renewer = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._renewer.start()
@@ -58,7 +58,7 @@ class Lease(ABC):
     def _run(self) -> None:
         while not self._over.wait(self._span_s / _RENEWALS):
             if not self._extend():
-                # It may be another's by now: better to do too little than twice.
+                # Another process may have it by now: better to do too little than to do it twice.
                 self.is_held = False
                 return
 

@@ -168,7 +168,7 @@ class Lingering:
             item,
             len(entry[1]) + len(entry[2]) + _ENTRY_SIZE,
             now=now,
-            # No batch has a delay, or a body that is packed, or more than one time to be sent in.
+            # A batch cannot have a delay, a compressed body, or messages with different timeouts.
             is_alone=bool(out.sys_flag) or is_delayed(message) or timeout_ms != usual_ms,
         )
         if leave_now or self._timer is None:
@@ -242,7 +242,7 @@ class Lingering:
                 unique_key=self._dispatch.new_id(),
                 born_ms=first.out.born_ms,
             )
-        # Messages that came first wait a little longer than configured: by the time they lingered.
+        # The timeouts of the first messages are extended by the time that they lingered.
         left_s = max(item.deadline for item in items) - self._instance.now()
         sent = await self._dispatch.sender.send(
             SendRequest(

@@ -181,7 +181,7 @@ def _checked(topic: str, body: bytes, fields: DeliveryFields) -> dict[str, Any]:
 
 def _ticket(group: str) -> Ticket:
     desk = _Desk(group)
-    return Ticket(desk, source=desk)  # of one without a source, anything may be decided later
+    return Ticket(desk, source=desk)  # without a source, later decisions are allowed
 
 
 def _desk(message: HeldMessage) -> _Desk:

@@ -82,7 +82,7 @@ class FileOffsets:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # After a crash between these two only the .bak exists; `_load` reads that.
+        # After a crash between these two steps only the .bak exists; `_load` reads that.
         if self._path.exists():
             self._path.replace(self._path.with_suffix(".json.bak"))
         beside.replace(self._path)

@@ -84,12 +84,14 @@ class BrokerOffsets:
         found = await self.committed(queue)
         if found is not None:
             return found
-        # As RocketMQ: what came here failed in this group, and is not to be skipped by `last`.
+        # As in RocketMQ: a message in a retry topic failed in this group, and `last` must not skip
+        # it.
         if queue.topic.startswith(Topic.RETRY_PREFIX):
             return 0
         found = await self._bounds.start(queue, self._start, since_ms=since_ms)
         if self._keeps_start and self._start != "first":
-            # At once: should this member be gone in a moment, the next would begin later still.
+            # Commit immediately: if this member stops soon, the next one would otherwise begin
+            # later.
             await self.commit(queue, found)
         return found
 
@@ -171,7 +173,7 @@ class BrokerOffsets:
                 await self.commit(reader.queue, queue_offset)
             except EscrowMQError as error:
                 return error
-        # After a seek meanwhile this is not where the queue goes on; the next round keeps that.
+        # After a seek meanwhile, this offset is outdated; the next round stores the right one.
         if generation == reader.shelf.generation:
             reader.committed = queue_offset
         return None

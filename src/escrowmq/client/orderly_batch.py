@@ -99,7 +99,7 @@ def next_attempt(message: HeldMessage) -> HeldMessage:
     again = copy.copy(message)
     again.deliveries_before += 1
     assert message.ticket is not None
-    # Of the same generation: after a seek its queue must not take it back.
+    # It keeps the generation, so that the queue ignores it after a seek.
     again.ticket = Ticket(
         message.ticket.desk, message.ticket.source, generation=message.ticket.generation
     )

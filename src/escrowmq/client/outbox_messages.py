@@ -180,7 +180,7 @@ class Marked:
         """Roll back the stored messages, without waiting, because the database will not commit."""
         self.verdict = self.outcome = Outcome.ROLLBACK
         self._producer.verdicts.remember(self.key, Outcome.ROLLBACK)
-        if not self._is_sending:  # else its end tells of all that it has stored
+        if not self._is_sending:  # else the end of sending reports it
             self._report_outcome(Outcome.ROLLBACK)
 
     def leave(self) -> None:

@@ -145,7 +145,7 @@ class Pool:
         if self._is_closed:
             connection.abort("this client closed it")
             raise ClientClosed("the client was closed meanwhile; make a new one")
-        if connection.is_lost:  # and `_lost` was called already: it would not be removed again
+        if connection.is_lost:  # `_lost` was called already, and would not remove it again
             raise ConnectFailed(f"no connection to {address}: {connection.reason}")
         self._all.add(connection)
         try:

@@ -132,7 +132,7 @@ class _Renewing:
         if self._is_over:
             return
         renewals, now_s = self._renewals, self._renewals.instance.now()
-        # Those that would follow soon as well; and timers may fire a moment early.
+        # Also those that would be due soon; and timers may fire a moment early.
         chosen = self._open(now_s, now_s + 1.5 * renewals.left_s)
         try:
             renewals.start(chosen).add_done_callback(self._renewed)

@@ -373,7 +373,7 @@ class PopReading(Reading):
             self._log_late(message, ticket)
             await self._settle_at_broker(message, level)
         except EscrowMQError as error:
-            # It is redelivered when its time is over: never lost, perhaps duplicated.
+            # It is redelivered when its invisible time is over: never lost, perhaps duplicated.
             _log.warning(
                 "%s could not be settled, and is redelivered: %s", message.message_id, error
             )

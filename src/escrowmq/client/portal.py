@@ -104,7 +104,8 @@ class _Call(Generic[T]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, T] | None) -> None:
         self.coroutine = coroutine
-        # Interceptors see the caller's context variables: whose span a message belongs to.
+        # The caller's context variables: from them interceptors see to which span a message
+        # belongs.
         self.context = contextvars.copy_context()
         self.done = greenlets.latch()
         self.is_over = False
@@ -245,9 +246,9 @@ def without_trace(error: BaseException) -> BaseException:
         found: BaseException | None = error
         while found is not None:
             if isinstance(found.__cause__, TimeoutError):
-                found.__cause__ = None  # asyncio's, which says less than the error itself
+                found.__cause__ = None  # asyncio's error says less than this one
             found.__traceback__ = None
-            found.__context__ = found.__cause__  # what else was being handled explains nothing
+            found.__context__ = found.__cause__  # errors handled meanwhile explain nothing
             found = found.__cause__
     return error
 
@@ -325,7 +326,8 @@ class Portal:
                 self._is_woken = True
                 self._wake()
         except BaseException:
-            # It may have come between the flag and the wake-up, for which everybody would wait.
+            # An interrupt may have come between the flag and the wake-up, for which all callers
+            # would wait.
             self.post(self._take)
             raise
 
@@ -435,7 +437,7 @@ class _Shared:
     """The process's portal, and the number of clients that use it."""
 
     def __init__(self) -> None:
-        # A signal's handler may close one client while this thread opens another.
+        # A signal handler may close one client while this thread opens another.
         self.lock = threading.RLock()
         self.portal: Portal | None = None
         self.users_count = 0

@@ -93,8 +93,8 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     timeout_ms: int = 3_000
     """Timeout of one send, for all attempts together."""
     linger_ms: int = 0
-    """Let `send` wait this long for other messages to its topic, and send them as one batch; 0
-    sends each at once. It increases throughput for a little more latency."""
+    """Let `send` wait this many ms for other messages to its topic, and send them as one batch; 0
+    sends each message immediately. It increases throughput for a little more latency."""
     batch_size: int = 65_536
     """Limit of the bytes of such a batch, up to `body_size_max`; a full batch is sent
     immediately."""

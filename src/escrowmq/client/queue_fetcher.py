@@ -188,7 +188,8 @@ class QueueFetcher:
             self._cursor.lost()
             return self._failed(error)
         except EscrowMQError as error:
-            # A record that fails its check, for example: said each time, as no message passes.
+            # For example, a record fails its check. It is logged each time, because no message gets
+            # through.
             _log.error("the broker's messages of %s cannot be parsed: %s", self.queue, error)
             return self._failed(error, is_refused=True)
         return pause_s
@@ -258,7 +259,7 @@ class QueueFetcher:
         room = work.size_share - self.shelf.size
         for stored in decode_records(reply.body):
             if room <= 0:
-                # Compressed messages may be large once unpacked: the rest is pulled again when
+                # Compressed messages may be large after decompression: pull the rest again when
                 # there is space.
                 next_offset = stored.queue_offset
                 break

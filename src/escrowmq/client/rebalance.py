@@ -76,7 +76,7 @@ class Rebalancer:
     async def run(self) -> None:
         """Run rounds while the consumer is open."""
         while not self._is_over:
-            # Before the round: what changes while it runs makes another one due.
+            # Before the round: a change while it runs must cause another one.
             self._due.clear()
             async with self._round:
                 is_settled = await self.round()
@@ -108,7 +108,8 @@ class Rebalancer:
                 self._told.pop(topic, None)
                 self._shares.refuse(topic, None)
             except RouteMissing as error:
-                # Its route is watched, and news of it bring a round. Retry topics come late.
+                # Its route is watched, and a change of it causes a round. Retry topics are created
+                # late.
                 self._shares.note_queues(topic, ())
                 if not topic.startswith(Topic.RETRY_PREFIX):
                     self._log_failure(topic, error)
@@ -133,7 +134,8 @@ class Rebalancer:
         members = await self._members(queues[0].broker_name)
         me = self._shares.instance.client_id
         if me not in members:
-            # The broker does not know us yet: all brokers are informed, and this is called again.
+            # The broker does not know this member yet: send heartbeats to all brokers, and come
+            # again.
             await self._shares.instance.presence.announce()
             members = await self._members(queues[0].broker_name)
             if me not in members:

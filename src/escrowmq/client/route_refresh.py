@@ -77,7 +77,7 @@ class RouteRefresher:
                     await self._event.wait()
                     pause_ms = 0
             known = set(instance.book.all_addresses(masters_only=False))
-            # Connections may be lost again and again, and there may be thousands of topics.
+            # Connections may be lost repeatedly, and there may be thousands of topics.
             await asyncio.sleep(looked_s + _LOOK_AGAIN_MS / 1000 - instance.now())
             looked_s = instance.now()
             is_known = await self.refresh_all()
@@ -85,7 +85,8 @@ class RouteRefresher:
                 pause_ms = 0
             else:
                 pause_ms = min(2 * pause_ms or _LOOK_AGAIN_MS, _LOOK_AGAIN_MAX_MS, interval_ms)
-            # One that was lost is greeted when it is dialled again, which takes longer each time.
+            # A broker whose connection was lost gets a heartbeat when it is redialled, at growing
+            # intervals.
             is_other = known != set(instance.book.all_addresses(masters_only=False))
             if (is_other or not self._lost) and instance.presence.has_strangers():
                 await instance.presence.announce()

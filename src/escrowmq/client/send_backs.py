@@ -68,7 +68,8 @@ class SendBacks:
                 Property.ORIGIN_MESSAGE_ID, message.offset_id
             ),
             Property.UNIQ_KEY: message.message_id,
-            # More failures than allowed make the broker put it to the dead letters.
+            # If there are more failures than allowed, the broker moves the message to the dead
+            # letters.
             Property.RECONSUME_TIME: str(attempts_max + 1 if is_over else failed_count),
             Property.MAX_RECONSUME_TIMES: str(attempts_max),
         }

@@ -224,7 +224,7 @@ class Sender:
             finally:
                 self._looking.discard(topic)
 
-        # Thousands of messages may fail together; one look is enough for all.
+        # Thousands of messages may fail together; one request for the route is enough for all.
         if not self._instance.is_closed and topic not in self._looking:
             self._looking.add(topic)
             self._instance.spawn(look())

@@ -96,7 +96,8 @@ class Transaction(Tidy):
         return f"<Transaction {key} to {topics or 'no topic'}, {state}>"
 
     def __del__(self) -> None:
-        # As a text: a log that keeps its records would keep the transaction alive, and open.
+        # As text: a log that stores its records would otherwise keep the transaction alive, and
+        # open.
         if not self._is_begun:
             _log.warning("%s was created and never begun: nothing was sent; use `with`", repr(self))
         elif not self._is_over and self._halves:

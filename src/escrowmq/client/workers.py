@@ -88,7 +88,8 @@ class Workers:
             result: Any = None
             error: BaseException | None = None
             try:
-                # Given up before its turn: its message is with somebody else by now.
+                # If it was cancelled before its turn, its message already belongs to another
+                # member.
                 result = None if future.cancelled() else work(*given)
             except Exception as raised:  # noqa: BLE001 - handed to who asked
                 error = raised

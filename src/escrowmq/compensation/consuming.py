@@ -91,8 +91,8 @@ class Worker:
             if not missing:
                 _log.warning("the set of consumed messages is not updated from now on: %s", error)
             with self._lock:
-                # A failure of one request may be noticed by nobody else. After a longer one the
-                # reader adds what the business lists.
+                # Only this request may have failed, so that no other code notices. After a longer
+                # failure the reader adds what the business lists.
                 self._missing = [*missing, str(member), *self._missing][-_MISSING_MAX:]
 
 

@@ -149,7 +149,8 @@ class RedisSets:
         lost = self._key("lost", number)
         pipe = self._redis.pipeline(transaction=True)
         pipe.scard(announced)
-        # Only what differs is ever stored: the intersection, which is nearly all, would cost most.
+        # Only the differences are stored: the intersection contains nearly all members, and would
+        # cost most.
         pipe.sdiffstore(lost, [announced, consumed])
         pipe.sdiffstore(consumed, [consumed, announced])
         pipe.sunionstore(announced, [lost])

@@ -71,7 +71,8 @@ class Accounts:
         at_s, who = self._proved.get(key, (0.0, None))
         if who is not None and self._now_s() - at_s < _PROVED_S:
             return who
-        # A program's calls at the same time are one attempt: else many would be too many.
+        # Concurrent calls of one program count as one attempt; otherwise there would soon be too
+        # many.
         proving = self._proving.get((key, address))
         if proving is None:
             proving = asyncio.ensure_future(self.prove(name, password, address))
@@ -102,8 +103,8 @@ class Accounts:
     async def _account(self, name: str, password: str) -> SessionUser | None:
         """Return an account of the brokers as a user of the console."""
         try:
-            # Brokers do not look at secrets of addresses that they trust. From such a one, no login
-            # proves anything.
+            # Brokers do not verify secrets of addresses that they trust. If this address is
+            # trusted, a login proves nothing.
             if await self._is_let_in(Credentials(name, secrets.token_urlsafe())):
                 raise Problem(
                     503, "nothing_proved", "the brokers trust this console's address and check "

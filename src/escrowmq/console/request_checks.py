@@ -72,7 +72,8 @@ async def json_of(request: Request) -> dict[str, object]:
         return {}
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        # Forms of other pages can send three types without asking first; this is none of them.
+        # Forms of other sites can send three content types without a preflight request; this is
+        # none of them.
         raise Problem(415, "bad_request", f"application/json is expected, not {kind or 'nothing'}")
     try:
         return msgspec.json.decode(body, type=dict[str, object])

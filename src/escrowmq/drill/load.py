@@ -167,7 +167,7 @@ class Load:
         try:
             await tx.begin()
         except EscrowMQError:
-            # It may have been stored: then a check asks about it.
+            # The message may have been stored: then a check asks about it.
             self.note(Sent(self.topic, key, 0, 0, "", key, begin_ns))
             self._note_end(key, self._decide(key, Outcome.ROLLBACK))
             raise

@@ -163,7 +163,7 @@ class CopyStream:
         start, is_anew = self._start(hello)
         self.hello = hello
         self.sent_end = self._start_at = start
-        # Nothing counts before the copy has said itself, behind its cut, what it has.
+        # No part of the log counts as copied before the copy itself has reported it, after its cut.
         self.acknowledged = 0
         welcome = Welcome(mine.group, mine.epoch, mine.history, start, is_anew)
         proof = proof_of(mine.secret, "master", hello.nonce, msgspec.json.encode(welcome))

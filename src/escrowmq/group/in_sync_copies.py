@@ -39,7 +39,7 @@ class Copies:
         self._has_all: Callable[[str, str], bool] = lambda _member, _incarnation: False
 
     def ask(self, has_all: Callable[[str, str], bool]) -> None:
-        """Set the function that tells whether a member has everything that was acknowledged."""
+        """Set the function that returns whether a member has everything that was acknowledged."""
         self._has_all = has_all
 
     def set_in_sync(self, in_sync: Mapping[str, str], now_ms: int) -> None:
@@ -95,6 +95,6 @@ class Copies:
         """Yield the members that have everything and are not in the in-sync set."""
         for member, copy in self._of.items():
             is_rested = now_ms >= max(copy.may_join_ms, copy.left_ms + _REJOIN_MS)
-            # Not what it reported last: more may have been acknowledged since.
+            # Its last report is not enough: more may have been acknowledged since.
             if member not in in_sync and is_rested and self._has_all(member, copy.incarnation):
                 yield member, copy.incarnation

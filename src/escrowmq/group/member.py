@@ -144,7 +144,7 @@ class Member:
             is_near = self._woken_ms < self._succession_ms
             return _SUCCESSION_LOOK_MS if is_near else terms.leader_look_ms
         record = self.record
-        # The record gives a member its brokerId, without which name servers do not know it.
+        # Name servers know a member only by its brokerId, which the record gives it.
         is_numbered = record is not None and self.state.member in record.numbers
         is_settled = is_numbered and not self.why and not self._gone
         return terms.follower_look_ms if is_settled else terms.search_ms
@@ -214,7 +214,7 @@ class Member:
             self.why = ""
             self._followed = None
             self._orders.append(Lead(record))
-        else:  # power was lost behind the write
+        else:  # power was lost after the write
             self.look_soon(now_ms)
 
     def _failed(self, now_ms: int) -> None:
@@ -234,7 +234,7 @@ class Member:
         assert record is not None
         history = self.state.epochs
         if not history and log_end:
-            history = begin((), 0, 0)  # what was there before the group was
+            history = begin((), 0, 0)  # these messages are older than the group
         self._change(history=begin(history, record.epoch, log_end), sound_end=-1)
         self._is_opening = False
         self.is_leader = True
@@ -415,7 +415,7 @@ class Member:
             if self._may_take_over(now_ms):
                 self._take_over()
             return
-        # It was the master, and has been restarted: it goes on with an epoch of its own.
+        # This member was the master, and was restarted: it continues with a new epoch.
         if record.has(self.state.member, self.state.incarnation):
             self._take_over()
             return

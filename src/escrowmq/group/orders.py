@@ -12,7 +12,7 @@ class MemberTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """The timeouts of a member."""
 
     silence_ms: int = 3_000
-    """A copy that is behind for this long is no longer in sync."""
+    """A copy that lacks data for this many ms is no longer in sync."""
     takeover_ms: int = 3_500
     """A member in sync takes over when its master has been silent for this long."""
     leader_look_ms: int = 5_000

@@ -173,8 +173,8 @@ class Http2Connection(OutgoingStreams):
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
-        # The whole payload counts, including padding, also of a stream that is over: its sender has
-        # used up the connection's window for it, and gets it back nowhere else.
+        # The whole payload is counted, including padding, also for a stream that has ended: it has
+        # used the connection's window, which is opened again only here.
         if not self._inflow.take(size):
             raise ConnectionFault(Error.FLOW_CONTROL_ERROR, "more data than the window allows")
         if room := self._inflow.give_back():
@@ -245,8 +245,8 @@ class Http2Connection(OutgoingStreams):
         streams = self._streams
         try:
             if stream_id > streams.last_id:
-                # Also of one that is refused: frames of it may be on their way, and `_known` would
-                # end the connection for those of a stream that was never opened.
+                # Also record a refused stream: frames of it may be in flight, and for frames of a
+                # stream that was never opened `_known` would end the connection.
                 streams.last_id = stream_id
                 self._open(stream_id, block, is_end=is_end)
             else:
@@ -257,7 +257,7 @@ class Http2Connection(OutgoingStreams):
             raise _Enough
 
     def _open(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
-        request = self._headers.request(block)  # of a refused one, too: the tables stay in step
+        request = self._headers.request(block)  # also for a refused one, to keep the tables equal
         streams = self._streams
         if self._last_taken is not None:
             raise StreamFault(stream_id, code=Error.REFUSED_STREAM, text="shutting down")
@@ -327,8 +327,8 @@ class Http2Connection(OutgoingStreams):
         if flags & frames.ACK:
             frames.sized("ACK of SETTINGS", payload, 0)
             return
-        # The others ask nothing of this end: its frames have the least size, its header blocks
-        # use no table, and it opens no streams.
+        # Other settings have no effect here: frames have the minimum size, header blocks use no
+        # table, and this end opens no streams.
         windows = [
             value
             for number, value in frames.read_settings(payload)

@@ -208,7 +208,7 @@ class Calls:
         if data and not call.partial and self._is_one_message(data):
             called, call.called = call.called, None
             events = self._events
-            # Nothing came in between: one event instead of three, for nearly every call there is.
+            # Nothing came in between: return one event instead of three, as for nearly every call.
             if event.is_end and called is not None and events and events[-1] is called:
                 events[-1] = WholeCall(
                     call.id, called.path, called.metadata, call.due_ms, data[_FRONT_SIZE:]

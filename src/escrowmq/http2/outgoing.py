@@ -74,7 +74,7 @@ class OutgoingStreams:
         self._overhead.earn(OVERHEAD_EARNED)
         if headers:
             self._out.append(frames.header_frames(stream_id, headers, is_end=False))
-        # Behind data that waits, other data must wait too, or it would overtake it.
+        # If data waits, further data must wait too, or it would overtake it.
         if not stream.unsent and self._send_now(stream, data):
             if trailers:
                 self._end_stream(stream, trailers)
@@ -198,7 +198,7 @@ class OutgoingStreams:
         if stream is None:
             self._overhead.spend(self._now_ms)
         else:
-            self._resets.spend(self._now_ms)  # mistakes, too, are a way to have calls begun
+            self._resets.spend(self._now_ms)  # a client can start many calls by mistakes, too
             self._drop(stream)
             self._events.append(Reset(fault.stream_id, fault.code, str(fault)))
         self._streams.give_up(fault.stream_id)

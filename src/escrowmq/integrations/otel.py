@@ -279,7 +279,7 @@ class Tracing(Interceptor):
         if handed is None:
             yield
             return
-        # Of several at once, each may have brought other baggage along.
+        # Each of several messages may have its own baggage.
         brought = _brought(message) if handed.is_one else None
         with _current(handed.span, brought):
             yield

@@ -61,7 +61,8 @@ class _Checks:
         """The table of markers that the last check found."""
 
     def _answer(self, family: SqlFamily, message: ReceivedMessage) -> Steps[Answer]:
-        # Another account's half cannot be ours, unless our account has changed: it leaves no row.
+        # Another account's half cannot be ours, unless our account has changed: write no row for
+        # it.
         owner = message.properties.get(OWNER, "")
         return verdict.answer_check(
             family,

@@ -289,7 +289,7 @@ class Relay:
             except Exception as error:  # noqa: BLE001 - the database; tried again
                 found = error
             if self._is_closed:
-                return  # what failed may have failed for that
+                return  # the failure may be due to closing
             self._pace.end(found)
             self._woken.wait(self._pace.pause_s)
             self._woken.clear()

@@ -32,8 +32,8 @@ class SystemClock:
             return self._now_ms
         wall_ns = time.time_ns()
         passed_ns = steady_ns - self._last_steady_ns
-        # Once corrected, it catches up: otherwise this clock would be ahead for ever, and messages
-        # due at a time would be delivered too early.
+        # When the wall clock is corrected, this clock catches up. Otherwise it would be ahead for
+        # ever, and messages due at a time would be delivered too early.
         jump_ns = wall_ns - self._last_wall_ns - passed_ns
         leap_ns = 0
         if jump_ns > _JUMP_MIN_NS:

@@ -65,7 +65,7 @@ class SpareDescriptor:
             try:
                 yield descriptor
             finally:
-                # In one step: no other file gets the place.
+                # In one step, so that no other file gets the descriptor.
                 os.dup2(self._null, descriptor, inheritable=False)
                 self._spare = descriptor
 
@@ -79,8 +79,8 @@ class SpareDescriptor:
 
     def _open_by_spare(self, path: str, flags: int) -> int:
         if self._spare >= 0:
-            # Lost for good if another file takes its place before the open. Whichever descriptor is
-            # opened here next stays as the new spare one (`opened`).
+            # The spare one is lost if another file takes the number before this opens its own.
+            # Whichever descriptor is opened here next becomes the new spare one (`opened`).
             os.close(self._spare)
             self._spare = -1
         try:

@@ -87,7 +87,7 @@ class FileDisk:
         try:
             os.ftruncate(descriptor, size)
         except OSError as error:
-            # A file of another size would be refused by each later open.
+            # A file of another size would be refused each time it is opened.
             os.unlink(full)
             raise _translated(error, path) from error
         finally:
@@ -124,7 +124,7 @@ class FileDisk:
         """Return a small file's content; None if it does not exist (Disk.read)."""
         full = self._full(path)
         if full in self._locks:
-            # Closing any descriptor of a file lets go of this process's locks on it.
+            # Closing any descriptor of a file releases this process's locks on it.
             return os.pread(self._locks[full], 4096, 0)
         try:
             with open(full, "rb") as file:
@@ -212,7 +212,7 @@ class FileDisk:
                 oldest.was_used = False
                 self._open.append(oldest)
             else:
-                # Back into the list, since `close` takes it out of there (`forget`).
+                # Put it back into the list, because `close` removes it from there (`forget`).
                 self._open.insert(0, oldest)
                 oldest.close()
         self._open.append(opened)
@@ -232,7 +232,7 @@ class FileDisk:
                 self._new_folders.discard(folder)
                 folder = above
         except FileNotFoundError:
-            # Removed since, with all that was in it: no name is left that could be durable.
+            # The folder was removed since, with its files: no name is left to be made durable.
             self._new_folders.discard(folder)
 
     def _sync_folder(self, folder: str) -> None:

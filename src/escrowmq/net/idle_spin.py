@@ -21,7 +21,7 @@ class IdleSpin:
 
     def __init__(self, span_s: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
-        # On a single core the sender would have to wait for us.
+        # On a single CPU core, polling would make the sender wait.
         self.span_s = span_s if len(os.sched_getaffinity(0)) > 1 else 0.0
         """The longest poll; if it is 0, `note_input` need not be called."""
         self._credit = 0
@@ -33,7 +33,7 @@ class IdleSpin:
     def note_input(self) -> None:
         """Give credit for an input that came quickly."""
         gap_s = steady_s() - self._done_s
-        # Asleep it came later by what waking up takes.
+        # If the loop slept, waking up has delayed the input.
         if gap_s <= (self.span_s if self._is_looking else 2 * self.span_s):
             self._credit = min(self._credit + 1, _CREDIT_MAX)
         if self._is_looking:

@@ -25,7 +25,7 @@ class Links:
         self._idle_ms = idle_ms
         self._flush_s = flush_s
         self.by_peer: dict[int, Link] = {}
-        """Connections by peer; writes to a peer that is gone are dropped."""
+        """Connections by peer; writes to a peer that is not connected any more are dropped."""
         self.reads = Reads()
 
     def values(self) -> list[Link]:
@@ -80,7 +80,7 @@ class Links:
         """Return the connections that have neither sent nor read anything for a long time."""
         now_ms = self._clock.now_ms()
         for link in self.values():
-            if link.has_written:  # written to since the last look: not idle
+            if link.has_written:  # written to since the last scan: not idle
                 link.has_written = False
                 link.last_active_ms = now_ms
             elif link.last_active_ms < now_ms - self._idle_ms:

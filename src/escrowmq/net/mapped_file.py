@@ -180,15 +180,15 @@ class MappedFile:
         """Make the file durable by fdatasync, which on Linux includes writes through the map
         (File.sync)."""
         with self._guard:
-            # Taken and noted under one guard: else `close` could free the number in between, and
-            # another file have it by the time of the fdatasync.
+            # Read and recorded under one lock: otherwise `close` could free the number in between,
+            # and another file could have it when fdatasync is called.
             descriptor = self._syncing = self._descriptor
             is_new, self._is_new = self._is_new, False
         try:
             if descriptor >= 0:
                 self._sync_open(descriptor)
             elif not self._sync_closed():
-                return  # removed since: nothing is left that could be durable
+                return  # removed since: nothing to make durable
             if is_new:
                 self._disk.sync_folders(self._path)
         except OSError:
@@ -236,8 +236,9 @@ class MappedFile:
             try:
                 mapped = mmap.mmap(descriptor, self.size)
                 if not self._is_sequential:
-                    # The first touch of a file would read 8 MB ahead, or fill in as many zeros:
-                    # 2 ms, where this takes 0.02, and a topic of 1024 queues has as many files.
+                    # Otherwise the first access to a file would read 8 MB ahead, or fill as much
+                    # with zeros: that takes 2 ms instead of 0.02, and a topic of 1024 queues has as
+                    # many files.
                     mapped.madvise(mmap.MADV_RANDOM)
                 self._map = mapped
             except BaseException:
@@ -260,7 +261,7 @@ class MappedFile:
             try:
                 self._allocate(position, until)
             except DiskFull:
-                until = end  # perhaps there is room for just this
+                until = end  # perhaps there is space for just this
                 self._allocate(position, until)
             if not is_next or self._ready_end == 0:
                 self._ready_from = position

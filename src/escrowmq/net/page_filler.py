@@ -28,8 +28,8 @@ class PageFiller:
             self._thread.submit(self._fill, path, position, end)
 
     def _fill(self, path: str, position: int, end: int) -> None:
-        # By reads in order, for which the kernel takes larger pages than when it is advised
-        # (posix_fadvise): writing there costs a third then.
+        # By sequential reads: for these the kernel uses larger pages than with posix_fadvise, and a
+        # later write costs a third as much.
         with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
             for at in range(position, end, _STEP_SIZE):
                 os.preadv(file.fileno(), [memoryview(self._read)[: end - at]], at)

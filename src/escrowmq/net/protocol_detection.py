@@ -69,7 +69,7 @@ class ProtocolDetector(asyncio.BufferedProtocol):
             self._refuse(self._tls.plain_fault)
             return
         self._continue_with(link)
-        # The bytes lie where all connections read to: the link finds them there.
+        # The bytes are in the buffer that all connections share: the link finds them there.
         link.buffer_updated(nbytes)
 
     def _continue_with(self, link: Link) -> None:

@@ -32,7 +32,7 @@ class Reads:
             self._share()
 
     def catch_up(self, peer: int) -> None:
-        """Note that all bytes of this peer were read, or that it is gone."""
+        """Note that all bytes of this peer were read, or that its connection is lost."""
         if peer in self.behind:
             self.behind.discard(peer)
             self._share()

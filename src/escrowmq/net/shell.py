@@ -106,8 +106,8 @@ class Shell:
         for server in self._servers:
             server.close()
         self.links.stop_reading()
-        # Before `_is_closed` and the links' end: the core is still informed of these syncs, and its
-        # answers are sent.
+        # Before `_is_closed` is set and links end: the core is still informed of these syncs, and
+        # its answers are sent.
         await self._files.settle(DRAIN_S)
         self._is_closed = True
         self.alarm.stop()
@@ -148,7 +148,7 @@ class Shell:
         if self._is_closed:
             link.abort()
             return
-        # A core's own numbers are negative: those it has called.
+        # Negative numbers are those of connections that the core has opened.
         is_new = link.peer > 0 and link.peer not in self.entrance
         if is_new and not self.entrance.admit(link.peer, link.transport):
             return
@@ -269,7 +269,8 @@ class Shell:
             try:
                 self._perform_rare(effect)
             except Exception:  # noqa: BLE001 - one effect; logged, those behind it are carried out
-                # The core believes all of them done: for a lost Sync it would wait for ever.
+                # The core assumes that effects are carried out: it would wait for a lost Sync for
+                # ever.
                 _log.exception("%s: an effect could not be carried out", self._name)
         if self.alarm.arming is None:
             self.alarm.done()
@@ -339,7 +340,7 @@ class Shell:
                 handshake_s=members.handshake_s,
                 explain=members.explain,
             )
-        # RocketMQ's copying of the log knows no TLS.
+        # RocketMQ's replication protocol has no TLS.
         if self._doors.dials_tls is None or called.wire in (Wire.HA, Wire.GROUP):
             return None
         session = Session(self._doors.dials_tls, is_server=False, host=called.host)

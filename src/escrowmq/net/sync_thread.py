@@ -175,7 +175,7 @@ class FileWork:
         for waiting in self._again.values():
             waiting.timer.cancel()
         while self._writing:
-            # There is one thread, so this ends behind the write, whose end may begin another one.
+            # There is one thread, so this ends after the write, whose end may begin another one.
             await self._loop.run_in_executor(self._thread, int)
         self._thread.shutdown(wait=True)
 

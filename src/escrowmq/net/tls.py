@@ -157,7 +157,7 @@ class Session:
 
     def end(self) -> bytes:
         """Return the closing alert."""
-        # The peer may not have said so itself yet, or there never was a handshake.
+        # The peer may not have sent its own closing alert, or there never was a handshake.
         with contextlib.suppress(ssl.SSLError, ValueError):
             self._tls.unwrap()
         return self._out.read()
@@ -182,7 +182,7 @@ class TlsLink(Link):
         self._explain = explain
         self._wires = wires
         self._session = session
-        # From the first byte on: the other end may speak before the handshake begins.
+        # Set here and not in `begin`: the other end may send before the handshake begins.
         self._is_dialled = not session.is_server
         self._handshake_s = handshake_s
         self._handshake: asyncio.TimerHandle | None = None

@@ -76,8 +76,8 @@ class BrokerNode:
         membership: GroupMembership | None = None,
         doors: GroupPorts | None = None,
     ) -> None:
-        """`membership` and `doors` (sockets bound already) are given only for a member of a
-        group."""
+        """`membership` and `doors` (the listening sockets, bound already) are given only for a
+        member of a group."""
         self._host = host
         self._has_accounts = settings.acl_enabled or settings.authenticates
         self._door = bind(host, port) if doors is None else doors.door()

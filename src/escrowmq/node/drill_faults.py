@@ -72,7 +72,7 @@ def _end() -> None:
 async def _stopped(span_s: float) -> None:
     words = [sys.executable, "-I", "-S", "-c", _STOPPER, str(os.getpid()), str(span_s)]
     try:
-        # Of its own session: what ends a command line's group of processes must not end this one.
+        # In a session of its own, so that ending a command line's process group does not end it.
         stopper = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )

@@ -111,5 +111,5 @@ def log_to_stderr(level: str, form: str | None = None, *, is_json: bool = False)
     """Write lines from a log level on to standard error."""
     handler = handler_of(sys.stderr, form, is_json=is_json)
     logging.basicConfig(handlers=[handler], level=level.upper())
-    # What operators did is on record however little else is wanted.
+    # Operators' actions are logged whatever the log level is.
     logging.getLogger(AUDIT).setLevel(logging.INFO)

@@ -149,7 +149,7 @@ def _tls_of(settings: PortSettings) -> TlsPolicy | None:
             raise UsageError("tls.server.mode=enforcing needs tls.server.certPath and keyPath")
         return None
     if settings.clients != "none" and not (settings.checks_clients and settings.trusted):
-        # RocketMQ then asks for a certificate and believes any.
+        # RocketMQ would then request a certificate, but accept any.
         raise UsageError(
             f"tls.server.need.client.auth={settings.clients} needs tls.server.authClient=true and "
             "tls.server.trustCertPath: a certificate that is not checked proves nothing"

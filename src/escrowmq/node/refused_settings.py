@@ -14,8 +14,8 @@ from escrowmq.store.retention import not_hours
 _log = logging.getLogger(__name__)
 
 _BOUNDS: Final = {
-    # DefaultMessageStore.isSpaceToDelete takes 75 for what is out of bounds; the other two are
-    # brought within them (getDiskSpaceWarningLevelRatio, getDiskSpaceCleanForciblyRatio).
+    # DefaultMessageStore.isSpaceToDelete uses 75 for a value out of bounds; the other two are set
+    # to the nearest bound (getDiskSpaceWarningLevelRatio, getDiskSpaceCleanForciblyRatio).
     "diskMaxUsedSpaceRatio": (10, 95, 75, 75),
     "diskSpaceWarningLevelRatio": (35, 99, 35, 90),
     "diskSpaceCleanForciblyRatio": (30, 99, 30, 85),

@@ -41,7 +41,7 @@ class Settling:
                 f"{len(entries)} acks in one call; {GRPC_ACKS_MAX} are allowed",
             )
         if len(entries) > 1:
-            # Once, and not for each: it costs more to be refused than to be let in.
+            # Check the right once for all entries, not for each: a refusal costs more than an ack.
             call.judge(Request.ACK_MESSAGE, {"consumerGroup": group, "topic": topic})
             call.dialogue.note_cost(len(entries))
         results: list[v2.Status] = [OK] * len(entries)
@@ -75,7 +75,7 @@ class Settling:
         group, topic = group_name(request.group), topic_name(request.topic)
         handle = self._read(request.receipt_handle, call.now_ms)
         span_ms = next_invisible_ms(request.invisible_duration)
-        # The Node.js client knows no waits but exponential ones: it gives back what failed with 0.
+        # The Node.js client supports only exponential delays: it sends 0 for a failed message.
         span_ms = max(1, span_ms)
 
         def on_reply(reply: Answer | Refusal) -> None:

@@ -186,7 +186,8 @@ class GrpcDialogue:
         if not self._is_stranger:
             call.method.serve(call)
             return
-        # Of this call, not of its client: a stranger may name one that others have proved to be.
+        # Count for this call, not for its client: a stranger may name a client whose account others
+        # have proved.
         guest = call.client.guest
         passed_count = self.backend.passed_count(guest)
         try:

@@ -40,8 +40,8 @@ class Ending:
             "fromTransactionCheck": str(request.source == v2.SOURCE_SERVER_CHECK).lower(),
         }
         if ext["commitOrRollback"] == _UNKNOWN:
-            # Nothing happens, except that a check counts as answered; the broker sends no answer. A
-            # client that may not end it gets an error all the same.
+            # Only a check counts as answered by this, and the broker sends no answer. A client
+            # without the right to end the transaction nevertheless gets an error.
             call.judge(Request.END_TRANSACTION, dict(ext))
             call.tell(Request.END_TRANSACTION, ext)
             call.answer(v2.EndTransactionResponse(status=OK))

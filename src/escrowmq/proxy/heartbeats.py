@@ -47,7 +47,7 @@ class ClientPresence:
             call.answer(v2.NotifyClientTerminationResponse(status=OK))
             self._shared.clients.leave(client, call.now_ms)
 
-        # The door judges it: no client can unregister in the name of another.
+        # The access check decides: no client can unregister in the name of another.
         ext = {"clientID": client.key.id, "producerGroup": "", "consumerGroup": ""}
         if call.request.HasField("group") and call.request.group.name:
             ext["consumerGroup"] = group_name(call.request.group)

@@ -179,7 +179,7 @@ class _Found:
                 _count_deliveries(stored, counts)
             handle = self._handle(stored, starts, ext)
             if self._tags and stored.properties.get(Property.TAGS) not in self._tags:
-                # Another tag of the same hash, as the broker compares them.
+                # The message has another tag with the same hash; the broker compares only hashes.
                 fields = handle.fields(self._group, self._topic)
                 self._call.tell(Request.ACK_MESSAGE, fields)
             elif stored.reconsume_times >= self._attempts_max:

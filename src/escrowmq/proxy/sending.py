@@ -54,7 +54,7 @@ class Sending:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._turns: dict[str, int] = {}
-        """By topic, the number of messages that were assigned a queue in turn."""
+        """By topic, how many messages were assigned a queue in turn."""
 
     def send(self, call: Call[v2.SendMessageRequest]) -> None:
         """Store all messages of a call; answer when the last one is stored."""
@@ -141,7 +141,7 @@ class Sending:
 
         def on_reply(reply: Answer | Refusal) -> None:
             if reply.code == Response.ILLEGAL_OPERATION:
-                # As RocketMQ's proxy: clients have no error for what the broker's code would be.
+                # As in RocketMQ's proxy: clients have no error for the broker's code.
                 raise Fault(v2.INTERNAL_SERVER_ERROR, reply.remark or "recall failed")
             if code_of(reply) != v2.OK:
                 raise fault_of(reply)

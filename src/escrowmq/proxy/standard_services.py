@@ -76,7 +76,7 @@ def _reflect(call: Call[reflection.ServerReflectionRequest]) -> None:
     def hear(request: object, _: int) -> None:
         assert isinstance(request, reflection.ServerReflectionRequest)
         answer = _answer(request)
-        # Any client may ask, in 40 bytes, for 20 KB.
+        # With 40 bytes, any client may request 20 KB, so the size is counted as work.
         call.dialogue.note_cost(answer.ByteSize() >> _ANSWERED_BITS)
         call.send_part(answer)
 

@@ -106,12 +106,12 @@ class TelemetryStream:
                 clients.keep(client, former)
                 backend.can_be_asked(client.guest, can_be=before[0] is not None)
                 raise fault_of(reply)
-            # Not before: a client that is refused keeps its earlier settings.
+            # Store the settings only now: a client that is refused keeps its earlier ones.
             backend.stop_producing(client.guest, set(before[2]) - set(client.produces))
             call.send_part(v2.TelemetryCommand(status=OK, settings=answer))
 
-        # Before the question: `body_of` makes the heartbeat of them, and the broker asks members
-        # about halves as soon as they are there.
+        # Before the heartbeat, which `body_of` makes from the settings: the broker checks halves as
+        # soon as members are registered.
         client.stream, client.produces = self, produces
         clients.keep(client, answer)
         backend.can_be_asked(client.guest, can_be=True)

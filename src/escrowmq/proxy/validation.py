@@ -177,7 +177,7 @@ def _key(key: str) -> int:
 
 
 def _refuse_control_characters(code: int, what: str, text: str) -> None:
-    # The first is eight times as fast, and true of nearly all texts.
+    # `isprintable` is eight times as fast as the search, and nearly always True.
     if not text.isprintable() and _CONTROL.search(text):
         raise Fault(code, f"{what} cannot contain control character")
 

@@ -128,7 +128,7 @@ class RegistryCore:
         if self._guard.trusts(host):
             self._readers[peer] = FrameReader(self._half_frames)
             return
-        # A broker's first request may be its registration, as large as its topics are many.
+        # A broker's first request may be its registration, which is large if it has many topics.
         size_max = FRAME_SIZE_MAX if self._guard.is_by_accounts else QUERY_FRAME_SIZE_MAX
         self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
 

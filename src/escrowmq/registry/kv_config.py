@@ -49,8 +49,8 @@ class KvConfig:
         try:
             note = take_table(self._disk, self._path, take)
         except CorruptRecord as error:
-            # A name server that does not start is worse than one without order configuration;
-            # the file is kept until the next change.
+            # A name server without order configuration is better than one that does not start; the
+            # file is kept until the next change.
             _log.warning("%s; it is ignored", error)
             return {}
         if note:

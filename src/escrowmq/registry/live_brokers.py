@@ -62,7 +62,7 @@ class LiveBrokers:
         )
 
     def forget(self, cluster: str | None, address: str) -> None:
-        """Remove a broker that is gone."""
+        """Remove a broker that has unregistered or timed out."""
         self._by_address.pop((cluster or "", address), None)
 
     def note_heartbeat(self, cluster: str | None, address: str, now_ms: int) -> None:

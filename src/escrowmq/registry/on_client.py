@@ -57,7 +57,8 @@ def _route_in_zone(state: RegistryState, header: RouteHeader) -> RegistryAnswer:
     found = _find(state, header.topic)
     if isinstance(found, RegistryAnswer):
         return found
-    # ZoneRouteRPCHook encodes the route again, and forgets which form the client wanted.
+    # As in RocketMQ: ZoneRouteRPCHook encodes the route again, and ignores which form the client
+    # wanted.
     return RegistryAnswer(
         body=encode_route(in_zone(found, header.zone_name or ""), is_standard=False)
     )

@@ -108,7 +108,7 @@ class RouteTable:
             if broker_id != broker.broker_id:  # a slave has become master, or the reverse
                 del addresses[broker_id]
         if self._is_outdated(broker, body.version, addresses.get(broker.broker_id)):
-            # As in RocketMQ: the older claim gets no error, and is ignored.
+            # As in RocketMQ: the older registration gets no error, and is ignored.
             self.live.forget(broker.cluster, broker.address)
             return Welcome()
         is_first = broker.broker_id not in addresses
@@ -178,7 +178,7 @@ class RouteTable:
         kept_perm = ~_WRITE if is_prime_slave and data.enable_acting_master else ~0
         for key, topic in body.topics.items():
             queues = self._topics.setdefault(topic.topic_name or key, {})
-            # An unchanged version with changed queues is not looked at, as at RocketMQ.
+            # Changed queues with an unchanged version are ignored, as in RocketMQ.
             is_new = broker.name not in queues
             self._topics_counts[broker.name] += is_new
             if is_changed or is_new:
@@ -227,7 +227,8 @@ class RouteTable:
         gone = self.live.silent(now_ms)
         for address, _ in gone:
             self._remove(address, now_ms)
-        # Of registrations that were refused. RocketMQ keeps them; but their number is bounded here.
+        # Remove names left by refused registrations. RocketMQ keeps them, but here their number is
+        # limited.
         for data in [data for data in self._brokers.values() if not data.broker_addrs]:
             self.unregister(data.cluster, "", data.broker_name, now_ms=now_ms)
         return [peer for _, peer in gone]
@@ -276,7 +277,7 @@ class RouteTable:
                 )
             )
         if data.broker_addrs:
-            # A slave acts for the master that left: it serves reads, and must not be sent to.
+            # A slave replaces the master that left: it serves reads, and must get no messages.
             if data.enable_acting_master and min(data.broker_addrs) > MASTER_ID:
                 self._set_perm(name, lambda perm: perm & ~_WRITE)
             return

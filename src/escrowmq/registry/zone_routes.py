@@ -12,7 +12,7 @@ def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
     """Return the route without brokers that are in another zone and have a master."""
     kept, removed = [], set()
     for broker in route.broker_datas or ():
-        # Slaves alone stay: they are all that is left of their broker, wherever they are.
+        # Brokers with only slaves stay, whatever their zone: nothing else of them is left.
         if MASTER_ID in broker.broker_addrs and (broker.zone_name or "").lower() != zone.lower():
             removed.add(broker.broker_name)
         else:

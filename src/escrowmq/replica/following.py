@@ -113,7 +113,7 @@ class Follower:
                 end = 0
             if end <= self._reported and now_ms < self._reported_ms + self._terms.heartbeat_ms:
                 return b""
-        # A ticket is no offset: the end of the stored log is reported after it.
+        # A ticket's number is no offset: report the end of the stored log after it.
         self._reported = 0 if end == self._ticket else end
         self._reported_ms = now_ms
         return encode_report(end)

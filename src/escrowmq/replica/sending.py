@@ -75,7 +75,8 @@ def window_end(log: MasterLog, acknowledged: int, ahead_max: int) -> int:
     head = log.read(acknowledged, PLACED.size)
     if len(head) == PLACED.size:
         size, magic, log_offset, _ = PLACED.unpack(head)
-        # A slave of RocketMQ's may have reported the middle of a record, where anything stands.
+        # A slave of RocketMQ's may have reported a position in the middle of a record, with any
+        # bytes.
         if log_offset == acknowledged if magic in MAGICS else magic == MAGIC_FILLER:
             until = max(until, acknowledged + min(size, RECORD_SIZE_MAX))
     return min(until, log.end_offset)

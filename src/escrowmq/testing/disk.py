@@ -104,8 +104,8 @@ class SimFile:
         self._check()
         self._disk.step("sync")
         if self._disk.sync_error is not None:
-            # As in Linux: the pages count as clean from now on. Readers see them unchanged, and no
-            # later sync brings them to the disk.
+            # As in Linux, the pages now count as clean: readers see them unchanged, and no later
+            # sync writes them to the disk.
             self.writes.clear()
             if self._disk.drops_pages:
                 self.live[:] = self.durable

@@ -43,7 +43,8 @@ class Admin:
         **settings: Unpack[ConnectionSettings],
     ) -> None:
         self.instance = Instance(client_options(name_servers, dict(settings)))
-        # It may touch thousands, each once, and asks for a route whenever it wants one.
+        # An admin client may use thousands of topics once each, and fetches each route when it
+        # needs it.
         self.instance.forgets_topics = True
         cluster = Cluster(self.instance)
         self.access = Access(cluster)

@@ -67,7 +67,7 @@ class Cluster:
         self.instance.check_usable()
         names = self.instance.names
         reply = await names.ask(Request.ESCROW_GONE_BROKERS)
-        # RocketMQ's name server remembers none. An addition to an answer must not cost the answer.
+        # RocketMQ's name server remembers none. A failed extra request must not fail the answer.
         if reply.code != Response.SUCCESS or not reply.body:
             return []
         return names.read_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)

@@ -75,10 +75,10 @@ async def _of_queue(
         topic=cluster.wrap(topic) if topic else "",
         queue_id=queue.queue.queue_id,
         begin=queue.min_offset,
-        end=queue.max_offset,  # what dies again meanwhile is for the next time
+        end=queue.max_offset,  # letters that die meanwhile are for the next call
         is_dry_run=dry_run,
     )
-    # The broker says where its queue goes on, which may be behind what was there at first.
+    # The broker returns where to continue, which may already be past the end that was known here.
     while 0 <= wanted.begin < wanted.end and (limit is None or limit > 0):
         wanted.limit = _PAGE_COUNT if limit is None else min(limit, _PAGE_COUNT)
         page = await cluster.ask_for(

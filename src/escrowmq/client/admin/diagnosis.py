@@ -86,9 +86,9 @@ class Diagnosis:
     # -- one message -------------------------------------------------------------------------
 
     async def message(self, message_id: str, *, topic: str = "") -> Explanation:
-        """What became of a message: where it is, what its transaction does, and how far each
-        consumer group is with it. An id that a producer got needs the message's topic. NotFound
-        when nobody knows it.
+        """Explain what happened to a message: where it is, the state of its transaction, and how
+        far each consumer group is with it. An id that a producer got needs the message's topic.
+        Raises NotFound if no broker knows the message.
 
         >>> async def main():
         ...     async with escrowmq.aio.Admin(nameserver) as admin:
@@ -204,7 +204,7 @@ class Diagnosis:
     # -- the cluster -------------------------------------------------------------------------
 
     async def cluster(self) -> list[Finding]:
-        """What is wrong in this cluster, or may be: the problems first.
+        """Return what is wrong in this cluster, or may be; problems come first.
 
         >>> async def main():
         ...     async with escrowmq.aio.Admin(nameserver) as admin:
@@ -219,8 +219,8 @@ class Diagnosis:
         return sorted(found, key=lambda one: one.severity)
 
     async def events(self) -> list[Event]:
-        """What happened, the newest first: starts of brokers, brokers that left within the last
-        hour, settings that differ from those of the start, and drills. The audit log has all
+        """Return what happened, the newest first: starts of brokers, brokers that left within the
+        last hour, settings that differ from those of the start, and drills. The audit log has all
         changes.
 
         >>> async def main():

@@ -45,7 +45,7 @@ class Replica(msgspec.Struct, kw_only=True, rename="camel"):
     incarnation: str = ""
     """The member's identity; it changes when the member may have lost stored data."""
     note: str = ""
-    """The problem of this replica, if it has one."""
+    """What is wrong with this replica, in words; empty if nothing is."""
 
 
 class ReplicaGroup(msgspec.Struct, kw_only=True, rename="camel"):

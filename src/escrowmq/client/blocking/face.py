@@ -117,7 +117,7 @@ class Served(Generic[C]):
 
     def _release_share(self) -> None:
         self._is_closed = True
-        # Several threads may close at once; the one that takes the share gives it back.
+        # Several threads may close concurrently; only the one that takes the share releases it.
         with contextlib.suppress(IndexError):
             release(self._shares.pop())
 

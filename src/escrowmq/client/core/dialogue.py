@@ -225,7 +225,8 @@ class Dialogue:
 
     def lose(self, reason: str) -> None:
         """Fail all requests, because the connection is lost."""
-        # First: the caller that gets the answer may ask again at once, and must not wait here.
+        # Mark it lost first: a caller may make its next request immediately, which must not wait
+        # here.
         self.lost_for = reason
         asked, self._asked = self._asked, {}
         for waiting in asked.values():

@@ -67,8 +67,9 @@ class EndAttempts:
         if isinstance(failure, OutcomeContradicted | PermissionDenied):
             raise failure
         if isinstance(failure, IllegalOperation) and not self._is_answer:
-            # Past the time of its `check_after`, a broker takes the end of a transaction as the
-            # answer to a check alone (EndTransactionProcessor.rejectCommitOrRollback, 5.3.3).
+            # After the time of its `check_after`, a RocketMQ broker accepts the end of a
+            # transaction only as the answer to a check
+            # (EndTransactionProcessor.rejectCommitOrRollback, 5.3.3).
             self.fields, self._is_answer = {**self.fields, _FROM_CHECK: _TRUE}, True
             return 0.0
         pause_s = self._pauses.next_s(self._deadline - now)

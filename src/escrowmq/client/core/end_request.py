@@ -115,8 +115,8 @@ def end_fields(half: Half, outcome: Outcome, *, count: int = 0) -> dict[str, str
         "transactionId": half.unique_key,
         "bname": half.broker_name,
     }
-    # Who knows the half's place needs no signature to be believed, and without one the END is like
-    # any other to a broker: it takes a third of the CPU there.
+    # A client that knows the half's log position needs no signature. Without one, the broker
+    # handles the END like any other, which takes a third of the CPU time there.
     if half.signed_id and (count or not half.unique_key):
         fields["escrowId"] = half.signed_id
     if count:

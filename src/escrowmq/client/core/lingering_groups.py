@@ -93,7 +93,7 @@ class BatchGroups(Generic[T]):
         group.is_full = (
             is_alone or group.size >= self._size_max or len(group.items) >= self._count_max
         )
-        if line.groups[0].is_full:  # as all that another one stands behind
+        if line.groups[0].is_full:  # the first is full if another one follows
             self._hand_out(place, line)
         return bool(self._ready)
 
@@ -130,6 +130,6 @@ class BatchGroups(Generic[T]):
             group.is_full = True
             self._ready.append(group)
             line.is_held = place.is_bound
-        # A held line is kept though it is empty: the next messages must wait for the answer.
+        # A held line is kept even if it is empty: the next messages must wait for the answer.
         if not groups and not line.is_held:
             del self._lines[place]

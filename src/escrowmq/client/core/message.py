@@ -51,7 +51,7 @@ class Message(msgspec.Struct):
 def snapshot_of(message: Message) -> Message:
     """Return a copy of a message as it is now. Code that keeps a message beyond the caller's call
     must copy it: programs change a message, its keys or its properties, and send it again."""
-    # Nobody has checked yet whether these are of the types that they should have.
+    # The types of these values have not been checked yet.
     body: object = message.body
     keys: object = message.keys
     properties: object = message.properties

@@ -183,7 +183,7 @@ class Cursor(Generic[M]):
         if step is PullStep.REST:
             return REST_S
         if step is PullStep.MOVE:
-            # One that says it again and again is asked more seldom.
+            # A broker that answers so repeatedly is asked less often.
             if self.moves_count <= MOVES_MAX:
                 return 0.0
             return FAILED_PAUSE_S[min(self.moves_count - MOVES_MAX, len(FAILED_PAUSE_S)) - 1]

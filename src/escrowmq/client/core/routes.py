@@ -145,8 +145,8 @@ def bounded(route: TopicRoute) -> TopicRoute:
     is_small = all(len(data.broker_addrs) <= ADDRESSES_MAX for data in brokers)
     if len(brokers) <= BROKERS_MAX and count <= ROUTE_QUEUES_MAX and is_small:
         return route
-    # A route decides how many connections and queues this process has: what a name server says is
-    # believed as far as a cluster could be so.
+    # A route decides how many connections and queues this process has, so a name server is believed
+    # only up to sizes that a real cluster could have.
     left, kept = ROUTE_QUEUES_MAX, []
     for data in queues:
         count = min(TOPIC_QUEUES_MAX, max(data.read_queue_nums, data.write_queue_nums))

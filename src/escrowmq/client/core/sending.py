@@ -43,7 +43,7 @@ class SendStatus(enum.Enum):
     """
 
     OK = 0
-    """As safely as the broker is configured to."""
+    """Stored as safely as the broker is configured to store."""
     FLUSH_DISK_TIMEOUT = 10
     SLAVE_NOT_AVAILABLE = 11
     FLUSH_SLAVE_TIMEOUT = 12
@@ -62,7 +62,7 @@ class Outcome(enum.Enum):
     COMMIT = 8
     ROLLBACK = 12
     UNKNOWN = 0
-    """Not known yet: the broker asks again later."""
+    """The outcome is not known yet: the broker checks again later."""
 
 
 class SendResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,7 +244,8 @@ def outgoing(
         is_reply=properties.get(Property.MSG_TYPE) == REPLY_TYPE,
     )
     if topic.startswith(Topic.RETRY_PREFIX):
-        # What a consumer sends back itself tells its count in the header (RocketMQ does so too).
+        # For a message that a consumer sends back itself, the count is in the header, as in
+        # RocketMQ.
         found.reconsume_times = properties.pop(Property.RECONSUME_TIME, "0")
         found.reconsume_times_max = properties.pop(Property.MAX_RECONSUME_TIMES, "")
     found.properties = encode(properties)
@@ -269,8 +270,8 @@ def batch_of(
     return Outgoing(
         topic=topic,
         body=encode_batch(pieces),
-        # RocketMQ's brokers append these to those of each message (MessageExtEncoder), where a key
-        # of the batch would stand in for the message's own.
+        # RocketMQ's brokers append these properties to those of each message (MessageExtEncoder);
+        # there, a key of the batch would replace the message's own.
         properties=encode({Property.WAIT: _TRUE}),
         unique_key=unique_key,
         born_ms=born_ms,

@@ -57,10 +57,10 @@ class UniqueIds:
         return f"{month.front}{now_ms - month.start_ms:08X}{counter:04X}"
 
     def _month_of(self, now_ms: int) -> _Month:
-        # Months of local time, as RocketMQ reckons: tools read the sending time out of an id.
+        # Months are those of local time, as in RocketMQ: tools read the sending time from an id.
         now = dt.datetime.fromtimestamp(now_ms / 1000).astimezone()
         start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        # Times and counts begin anew with each month; another mark keeps the ids from doing so too.
+        # Times and counts start again with each month; another mark prevents equal ids.
         mark = (self._mark + (start.year * _MONTHS + start.month) * _MARKS_APART) & _MARK_MASK
         year, month = start.year + start.month // _MONTHS, start.month % _MONTHS + 1
         return _Month(

@@ -35,7 +35,7 @@ class MemberShown(Answer, kw_only=True):
     """Bytes of the master's log that it lacks."""
     incarnation: str
     note: str
-    """Its problem, if it has one."""
+    """What is wrong with this member, in words; empty if nothing is."""
 
 
 class ReplicasShown(Answer, kw_only=True):
@@ -59,7 +59,7 @@ class ReplicasShown(Answer, kw_only=True):
     """Whether a member is not in sync, or there is no master."""
     authority: str
     notes: list[str]
-    """The problems of these brokers, if there are any."""
+    """What is wrong with these brokers, in words."""
     members: list[MemberShown]
 
 

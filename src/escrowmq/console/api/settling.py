@@ -115,7 +115,8 @@ async def _settle_all(caller: Caller, wanted: SettleAll, verdict: previews.Verdi
     reason = reason_of(caller, wanted.reason)
 
     async def steps() -> AsyncIterator[str]:
-        # What becomes pending while the job runs is not in it: the list is made first.
+        # Transactions that become pending while the job runs are not included: the list is made
+        # first.
         listed: list[tuple[str, str]] = []
         async for item in admin.transactions.pending(**which):
             listed.append((item.id or item.message_id, item.topic))

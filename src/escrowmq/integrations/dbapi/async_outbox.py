@@ -176,7 +176,7 @@ class _AsyncpgBlock(_Block):
         self._connection.add_query_logger(self._listener)
 
     async def settle(self) -> None:
-        await asyncio.sleep(0)  # asyncpg tells its listeners in the loop's next turn
+        await asyncio.sleep(0)  # asyncpg calls its listeners in the loop's next turn
 
     # The listener notes all savepoints, these too, each in its turn.
 

@@ -49,7 +49,7 @@ class DjangoDatabase:
         """Run one step on a separate connection, and close that immediately: the threads of checks
         belong to no request, so nothing else would close it."""
         connection = connections[self._using].copy()
-        # Those who hold all of a pool's connections would wait for one more.
+        # If all of a pool's connections are held, their holders would wait for one more.
         connection.settings_dict.get("OPTIONS", {}).pop("pool", None)
         try:
             connection.set_autocommit(False)
@@ -223,7 +223,7 @@ class _Listener:
         self._connection = connection
         self._count = 0
         self._savepoints = Savepoints()
-        # What another tool may have put there before.
+        # Methods that another tool may have replaced before.
         self._replaced = {name: vars(connection).get(name) for name in _REPLACED}
         self._own = {name: getattr(connection, name) for name in _REPLACED}
         for name in _REPLACED:
@@ -250,7 +250,7 @@ class _Listener:
         """Hand the messages over, then commit."""
         connection = self._connection
         self.end()
-        # Django's commit asks this too, but by then the messages would be stored.
+        # Django's own commit checks this too, but only after the messages would have been stored.
         connection.validate_no_atomic_block()
         try:
             by_outbox: dict[Outbox, list[_Waiting]] = {}

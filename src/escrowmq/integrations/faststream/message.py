@@ -48,7 +48,7 @@ class EscrowMQMessage(StreamMessage[Raw]):
                 await delivery.retry(after)
             elif self._pause_of is not None:
                 await delivery.retry(self._pause_of(delivery))
-        # Else the subscriber gives it back, when the handler is over.
+        # Otherwise the subscriber would return it when the handler ends.
         await super().nack()
 
     async def reject(self) -> None:

@@ -76,7 +76,7 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         settings = {"concurrency": max_workers, **settings}
         if batch:
             settings["batch_max"] = max_records
-        # Reports errors here, and not when everything is running.
+        # Report errors here, not only when everything is running.
         split_consumer_settings({"topic": topic, **settings})
         calls = CallsCollection[Any]()
         config = SubscriberConfig(

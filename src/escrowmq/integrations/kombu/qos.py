@@ -57,6 +57,6 @@ class QoS(virtual.QoS):
                 self.channel.leave_if_done(held.queue)
         except ClientClosed as error:
             _log.warning("a message is redelivered, because it was settled too late: %s", error)
-        finally:  # whatever became of it, another one can be worked on
+        finally:  # in any case, another message can be processed
             super().ack(delivery_tag)
             self.channel.note_room_left()

@@ -164,7 +164,7 @@ class ThreadReader:
                 except ClientClosed:
                     return
                 except Exception:  # noqa: BLE001 - one message, which comes again
-                    # Without this thread none would come.
+                    # Without this thread no message would be read.
                     _log.exception("message %s is not delivered", delivery.message_id)
             self._note_poll()
 

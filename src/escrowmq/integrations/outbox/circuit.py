@@ -106,7 +106,7 @@ class Circuit:
     def end_pass(self, *, handed_over: int, left: int, has_failed: bool) -> float:
         """Record the end of a pass through the kept messages, with `left` remaining ones; return
         the seconds until the next pass."""
-        # A pass does not see what is not committed yet, often what has just caused it.
+        # A pass does not see uncommitted messages, often the very ones that caused it.
         since, before = self._lately_kept
         self._lately_kept = (0, since)
         self._count = max(left, min(self._count, left + since + before))

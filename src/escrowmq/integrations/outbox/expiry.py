@@ -56,8 +56,8 @@ def forget_markers(
     made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
     count, after = 0, ""
     while True:
-        # On from the last key, not from the beginning: needed rows stay, and a page full of them
-        # would be read again for ever.
+        # Continue from the last key: needed rows stay, and a page full of them would otherwise be
+        # read again for ever.
         page = tables.old_markers(made_before_ms=made_before_ms, after=after, count_max=PAGE_COUNT)
         rows = yield SqlStep(page, is_read=True)
         keys = [str(row[0]) for row in rows]
@@ -76,7 +76,7 @@ def _require_all(
     begun_ms = {tables.broker_id(name): ms for name, ms in brokers.items()}
 
     def is_there(key: str, noted_ms: int) -> bool:
-        # A log that was begun later than that is not the one that has taken the messages.
+        # A broker whose log began after that is not the one that has taken the messages.
         return key in begun_ms and begun_ms[key] <= noted_ms + CLOCKS_APART_MAX_MS
 
     rows = yield SqlStep(tables.noted_brokers(), is_read=True)

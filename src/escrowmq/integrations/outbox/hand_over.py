@@ -95,7 +95,7 @@ class _HandOverSteps(Generic[S]):
         server."""
 
         def begin(name: str) -> S:
-            if begun:  # no use: the marker belongs into another table
+            if begun:  # useless: the marker belongs into another table
                 begun.pop().abandon()
             begun.append(self._begin(name))
             begun[0].begin(messages)

@@ -70,7 +70,7 @@ class KeptWalk:
                 self._blocked |= topics
             elif bundles:
                 return bundles[0]
-            elif rows:  # never: a bundle is written and deleted whole
+            elif rows:  # this never happens: a bundle is written and deleted as a whole
                 self._after = rows[0].position
             return []
         if not rows:

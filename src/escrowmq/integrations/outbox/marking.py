@@ -99,8 +99,8 @@ def _place_here(
         # none of a pool that others of this kind may hold the rest of.
         return (yield from _apart(verdict.find_place(family, new_name=new_name()))), True
     if not rows:
-        # Transactions that arrive meanwhile wait for the end of this one, which is near, or has
-        # SQLite's one lock.
+        # Other transactions that get here meanwhile wait for the end of this one, which is near, or
+        # which has SQLite's only lock.
         yield SqlStep(tables.name_database(family, new_name()))
         rows = yield SqlStep(tables.place(family), is_read=True)
     if not rows:

@@ -25,14 +25,14 @@ _KEPT: Final = {
         "longblob",
         " engine=InnoDB character set utf8mb4",
     ),
-    # AUTOINCREMENT: a position is not given again when the last rows are gone.
+    # AUTOINCREMENT, so that a position is not reused when the last rows are deleted.
     SqlFamily.SQLITE: ("integer primary key autoincrement", "blob", ""),
 }
 
 
 def statements(family: SqlFamily) -> list[Statement]:
     """Return the statements that create missing tables."""
-    # Names differ by case, and a transaction that is rolled back leaves no row: not by default.
+    # Make names differ by case, and rolled-back transactions leave no row; neither is the default.
     end = (
         " engine=InnoDB character set ascii collate ascii_bin" if family is SqlFamily.MYSQL else ""
     )

@@ -199,10 +199,9 @@ def read(key: str) -> Statement:
 
 
 def touch(key: str) -> Statement:
-    """Update the marker without changing it: changes one row if the marker exists, otherwise
-    none."""
-    # No select: one whose task is cancelled stays open, and on SQLite the lock with it. And a
-    # change to the same value counts as none for some drivers.
+    """Update a marker to verify that it exists: changes one row, or none if there is no marker."""
+    # Not a select: if its task is cancelled, it stays open, and with it the lock on SQLite. The
+    # value must change: for some drivers an equal value counts as no change.
     return Statement(f"update {MARKERS} set made_ms = made_ms + 1 where id = ?", (key,))
 
 
@@ -212,7 +211,7 @@ def waiting_shortly(
     """Return statements to run before and after another one in its transaction, which limit how
     long it waits for a lock. SQLite's connections have a timeout of their own."""
     if family is SqlFamily.POSTGRESQL:
-        # A serializable check would take part in the conflicts of the transactions it asks about.
+        # A serializable check would conflict with the transactions that it asks about.
         isolation = Statement("set transaction isolation level read committed")
         return [isolation, Statement(f"set local lock_timeout = {lock_wait_s * 1000}")], []
     if family is SqlFamily.MYSQL:
@@ -304,7 +303,7 @@ def now(family: SqlFamily) -> Statement:
     return Statement(f"select {_NOW_MS[family]}")
 
 
-# No `like`: its sign would have to be written twice for some drivers.
+# Not `like`: its percent sign would have to be doubled for some drivers.
 _IS_BROKER: Final = f"substr(id, 1, {len(BROKER)}) = '{BROKER}'"
 
 

@@ -97,7 +97,7 @@ def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]
     try:
         rows = yield SqlStep(tombstone, before=tuple(before), after=tuple(after))
     except StepFailed:
-        # The transaction is under way, or was quicker, or another check was.
+        # The transaction is still open, or was committed before this, or another check was first.
         found = yield from _read_marker(key)
         return _OUTCOMES.get(found, Outcome.UNKNOWN)
     return Outcome.ROLLBACK if rows[0][0] == 1 else None

@@ -163,8 +163,8 @@ class Hooks:
         try:
             self._hand_over(connection)
         except BaseException:
-            # SQLAlchemy takes a transaction for over whose commit has raised, and rolls nothing
-            # back: the next one on this connection would commit what this one has changed.
+            # SQLAlchemy regards a transaction whose commit has raised as ended, and rolls nothing
+            # back: the next one on this connection would commit its changes.
             _roll_back(connection)
             raise
         finally:
@@ -336,7 +336,8 @@ class Hooks:
                 connection.commit()
                 return rows
             finally:
-                # The pool gives this connection to others, who must not find our lock wait on it.
+                # The pool gives this connection to others, who must not get our lock timeout with
+                # it.
                 if step.after:
                     connection.rollback()
                     for each in step.after:
@@ -406,7 +407,7 @@ def _check_engine(engine: Engine) -> None:
 
 def _is_autocommit(connection: Connection) -> bool:
     level = connection.get_execution_options().get("isolation_level")
-    # What create_engine was given; SQLAlchemy has no public name for it.
+    # The arguments of create_engine; SQLAlchemy has no public name for them.
     level = level or getattr(connection.dialect, "_on_connect_isolation_level", None)
     return level == "AUTOCOMMIT"
 

@@ -34,7 +34,7 @@ def add_tables(metadata: MetaData) -> tuple[Table, Table]:
     Table(
         tables.KEPT,
         metadata,
-        # SQLite counts rows by itself where the key is an INTEGER, and by no other name.
+        # SQLite generates keys only for a column whose type is exactly INTEGER.
         Column(
             "position",
             BigInteger().with_variant(Integer, "sqlite"),

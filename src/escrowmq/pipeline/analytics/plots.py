@@ -65,7 +65,7 @@ def _leave_room(axes: Any, days: Sequence[str]) -> None:  # noqa: ANN401 - matpl
 def _short(days: Sequence[str]) -> list[str]:
     """Shorten days to month and day, and drop some if they would not fit."""
     step = -(-len(days) // _LABELS_MAX)
-    # Labels must differ, or they would be one column: blanks are no letters.
+    # matplotlib merges columns with equal labels, so hidden ones get different numbers of blanks.
     return [day[5:] if at % step == 0 else " " * at for at, day in enumerate(days)]
 
 
@@ -104,7 +104,7 @@ def _svg(
             frameon=False, labelcolor=INK, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0)
         )
     out = io.StringIO()
-    # Letters stay letters: smaller, and found by a search in the page.
+    # Text stays text, not outlines: the file is smaller, and searchable in the page.
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "escrowmq"}):

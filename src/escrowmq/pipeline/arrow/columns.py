@@ -72,7 +72,7 @@ class Block:
         self._is_store_v6 = (self.sys_flag & SysFlag.STORE_HOST_V6) != 0
         self.has_v6 = bool(self._is_born_v6.any() or self._is_store_v6.any())
         at = self.starts
-        # What IPv6 hosts move is found from these as if there were none.
+        # Positions are computed as for IPv4 hosts; these offsets add what IPv6 hosts take more.
         self._behind_born = at + self._is_born_v6 * V6_MORE
         self._behind_hosts = self._behind_born + self._is_store_v6 * V6_MORE
         self.body_start = self._behind_hosts + HEAD_V4.size

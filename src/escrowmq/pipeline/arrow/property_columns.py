@@ -123,8 +123,8 @@ class Properties:
         firsts = np.searchsorted(self._rows, np.arange(self._count))
         columns = np.arange(len(self._rows)) - firsts[self._rows]
         width = int(columns.max()) + 1
-        # A row for each record; in each cell 48 bits of the name's mark and 16 of its column, so
-        # that equal marks lie beside each other, in order.
+        # A row for each record; each cell has 48 bits of the name's mark and 16 of its column, so
+        # that sorting puts equal marks beside each other, in order.
         order = np.arange(width, dtype=np.uint64)
         table = np.tile((order << _COLUMN_BITS) | order, (self._count, 1))
         table[self._rows, columns] = (marks << _COLUMN_BITS) | columns.astype(np.uint64)

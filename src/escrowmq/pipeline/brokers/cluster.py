@@ -79,7 +79,7 @@ class Cluster:
     def topics(self, pattern: str, allows: Callable[[str], bool]) -> list[str]:
         """Return the allowed topics whose whole names match a pattern."""
         reply = self._ask_names(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        # An answer that is no list of topics must not be taken for a cluster without any.
+        # An answer that is not a list of topics must not be mistaken for a cluster without topics.
         found = decode_body(_TopicList, reply.body).topic_list
         wanted = re.compile(pattern)
         return sorted(name for name in found if wanted.fullmatch(name) and allows(name))
@@ -318,7 +318,7 @@ class Cluster:
         try:
             return work(link)
         except BaseException:
-            # Answers may still arrive on it that nothing waits for.
+            # Replies that no call waits for may still arrive on it.
             self._links.pop(address, link).close()
             raise
 

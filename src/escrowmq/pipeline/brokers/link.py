@@ -65,7 +65,7 @@ class BrokerLink:
     def post(self, code: int, fields: Fields, body: bytes = b"") -> int:
         """Queue a request for the next `flush` or `take`; return its number."""
         self._posted = number = self._posted + 1
-        # The socket's own patience ends a wait.
+        # The socket's own timeout ends a wait.
         self._dialogue.ask(
             code, fields, body, now=0.0, timeout_s=math.inf, done=partial(self._on_reply, number)
         )
@@ -95,7 +95,7 @@ class BrokerLink:
         self.flush()
         while number not in self._replies:
             self._receive()
-            self.flush()  # what a broker has refused for its signature is asked again
+            self.flush()  # a refused signature is retried
         return self._replies.pop(number)
 
     def drop(self, number: int) -> None:

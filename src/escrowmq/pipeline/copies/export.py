@@ -34,7 +34,7 @@ def export(
     form = parse_format(kind)
     count = _added(spark, options, place.rstrip("/"), form)
     if not HAS_LIMITS:
-        # A batch that a crash has left is all that a query of PySpark 4.1 does.
+        # A query of PySpark 4.1 does only the batch that a crash has left, so run it again.
         count += _added(spark, options, place.rstrip("/"), form)
     return count
 

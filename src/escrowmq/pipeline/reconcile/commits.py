@@ -120,7 +120,7 @@ class CommitReconciler:
         read a part of it; therefore lost commits of earlier runs are added until they are
         consumed."""
         if not isinstance(self._sets, ComputedSets):
-            return self._sets  # they keep what was announced until it is consumed
+            return self._sets  # these keep announcements until they are consumed
         member = F.concat_ws(MARK, "messageId", "topic").alias("member")
         lost = self.results.open_lasting().select(member, F.col("at").alias("announcedAt"))
         return self._sets.also(lost)
@@ -137,7 +137,7 @@ class CommitReconciler:
             return (Class.NO_FINAL.value, "", topic, message_id, at, evidence, Repair.BY_HAND.value)
         ahead_ms = clocks.ahead_ms(message.broker_name)
         stored_ms = message.stored_ms - ahead_ms
-        # Until a delay is over nothing tells a lost message from one that waits for its time.
+        # Before its delay is over, a lost message cannot be told from one that waits.
         visible_ms = stored_ms if is_visible else due_ms(message) - ahead_ms
         evidence |= {
             "ageSeconds": str((now_ms - stored_ms) // 1000),

@@ -112,7 +112,7 @@ def transactions(
         .when(F.col("isOpen") & is_committed & (final_age_s >= grace_s), Class.FINAL_OF_OPEN)
     )
     repair = _by_class(kind, _REPAIRS)
-    # Its timer may still deliver it: no other copy should be sent.
+    # The timer may still deliver it: no other copy should be sent.
     repair = F.when((kind == Class.NO_FINAL) & is_late, Repair.TIMER).otherwise(repair)
     repair = F.when(is_open & F.col("epoch").isNotNull(), Repair.RUN_QUERY).otherwise(repair)
     return (
@@ -234,7 +234,7 @@ def orphans(
         is_readable |= (place > F.col("logEnd")) & is_old
         if new_since is not None:
             is_new = is_old & (stored >= F.lit(new_since)) & F.col("isKnown").isNull()
-            # Where no half was read at all lately, they are all older.
+            # If no half was read lately, all of them are older.
             is_before = F.col("logBegin").isNull() | (place < F.col("logBegin"))
             is_readable |= is_before & is_new
     lost = (

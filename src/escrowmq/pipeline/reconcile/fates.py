@@ -165,7 +165,7 @@ def _fate() -> Column:
         .when(F.col("outcome") == "x", Fate.EXPIRED)
         .when(F.col("finalsCount") > 0, Fate.COMMITTED)
         .when(F.col("isDecided"), Fate.ROLLED_BACK)
-        # RocketMQ names none of those that it gives up.
+        # RocketMQ names no half that it gives up in an op record.
         .when(is_given_up, Fate.EXPIRED)
         .when(F.col("isParked"), Fate.PARKED)
         .otherwise(Fate.PENDING)

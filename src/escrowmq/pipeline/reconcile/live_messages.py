@@ -209,7 +209,7 @@ class BrokerMessages:
         )
         joined = carried.join(F.broadcast(begins), ["topic", "brokerName", "queueId"], "left")
         is_unread = F.col("readFrom").isNull() | (F.col("queueOffset") < F.col("readFrom"))
-        # Skipped messages were not read again, though their queue was.
+        # Skipped messages were not read again, although their queue was.
         is_unread |= is_of_topics(self.skipped)
         return joined.where(is_unread).select(*carried.columns)
 

@@ -91,7 +91,7 @@ def make_window(
     return Window(
         before=before,
         now_ms=now_ms,
-        # A clock that was set back, or a range that was looked at before: nothing is read twice.
+        # The clock was set back, or the range was examined before: read nothing twice.
         until_ms=max(before.until_ms, until_ms or last_ms),
         since_ms=since_ms,
         lookback_ms=lookback_ms,

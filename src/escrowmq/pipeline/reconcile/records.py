@@ -30,7 +30,7 @@ def _property(name: str) -> Column:
 
 
 def _broker() -> Column:
-    # Store files do not say whose they are; null would match nothing.
+    # Store files do not name their broker; null would match nothing.
     return F.coalesce(F.col("brokerName"), F.lit("")).alias("broker")
 
 
@@ -88,7 +88,7 @@ def _named(messages: DataFrame) -> DataFrame:
     records = messages.where((F.col("topic") == Topic.OP) & (F.col("tags") == _DONE)).select(
         _broker(),
         parts.alias("parts"),
-        # Letters that do not fit the offsets tell nothing.
+        # If the number of letters and offsets differs, the letters mean nothing.
         F.when(F.length(letters) == F.size(parts), letters).alias("letters"),
         F.col("storeTimestamp").alias("endedAt"),
     )

@@ -180,7 +180,7 @@ class Redo:
         if self._is_dry:
             return RepairResult.WOULD, "its message would be stored again"
         queue_id = half.system.get(Property.REAL_QID, "")
-        # On the broker of its half, whatever the queue: there the next run looks for it.
+        # Send it to the broker of its half, to any queue: the next run looks for it there.
         queue = MessageQueue(
             lost.topic, half.broker_name, int(queue_id) if queue_id.isdecimal() else 0
         )

@@ -133,7 +133,7 @@ def _merge(
     """Return all rows of the days on which something changes."""
     new = with_keys(found).withColumn("day", day_of("at"))
     is_open = F.col("goneAt").isNull() & _is_lasting()
-    # One that is found again may have happened on another day than the one under which it is known.
+    # A difference that is found again may have another day than the one recorded.
     again = known.join(new.select("key"), "key", "left_semi")
     changed = new.select("day").union(known.where(is_open).select("day"))
     days = F.broadcast(changed.union(again.select("day")).distinct())
@@ -146,7 +146,7 @@ def _merge(
     return both.select(
         "key",
         *[F.coalesce(f"new.{name}", f"old.{name}").alias(name) for name in either],
-        # The day under which a difference was recorded stays: only that one is rewritten.
+        # The recorded day of a difference stays, so that only one partition is rewritten.
         *[F.coalesce(f"old.{name}", f"new.{name}").alias(name) for name in ("at", "day")],
         F.coalesce("old.firstSeen", at).alias("firstSeen"),
         F.when(is_found, at).otherwise(F.col("old.lastSeen")).alias("lastSeen"),

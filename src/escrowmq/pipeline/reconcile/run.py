@@ -171,7 +171,7 @@ class Reconciler:
     ) -> DataFrame:
         now, settings = moment(window.now_ms), self._settings
         ops = []
-        if not self._source.skipped:  # else halves that are left out would count as not there
+        if not self._source.skipped:  # otherwise halves that are left out would count as missing
             until = moment(window.until_ms)
             read = records.ops(new), records.halves(new)
             ops.append(differences.ops_without_half(*read, until=until))
@@ -226,13 +226,15 @@ class Reconciler:
         now, grace_s = moment(window.now_ms), int(self._settings.grace_s)
         again = moment(max(0, window.again_ms))
         rows = self._rows(self._spark, again)
-        # Of messages that are kept for another reason the rows are older than those that are read.
+        # Rows of messages that are stored for another reason are older than the rows read here, so
+        # only those that lacked a row before are compared.
         old = finals.where(F.col("storedAt") < F.lit(again))
         lacking = self.results.still_open(Class.MESSAGE_WITHOUT_ROW)
         finals = finals.where(F.col("storedAt") >= F.lit(again)).unionByName(
             old.join(F.broadcast(lacking), ["broker", "messageId"], "left_semi")
         )
-        # A row's message may be older than what is read: by the lookback it is not.
+        # The message of a row may be older than the messages read; with a row younger than the
+        # lookback, it is not.
         since_ms = window.again_ms + int(self._settings.lookback_s * 1000)
         young = rows.where(F.col("at") >= F.lit(moment(since_ms if window.again_ms else 0)))
         return [

@@ -31,17 +31,17 @@ class Staging:
         """Complete the changes of a run that died."""
         if self._ready() == run:
             self._table.replace(self._staged(run))
-            # The run is repeated under the same number, and overwrites its slot: if it dies there,
-            # a half-written slot must not be taken for a whole one.
+            # The run is repeated with the same number, and overwrites its slot. If it dies
+            # meanwhile, the half-written slot must not be taken for a complete one.
             self._set_ready(0)
 
     def replace(self, rows: DataFrame, *, run: int) -> DataFrame:
         """Replace all rows of the partitions that these rows belong to; return the rows, as
         stored."""
         rows.write.mode("overwrite").parquet(self._slot(run))
-        # From here on it is carried out, by whatever run.
+        # From here on some run carries it out, this one or the next.
         self._set_ready(run)
-        # Not `rows`: they are computed from the table that is about to be overwritten.
+        # Not `rows`: they would be computed from the table that is about to be overwritten.
         staged = self._staged(run)
         self._table.replace(staged)
         return staged

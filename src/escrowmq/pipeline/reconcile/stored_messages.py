@@ -112,7 +112,7 @@ class FileMessages:
             F.min(F.when(is_young, F.col("physicalOffset"))).alias("young"),
             (F.max("physicalOffset") + 1).alias("behind"),
         )
-        # A log may have no transaction for many segments: these were read all the same.
+        # A log may have no transaction for many segments; these were nevertheless read.
         ends = {name: max(_end(window, name), tail) for name, tail in self._tails.items()}
         for row in rows.collect():
             name = row["brokerName"]
@@ -187,8 +187,8 @@ class FileMessages:
             .where(is_of_transactions())
         )
         is_op = F.col("topic") == Topic.OP
-        # An op record that was written while the files are read may tell of a final message in a
-        # part that was read before.
+        # An op record that is written while the files are read may name a final message in a part
+        # that was read before.
         is_late = is_op & (F.col("storeTimestamp") >= F.lit(moment(window.now_ms)))
         frame = frame.where(~is_late & self._is_again(window))
         own = F.when(is_op, F.col("body"))

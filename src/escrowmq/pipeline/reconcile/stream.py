@@ -46,7 +46,7 @@ class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """The timeouts of the stream, in seconds."""
 
     skew_s: int = 60
-    """By how much the reading of one topic may be behind the other."""
+    """The reading of one topic may be this many seconds behind the other."""
 
     overdue_s: int = 600
     """A half that is open for longer is reported."""

@@ -44,7 +44,7 @@ def remember(folder: str, name: str, found: dict[str, Any]) -> None:
     if isinstance(system, fs.LocalFileSystem):
         _write_durably(Path(path), data)
         return
-    # A file that is there has to be whole, and not all of these systems show a file only then.
+    # The file must appear only when it is complete; some of these systems show it earlier.
     system.create_dir(str(Path(path).parent), recursive=True)
     partial = str(Path(path).with_name(f".{Path(path).name}.{secrets.token_hex(8)}"))
     with system.open_output_stream(partial) as stream:
@@ -75,7 +75,7 @@ def _write_durably(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.rename(path)
-    # The name as well: a query that has forgotten its broker may choose another one.
+    # Also make the name durable: a query that forgets its broker may choose another one.
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -44,7 +44,7 @@ def open_epoch(options: SinkOptions, *, broker_name: str) -> str:
     own = f"{options.app_id}{topic}/{options.version}"
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
-        # Before each topic counted by itself, all of a name did so together.
+        # In older releases all topics of a name were counted together: look for such an epoch too.
         for epoch in dict.fromkeys((own, shared)):
             found = decider.decision(epoch)
             if found.decided != "no":

@@ -102,7 +102,7 @@ def _keys(found: Any) -> list[str]:  # noqa: ANN401 - Arrow's
 
 
 def _properties(found: Any) -> dict[str, str]:  # noqa: ANN401 - Arrow's
-    # RocketMQ's and EscrowMQ's property names in a topic's own rows may be set again.
+    # RocketMQ's and EscrowMQ's own properties may be set if the rows come from a topic.
     pairs = found.items() if isinstance(found, dict) else found or ()
     return {name: value for name, value in pairs if value and name not in RESERVED}
 

@@ -124,8 +124,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Send the rows of one task of one batch."""
         context = TaskContext.get()
         assert context is not None
-        # Spark tells tasks of a batch's number in no other way. Both stay the same when the batch
-        # runs again, also in another process.
+        # Spark gives tasks a batch's number in no other way. Both values stay the same when the
+        # batch runs again, also in another process.
         epoch = f"{context.getLocalProperty(_QUERY_ID)}/{context.getLocalProperty(_BATCH_ID)}"
         return self._writing.write(iterator, epoch)
 

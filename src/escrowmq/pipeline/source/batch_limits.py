@@ -16,7 +16,7 @@ def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
         return list(ranges)
     shares = [max(1, each.count * count_max // total) for each in ranges]
     left = max(count_max, len(ranges)) - sum(shares)
-    # What is left over, or lacking because each has one at least, is small beside the longest.
+    # The remainder (or the excess, since each has at least one) is taken from the longest.
     for index in sorted(range(len(ranges)), key=lambda index: -ranges[index].count):
         change = max(1 - shares[index], min(left, ranges[index].count - shares[index]))
         shares[index] += change

@@ -81,7 +81,7 @@ def _of_topics(topics: Any, options: SourceOptions) -> Any:  # noqa: ANN401 - nu
     if options.topics:
         wanted = pa.array(options.topics, type=pa.string())
         return np.asarray(pc.is_in(topics, value_set=wanted))
-    # By Python, as topics of a broker are: Arrow knows other patterns.
+    # Use Python's patterns, as for topics of a broker: Arrow has others.
     fits = [name for name in topics.unique().to_pylist() if re.fullmatch(options.pattern, name)]
     return np.asarray(pc.is_in(topics, value_set=pa.array(fits, type=pa.string())))
 

@@ -90,7 +90,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def subscription(self, topic: str) -> Subscription:
         """A topic's subscription for a pull."""
-        # Whether a broker's own topic may be read is judged by `allows`.
+        # `allows` decides whether a broker's own topic may be read.
         name = "own" if is_system_topic(topic) else topic
         return subscription(name, tags=self.tags, sql=self.sql, version=0, wire_topic=topic)
 

@@ -129,7 +129,7 @@ class _Run:
         self._pulling = pulling
         self._is_plain = subscription.kind == "TAG" and subscription.tags.is_all
         self._step = pulling.count
-        self._at_once = 1  # until the first answer tells how much a pull gets
+        self._at_once = 1  # until the first answer shows how much a pull returns
         self.position = wanted.low
 
     @property
@@ -146,7 +146,7 @@ class _Run:
                 pulls.append(self._post(link, asked, high))
                 asked = high
             pull = pulls.popleft()
-            if pull.low != self.position:  # the pull before went further, as filters do
+            if pull.low != self.position:  # the previous pull went further, as with filters
                 link.drop(pull.number)
                 if pull.high <= self.position:
                     continue
@@ -192,7 +192,7 @@ class _Run:
 
     def _learn(self, pull: Pull, following: int) -> None:
         if self._is_plain:
-            # Brokers bound a pull by count and by bytes; asking for more only gets it later.
+            # Brokers limit a pull by count and by bytes; requesting more only delays the answer.
             if following < pull.high:
                 self._step = following - pull.low
             self._at_once = self._pulling.at_once

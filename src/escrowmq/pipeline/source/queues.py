@@ -215,7 +215,8 @@ def was_recreated(
     old, new = before.get(queue), now.get(queue)
     if old is None or new is None:
         return False
-    # A later beginning is no birth: retention moves it, and the time of its first message.
+    # A larger first offset does not mean another queue: retention moves it, and the time of its
+    # first message.
     return new[0] < old[0] or (new[0] == old[0] and new[1] != old[1])
 
 

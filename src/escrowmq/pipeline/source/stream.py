@@ -168,7 +168,7 @@ class StreamReader(DataSourceStreamReader):
         if not self._is_due(ranges, rows_min):
             if not since.is_initial:
                 return start
-            ranges, highs = [], dict(lows)  # an empty batch: what counts is its place
+            ranges, highs = [], dict(lows)  # an empty batch: only its position matters
         births = self._queues().births(each.queue for each in ranges)
         for queue in births:
             if was_recreated(queue, known, births):
@@ -243,7 +243,7 @@ class StreamReader(DataSourceStreamReader):
         if not rows_min or self._target is not None or backlog_count(ranges) >= rows_min:
             return True
         now_ms = self._queues().now_ms()
-        # A query that starts again begins to wait again: the time of its last batch is unknown.
+        # A restarted query waits the whole delay, because the time of its last batch is unknown.
         self._triggered_ms = self._triggered_ms or now_ms
         return now_ms - self._triggered_ms >= self._options.limits.delay_ms
 

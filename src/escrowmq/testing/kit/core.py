@@ -30,7 +30,7 @@ class KitCore(BrokerCore):
 
     def __init__(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(*given, **settings)
-        # By the general path alone, in which a test can intervene.
+        # Use only the general path, in which a test can intervene.
         self.remoting.fast_path = None
         rows = self.serving.rows
         for code in _POLLS:
@@ -44,7 +44,8 @@ class KitCore(BrokerCore):
         if not (self.ends_to_lose and _is_end(asked.command)):
             return serve(asked)
         self.ends_to_lose -= 1
-        # Not silence: the client would tell it again till its time-out, and the test wait.
+        # Refuse it instead of dropping it: the client would retry until its timeout, and the test
+        # would wait.
         return Refusal(Response.SYSTEM_ERROR, _LOST)
 
     def create_topic(self, name: str, queues: int, now_ms: int) -> None:

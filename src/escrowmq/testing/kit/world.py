@@ -344,7 +344,8 @@ class World:
     def _is_at_rest(self) -> bool:
         self._wake_due()
         is_writing = not self.disk.is_stalled and any(shell.is_syncing for shell in self._shells)
-        # Through a socket, which counts no traffic: a name server that is ahead forgets the broker.
+        # The registration uses a socket, which counts no traffic. Wait for it: a name server whose
+        # time is ahead would remove the broker.
         is_registering = self.core is not None and self.core.registration.is_under_way
         is_busy = is_writing or is_registering
         return self.traffic.is_quiet and not is_busy and not self._unanswered()
