@@ -66,7 +66,7 @@ class UserStatus(enum.Enum):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """One user."""
+    """A user of ACL 2.0, with its passwords and its type."""
 
     name: str
     password: str

@@ -1,4 +1,4 @@
-"""Optional dependencies."""
+"""Checks that optional dependencies are installed."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class ConnectionOwner(msgspec.Struct, kw_only=True):
     serve: Callable[[Connection, Command], None]
     """Serves a request that the peer has sent."""
     lost: Callable[[Connection], None]
-    """Called when the connection is lost."""
+    """Callback for the loss of the connection."""
 
 
 class Connection(asyncio.Protocol):
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
     # -- the transport's side ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio once connected."""
+        """Store the transport; asyncio calls this when the connection is open."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
         self._is_tls = transport.get_extra_info("ssl_object") is not None

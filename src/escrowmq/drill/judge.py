@@ -30,7 +30,7 @@ class Kind(enum.Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A violation."""
+    """A violation found in a history."""
 
     kind: Kind
     about: str

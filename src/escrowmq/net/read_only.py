@@ -36,15 +36,15 @@ class _ReadOnlyFile:
                 return self.size if error.errno == errno.ENXIO else position
 
     def write(self, position: int, data: bytes) -> None:
-        """Never called."""
+        """Never called, because nothing is written to a read-only folder."""
         raise StorageError(f"{self._path} is open for reading only")
 
     def write_again(self, position: int, size: int) -> None:
-        """Never called."""
+        """Never called, because nothing is written to a read-only folder."""
         raise StorageError(f"{self._path} is open for reading only")
 
     def reserve(self, position: int, size: int) -> None:
-        """Never called."""
+        """Never called, because nothing is written to a read-only folder."""
         raise StorageError(f"{self._path} is open for reading only")
 
     def sync(self) -> None:
@@ -71,7 +71,7 @@ class ReadOnlyDisk(FileDisk):
         return _ReadOnlyFile(self._full(path), size)
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        """Never called."""
+        """Never called, because nothing is written to a read-only folder."""
         raise StorageError(f"{path} is open for reading only")
 
     def remove(self, path: str) -> None:

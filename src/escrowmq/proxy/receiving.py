@@ -33,7 +33,7 @@ _ALL: Final = "*"
 
 
 class Receiving:
-    """Serves ReceiveMessage."""
+    """Serves calls of ReceiveMessage."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared

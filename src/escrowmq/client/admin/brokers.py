@@ -74,7 +74,7 @@ class ConnectedProducer(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class _Producer(msgspec.Struct, rename="camel"):
-    """RocketMQ's ProducerInfo."""
+    """A producer's connection in a broker's answer (RocketMQ's ProducerInfo)."""
 
     client_id: str
     language: str | int = ""
@@ -82,13 +82,13 @@ class _Producer(msgspec.Struct, rename="camel"):
 
 
 class _Producers(msgspec.Struct):
-    """RocketMQ's ProducerTableInfo."""
+    """A broker's answer with all its producers, by group (RocketMQ's ProducerTableInfo)."""
 
     data: dict[str, list[_Producer]] = {}
 
 
 class _Connection(msgspec.Struct):
-    """RocketMQ's HAConnectionRuntimeInfo."""
+    """A slave's connection in a master's answer (RocketMQ's HAConnectionRuntimeInfo)."""
 
     addr: str = ""
     diff: int = 0
@@ -97,7 +97,7 @@ class _Connection(msgspec.Struct):
 
 
 class _HaStatus(msgspec.Struct):
-    """RocketMQ's HARuntimeInfo, in the form that a master returns."""
+    """A master's answer about its slaves (RocketMQ's HARuntimeInfo)."""
 
     slaves: list[_Connection] = msgspec.field(default_factory=list, name="haConnectionInfo")
 

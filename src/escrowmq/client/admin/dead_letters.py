@@ -39,7 +39,8 @@ async def redeliver(
     dry_run: bool,
     only: Sequence[tuple[str, int, int]] | None = None,
 ) -> AsyncIterator[DeadLetter]:
-    """Implements `Groups.redeliver_dead`."""
+    """Redeliver dead letters, queue by queue, and yield each with its result;
+    `Groups.redeliver_dead` explains the parameters."""
     if only is not None:
         for broker, queue_id, queue_offset in only[:limit]:
             one = QueueStatus(

@@ -75,7 +75,7 @@ class Event(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Diagnosis:
-    """`Admin.diagnosis`."""
+    """Explanations of a message's fate and of the cluster's problems: `Admin.diagnosis`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

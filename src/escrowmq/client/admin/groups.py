@@ -61,7 +61,7 @@ class Members(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class _Progress(msgspec.Struct, rename="camel"):
-    """RocketMQ's OffsetWrapper."""
+    """A group's offsets in one queue, in a broker's answer (RocketMQ's OffsetWrapper)."""
 
     broker_offset: int
     consumer_offset: int

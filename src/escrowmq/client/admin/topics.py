@@ -39,7 +39,7 @@ class TopicInfo(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class _Bounds(msgspec.Struct, rename="camel"):
-    """RocketMQ's TopicOffset."""
+    """The first and the last offset of a queue, in a broker's answer (RocketMQ's TopicOffset)."""
 
     min_offset: int
     max_offset: int

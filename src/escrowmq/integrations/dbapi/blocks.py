@@ -121,7 +121,7 @@ class _NestedTransactions:
 
 
 class NestedTransactions(_NestedTransactions):
-    """Replaces `Connection.transaction`."""
+    """Replaces psycopg's `Connection.transaction` while a block is open."""
 
     @contextlib.contextmanager
     def __call__(
@@ -139,7 +139,7 @@ class NestedTransactions(_NestedTransactions):
 
 
 class NestedTransactionsAsync(_NestedTransactions):
-    """Replaces `AsyncConnection.transaction`."""
+    """Replaces psycopg's `AsyncConnection.transaction` while a block is open."""
 
     @contextlib.asynccontextmanager
     async def __call__(

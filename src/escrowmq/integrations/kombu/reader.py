@@ -130,7 +130,7 @@ class ThreadReader:
             self._is_paused = True
 
     def resume(self) -> None:
-        """Read again."""
+        """Continue to read after `pause`."""
         with self._news:
             self._is_paused = False
             self._news.notify_all()

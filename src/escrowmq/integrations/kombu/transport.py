@@ -43,7 +43,7 @@ ATTEMPTS_MAX: Final = 2**31 - 1
 
 
 class Channel(virtual.Channel):
-    """Kombu's channel."""
+    """A channel of kombu, with its readers and its unsettled messages."""
 
     QoS = QoS
     do_restore = False

@@ -31,5 +31,5 @@ class RefusingReader(DataSourceStreamReader):
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Never reached."""
+        """Raise the error; Spark never gets this far."""
         raise self._error

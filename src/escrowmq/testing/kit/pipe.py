@@ -67,11 +67,11 @@ class End(asyncio.Transport):
     # -- asyncio.Transport -------------------------------------------------------------------
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol."""
+        """Return the protocol that gets this end's events."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Replace the protocol."""
+        """Set the protocol that gets this end's events."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:
