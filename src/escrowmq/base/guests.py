@@ -46,9 +46,9 @@ class RequestByValue(msgspec.Struct):
 
 
 class MessageByValue(msgspec.Struct):
-    """A message or a half to store that is plain as far as the front knows. It means the same as a
-    SEND_MESSAGE_V2 with these values and defaults for all others, except that a half's sender
-    requests its id."""
+    """A message or a half to store, to which no special rule applies as far as the front knows. It
+    means the same as a SEND_MESSAGE_V2 with these values and defaults for all others, except that a
+    half's sender requests its id."""
 
     topic: str
     queue_id: int

@@ -136,7 +136,7 @@ async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) ->
 
 
 def bearer_of(request: Request) -> str:
-    """The token that a request has; empty if it has none."""
+    """Return the token in a request; empty if it has none."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     return given.strip() if scheme.lower() == _BEARER else ""
 

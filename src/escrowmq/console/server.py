@@ -22,14 +22,16 @@ from escrowmq.net.clock import steady_s
 require("console", "starlette", "uvicorn", "jinja2")
 
 CONNECTIONS_MAX: Final = 128
-"""Connections at a time; of more, one is cut that does not read its answers, or else the one that
-has asked nothing for longest."""
+"""Limit of open connections. Beyond it, one is closed that does not read its answers, or else the
+one that was idle longest."""
 
 PATIENCE_S: Final = 20.0
-"""A connection that has not sent a whole request for so long, or not read its answers, is cut."""
+"""A connection that has not completed a request, or not read its answers, within this many seconds
+is closed."""
 
 _STALLED_S: Final = 1.0
-"""A connection that has not read for so long gives way before one that asks nothing."""
+"""Above the limit, a connection that has not read for this many seconds is closed before an idle
+one."""
 
 _KEEP_ALIVE_S: Final = 15
 _DRAIN_S: Final = 3
@@ -81,14 +83,14 @@ class ConsoleServer:
 
 
 class WaitingConnections:
-    """Connections for which the server waits: idle ones, without a complete request, before the
-    first one or after an answer; and stalled ones, which do not read their answers."""
+    """The connections that the server waits for: idle ones, which have no complete request, before
+    the first one or after an answer; and stalled ones, which do not read their answers."""
 
     def __init__(self, *, count_max: int = CONNECTIONS_MAX, patience_s: float = PATIENCE_S) -> None:
         self._idle_s: OrderedDict[asyncio.Transport, float] = OrderedDict()
-        """Since when each idle connection is idle, the oldest first."""
+        """The idle connections, oldest first, each with the time since which it is idle."""
         self._stalled_s: OrderedDict[asyncio.Transport, float] = OrderedDict()
-        """Since when each stalled connection is stalled, the oldest first."""
+        """The stalled connections, oldest first, each with the time since which it is stalled."""
         self._open_count = 0
         self._count_max = count_max
         self._patience_s = patience_s
@@ -129,15 +131,14 @@ class WaitingConnections:
         return _Patient
 
     def connection_opened(self, transport: Any) -> None:  # noqa: ANN401 - uvloop's are no asyncio.Transport
-        """Add a connection that was opened; above the limit, close the one that was idle
-        longest."""
+        """Add a connection that was opened; above the limit, close one that is stalled or idle."""
         self._open_count += 1
         self._idle_s[transport] = steady_s()
         if self._open_count > self._count_max:
             self._cut(self._least_useful())
 
     def _least_useful(self) -> asyncio.Transport:
-        """The connection to cut when there are too many."""
+        """Return the connection to close if there are too many."""
         stalled = next(iter(self._stalled_s), None)
         if stalled is not None:
             for_s = steady_s() - self._stalled_s[stalled]
@@ -146,15 +147,15 @@ class WaitingConnections:
         return next(iter(self._idle_s))
 
     def stalled(self, transport: Any) -> None:  # noqa: ANN401
-        """Its answers wait until the client reads."""
+        """Record that a connection's answers wait until the client reads."""
         self._stalled_s[transport] = steady_s()
 
     def resumed(self, transport: Any) -> None:  # noqa: ANN401
-        """The client reads again."""
+        """Record that the client reads again."""
         self._stalled_s.pop(transport, None)
 
     def request_received(self, transport: Any) -> None:  # noqa: ANN401
-        """Its request is complete and being served."""
+        """Stop the timer of a connection whose request is complete."""
         self._idle_s.pop(transport, None)
 
     def response_sent(self, transport: Any) -> None:  # noqa: ANN401
@@ -163,7 +164,7 @@ class WaitingConnections:
             self._idle_s[transport] = steady_s()
 
     def connection_closed(self, transport: Any) -> None:  # noqa: ANN401
-        """It was closed."""
+        """Forget a connection that was closed."""
         self._idle_s.pop(transport, None)
         self._stalled_s.pop(transport, None)
         self._open_count = max(0, self._open_count - 1)

@@ -28,7 +28,8 @@ AGE_MAX_S: Final = 12 * 3_600
 SESSIONS_MAX: Final = 10_000
 TOKENS_MAX: Final = 10_000
 OF_USER_MAX: Final = 1_000
-"""Sessions of one user, and as many tokens: a user who opens more ends the oldest of their own."""
+"""Limit of the sessions of one user, and of its tokens; a user who opens more ends its own oldest
+one."""
 
 FAILURES_MAX: Final = 10
 """Limit of failed logins from one address within `FAILURE_SPAN_S`."""
@@ -75,8 +76,8 @@ V = TypeVar("V", Session, Token)
 
 
 class _Kept(Generic[V]):
-    """Values by secrets, of which only digests are kept. Beyond the limit of one user the oldest
-    of that user is dropped, beyond that of all the oldest of all."""
+    """Values by secret keys, of which only digests are stored. Beyond the limit of one user, that
+    user's oldest value is dropped; beyond the limit of all, the oldest one."""
 
     def __init__(self, count_max: int) -> None:
         self._found: OrderedDict[bytes, V] = OrderedDict()
@@ -145,8 +146,8 @@ class Sessions:
         self._sessions.drop(cookie)
 
     def issue(self, who: SessionUser, span_s: float, *, issuer: str = "") -> tuple[str, float]:
-        """Issue a token; return it, and for how long it is valid. One that was issued with another
-        token ends with that one."""
+        """Issue a token; return it, and for how many seconds it is valid. A token that was issued
+        with another token ends with that one."""
         now_s = self._now_s()
         until_s = now_s + span_s
         if issuer and (found := self._tokens.get(issuer)) is not None:
@@ -155,8 +156,8 @@ class Sessions:
         return self._tokens.add(token), until_s - now_s
 
     def bearer(self, token: str) -> SessionUser | None:
-        """The account of a token; None when it, or the one with which it was issued, is invalid or
-        has expired."""
+        """Return the account of a token; None if the token, or the one with which it was issued, is
+        invalid or has expired."""
         found = self._tokens.get(token)
         if found is None:
             return None

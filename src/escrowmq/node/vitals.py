@@ -28,10 +28,10 @@ ANSWER_S: Final = 5.0
 """An event loop that has not answered within this many seconds is not alive."""
 
 _QUICK_S: Final = 0.02
-"""Metrics that take no longer are computed for each request."""
+"""If computing all metrics takes no longer than this, they are computed for each request."""
 
 _REST: Final = 9
-"""Others are computed anew after nine times as long as it took."""
+"""Otherwise they are computed again only after this many times as long as it took."""
 
 T = TypeVar("T")
 Read = Callable[[], list[Family]]
@@ -42,7 +42,7 @@ _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
 
 
 class _Computed(NamedTuple):
-    """The text of all metrics, and until when it is given to clients."""
+    """The text of all metrics, and until when clients get it."""
 
     text: bytes
     until_s: float
@@ -76,9 +76,9 @@ class Vitals:
         ProcessCollector(registry=self.registry)
 
     def figures(self, accept: str) -> tuple[bytes, str]:
-        """All metrics in a format that the client accepts, and the name of that format. Where they
-        take long to compute, clients that ask soon after one another get the same ones: anyone may
-        ask, and all of it is computed on the broker's event loop."""
+        """Return all metrics in a format that the client accepts, and the name of that format. If
+        they take long to compute, requests in quick succession get the same ones: anyone may send
+        requests, and the metrics are computed on the broker's event loop."""
         encode, kind = choose_encoder(accept)
         with self._computing:
             known = self._computed.get(kind)

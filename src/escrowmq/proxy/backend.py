@@ -74,8 +74,8 @@ class Backend(Protocol):
         """Return the reason why a request would be refused; None if it would be accepted."""
 
     def put(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
-        """Store a plain message, together with others, by the end of the turn; return False if it
-        must be sent by `ask`, as a remote front always must."""
+        """Store a message without special rules, together with others at the end of the turn.
+        Return False if it must be sent by `ask` instead, which a remote front would always do."""
 
     def forget(self, guest: int, number: int) -> None:
         """Drop a request whose answer is no longer needed."""
