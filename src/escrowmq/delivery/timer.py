@@ -6,26 +6,12 @@ order of keys: of the records read (queue offsets below `taken`) those with keys
 delivered, all others are not. (While a record that came too late for its time is pending, this does
 not hold, and no progress is recorded.) RocketMQ's progress has the same form: it has read what is
 below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
-
-timercheck, 4096 bytes, big-endian; RocketMQ reads and writes the first 56
-  offset size field
-       0    8 read time            slots before this time are delivered
-       8    8 timer log position   0: there is no timer log of ours
-      16    8 queue offset         from here on RocketMQ reads the topic again
-      24    8 master's queue offset
-      32    8 state version        40 8 timestamp     48 8 counter
-    2048    8 "ESCROWMQ"
-    2056    8 taken                2064 8 border, time  2072 8 border, queue offset
-    2080    8 log offset           from here on the log may hold deliveries not recorded here
-    2088    4 CRC-32               of the first 56 bytes and of 2048..2088
 """
 
 from __future__ import annotations
 
 import heapq
-import struct
-import zlib
-from typing import Final, NamedTuple
+from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import LONG_MAX
@@ -43,27 +29,27 @@ from escrowmq.delivery.delay_progress import (
 from escrowmq.delivery.delayed_messages import restore, wish
 from escrowmq.delivery.timer_counts import TimingCounts
 from escrowmq.delivery.timer_distributions import Delays, DueTimes
+from escrowmq.delivery.timer_file import (
+    OFFSET_BITS,
+    OFFSET_MASK,
+    PATH,
+    Progress,
+    decode_file,
+    decode_head,
+    encode_file,
+    encode_head,
+    key_of,
+)
 from escrowmq.delivery.timer_unread import NOT_TAKEN, Unread, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Arrival, Store
 
-PATH: Final = "config/timercheck"
 PENDING_MAX: Final = 20_000_000
 """Records in memory; more are read when others have been delivered."""
 
 RECALLS_MAX: Final = 1_000_000
-FILE_SIZE: Final = 4096
 
-_HEAD: Final = struct.Struct(">7q")
-_TAIL: Final = struct.Struct(">8s4q")
-_TAIL_AT: Final = 2048
-_CRC: Final = struct.Struct(">I")
-_MAGIC: Final = b"ESCROWMQ"
-
-_OFFSET_BITS: Final = 40
-_OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
-_TIME_MAX: Final = (1 << 44) - 1
 _BLOCK_BITS: Final = 6
 _TAKE_MAX: Final = 512
 _ENTRIES_READ: Final = 64
@@ -75,16 +61,6 @@ _ROLL_SLACK_MS: Final = 60_000
 _UNSEEN_MS: Final = 60_000
 """How long a record may wait for a sync before it is visible; a RocketMQ broker must allow for
 it."""
-
-
-class _State(NamedTuple):
-    taken: int
-    border: int
-    oldest: int
-    """No record before this queue offset is pending."""
-
-    read_ms: int = 0
-    """No pending record has a slot before this time."""
 
 
 class TimerQueue:
@@ -103,8 +79,8 @@ class TimerQueue:
         self._recalls: set[tuple[str, str]] = set()
         """Key and slot of messages to be dropped; a recall may have another message's key."""
         self._delivered = Delivered(store, Property.TIMER_OUT_MS)
-        self._marks: Marks[_State] = Marks()
-        self._saved: _State | None = None
+        self._marks: Marks[Progress] = Marks()
+        self._saved: Progress | None = None
         self._saved_from = 0
         self._border = 0
         """Above the largest delivered key."""
@@ -112,7 +88,7 @@ class TimerQueue:
         self.counts = TimingCounts()
         self.due_times = DueTimes()
         self.delays = Delays()
-        self._before = _State(0, 0, 0)
+        self._before = Progress(0, 0, 0)
         self._peer_read_ms: int | None = None
         self._is_settled = False
         self._has_more = False
@@ -125,20 +101,21 @@ class TimerQueue:
         """Load timercheck, ours or RocketMQ's. The records themselves are read by the following
         calls of `due`, a bounded number each."""
         start, end = self._store.bounds(Topic.TIMER, 0)
-        ours = _decode(data) if data else None
+        ours, head = decode_file(data), decode_head(data)
         if ours is not None:
             log_offset, self._before = ours
             self._delivered.read(log_offset, self._oldest_pending(start))
-        elif data and len(data) >= _HEAD.size:
-            read_ms, _, taken, *_ = _HEAD.unpack_from(data)
+        elif head is not None:
             # A slot is the second that ends before the delivery time: everything due in slots
             # before the read time has a delivery time up to the read time.
-            self._before = _State(taken, _key(read_ms + 1, 0), start, read_ms)
-            self._peer_read_ms = read_ms
+            self._before = Progress(
+                head.queue_offset, key_of(head.read_ms + 1, 0), start, head.read_ms
+            )
+            self._peer_read_ms = head.read_ms
         else:
             self._delivered.read_without_progress(self._oldest_pending(start))
-        if data and len(data) >= _HEAD.size:
-            self._counter = _HEAD.unpack_from(data)[6]
+        if head is not None:
+            self._counter = head.counter
         self._border = self._before.border
         self._taken = min(max(self._before.oldest, start), end)
         self._has_more = True
@@ -170,7 +147,7 @@ class TimerQueue:
         """How long the next record has been due."""
         keys = [one.key for one in self._unread.waiting if one.key != NOT_TAKEN]
         key = min([*keys, *self._heap[:1]], default=None)
-        return 0 if key is None else max(0, now_ms - (key >> _OFFSET_BITS))
+        return 0 if key is None else max(0, now_ms - (key >> OFFSET_BITS))
 
     @property
     def taken_offset(self) -> int:
@@ -186,7 +163,7 @@ class TimerQueue:
         """When to call `due` next."""
         if self._has_more:
             return 0
-        at_ms = max(self._heap[0] >> _OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
+        at_ms = max(self._heap[0] >> OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
         return min(at_ms, self._unread.wake_at_ms())
 
     def wake(self, now_ms: int) -> None:
@@ -207,8 +184,8 @@ class TimerQueue:
             self._disown(now_ms)
         passed = 0
         heap = self._heap
-        while heap and heap[0] >> _OFFSET_BITS <= now_ms and passed < BATCH_MAX:
-            queue_offset = heap[0] & _OFFSET_MASK
+        while heap and heap[0] >> OFFSET_BITS <= now_ms and passed < BATCH_MAX:
+            queue_offset = heap[0] & OFFSET_MASK
             try:
                 is_passed = self._pass(queue_offset, now_ms)
             except (OSError, StorageError) as error:
@@ -222,11 +199,11 @@ class TimerQueue:
             self._retry_ms = 0
             key = heapq.heappop(heap)
             self._border = max(self._border, key + 1)
-            self.due_times.drop(key >> _OFFSET_BITS)
+            self.due_times.drop(key >> OFFSET_BITS)
             self._uncount(queue_offset)
             passed += 1
         is_all = not self._has_more and not self._unread.count
-        if is_all and not (heap and heap[0] >> _OFFSET_BITS <= now_ms):
+        if is_all and not (heap and heap[0] >> OFFSET_BITS <= now_ms):
             self._delivered.forget()
         if passed and not self._has_more and len(heap) < PENDING_MAX:
             self._has_more = self._taken < self._store.bounds(Topic.TIMER, 0)[1]
@@ -284,7 +261,7 @@ class TimerQueue:
         if slot_ms is None:
             self.courier.drop(source.log_offset, "it has no delivery time")
             return
-        key = _key(self._wish_ms(source, slot_ms), queue_offset)
+        key = key_of(self._wish_ms(source, slot_ms), queue_offset)
         if queue_offset < self._before.taken and (
             key < self._before.border or self._is_rolled(source, slot_ms)
         ):
@@ -299,7 +276,7 @@ class TimerQueue:
             # Older releases took what a client wrote, about the messages of any topic.
             self._recalls.add((recall, source.properties[Property.TIMER_OUT_MS]))
         heapq.heappush(self._heap, key)
-        self.due_times.add(key >> _OFFSET_BITS)
+        self.due_times.add(key >> OFFSET_BITS)
         self._count(queue_offset)
 
     def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
@@ -378,17 +355,17 @@ class TimerQueue:
 
     # -- progress --------------------------------------------------------------------------------
 
-    def _state(self, now_ms: int) -> _State:
+    def _state(self, now_ms: int) -> Progress:
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         read_ms = now_ms
         if self._heap:
-            read_ms = min(read_ms, (self._heap[0] >> _OFFSET_BITS) - 1)
+            read_ms = min(read_ms, (self._heap[0] >> OFFSET_BITS) - 1)
         if self._unread.count:  # that of one may not be known
             read_ms = 0
         if self._store.unseen_size:  # messages not visible yet may be late for their slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
-        return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
+        return Progress(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
 
     def _note(self, now_ms: int) -> None:
         """Record the progress now, unless undelivered records are before delivered ones."""
@@ -401,9 +378,7 @@ class TimerQueue:
 
     def check_point(self, now_ms: int) -> bytes:
         """The progress in the 56 bytes of RocketMQ's TimerCheckpoint."""
-        state = self._state(now_ms)
-        oldest = state.oldest
-        return _HEAD.pack(state.read_ms, 0, oldest, oldest, 0, now_ms, self._counter)
+        return encode_head(self._state(now_ms), now_ms, self._counter)
 
     def save(self, now_ms: int) -> bytes | None:
         """timercheck up to durable deliveries; None if that is already written."""
@@ -417,17 +392,10 @@ class TimerQueue:
         self._saved, self._saved_from = mark.state, mark.scan_from
         return self._encode(mark, now_ms)
 
-    def _encode(self, mark: Mark[_State], now_ms: int) -> bytes:
-        """Encode the file. RocketMQ, without a timer log here, reads the topic from `oldest` on and
-        skips records with a slot before `read_ms`; it repeats delivered records that are
-        neither."""
-        state = mark.state
+    def _encode(self, mark: Mark[Progress], now_ms: int) -> bytes:
         self._counter += 1
-        head = _HEAD.pack(state.read_ms, 0, state.oldest, state.oldest, 0, now_ms, self._counter)
-        time_ms, queue_offset = state.border >> _OFFSET_BITS, state.border & _OFFSET_MASK
-        tail = _TAIL.pack(_MAGIC, state.taken, time_ms, queue_offset, mark.scan_from)
-        tail += _CRC.pack(zlib.crc32(head + tail))
-        return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
+        head = encode_head(mark.state, now_ms, self._counter)
+        return encode_file(head, mark.state, mark.scan_from)
 
     def _disown(self, now_ms: int) -> None:
         """Remove RocketMQ's wheel and timer log, once: their records have been read, and a RocketMQ
@@ -449,22 +417,3 @@ def _recall_key(message: StoredMessage) -> str:
     """The identity by which a delayed message is recalled."""
     properties = message.properties
     return f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"
-
-
-def _key(time_ms: int, queue_offset: int) -> int:
-    return min(time_ms, _TIME_MAX) << _OFFSET_BITS | queue_offset
-
-
-def _decode(data: bytes) -> tuple[int, _State] | None:
-    """Log offset and state; None if RocketMQ has written the file since, or it was never
-    written."""
-    if len(data) < FILE_SIZE:
-        return None
-    tail = data[_TAIL_AT : _TAIL_AT + _TAIL.size]
-    (crc,) = _CRC.unpack_from(data, _TAIL_AT + _TAIL.size)
-    magic, taken, time_ms, queue_offset, log_offset = _TAIL.unpack(tail)
-    # RocketMQ rewrites its 56 bytes and leaves ours as they are. So the checksum covers both.
-    if magic != _MAGIC or zlib.crc32(data[: _HEAD.size] + tail) != crc:
-        return None
-    read_ms, _, oldest, *_ = _HEAD.unpack_from(data)
-    return log_offset, _State(taken, time_ms << _OFFSET_BITS | queue_offset, oldest, read_ms)

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from escrowmq.base.message import Message, Topic
-from escrowmq.delivery import timer
+from escrowmq.delivery import timer, timer_file
 from escrowmq.delivery.delay_progress import BATCH_MAX, NEVER_MS, RETRY_MS
 from escrowmq.store.store import PutStatus
 
@@ -265,7 +265,7 @@ def test_the_peer_s_progress_is_taken_over_and_its_wheel_removed() -> None:
     world = Later()
     for body, span in ((b"delivered", "1000"), (b"pending", "5000"), (b"new", "500")):
         world.send(body, TIMER_DELAY_MS=span)
-    world.disk.replace(timer.PATH, peer_file(read_ms=START_MS + 3_000, queue_offset=2))
+    world.disk.replace(timer_file.PATH, peer_file(read_ms=START_MS + 3_000, queue_offset=2))
     world.disk.replace("timerlog/00000000000000000000", b"\0" * 52)
     world.disk.replace("timerwheel", b"\0" * 64)
     world.now_ms = START_MS + 3_000
@@ -274,7 +274,7 @@ def test_the_peer_s_progress_is_taken_over_and_its_wheel_removed() -> None:
     assert world.bodies() == [b"new"]
     assert world.disk.names("timerlog") == []
     assert world.disk.size("timerwheel") is None
-    ours = world.disk.read(timer.PATH)
+    ours = world.disk.read(timer_file.PATH)
     assert ours is not None
     assert struct.unpack_from(">7q", ours)[1:4] == (0, 0, 0)
     world.run(5_000)
@@ -289,7 +289,7 @@ def test_our_progress_is_not_believed_after_the_peer_has_written_the_file() -> N
     data = world.timer.save(world.now_ms)
     assert data is not None
     peers = peer_file(read_ms=0, queue_offset=0)[:56] + data[56:]
-    world.disk.replace(timer.PATH, peers)
+    world.disk.replace(timer_file.PATH, peers)
     world.crash()
     world.run(1_000)
     assert world.bodies() == [b"a", b"a"]  # as RocketMQ itself would, told this
@@ -311,7 +311,7 @@ def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:
     )  # fmt: skip
     world.store.put(copy, world.now_ms)
     world.now_ms += 120_000
-    world.disk.replace(timer.PATH, peer_file(read_ms=world.now_ms, queue_offset=2))
+    world.disk.replace(timer_file.PATH, peer_file(read_ms=world.now_ms, queue_offset=2))
     world.crash()
     world.run(2 * day_ms)
     assert world.bodies() == [b"far"]

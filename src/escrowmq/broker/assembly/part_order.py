@@ -63,7 +63,7 @@ from escrowmq.broker.upkeep.delay_part import DelayPart
 from escrowmq.broker.upkeep.offset_saver import ProgressOfHalves
 from escrowmq.broker.upkeep.table_saving import Tables
 from escrowmq.codec.changed_settings import Changes
-from escrowmq.delivery import delay_queues, timer
+from escrowmq.delivery import delay_queues, timer_file
 from escrowmq.delivery.retry_topics import RetryTopics
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Assembly:
             self.epochs,
             HalfCounts(b.settings, b.output, self.transactions.engine.halves.meter),
             DelayPart("delay levels", delay_queues.PATH, delays, delays.load),
-            DelayPart("the timer", timer.PATH, times, lambda data, _: times.load(data)),
+            DelayPart("the timer", timer_file.PATH, times, lambda data, _: times.load(data)),
             self.pulls,
             self.pops,
             self.arrivals,

@@ -24,7 +24,7 @@ from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.entries import is_path_safe
-from escrowmq.delivery import assignment, delay_queues, timer
+from escrowmq.delivery import assignment, delay_queues, timer_file
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
@@ -275,7 +275,7 @@ class MasterTables:
             fastjson.decode(body)
             self._output.add(Replace(delay_queues.PATH, body))
         elif code == Request.GET_TIMER_CHECK_POINT:
-            self._output.add(Replace(timer.PATH, body.ljust(timer.FILE_SIZE, b"\0")))
+            self._output.add(Replace(timer_file.PATH, body.ljust(timer_file.FILE_SIZE, b"\0")))
         else:
             fastjson.decode(body)
             self._output.add(Replace(assignment.PATH, body))
