@@ -14,7 +14,7 @@ import heapq
 from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX, TIMER_PRECISION_MAX_MS
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import number_in
 from escrowmq.delivery.delay_progress import (
@@ -261,7 +261,7 @@ class TimerQueue:
         if slot_ms is None:
             self.courier.drop(source.log_offset, "it has no delivery time")
             return
-        key = key_of(self._wish_ms(source, slot_ms), queue_offset)
+        key = key_of(_wish_ms(source, slot_ms), queue_offset)
         if queue_offset < self._before.taken and (
             key < self._before.border or self._is_rolled(source, slot_ms)
         ):
@@ -278,16 +278,6 @@ class TimerQueue:
         heapq.heappush(self._heap, key)
         self.due_times.add(key >> OFFSET_BITS)
         self._count(queue_offset)
-
-    def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
-        """The delivery time to the millisecond. A delay counts from the store time, which is that
-        of the delay or a little later; the slot limits it. A recall lasts for the whole of its
-        slot, and so comes last in it."""
-        last_ms = slot_ms + self._precision_ms
-        if Property.TIMER_DEL_UNIQKEY in source.properties:
-            return last_ms
-        wish_ms = wish(source.properties, source.stored_ms)
-        return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
     def _is_rolled(self, source: StoredMessage, slot_ms: int) -> bool:
         """Whether RocketMQ has stored this record again, nearer to its time: its wheel holds two
@@ -360,12 +350,17 @@ class TimerQueue:
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         read_ms = now_ms
         if self._heap:
-            read_ms = min(read_ms, (self._heap[0] >> OFFSET_BITS) - 1)
+            read_ms = min(read_ms, self._slot_before((self._heap[0] >> OFFSET_BITS) - 1))
         if self._unread.count:  # that of one may not be known
             read_ms = 0
         if self._store.unseen_size:  # messages not visible yet may be late for their slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
         return Progress(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
+
+    def _slot_before(self, wish_ms: int) -> int:
+        """A time that is not after the slot of a record, whatever precision it was stored with."""
+        span_ms = TIMER_PRECISION_MAX_MS
+        return wish_ms - wish_ms % span_ms - (span_ms if span_ms % self._precision_ms else 0)
 
     def _note(self, now_ms: int) -> None:
         """Record the progress now, unless undelivered records are before delivered ones."""
@@ -411,6 +406,20 @@ class TimerQueue:
         for name in names:
             disk.remove(f"{_TIMER_LOG}/{name}")
         disk.remove(_WHEEL)
+
+
+def _wish_ms(source: StoredMessage, slot_ms: int) -> int:
+    """The delivery time to the millisecond. A delay counts from the store time, which is that of
+    the delay or a little later; the slot limits it. A recall lasts for the whole of its slot, and
+    so comes last in it.
+
+    Nothing but the record decides: progress that was saved under one precision must mean the same
+    under another. So each slot counts as one of the longest."""
+    last_ms = slot_ms + TIMER_PRECISION_MAX_MS
+    if Property.TIMER_DEL_UNIQKEY in source.properties:
+        return last_ms
+    wish_ms = wish(source.properties, source.stored_ms)
+    return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
 
 def _recall_key(message: StoredMessage) -> str:

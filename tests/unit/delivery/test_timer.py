@@ -315,3 +315,49 @@ def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:
     world.crash()
     world.run(2 * day_ms)
     assert world.bodies() == [b"far"]
+
+
+def with_precision(world: Later, precision_ms: int) -> None:
+    world.broker_settings.timer_precision_ms = precision_ms
+    world.restart()
+
+
+@pytest.mark.parametrize("precisions", [(1000, 100), (100, 1000), (1000, 100, 1000), (100, 300)])
+def test_another_precision_loses_and_doubles_nothing(precisions: tuple[int, ...]) -> None:
+    world = Later()
+    with_precision(world, precisions[0])
+    bodies = [b"%d" % n for n in range(100)]
+    for n, body in enumerate(bodies):
+        world.send(body, TIMER_DELIVER_MS=str(START_MS + 1_000 + 37 * n))
+    world.send(b"far", topic="U", TIMER_DELAY_SEC="3600")  # holds the oldest offset
+    world.run(1_510)
+    for precision_ms in precisions[1:]:
+        with_precision(world, precision_ms)
+        world.run(1_110)
+    with_precision(world, precisions[0])
+    world.run(10_000)
+    assert world.bodies() == bodies
+
+
+def test_a_recall_drops_its_message_under_a_finer_precision() -> None:
+    world = Later()
+    world.send(b"called back", UNIQ_KEY="u1", TIMER_DELIVER_MS=str(START_MS + 5_700))
+    with_precision(world, 100)
+    at = str(START_MS + 5_001)
+    world.send(b"0", UNIQ_KEY="u1", TIMER_DEL_UNIQKEY="T+u1", TIMER_DELIVER_MS=at)
+    world.run(10_000)
+    assert world.bodies() == []
+
+
+@pytest.mark.parametrize(("precision_ms", "told_ms"), [(100, 2_000), (300, 1_000)])
+def test_the_peer_is_told_of_slots_of_a_former_precision(precision_ms: int, told_ms: int) -> None:
+    world = Later()
+    world.send(b"x", TIMER_DELAY_MS="2950")
+    with_precision(world, precision_ms)
+    world.send(b"y", TIMER_DELAY_MS="2940")
+    world.run(2_940)
+    world.sync()
+    data = world.timer.save(world.now_ms)
+    assert data is not None
+    assert START_MS + told_ms - precision_ms < struct.unpack_from(">q", data)[0]
+    assert struct.unpack_from(">q", data)[0] <= START_MS + told_ms
