@@ -27,6 +27,7 @@ import msgspec
 
 ENTRY: Final = struct.Struct(">qiq")
 ENTRY_SIZE: Final = ENTRY.size
+CODE_AT: Final = 12
 GAP_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
 """Fills a queue file before the first entry of a queue that does not start at 0."""
 
