@@ -1,4 +1,7 @@
-"""Delay levels: each is a queue of the schedule topic, read in order as its head becomes due."""
+"""Delay levels: each is a queue of the schedule topic, read in order as its head becomes due.
+
+A level that is no longer configured delivers what it holds, and its progress is kept: the level may
+come back, and its messages have a time of their own."""
 
 from __future__ import annotations
 
@@ -58,8 +61,9 @@ class DelayQueues:
     def load(self, data: bytes | None, now_ms: int) -> None:
         """Load delayOffset.json, and look for deliveries after it was written."""
         file: dict[str, Any] = fastjson.decode(data) if data else {}
+        self._add_former_levels()
         for level, offset in (file.get("offsetTable") or {}).items():
-            if int(level) in self._offsets:
+            if int(level) > 0:
                 self._offsets[int(level)] = int(offset)
         if "dataVersion" in file:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
@@ -72,7 +76,23 @@ class DelayQueues:
             start, end = self._store.bounds(Topic.SCHEDULE, level - 1)
             self._offsets[level] = min(max(offset, start), end)
             self._update_due(level, now_ms)
+        self._log_former_levels()
         self._note()
+
+    def _add_former_levels(self) -> None:
+        """Add levels that have a queue: others may have been configured when it was made."""
+        for queue_id in self._store.queues_of(Topic.SCHEDULE):
+            self._offsets.setdefault(queue_id + 1, 0)
+
+    def _log_former_levels(self) -> None:
+        for level, (offset, end) in self.backlog().items():
+            if offset < end and level not in self._spans_ms:
+                _log.warning(
+                    "delay level %d is not in messageDelayLevel any more, and holds %d messages: "
+                    "each is delivered at its time",
+                    level,
+                    end - offset,
+                )
 
     def _oldest_pending(self) -> int | None:
         """Where the first record is that seems undelivered; None if none does."""
@@ -90,7 +110,8 @@ class DelayQueues:
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A record became visible in the schedule topic."""
         level = arrival.queue_id + 1
-        if self._due_ms.get(level) == NEVER_MS:
+        self._offsets.setdefault(level, 0)
+        if self._due_ms.get(level, NEVER_MS) == NEVER_MS:
             # In this topic the tags code of a unit is the time of its delivery, as at RocketMQ.
             self._due_ms[level] = self._guard(level, arrival.tags_code, now_ms)
 
@@ -166,8 +187,9 @@ class DelayQueues:
 
     def _guard(self, level: int, due_ms: int, now_ms: int) -> int:
         # A time further ahead than the level's own span was written before the clock was set back
-        # (ScheduleMessageService.correctDeliverTimestamp): it is due.
-        return now_ms if due_ms > now_ms + self._spans_ms[level] else due_ms
+        # (ScheduleMessageService.correctDeliverTimestamp): it is due. (The span of a former level
+        # is unknown.)
+        return now_ms if due_ms > now_ms + self._spans_ms.get(level, due_ms) else due_ms
 
     def _pass(self, log_offset: int, size: int, now_ms: int) -> bool:
         source = self.courier.read(log_offset, size)
