@@ -54,8 +54,8 @@ _BLOCK_BITS: Final = 6
 _TAKE_MAX: Final = 512
 _ENTRIES_READ: Final = 64
 
-_WHEEL: Final = "timerwheel"
-_TIMER_LOG: Final = "timerlog"
+WHEEL: Final = "timerwheel"
+TIMER_LOG: Final = "timerlog"
 _ROLL_WINDOW_MS: Final = 172_800_000
 _ROLL_SLACK_MS: Final = 60_000
 _UNSEEN_MS: Final = 60_000
@@ -398,14 +398,14 @@ class TimerQueue:
         self._is_settled = True
         self._peer_read_ms = None
         disk = self._store.disk
-        names = disk.names(_TIMER_LOG)
-        if not names and disk.size(_WHEEL) is None:
+        names = disk.names(TIMER_LOG)
+        if not names and disk.size(WHEEL) is None:
             return
         mark = Mark(self._store.end_offset, self._delivered.scan_from, self._before)
         disk.replace(PATH, self._encode(mark, now_ms))
         for name in names:
-            disk.remove(f"{_TIMER_LOG}/{name}")
-        disk.remove(_WHEEL)
+            disk.remove(f"{TIMER_LOG}/{name}")
+        disk.remove(WHEEL)
 
 
 def _wish_ms(source: StoredMessage, slot_ms: int) -> int:
