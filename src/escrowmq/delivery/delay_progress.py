@@ -77,9 +77,20 @@ class Delivered:
                 self._counts[_fingerprint(message)] += 1
 
     def read_without_progress(self, oldest_pending: int | None) -> None:
-        """`read` if nothing was ever saved: the broker is new, or stopped at once."""
-        if self._store.end_offset - self._store.min_log_offset <= SCAN_SIZE_MAX:
-            self.read(self._store.min_log_offset, oldest_pending)
+        """`read` if nothing was saved (the broker is new, or stopped at once), or it is lost."""
+        if not self.read_if_short(oldest_pending) and oldest_pending is not None:
+            _log.warning(
+                "no file says which delayed messages were delivered, and the log is too long to be "
+                "searched for it: those in it may be delivered a second time"
+            )
+
+    def read_if_short(self, oldest_pending: int | None) -> bool:
+        """`read` the whole log; return False, without reading, if it is longer than
+        SCAN_SIZE_MAX."""
+        if self._store.end_offset - self._store.min_log_offset > SCAN_SIZE_MAX:
+            return False
+        self.read(self._store.min_log_offset, oldest_pending)
+        return True
 
     @property
     def scan_from(self) -> int:

@@ -34,6 +34,7 @@ from escrowmq.delivery.timer_file import (
     OFFSET_MASK,
     PATH,
     Progress,
+    check,
     decode_file,
     decode_head,
     encode_file,
@@ -98,8 +99,10 @@ class TimerQueue:
     # -- life ------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Load timercheck, ours or RocketMQ's. The records themselves are read by the following
-        calls of `due`, a bounded number each."""
+        """Load timercheck, ours or RocketMQ's; ValueError if it is damaged. The records themselves
+        are read by the following calls of `due`, a bounded number each."""
+        if data is not None:
+            check(data)
         start, end = self._store.bounds(Topic.TIMER, 0)
         ours, head = decode_file(data), decode_head(data)
         if ours is not None:
@@ -112,6 +115,7 @@ class TimerQueue:
                 head.queue_offset, key_of(head.read_ms + 1, 0), start, head.read_ms
             )
             self._peer_read_ms = head.read_ms
+            self._delivered.read_if_short(self._oldest_pending(start))
         else:
             self._delivered.read_without_progress(self._oldest_pending(start))
         if head is not None:
@@ -262,10 +266,13 @@ class TimerQueue:
             self.courier.drop(source.log_offset, "it has no delivery time")
             return
         key = key_of(_wish_ms(source, slot_ms), queue_offset)
-        if queue_offset < self._before.taken and (
-            key < self._before.border or self._is_rolled(source, slot_ms)
-        ):
-            return  # delivered before this start
+        if queue_offset < self._before.taken:
+            if key < self._before.border:  # delivered before this start
+                if self._peer_read_ms is not None:
+                    self._delivered.take(source)  # not to be matched with its twin
+                return
+            if self._is_rolled(source, slot_ms):
+                return
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
             self.counts.add(source, 1, now_ms)

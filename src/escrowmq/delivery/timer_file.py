@@ -73,6 +73,15 @@ def encode_file(head: bytes, state: Progress, scan_from: int) -> bytes:
     return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
 
 
+def check(data: bytes) -> None:
+    """Raise ValueError for a file that neither RocketMQ nor we have written like this: torn, or
+    without content."""
+    if len(data) < FILE_SIZE:
+        raise ValueError(f"it has {len(data)} bytes instead of {FILE_SIZE}")
+    if not any(data):
+        raise ValueError("there are only zeros in it")
+
+
 def decode_head(data: bytes | None) -> Head | None:
     """Decode RocketMQ's part of the file; None if there is none."""
     if data is None or len(data) < _HEAD.size:

@@ -281,7 +281,7 @@ def test_the_peer_s_progress_is_taken_over_and_its_wheel_removed() -> None:
     assert world.bodies() == [b"new", b"pending"]
 
 
-def test_our_progress_is_not_believed_after_the_peer_has_written_the_file() -> None:
+def test_the_log_says_what_was_delivered_after_the_peer_has_written_the_file() -> None:
     world = Later()
     world.send(b"a", TIMER_DELAY_MS="500")
     world.run(1_000)
@@ -292,7 +292,25 @@ def test_our_progress_is_not_believed_after_the_peer_has_written_the_file() -> N
     world.disk.replace(timer_file.PATH, peers)
     world.crash()
     world.run(1_000)
-    assert world.bodies() == [b"a", b"a"]  # as RocketMQ itself would, told this
+    assert world.bodies() == [b"a"]
+
+
+def test_a_twin_of_what_the_peer_delivered_is_delivered_too() -> None:
+    world = Later()
+    properties = {"TIMER_OUT_MS": str(START_MS + 1_000), "REAL_TOPIC": "T", "REAL_QID": "0"}
+
+    def put() -> None:
+        twin = Message(topic=Topic.TIMER, body=b"x", properties=properties, born_ms=START_MS)
+        world.store.put(twin, world.now_ms)
+
+    put()
+    world.run(2_500)
+    assert world.bodies() == [b"x"]
+    put()
+    world.disk.replace(timer_file.PATH, peer_file(read_ms=START_MS + 2_000, queue_offset=1))
+    world.crash()
+    world.run(1_000)
+    assert world.bodies() == [b"x", b"x"]
 
 
 def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:
