@@ -39,6 +39,13 @@ _LOG_OFFSET: Final = "escrowLogOffset"
 written the file since."""
 
 
+def with_log_offset(body: bytes, log_offset: int) -> bytes:
+    """A master's answer as delayOffset.json, with the log offset where its deliveries end, if it
+    tells none itself: RocketMQ's masters do not."""
+    file: dict[str, Any] = fastjson.decode(body)
+    return body if _LOG_OFFSET in file else fastjson.encode({_LOG_OFFSET: log_offset, **file})
+
+
 class DelayQueues:
     """The levels of one broker. Call `load` once, before anything else."""
 
@@ -52,6 +59,7 @@ class DelayQueues:
         self._due_ms = dict.fromkeys(self._spans_ms, NEVER_MS)
         self._delivered = Delivered(store, Property.DELAY)
         self._marks: Marks[dict[int, int]] = Marks()
+        self._noted = Mark(0, 0, dict(self._offsets))
         self._saved: dict[int, int] | None = None
         self._saved_from = 0
         self._stuck: set[int] = set()
@@ -141,9 +149,8 @@ class DelayQueues:
         return passed
 
     def _note(self) -> None:
-        self._marks.note(
-            Mark(self._store.end_offset, self._delivered.scan_from, dict(self._offsets))
-        )
+        self._noted = Mark(self._store.end_offset, self._delivered.scan_from, dict(self._offsets))
+        self._marks.note(self._noted)
 
     def _try_to_deliver(self, level: int, now_ms: int, count_max: int) -> int:
         """Deliver the messages of a level that are due (`_deliver`). If the disk cannot read them,
@@ -223,9 +230,12 @@ class DelayQueues:
         }
 
     def encode(self) -> bytes:
-        """The body of GET_ALL_DELAY_OFFSET."""
-        offsets = msgspec.Raw(fastjson.encode_map(self._offsets.items()))
-        return fastjson.encode({"dataVersion": self.version, "offsetTable": offsets})
+        """The body of GET_ALL_DELAY_OFFSET. As in the file, RocketMQ ignores the unknown member."""
+        mark = self._noted
+        offsets = msgspec.Raw(fastjson.encode_map(mark.state.items()))
+        return fastjson.encode(
+            {"dataVersion": self.version, _LOG_OFFSET: mark.scan_from, "offsetTable": offsets}
+        )
 
     def save(self, now_ms: int) -> bytes | None:
         """delayOffset.json up to durable deliveries; None if that is already written.

@@ -34,10 +34,11 @@ from escrowmq.delivery.timer_file import (
     OFFSET_MASK,
     PATH,
     Progress,
+    as_file,
     check,
     decode_file,
     decode_head,
-    encode_file,
+    encode_both,
     encode_head,
     key_of,
 )
@@ -369,18 +370,29 @@ class TimerQueue:
         span_ms = TIMER_PRECISION_MAX_MS
         return wish_ms - wish_ms % span_ms - (span_ms if span_ms % self._precision_ms else 0)
 
+    @property
+    def _is_exact(self) -> bool:
+        """Whether `border` says what is delivered: no undelivered record is before delivered
+        ones."""
+        if self._unread.count or not self._is_settled:
+            return False
+        return not self._heap or self._heap[0] >= self._border
+
     def _note(self, now_ms: int) -> None:
-        """Record the progress now, unless undelivered records are before delivered ones."""
-        if self._unread.count:
-            return
-        if self._is_settled and (not self._heap or self._heap[0] >= self._border):
+        """Record the progress now, if it is exact."""
+        if self._is_exact:
             self._marks.note(
                 Mark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
             )
 
     def check_point(self, now_ms: int) -> bytes:
-        """The progress in the 56 bytes of RocketMQ's TimerCheckpoint."""
-        return encode_head(self._state(now_ms), now_ms, self._counter)
+        """The progress for a slave: the 56 bytes of RocketMQ's TimerCheckpoint; then our part of
+        the file, with the log offset that belongs to it, while it is exact."""
+        state = self._state(now_ms)
+        head = encode_head(state, now_ms, self._counter)
+        if not self._is_exact:
+            return head
+        return encode_both(head, state, self._delivered.scan_from)
 
     def save(self, now_ms: int) -> bytes | None:
         """timercheck up to durable deliveries; None if that is already written."""
@@ -397,7 +409,7 @@ class TimerQueue:
     def _encode(self, mark: Mark[Progress], now_ms: int) -> bytes:
         self._counter += 1
         head = encode_head(mark.state, now_ms, self._counter)
-        return encode_file(head, mark.state, mark.scan_from)
+        return as_file(encode_both(head, mark.state, mark.scan_from))
 
     def _disown(self, now_ms: int) -> None:
         """Remove RocketMQ's wheel and timer log, once: their records have been read, and a RocketMQ

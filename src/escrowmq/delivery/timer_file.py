@@ -28,6 +28,7 @@ _TIME_MAX: Final = (1 << 44) - 1
 
 _HEAD: Final = struct.Struct(">7q")
 _TAIL: Final = struct.Struct(">8s4q")
+_VERSION_AT: Final = 32
 _TAIL_AT: Final = 2048
 _CRC: Final = struct.Struct(">I")
 _MAGIC: Final = b"ESCROWMQ"
@@ -65,12 +66,23 @@ def encode_head(state: Progress, now_ms: int, counter: int) -> bytes:
     return _HEAD.pack(state.read_ms, 0, state.oldest, state.oldest, 0, now_ms, counter)
 
 
-def encode_file(head: bytes, state: Progress, scan_from: int) -> bytes:
-    """Encode the whole file."""
+def encode_both(head: bytes, state: Progress, scan_from: int) -> bytes:
+    """RocketMQ's part of the file and ours, without what is between them: the answer to a slave.
+    RocketMQ's slaves read the first part."""
     time_ms, queue_offset = state.border >> OFFSET_BITS, state.border & OFFSET_MASK
     tail = _TAIL.pack(_MAGIC, state.taken, time_ms, queue_offset, scan_from)
-    tail += _CRC.pack(zlib.crc32(head + tail))
-    return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
+    return head + tail + _CRC.pack(zlib.crc32(head + tail))
+
+
+def as_file(parts: bytes) -> bytes:
+    """The whole file, of RocketMQ's part alone or of both (`encode_both`)."""
+    head, tail = parts[: _HEAD.size], parts[_HEAD.size :]
+    return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")[:FILE_SIZE]
+
+
+def without_times(parts: bytes) -> bytes:
+    """What an answer says about the progress; the rest changes with each question."""
+    return parts[:_VERSION_AT] + parts[_HEAD.size : _HEAD.size + _TAIL.size]
 
 
 def check(data: bytes) -> None:

@@ -9,7 +9,8 @@ from escrowmq.delivery.timer_file import Head, Progress, key_of
 
 PROGRESS = Progress(taken=70, border=key_of(5_000, 64), oldest=64, read_ms=4_000)
 HEAD = timer_file.encode_head(PROGRESS, 6_000, 3)
-FILE = timer_file.encode_file(HEAD, PROGRESS, 9_999)
+PARTS = timer_file.encode_both(HEAD, PROGRESS, 9_999)
+FILE = timer_file.as_file(PARTS)
 
 
 def test_a_file_is_read_as_it_was_written() -> None:
@@ -35,3 +36,17 @@ def test_a_file_that_another_has_written_or_torn_has_no_progress_of_ours(
 def test_a_head_is_whole_or_none() -> None:
     assert timer_file.decode_head(HEAD[:-1]) is None
     assert timer_file.decode_head(None) is None
+
+
+def test_an_answer_of_any_length_becomes_a_file() -> None:
+    assert len(PARTS) == 100
+    assert timer_file.as_file(HEAD) == HEAD.ljust(4096, b"\0")
+    assert len(timer_file.as_file(bytes(9_999))) == 4096
+
+
+def test_answers_that_differ_in_their_time_alone_say_the_same() -> None:
+    later = timer_file.encode_both(timer_file.encode_head(PROGRESS, 7_000, 4), PROGRESS, 9_999)
+    assert later != PARTS
+    assert timer_file.without_times(later) == timer_file.without_times(PARTS)
+    other = timer_file.encode_both(HEAD, PROGRESS, 10_000)
+    assert timer_file.without_times(other) != timer_file.without_times(PARTS)

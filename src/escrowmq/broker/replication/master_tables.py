@@ -64,9 +64,6 @@ _STATE_FIELDS: Final = {
     Request.GET_ALL_CONSUMER_OFFSET: "offsets",
 }
 
-_TIMER_STATE_SIZE: Final = 32
-"""Of its answer, what says how far the timer is; behind it stands when that was asked."""
-
 Ask = Callable[[int, Callable[[Command | None, int], None]], None]
 """Puts a question to the master, and has the answer heard."""
 
@@ -99,6 +96,8 @@ class MasterTables:
         """Where the master's log ended before it was asked for its tables."""
         self._offsets_end = 0
         """The same for the offsets that were fetched last."""
+        self._delays_end = 0
+        """The same for the progress of the delay levels."""
         self._lives: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, int] = {}
         """Topics that it does not have, and where its log ended before it said so."""
@@ -235,7 +234,8 @@ class MasterTables:
     # -- taking over -------------------------------------------------------------------------
 
     def _take(self, code: int, body: bytes) -> None:
-        told = body[:_TIMER_STATE_SIZE] if code == Request.GET_TIMER_CHECK_POINT else body
+        is_timer = code == Request.GET_TIMER_CHECK_POINT
+        told = timer_file.without_times(body) if is_timer else body
         if self._bodies.get(code) == told:
             return
         if code == Request.GET_ALL_TOPIC_CONFIG:
@@ -247,6 +247,8 @@ class MasterTables:
             self._fetched[code] = body
             if code == Request.GET_ALL_CONSUMER_OFFSET:
                 self._offsets_end = self._asked_end
+            elif code == Request.GET_ALL_DELAY_OFFSET:
+                self._delays_end = self._asked_end
         self._bodies[code] = told
 
     def take_behind_log(self) -> None:
@@ -272,10 +274,10 @@ class MasterTables:
             data = self._offsets.save(log_end=self._offsets_end)
             self._output.add(Replace(OFFSETS_FILE, data))
         elif code == Request.GET_ALL_DELAY_OFFSET:
-            fastjson.decode(body)
-            self._output.add(Replace(delay_queues.PATH, body))
+            data = delay_queues.with_log_offset(body, self._delays_end)
+            self._output.add(Replace(delay_queues.PATH, data))
         elif code == Request.GET_TIMER_CHECK_POINT:
-            self._output.add(Replace(timer_file.PATH, body.ljust(timer_file.FILE_SIZE, b"\0")))
+            self._output.add(Replace(timer_file.PATH, timer_file.as_file(body)))
         else:
             fastjson.decode(body)
             self._output.add(Replace(assignment.PATH, body))
