@@ -23,7 +23,6 @@ import msgspec
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
 from escrowmq.base.log_throttle import RepeatedErrors
-from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
@@ -38,6 +37,7 @@ from escrowmq.delivery.pop_check_points import (
     GroupQueue,
     Popped,
 )
+from escrowmq.delivery.pop_counts import PopCounts
 from escrowmq.delivery.pop_redelivery import Redelivery
 from escrowmq.delivery.revive_records import (
     ACK_TAG,
@@ -54,6 +54,7 @@ from escrowmq.delivery.revive_records import (
     encode_ack,
     encode_check_point,
     revive_queue,
+    revive_record,
     revive_topic,
 )
 from escrowmq.delivery.topics import TopicTable
@@ -113,12 +114,13 @@ class PopLedger:
         self.log_end = 0
         """Everything stored here is durable when the log is durable up to this offset."""
 
-        self.stored_counts = Counts()
-        """Records by group, topic, kind and outcome."""
+        self.counts = PopCounts(again=self._redelivery.counts)
         self._dropped_count = 0
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
-        self.unstored = self._acks, self._orders  # what `flush` has to store
+        self._given_up: dict[CheckPoint, list[int]] = {}
+        """The same of deleted topics and groups, which have no figures any more."""
+        self.unstored = self._acks, self._given_up, self._orders  # what `flush` has to store
         self._own: set[tuple[int, int]] = set()
         self._retry_ms = self._started_ms = 0
         self._is_sound = True
@@ -128,11 +130,6 @@ class PopLedger:
     def dropped_count(self) -> int:
         """Skipped records, and messages that could not be redelivered."""
         return self._dropped_count + self._redelivery.dropped_count
-
-    @property
-    def again_counts(self) -> Counts:
-        """Redelivered messages by group, topic and outcome."""
-        return self._redelivery.counts
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -275,7 +272,7 @@ class PopLedger:
         # Stored before it is remembered, and both before any client gets the messages: the offset
         # moves on after them, so that after a crash this record alone brings them back.
         put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms, next_offset=next_offset)
-        self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
+        self.counts.stored.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:
             return False
         self.popped.add(
@@ -302,7 +299,7 @@ class PopLedger:
             handle, offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
         )
         put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms)
-        self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
+        self.counts.stored.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:
             return False
         self.popped.add(  # the one before gives way
@@ -325,18 +322,9 @@ class PopLedger:
         next_offset: int | None = None,
         is_settling: bool = False,
     ) -> Put:
-        properties: dict[str, str] = {Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(now_ms)}
+        message = revive_record(self.topic, tag, body, queue_id, deliver_ms=now_ms, host=self._host)
         if next_offset is not None:
-            properties[NEXT_PROPERTY] = str(next_offset)
-        message = Message(
-            topic=self.topic,
-            body=body,
-            queue_id=queue_id,
-            properties=properties,
-            born_ms=now_ms,
-            born_host=self._host,
-            store_host=self._host,
-        )
+            message.properties[NEXT_PROPERTY] = str(next_offset)
         put = self._store.put(message, now_ms, is_settling=is_settling)
         if put.status is PutStatus.OK:
             self._own.add((queue_id, put.queue_offset))
@@ -373,19 +361,13 @@ class PopLedger:
         """Send an ack after its check point, as RocketMQ does."""
         tag, body = encode_ack(handle, queue_offsets, broker_name=self._settings.name)
         due_ms = handle.pop_ms + invisible_ms
-        message = Message(
-            topic=self.topic,
-            body=body,
-            queue_id=handle.revive_queue,
-            properties={
-                Property.TAGS: tag,
-                Property.TIMER_DELIVER_MS: str(due_ms),
-                Property.UNIQ_KEY: f"{handle.topic}@{handle.queue_id}@{queue_offsets[0]}@"
-                f"{handle.group}@{handle.pop_ms}@{self._settings.name}@{ACK_TAG}",
-            },
-            born_ms=now_ms,
-            born_host=self._host,
-            store_host=self._host,
+        message = revive_record(
+            self.topic, tag, body, handle.revive_queue, deliver_ms=due_ms, host=self._host
+        )
+        message.born_ms = now_ms
+        message.properties[Property.UNIQ_KEY] = (
+            f"{handle.topic}@{handle.queue_id}@{queue_offsets[0]}@"
+            f"{handle.group}@{handle.pop_ms}@{self._settings.name}@{ACK_TAG}"
         )
         self._later(message, now_ms)
         self.log_end = self._store.end_offset
@@ -393,14 +375,16 @@ class PopLedger:
     def forget_group(self, group: str) -> None:
         """A group was deleted: nothing is redelivered to it. `flush` stores that."""
         self._settle_deleted(lambda line: line.group == group)
+        self.counts.forget_group(group)
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: none of its messages is redelivered."""
         self._settle_deleted(lambda line: line.topic == topic)
+        self.counts.forget_topic(topic)
 
     def _settle_deleted(self, is_gone: Callable[[GroupQueue], bool]) -> None:
         for point, offsets in self.popped.give_up(is_gone):
-            self._acks.setdefault(point, []).extend(offsets)
+            self._given_up[point] = [*self._acks.pop(point, ()), *offsets]
 
     def come_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """An orderly group has settled everything before an offset; `flush` stores it."""
@@ -408,17 +392,22 @@ class PopLedger:
 
     def flush(self, now_ms: int) -> None:
         """Store the acks of this input."""
-        acks, orders = self._acks.copy(), self._orders.copy()
+        acks, given_up, orders = self._acks.copy(), self._given_up.copy(), self._orders.copy()
         self._acks.clear()
+        self._given_up.clear()
         self._orders.clear()
         for point, offsets in acks.items():
-            handle = point.handle()
-            tag, body = encode_ack(handle, offsets, broker_name=self._settings.name)
-            put = self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
-            self.stored_counts.add(handle.group, handle.topic, "ACK", put.status.name)
+            put = self._put_ack(point, offsets, now_ms)
+            self.counts.stored.add(point.line.group, point.line.topic, "ACK", put.status.name)
+        for point, offsets in given_up.items():
+            self._put_ack(point, offsets, now_ms)
         for (group, topic, queue_id), offset in orders.items():
             body = msgspec.json.encode(OrderBody(c=group, o=offset, q=queue_id, t=topic))
             self._put(ORDER_TAG, body, 0, now_ms, is_settling=True)
+
+    def _put_ack(self, point: CheckPoint, offsets: list[int], now_ms: int) -> Put:
+        tag, body = encode_ack(point.handle(), offsets, broker_name=self._settings.name)
+        return self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
 
     def change(
         self,

@@ -141,6 +141,21 @@ def encode_ack(
     return ACK_TAG if is_one else BATCH_ACK_TAG, msgspec.json.encode(body)
 
 
+def revive_record(
+    topic: str, tag: str, body: bytes, queue_id: int, *, deliver_ms: int, host: bytes
+) -> Message:
+    """A record of the revive topic."""
+    return Message(
+        topic=topic,
+        body=body,
+        queue_id=queue_id,
+        properties={Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(deliver_ms)},
+        born_ms=deliver_ms,
+        born_host=host,
+        store_host=host,
+    )
+
+
 def redelivery_copy(
     source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: bool
 ) -> Message:

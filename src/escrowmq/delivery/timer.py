@@ -159,6 +159,11 @@ class TimerQueue:
         """The next queue offset to read."""
         return self._taken
 
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted: drop its figures."""
+        self.counts.forget(topic)
+        self.delays.forget(topic)
+
     def arrived(self, arrival: Arrival) -> None:
         """A record became visible in the timer's topic."""
         assert arrival.topic == Topic.TIMER

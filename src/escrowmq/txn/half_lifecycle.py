@@ -278,9 +278,7 @@ class Halves:
         if settled.bundle is not None:
             self.bundles.reopen(settled.bundle)
         self._add(settled.queue_offset, row, settled.bundle, settled.attempt)
-        self.meter.rolled_back[row.topic] -= 1
-        self.counters.rolled_back -= 1
-        self.counters.undone += 1
+        self.meter.note_undone(row.topic)
 
     def set_aside(self, queue_offset: int, reason: str) -> None:
         """A pending half cannot be processed: remove it; its transaction can then only be rolled

@@ -39,14 +39,15 @@ class GroupHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         clients: Clients,
-        forget_popped: Callable[[str], None],
+        forgetters: tuple[Callable[[str], None], ...],
     ) -> None:
+        """`forgetters`: they drop what parts of the broker know about a group."""
         self._settings = settings
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
-        self._forget_popped = forget_popped
+        self._forgetters = forgetters
 
     def put_group(self, asked: Asked[None]) -> Reply:
         """Create a consumer group or change it."""
@@ -90,7 +91,8 @@ class GroupHandlers:
         """Delete a group, and its offsets if requested."""
         header = asked.header
         self._groups.delete(header.group_name, asked.now_ms)
-        self._forget_popped(header.group_name)
+        for forget in self._forgetters:
+            forget(header.group_name)
         if header.clean_offset:
             self._offsets.forget_group(header.group_name)
         if self._settings.creates_groups:
