@@ -30,6 +30,8 @@ from escrowmq.txn.transaction_counters import HalfCounters, Meter
 
 _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3_600_000
+_ALIASES_MIN: Final = 10_000
+"""Former copies that are looked up in memory, whether or not their transactions have ended."""
 
 
 class Settled(msgspec.Struct):
@@ -77,6 +79,13 @@ class Halves:
         queue offset."""
         self.aliases: dict[Likeness, int] = {}
         """Halves that RocketMQ has stored again: an END may name the first copy."""
+
+    def note_alias(self, like: Likeness, queue_offset: int) -> None:
+        """A half was stored again. From time to time, forget those that have ended: the log has
+        their outcomes."""
+        self.aliases[like] = queue_offset
+        if len(self.aliases) > 2 * len(self.pending) + _ALIASES_MIN:
+            self.aliases = {like: at for like, at in self.aliases.items() if at in self.pending}
 
     def move(self, store: Store, settings: BrokerSettings) -> None:
         """The same folder was opened again: use its new store from now on."""
