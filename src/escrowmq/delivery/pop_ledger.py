@@ -21,57 +21,44 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
+from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX
 from escrowmq.base.log_throttle import RepeatedErrors
-from escrowmq.base.message import Message, Property, StoredMessage
-from escrowmq.codec.properties import number_in
-from escrowmq.codec.record import decode_record
+from escrowmq.base.message import Message, Property
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, never_renewed, span_ms
 from escrowmq.delivery.pop_check_points import (
-    MESSAGES_MAX,
     NEVER_MS,
-    TIME_MAX,
     CheckPoint,
     GroupQueue,
     Popped,
 )
 from escrowmq.delivery.pop_counts import PopCounts
 from escrowmq.delivery.pop_redelivery import Redelivery
+from escrowmq.delivery.revive_reader import GRACE_MS, ReviveReader
 from escrowmq.delivery.revive_records import (
     ACK_TAG,
-    BATCH_ACK_TAG,
     CHECK_POINT_TAG,
     MARK_GROUP,
     NEXT_PROPERTY,
     ORDER_TAG,
     REVIVE_GROUP,
-    AckBody,
-    CheckPointBody,
     CheckPointKey,
     OrderBody,
     encode_ack,
     encode_check_point,
+    former_revive_topics,
     revive_queue,
     revive_record,
     revive_topic,
 )
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Arrival, Put, PutStatus, Store
-
-GRACE_MS: Final = 1_000
-"""An ack that is in flight when the time is over still counts."""
-
-PEER_GRACE_MS: Final = 3_000
-"""The same for RocketMQ's check points, whose acks may still be in its timer."""
 
 DUE_MAX: Final = 256
 """Check points per wake-up; the rest follow after other waiting work."""
 
 RETRY_MS: Final = 1_000
-_READ_COUNT: Final = 256
 _ACKS_MAX: Final = 1_024
 
 _log = logging.getLogger(__name__)
@@ -97,6 +84,7 @@ class PopLedger:
         self._offsets = offsets
         self._host = host
         self.popped = Popped()
+        self._reader = ReviveReader(store, offsets, self.popped)
         self._unstored = RepeatedErrors()
         self._redelivery = Redelivery(
             store,
@@ -105,7 +93,7 @@ class PopLedger:
             groups=groups,
             offsets=offsets,
             host=host,
-            read=self._read,
+            read=self._reader.read,
             popped=self.popped,
             came_again=self._note_redelivered,
         )
@@ -115,7 +103,6 @@ class PopLedger:
         """Everything stored here is durable when the log is durable up to this offset."""
 
         self.counts = PopCounts(again=self._redelivery.counts)
-        self._dropped_count = 0
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
         self._given_up: dict[CheckPoint, list[int]] = {}
@@ -123,13 +110,12 @@ class PopLedger:
         self.unstored = self._acks, self._given_up, self._orders  # what `flush` has to store
         self._own: set[tuple[int, int]] = set()
         self._retry_ms = self._started_ms = 0
-        self._is_sound = True
         self._is_there = is_there
 
     @property
     def dropped_count(self) -> int:
         """Skipped records, and messages that could not be redelivered."""
-        return self._dropped_count + self._redelivery.dropped_count
+        return self._reader.dropped_count + self._redelivery.dropped_count
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -137,25 +123,44 @@ class PopLedger:
         """Read the records that may be open, and advance offsets not saved in time. In a log with
         holes (not `is_sound`) they pass no message without its check point."""
         self._started_ms = now_ms
-        self._is_sound = is_sound
-        store = self._store
-        for queue_id in store.queues_of(self.topic):
-            low, end = store.bounds(self.topic, queue_id)
-            at = max(low, self._offsets.get(REVIVE_GROUP, self.topic, queue_id) + 1)
-            known = self._offsets.get(MARK_GROUP, self.topic, queue_id)
-            while entries := store.entries(self.topic, queue_id, at, min(_READ_COUNT, end - at)):
-                for log_offset, size, _ in entries:
-                    record = self._read(log_offset, size)
-                    if record is not None:
-                        self._try_to_take(record, at, now_ms, moves_offsets=at >= known)
-                    at += 1
+        if not is_sound:
+            self._reader.has_holes()
+        former = former_revive_topics(self._store.topics(), self.topic)
+        for topic in former:
+            self._reader.read_all(topic, now_ms)
+        points = self.popped.give_up(lambda _: True)
+        self._reader.read_all(self.topic, now_ms)
+        if former and self._take_over(points, former, now_ms):
+            for topic in former:
+                self._commit_progress(topic, {}, now_ms)
 
-    def _read(self, log_offset: int, size: int) -> StoredMessage | None:
-        try:
-            return decode_record(self._store.read_record(log_offset, size))
-        except CorruptRecord as error:
-            self._drop(log_offset, str(error))
-            return None
+    def _take_over(
+        self, points: list[tuple[CheckPoint, list[int]]], former: list[str], now_ms: int
+    ) -> bool:
+        """Record check points of other topics in the present one: the cluster had another name.
+        Those of an earlier start are there already. Returns whether all could be."""
+        failed_count = 0
+        for point, queue_offsets in points:
+            handle, track = point.handle(), point.track
+            failed_count += self.popped.find(handle) is None and not self.hand_out(
+                handle,
+                queue_offsets,
+                invisible_ms=track.span_ms - track.grace_ms,
+                next_offset=None,
+                now_ms=now_ms,
+            )
+        if failed_count:
+            _log.error(
+                "%d of %d records of popped messages in %s cannot be taken over: these messages "
+                "are redelivered after another start",
+                failed_count, len(points), ", ".join(former),
+            )  # fmt: skip
+        elif points:
+            _log.info(
+                "%d records of popped messages are taken over from %s",
+                len(points), ", ".join(former),
+            )  # fmt: skip
+        return not failed_count
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A record became visible in the revive topic: ours, or from RocketMQ's timer."""
@@ -163,83 +168,9 @@ class PopLedger:
         if key in self._own:  # taken in when it was stored
             self._own.discard(key)
             return
-        record = self._read(arrival.log_offset, arrival.record_size)
+        record = self._reader.read(arrival.log_offset, arrival.record_size)
         if record is not None:
-            self._try_to_take(record, arrival.queue_offset, now_ms, moves_offsets=False)
-
-    def _try_to_take(
-        self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
-    ) -> None:
-        """Apply a record; one that is invalid is skipped."""
-        try:
-            self._take(record, revive_offset, now_ms, moves_offsets=moves_offsets)
-        except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
-            self._drop(record.log_offset, f"{type(error).__name__}: {error}")
-
-    def _drop(self, log_offset: int, reason: str) -> None:
-        self._dropped_count += 1
-        _log.error("record at log offset %d is skipped: %s", log_offset, reason)
-
-    def _take(
-        self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
-    ) -> None:
-        """Apply a record."""
-        tag = record.properties.get(Property.TAGS)
-        if tag == CHECK_POINT_TAG:
-            body = msgspec.json.decode(record.body, type=CheckPointBody)
-            self._take_check_point(record, body, revive_offset, now_ms, moves_offsets)
-        elif tag in (ACK_TAG, BATCH_ACK_TAG):
-            ack = msgspec.json.decode(record.body, type=AckBody)
-            handle = CheckPointKey(ack.c, ack.t, ack.q, ack.so, ack.pt, record.queue_id)
-            point = self.popped.find(handle)
-            if point is not None:
-                self.popped.acknowledge(point, ack.offsets())
-        elif tag == ORDER_TAG and moves_offsets:
-            order = msgspec.json.decode(record.body, type=OrderBody)
-            if not self._is_of_an_earlier_life(order.t, record):
-                self._advance(order.c, order.t, order.q, order.o, now_ms)
-
-    def _take_check_point(
-        self,
-        record: StoredMessage,
-        body: CheckPointBody,
-        revive_offset: int,
-        now_ms: int,
-        moves_offsets: bool,
-    ) -> None:
-        """Positional, like `_take`."""
-        diffs = body.d if body.d is not None else list(range(body.n))
-        if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
-            return  # RocketMQ makes check points without messages to move an offset
-        if self._is_of_an_earlier_life(body.t, record):
-            return
-        handle = CheckPointKey(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
-        all_of_them = (1 << len(diffs)) - 1
-        acked = body.bm & all_of_them
-        if acked < all_of_them:
-            grace_ms = PEER_GRACE_MS if Property.TIMER_OUT_MS in record.properties else GRACE_MS
-            self.popped.add(
-                handle,
-                [body.so + diff for diff in diffs],
-                invisible_ms=body.it,
-                revive_offset=revive_offset,
-                grace_ms=grace_ms - self.popped.ahead_ms(body.pt, now_ms),
-                acked=acked,
-            )
-        following = number_in(record.properties.get(NEXT_PROPERTY), most=LONG_MAX)
-        if moves_offsets and following is not None:
-            is_next = body.so <= self._offsets.get(body.c, body.t, body.q)
-            if is_next or self._is_sound:
-                self._advance(body.c, body.t, body.q, following, now_ms)
-
-    def _is_of_an_earlier_life(self, topic: str, record: StoredMessage) -> bool:
-        """Whether the topic was deleted since."""
-        return self._store.deleted.covers(topic, record.log_offset, record.stored_ms)
-
-    def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
-        end = self._store.bounds(topic, queue_id)[1]
-        if self._offsets.get(group, topic, queue_id) < offset <= end:
-            self._offsets.commit(group, topic, queue_id, offset, now_ms)
+            self._reader.take(record, arrival.queue_offset, now_ms, moves_offsets=False)
 
     # -- handing out -----------------------------------------------------------------------------
 
@@ -478,10 +409,12 @@ class PopLedger:
     def note_progress(self, now_ms: int) -> None:
         """Update the revive queues' offsets, before all offsets are saved."""
         assert not self._acks, "acks are flushed at the end of each input"
-        oldest = self.popped.oldest()
-        for queue_id in self._store.queues_of(self.topic):
-            end = self._store.bounds(self.topic, queue_id)[1]
+        self._commit_progress(self.topic, self.popped.oldest(), now_ms)
+
+    def _commit_progress(self, topic: str, oldest: dict[int, int], now_ms: int) -> None:
+        for queue_id in self._store.queues_of(topic):
+            end = self._store.bounds(topic, queue_id)[1]
             done = min(oldest.get(queue_id, end), end) - 1
             for group, offset in ((REVIVE_GROUP, done), (MARK_GROUP, end)):
-                if offset > self._offsets.get(group, self.topic, queue_id):
-                    self._offsets.commit(group, self.topic, queue_id, offset, now_ms)
+                if offset > self._offsets.get(group, topic, queue_id):
+                    self._offsets.commit(group, topic, queue_id, offset, now_ms)

@@ -9,7 +9,7 @@ these as the current time, so none of them may be in the future."""
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -186,3 +186,10 @@ def redelivery_copy(
 def revive_topic(cluster: str) -> str:
     """The topic of revive records."""
     return Topic.REVIVE_PREFIX + cluster
+
+
+def former_revive_topics(topics: Iterable[str], present: str) -> list[str]:
+    """The topics of revive records that were made while the cluster had other names."""
+    return sorted(
+        topic for topic in topics if topic.startswith(Topic.REVIVE_PREFIX) and topic != present
+    )
