@@ -97,9 +97,9 @@ class OffsetSaver:
 
     def final_files(self, now_ms: int) -> list[tuple[str, bytes]]:
         """What to write when the broker ends: nothing that the log does not hold."""
-        found = [(orderly_pops.PATH, self._orders.save(self._exists, now_ms))]
-        if not self._orders.has_any:
-            found.clear()
+        found = []
+        if self._orders.has_any or self._orders.is_changed:  # the file may still have the last one
+            found.append((orderly_pops.PATH, self._orders.save(self._exists, now_ms)))
         if self._ledger.log_end <= self._store.lasting_offset:
             found.append((self._path, self._save()))
         return found
