@@ -51,16 +51,22 @@ class GroupHandlers:
 
     def put_group(self, asked: Asked[None]) -> Reply:
         """Create a consumer group or change it."""
-        self._put_group(decode_body(GroupConfig, asked.body), asked.now_ms)
+        config = decode_body(GroupConfig, asked.body)
+        self._merge(config)
+        self._groups.put(config, asked.now_ms)
         return DONE
 
     def put_groups(self, asked: Asked[None]) -> Reply:
-        """Create or change several groups."""
-        for config in decode_body(_GroupListBody, asked.body).group_config_list:
-            self._put_group(config, asked.now_ms)
+        """Create or change several groups; none when one is refused."""
+        configs = decode_body(_GroupListBody, asked.body).group_config_list
+        for config in configs:
+            self._merge(config)
+        for config in configs:
+            self._groups.put(config, asked.now_ms)
         return DONE
 
-    def _put_group(self, config: GroupConfig, now_ms: int) -> None:
+    def _merge(self, config: GroupConfig) -> None:
+        """Apply attributes to a configuration. Raises UsageError if it is invalid."""
         if not 0 <= config.retry_queue_nums <= TOPIC_QUEUES_MAX:
             raise UsageError(
                 f"retryQueueNums is {config.retry_queue_nums}; 0 to {TOPIC_QUEUES_MAX} are allowed"
@@ -80,7 +86,6 @@ class GroupHandlers:
         config.attributes = merge_attributes(
             known.attributes if known else {}, changes, is_new=known is None
         )
-        self._groups.put(config, now_ms)
 
     def all_groups(self, asked: Asked[None]) -> Reply:
         """Every group's configuration."""
