@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, field
 
+from escrowmq.base.fixed_limits import TIMER_PRECISION_MAX_MS
 from escrowmq.base.message import Topic
 from escrowmq.base.setting_facts import FIXED, LIVE, RESTART, SECRET
 
@@ -354,7 +355,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=100,
-            le=1_000,
+            le=TIMER_PRECISION_MAX_MS,
             description="delivery times are rounded to a multiple of this",
             extra=FIXED,
         ),

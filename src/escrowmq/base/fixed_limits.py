@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from typing import Final
 
+TIMER_PRECISION_MAX_MS: Final = 1_000
+"""The longest slot of a timer."""
+
 FRAME_SIZE_MAX: Final = 16_777_216
 """A remoting frame with its length field; RocketMQ's com.rocketmq.remoting.frameMaxLength."""
 

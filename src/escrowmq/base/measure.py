@@ -64,6 +64,11 @@ class Counts:
         if count or len(self.of) < _COUNTED_MAX:
             self.of[of] = count + 1
 
+    def forget(self, name: str, *, at: int) -> None:
+        """Remove the counts that have a name at this place of their keys."""
+        for key in [key for key in self.of if key[at] == name]:
+            del self.of[key]
+
     def samples(self, *before: str) -> tuple[Sample, ...]:
         """Return all counts; the values `before` precede the labels of each."""
         return tuple(Sample((*before, *of), count) for of, count in self.of.items())

@@ -27,6 +27,7 @@ import msgspec
 
 ENTRY: Final = struct.Struct(">qiq")
 ENTRY_SIZE: Final = ENTRY.size
+CODE_AT: Final = 12
 GAP_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
 """The entry that stands for no message, such as before a queue's first entry."""
 

@@ -79,10 +79,21 @@ class Delivered:
                 self._counts[_fingerprint(message)] += 1
 
     def read_without_progress(self, oldest_pending: int | None) -> None:
-        """Read deliveries from the beginning of the log, if no progress was ever saved and the log
-        is short."""
-        if self._store.end_offset - self._store.min_log_offset <= SCAN_SIZE_MAX:
-            self.read(self._store.min_log_offset, oldest_pending)
+        """Read deliveries from the beginning of the log, if no progress was saved and the log is
+        short."""
+        if not self.read_if_short(oldest_pending) and oldest_pending is not None:
+            _log.warning(
+                "no file says which delayed messages were delivered, and the log is too long to be "
+                "searched for it: those in it may be delivered a second time"
+            )
+
+    def read_if_short(self, oldest_pending: int | None) -> bool:
+        """Read deliveries from the beginning of the log; return False, with nothing read, if
+        it is longer than SCAN_SIZE_MAX."""
+        if self._store.end_offset - self._store.min_log_offset > SCAN_SIZE_MAX:
+            return False
+        self.read(self._store.min_log_offset, oldest_pending)
+        return True
 
     @property
     def scan_from(self) -> int:

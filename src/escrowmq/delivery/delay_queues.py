@@ -1,5 +1,8 @@
 """Delay levels: each is a queue of the schedule topic, whose messages are delivered in order as
-they become due."""
+they become due.
+
+A level that is no longer configured delivers the messages that it holds, at the times that were
+set when they were stored. Its progress is kept, because the level may be configured again."""
 
 from __future__ import annotations
 
@@ -37,6 +40,13 @@ _LOG_OFFSET: Final = "escrowLogOffset"
 other broker has written the file since."""
 
 
+def with_log_offset(body: bytes, log_offset: int) -> bytes:
+    """A master's answer as delayOffset.json, with the log offset where its deliveries end, if it
+    tells none itself: RocketMQ's masters do not."""
+    file: dict[str, Any] = fastjson.decode(body)
+    return body if _LOG_OFFSET in file else fastjson.encode({_LOG_OFFSET: log_offset, **file})
+
+
 class DelayQueues:
     """Delivers the messages of all delay levels of a broker. Call `load` first."""
 
@@ -50,6 +60,7 @@ class DelayQueues:
         self._due_ms = dict.fromkeys(self._spans_ms, NEVER_MS)
         self._delivered = Delivered(store, Property.DELAY)
         self._marks: Marks[dict[int, int]] = Marks()
+        self._noted = Mark(0, 0, dict(self._offsets))
         self._saved: dict[int, int] | None = None
         self._saved_from = 0
         self._stuck: set[int] = set()
@@ -59,8 +70,9 @@ class DelayQueues:
     def load(self, data: bytes | None, now_ms: int) -> None:
         """Load delayOffset.json, and find deliveries after it was written."""
         file: dict[str, Any] = fastjson.decode(data) if data else {}
+        self._add_former_levels()
         for level, offset in (file.get("offsetTable") or {}).items():
-            if int(level) in self._offsets:
+            if int(level) > 0:
                 self._offsets[int(level)] = int(offset)
         if "dataVersion" in file:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
@@ -73,7 +85,23 @@ class DelayQueues:
             start, end = self._store.bounds(Topic.SCHEDULE, level - 1)
             self._offsets[level] = min(max(offset, start), end)
             self._update_due(level, now_ms)
+        self._log_former_levels()
         self._note()
+
+    def _add_former_levels(self) -> None:
+        """Add levels that have a queue: others may have been configured when it was made."""
+        for queue_id in self._store.queues_of(Topic.SCHEDULE):
+            self._offsets.setdefault(queue_id + 1, 0)
+
+    def _log_former_levels(self) -> None:
+        for level, (offset, end) in self.backlog().items():
+            if offset < end and level not in self._spans_ms:
+                _log.warning(
+                    "delay level %d is not in messageDelayLevel any more, and holds %d messages: "
+                    "each is delivered at its time",
+                    level,
+                    end - offset,
+                )
 
     def _oldest_pending(self) -> int | None:
         """Return the log offset of the first record that seems undelivered; None if there is
@@ -92,7 +120,8 @@ class DelayQueues:
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """Note that a record became visible in the schedule topic, and schedule its delivery."""
         level = arrival.queue_id + 1
-        if self._due_ms.get(level) == NEVER_MS:
+        self._offsets.setdefault(level, 0)
+        if self._due_ms.get(level, NEVER_MS) == NEVER_MS:
             # In this topic the tags code of a unit is the time of its delivery, as at RocketMQ.
             self._due_ms[level] = self._guard(level, arrival.tags_code, now_ms)
 
@@ -121,9 +150,8 @@ class DelayQueues:
         return passed
 
     def _note(self) -> None:
-        self._marks.note(
-            Mark(self._store.end_offset, self._delivered.scan_from, dict(self._offsets))
-        )
+        self._noted = Mark(self._store.end_offset, self._delivered.scan_from, dict(self._offsets))
+        self._marks.note(self._noted)
 
     def _try_to_deliver(self, level: int, now_ms: int, count_max: int) -> int:
         """Deliver the due messages of a level. If the disk cannot read them, the level waits,
@@ -167,8 +195,9 @@ class DelayQueues:
 
     def _guard(self, level: int, due_ms: int, now_ms: int) -> int:
         # A time further ahead than the level's own span was written before the clock was set back
-        # (ScheduleMessageService.correctDeliverTimestamp): it is due.
-        return now_ms if due_ms > now_ms + self._spans_ms[level] else due_ms
+        # (ScheduleMessageService.correctDeliverTimestamp): it is due. (The span of a former level
+        # is unknown.)
+        return now_ms if due_ms > now_ms + self._spans_ms.get(level, due_ms) else due_ms
 
     def _pass(self, log_offset: int, size: int, now_ms: int) -> bool:
         source = self.courier.read(log_offset, size)
@@ -202,9 +231,12 @@ class DelayQueues:
         }
 
     def encode(self) -> bytes:
-        """Return the body of the answer to GET_ALL_DELAY_OFFSET."""
-        offsets = msgspec.Raw(fastjson.encode_map(self._offsets.items()))
-        return fastjson.encode({"dataVersion": self.version, "offsetTable": offsets})
+        """Return the body of the answer to GET_ALL_DELAY_OFFSET. RocketMQ ignores our own field."""
+        mark = self._noted
+        offsets = msgspec.Raw(fastjson.encode_map(mark.state.items()))
+        return fastjson.encode(
+            {"dataVersion": self.version, _LOG_OFFSET: mark.scan_from, "offsetTable": offsets}
+        )
 
     def save(self, now_ms: int) -> bytes | None:
         """Return the content of delayOffset.json, up to durable deliveries; None if it was written

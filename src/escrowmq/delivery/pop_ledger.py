@@ -21,56 +21,44 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
+from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX
 from escrowmq.base.log_throttle import RepeatedErrors
-from escrowmq.base.measure import Counts
-from escrowmq.base.message import Message, Property, StoredMessage
-from escrowmq.codec.properties import number_in
-from escrowmq.codec.record import decode_record
+from escrowmq.base.message import Message, Property
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, never_renewed, span_ms
 from escrowmq.delivery.pop_check_points import (
-    MESSAGES_MAX,
     NEVER_MS,
-    TIME_MAX,
     CheckPoint,
     GroupQueue,
     Popped,
 )
+from escrowmq.delivery.pop_counts import PopCounts
 from escrowmq.delivery.pop_redelivery import Redelivery
+from escrowmq.delivery.revive_reader import GRACE_MS, ReviveReader
 from escrowmq.delivery.revive_records import (
     ACK_TAG,
-    BATCH_ACK_TAG,
     CHECK_POINT_TAG,
     MARK_GROUP,
     NEXT_PROPERTY,
     ORDER_TAG,
     REVIVE_GROUP,
-    AckBody,
-    CheckPointBody,
     CheckPointKey,
     OrderBody,
     encode_ack,
     encode_check_point,
+    former_revive_topics,
     revive_queue,
+    revive_record,
     revive_topic,
 )
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Arrival, Put, PutStatus, Store
-
-GRACE_MS: Final = 1_000
-"""The time after the invisible time during which acks that are on their way still count."""
-
-PEER_GRACE_MS: Final = 3_000
-"""The same time for check points that RocketMQ stored: their acks may still be in its timer."""
 
 DUE_MAX: Final = 256
 """The most check points that are handled in one turn; others follow in later turns."""
 
 RETRY_MS: Final = 1_000
-_READ_COUNT: Final = 256
 _ACKS_MAX: Final = 1_024
 
 _log = logging.getLogger(__name__)
@@ -96,6 +84,7 @@ class PopLedger:
         self._offsets = offsets
         self._host = host
         self.popped = Popped()
+        self._reader = ReviveReader(store, offsets, self.popped)
         self._unstored = RepeatedErrors()
         self._redelivery = Redelivery(
             store,
@@ -104,7 +93,7 @@ class PopLedger:
             groups=groups,
             offsets=offsets,
             host=host,
-            read=self._read,
+            read=self._reader.read,
             popped=self.popped,
             came_again=self._note_redelivered,
         )
@@ -113,26 +102,20 @@ class PopLedger:
         self.log_end = 0
         """Everything stored here is durable once the log is durable up to this offset."""
 
-        self.stored_counts = Counts()
-        """The number of stored records by group, topic, kind and outcome."""
-        self._dropped_count = 0
+        self.counts = PopCounts(again=self._redelivery.counts)
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
-        self.unstored = self._acks, self._orders  # what `flush` has to store
+        self._given_up: dict[CheckPoint, list[int]] = {}
+        """The same of deleted topics and groups, which have no figures any more."""
+        self.unstored = self._acks, self._given_up, self._orders  # what `flush` has to store
         self._own: set[tuple[int, int]] = set()
         self._retry_ms = self._started_ms = 0
-        self._is_sound = True
         self._is_there = is_there
 
     @property
     def dropped_count(self) -> int:
         """The number of skipped records, and of messages that could not be redelivered."""
-        return self._dropped_count + self._redelivery.dropped_count
-
-    @property
-    def again_counts(self) -> Counts:
-        """The number of redelivered messages by group, topic and outcome."""
-        return self._redelivery.counts
+        return self._reader.dropped_count + self._redelivery.dropped_count
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -140,25 +123,44 @@ class PopLedger:
         """Read the records that may be open, and advance offsets that were not saved. In a log with
         holes (not `is_sound`), offsets skip no message without its check point."""
         self._started_ms = now_ms
-        self._is_sound = is_sound
-        store = self._store
-        for queue_id in store.queues_of(self.topic):
-            low, end = store.bounds(self.topic, queue_id)
-            at = max(low, self._offsets.get(REVIVE_GROUP, self.topic, queue_id) + 1)
-            known = self._offsets.get(MARK_GROUP, self.topic, queue_id)
-            while entries := store.entries(self.topic, queue_id, at, min(_READ_COUNT, end - at)):
-                for log_offset, size, _ in entries:
-                    record = self._read(log_offset, size)
-                    if record is not None:
-                        self._try_to_take(record, at, now_ms, moves_offsets=at >= known)
-                    at += 1
+        if not is_sound:
+            self._reader.has_holes()
+        former = former_revive_topics(self._store.topics(), self.topic)
+        for topic in former:
+            self._reader.read_all(topic, now_ms)
+        points = self.popped.give_up(lambda _: True)
+        self._reader.read_all(self.topic, now_ms)
+        if former and self._take_over(points, former, now_ms):
+            for topic in former:
+                self._commit_progress(topic, {}, now_ms)
 
-    def _read(self, log_offset: int, size: int) -> StoredMessage | None:
-        try:
-            return decode_record(self._store.read_record(log_offset, size))
-        except CorruptRecord as error:
-            self._drop(log_offset, str(error))
-            return None
+    def _take_over(
+        self, points: list[tuple[CheckPoint, list[int]]], former: list[str], now_ms: int
+    ) -> bool:
+        """Record check points of other topics in the present one: the cluster had another name.
+        Those of an earlier start are there already. Returns whether all could be."""
+        failed_count = 0
+        for point, queue_offsets in points:
+            handle, track = point.handle(), point.track
+            failed_count += self.popped.find(handle) is None and not self.hand_out(
+                handle,
+                queue_offsets,
+                invisible_ms=track.span_ms - track.grace_ms,
+                next_offset=None,
+                now_ms=now_ms,
+            )
+        if failed_count:
+            _log.error(
+                "%d of %d records of popped messages in %s cannot be taken over: these messages "
+                "are redelivered after another start",
+                failed_count, len(points), ", ".join(former),
+            )  # fmt: skip
+        elif points:
+            _log.info(
+                "%d records of popped messages are taken over from %s",
+                len(points), ", ".join(former),
+            )  # fmt: skip
+        return not failed_count
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """Apply a record that became visible in the revive topic: RocketMQ's timer may have stored
@@ -167,83 +169,9 @@ class PopLedger:
         if key in self._own:  # applied when it was stored
             self._own.discard(key)
             return
-        record = self._read(arrival.log_offset, arrival.record_size)
+        record = self._reader.read(arrival.log_offset, arrival.record_size)
         if record is not None:
-            self._try_to_take(record, arrival.queue_offset, now_ms, moves_offsets=False)
-
-    def _try_to_take(
-        self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
-    ) -> None:
-        """Apply a record; skip it if it is invalid."""
-        try:
-            self._take(record, revive_offset, now_ms, moves_offsets=moves_offsets)
-        except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
-            self._drop(record.log_offset, f"{type(error).__name__}: {error}")
-
-    def _drop(self, log_offset: int, reason: str) -> None:
-        self._dropped_count += 1
-        _log.error("record at log offset %d is skipped: %s", log_offset, reason)
-
-    def _take(
-        self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
-    ) -> None:
-        """Apply a check point, an acknowledgement, or an orderly group's offset."""
-        tag = record.properties.get(Property.TAGS)
-        if tag == CHECK_POINT_TAG:
-            body = msgspec.json.decode(record.body, type=CheckPointBody)
-            self._take_check_point(record, body, revive_offset, now_ms, moves_offsets)
-        elif tag in (ACK_TAG, BATCH_ACK_TAG):
-            ack = msgspec.json.decode(record.body, type=AckBody)
-            handle = CheckPointKey(ack.c, ack.t, ack.q, ack.so, ack.pt, record.queue_id)
-            point = self.popped.find(handle)
-            if point is not None:
-                self.popped.acknowledge(point, ack.offsets())
-        elif tag == ORDER_TAG and moves_offsets:
-            order = msgspec.json.decode(record.body, type=OrderBody)
-            if not self._is_of_an_earlier_life(order.t, record):
-                self._advance(order.c, order.t, order.q, order.o, now_ms)
-
-    def _take_check_point(
-        self,
-        record: StoredMessage,
-        body: CheckPointBody,
-        revive_offset: int,
-        now_ms: int,
-        moves_offsets: bool,
-    ) -> None:
-        """Apply a check point. The arguments are positional."""
-        diffs = body.d if body.d is not None else list(range(body.n))
-        if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
-            return  # RocketMQ uses check points without messages to move an offset
-        if self._is_of_an_earlier_life(body.t, record):
-            return
-        handle = CheckPointKey(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
-        all_of_them = (1 << len(diffs)) - 1
-        acked = body.bm & all_of_them
-        if acked < all_of_them:
-            grace_ms = PEER_GRACE_MS if Property.TIMER_OUT_MS in record.properties else GRACE_MS
-            self.popped.add(
-                handle,
-                [body.so + diff for diff in diffs],
-                invisible_ms=body.it,
-                revive_offset=revive_offset,
-                grace_ms=grace_ms - self.popped.ahead_ms(body.pt, now_ms),
-                acked=acked,
-            )
-        following = number_in(record.properties.get(NEXT_PROPERTY), most=LONG_MAX)
-        if moves_offsets and following is not None:
-            is_next = body.so <= self._offsets.get(body.c, body.t, body.q)
-            if is_next or self._is_sound:
-                self._advance(body.c, body.t, body.q, following, now_ms)
-
-    def _is_of_an_earlier_life(self, topic: str, record: StoredMessage) -> bool:
-        """Whether the topic was deleted after this record."""
-        return self._store.deleted.covers(topic, record.log_offset, record.stored_ms)
-
-    def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
-        end = self._store.bounds(topic, queue_id)[1]
-        if self._offsets.get(group, topic, queue_id) < offset <= end:
-            self._offsets.commit(group, topic, queue_id, offset, now_ms)
+            self._reader.take(record, arrival.queue_offset, now_ms, moves_offsets=False)
 
     # -- handing out -----------------------------------------------------------------------------
 
@@ -276,7 +204,7 @@ class PopLedger:
         # Stored first, then remembered, and only then do clients get the messages: the offset moves
         # past them, so that after a crash only this record leads to their redelivery.
         put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms, next_offset=next_offset)
-        self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
+        self.counts.stored.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:
             return False
         self.popped.add(
@@ -302,7 +230,7 @@ class PopLedger:
             handle, offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
         )
         put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms)
-        self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
+        self.counts.stored.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:
             return False
         self.popped.add(  # replaces the previous one
@@ -325,18 +253,9 @@ class PopLedger:
         next_offset: int | None = None,
         is_settling: bool = False,
     ) -> Put:
-        properties: dict[str, str] = {Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(now_ms)}
+        message = revive_record(self.topic, tag, body, queue_id, deliver_ms=now_ms, host=self._host)
         if next_offset is not None:
-            properties[NEXT_PROPERTY] = str(next_offset)
-        message = Message(
-            topic=self.topic,
-            body=body,
-            queue_id=queue_id,
-            properties=properties,
-            born_ms=now_ms,
-            born_host=self._host,
-            store_host=self._host,
-        )
+            message.properties[NEXT_PROPERTY] = str(next_offset)
         put = self._store.put(message, now_ms, is_settling=is_settling)
         if put.status is PutStatus.OK:
             self._own.add((queue_id, put.queue_offset))
@@ -374,19 +293,13 @@ class PopLedger:
         """Store an ack in the timer, to follow its check point there, as RocketMQ does."""
         tag, body = encode_ack(handle, queue_offsets, broker_name=self._settings.name)
         due_ms = handle.pop_ms + invisible_ms
-        message = Message(
-            topic=self.topic,
-            body=body,
-            queue_id=handle.revive_queue,
-            properties={
-                Property.TAGS: tag,
-                Property.TIMER_DELIVER_MS: str(due_ms),
-                Property.UNIQ_KEY: f"{handle.topic}@{handle.queue_id}@{queue_offsets[0]}@"
-                f"{handle.group}@{handle.pop_ms}@{self._settings.name}@{ACK_TAG}",
-            },
-            born_ms=now_ms,
-            born_host=self._host,
-            store_host=self._host,
+        message = revive_record(
+            self.topic, tag, body, handle.revive_queue, deliver_ms=due_ms, host=self._host
+        )
+        message.born_ms = now_ms
+        message.properties[Property.UNIQ_KEY] = (
+            f"{handle.topic}@{handle.queue_id}@{queue_offsets[0]}@"
+            f"{handle.group}@{handle.pop_ms}@{self._settings.name}@{ACK_TAG}"
         )
         self._later(message, now_ms)
         self.log_end = self._store.end_offset
@@ -394,15 +307,17 @@ class PopLedger:
     def forget_group(self, group: str) -> None:
         """Finish the check points of a deleted group, so that nothing is redelivered to it."""
         self._settle_deleted(lambda line: line.group == group)
+        self.counts.forget_group(group)
 
     def forget_topic(self, topic: str) -> None:
         """Finish the check points of a deleted topic, so that none of its messages is
         redelivered."""
         self._settle_deleted(lambda line: line.topic == topic)
+        self.counts.forget_topic(topic)
 
     def _settle_deleted(self, is_gone: Callable[[GroupQueue], bool]) -> None:
         for point, offsets in self.popped.give_up(is_gone):
-            self._acks.setdefault(point, []).extend(offsets)
+            self._given_up[point] = [*self._acks.pop(point, ()), *offsets]
 
     def come_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Record that an orderly group has finished all messages before an offset."""
@@ -410,17 +325,22 @@ class PopLedger:
 
     def flush(self, now_ms: int) -> None:
         """Store the acks and orderly offsets of this input."""
-        acks, orders = self._acks.copy(), self._orders.copy()
+        acks, given_up, orders = self._acks.copy(), self._given_up.copy(), self._orders.copy()
         self._acks.clear()
+        self._given_up.clear()
         self._orders.clear()
         for point, offsets in acks.items():
-            handle = point.handle()
-            tag, body = encode_ack(handle, offsets, broker_name=self._settings.name)
-            put = self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
-            self.stored_counts.add(handle.group, handle.topic, "ACK", put.status.name)
+            put = self._put_ack(point, offsets, now_ms)
+            self.counts.stored.add(point.line.group, point.line.topic, "ACK", put.status.name)
+        for point, offsets in given_up.items():
+            self._put_ack(point, offsets, now_ms)
         for (group, topic, queue_id), offset in orders.items():
             body = msgspec.json.encode(OrderBody(c=group, o=offset, q=queue_id, t=topic))
             self._put(ORDER_TAG, body, 0, now_ms, is_settling=True)
+
+    def _put_ack(self, point: CheckPoint, offsets: list[int], now_ms: int) -> Put:
+        tag, body = encode_ack(point.handle(), offsets, broker_name=self._settings.name)
+        return self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
 
     def change(
         self,
@@ -491,10 +411,12 @@ class PopLedger:
     def note_progress(self, now_ms: int) -> None:
         """Update the revive queues' offsets, before all offsets are saved."""
         assert not self._acks, "acks are flushed at the end of each input"
-        oldest = self.popped.oldest()
-        for queue_id in self._store.queues_of(self.topic):
-            end = self._store.bounds(self.topic, queue_id)[1]
+        self._commit_progress(self.topic, self.popped.oldest(), now_ms)
+
+    def _commit_progress(self, topic: str, oldest: dict[int, int], now_ms: int) -> None:
+        for queue_id in self._store.queues_of(topic):
+            end = self._store.bounds(topic, queue_id)[1]
             done = min(oldest.get(queue_id, end), end) - 1
             for group, offset in ((REVIVE_GROUP, done), (MARK_GROUP, end)):
-                if offset > self._offsets.get(group, self.topic, queue_id):
-                    self._offsets.commit(group, self.topic, queue_id, offset, now_ms)
+                if offset > self._offsets.get(group, topic, queue_id):
+                    self._offsets.commit(group, topic, queue_id, offset, now_ms)

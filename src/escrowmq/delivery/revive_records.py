@@ -9,7 +9,7 @@ TIMER_DELIVER_MS as the current time, so none may be in the future."""
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -144,6 +144,21 @@ def encode_ack(
     return ACK_TAG if is_one else BATCH_ACK_TAG, msgspec.json.encode(body)
 
 
+def revive_record(
+    topic: str, tag: str, body: bytes, queue_id: int, *, deliver_ms: int, host: bytes
+) -> Message:
+    """A record of the revive topic."""
+    return Message(
+        topic=topic,
+        body=body,
+        queue_id=queue_id,
+        properties={Property.TAGS: tag, Property.TIMER_DELIVER_MS: str(deliver_ms)},
+        born_ms=deliver_ms,
+        born_host=host,
+        store_host=host,
+    )
+
+
 def redelivery_copy(
     source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: bool
 ) -> Message:
@@ -174,3 +189,10 @@ def redelivery_copy(
 def revive_topic(cluster: str) -> str:
     """Return the name of the topic of revive records."""
     return Topic.REVIVE_PREFIX + cluster
+
+
+def former_revive_topics(topics: Iterable[str], present: str) -> list[str]:
+    """The topics of revive records that were made while the cluster had other names."""
+    return sorted(
+        topic for topic in topics if topic.startswith(Topic.REVIVE_PREFIX) and topic != present
+    )

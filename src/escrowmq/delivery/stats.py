@@ -191,12 +191,19 @@ class Stats:
         """Return all counters of one name, by topic or by topic@group."""
         return {key: meter.total for (of, key), meter in self._meters.items() if of == name}
 
-    def forget(self, key: str) -> None:
-        """Remove the counters of a deleted topic or group."""
-        self._puts.pop(key, None)
-        for place in [place for place in self._gets if key in place]:
+    def forget(self, topic: str) -> None:
+        """Remove the counters of a deleted topic."""
+        self._puts.pop(topic, None)
+        for place in [place for place in self._gets if place[1] == topic]:
             del self._gets[place]
-        for item in [i for i in self._meters if key in i[1].split("@")]:
+        for item in [i for i in self._meters if i[1].partition("@")[0] == topic and topic]:
+            del self._meters[item]
+
+    def forget_group(self, group: str) -> None:
+        """A group was deleted."""
+        for place in [place for place in self._gets if place[0] == group]:
+            del self._gets[place]
+        for item in [i for i in self._meters if i[1].endswith(f"@{group}")]:
             del self._meters[item]
 
     def wake(self, now_ms: int) -> None:

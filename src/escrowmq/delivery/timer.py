@@ -6,29 +6,15 @@ order of keys: of the records read (queue offsets below `taken`) those with keys
 delivered, all others are not. (While a record that came too late for its time is pending, this does
 not hold, and no progress is recorded.) RocketMQ's progress has the same form: it has read what is
 below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
-
-timercheck, 4096 bytes, big-endian; RocketMQ reads and writes the first 56
-  offset size field
-       0    8 read time            slots before this time are delivered
-       8    8 timer log position   0: there is no timer log of ours
-      16    8 queue offset         from here on RocketMQ reads the topic again
-      24    8 master's queue offset
-      32    8 state version        40 8 timestamp     48 8 counter
-    2048    8 "ESCROWMQ"
-    2056    8 taken                2064 8 border, time  2072 8 border, queue offset
-    2080    8 log offset           from here on the log may hold deliveries not recorded here
-    2088    4 CRC-32               of the first 56 bytes and of 2048..2088
 """
 
 from __future__ import annotations
 
 import heapq
-import struct
-import zlib
-from typing import Final, NamedTuple
+from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import LONG_MAX
+from escrowmq.base.fixed_limits import LONG_MAX, TIMER_PRECISION_MAX_MS
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import number_in
 from escrowmq.delivery.delay_progress import (
@@ -43,48 +29,40 @@ from escrowmq.delivery.delay_progress import (
 from escrowmq.delivery.delayed_messages import restore, wish
 from escrowmq.delivery.timer_counts import TimingCounts
 from escrowmq.delivery.timer_distributions import Delays, DueTimes
+from escrowmq.delivery.timer_file import (
+    OFFSET_BITS,
+    OFFSET_MASK,
+    PATH,
+    Progress,
+    as_file,
+    check,
+    decode_file,
+    decode_head,
+    encode_both,
+    encode_head,
+    key_of,
+)
 from escrowmq.delivery.timer_unread import NOT_TAKEN, Unread, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Arrival, Store
 
-PATH: Final = "config/timercheck"
 PENDING_MAX: Final = 20_000_000
 """The most records in memory. More are read when others have been delivered."""
 
 RECALLS_MAX: Final = 1_000_000
-FILE_SIZE: Final = 4096
 
-_HEAD: Final = struct.Struct(">7q")
-_TAIL: Final = struct.Struct(">8s4q")
-_TAIL_AT: Final = 2048
-_CRC: Final = struct.Struct(">I")
-_MAGIC: Final = b"ESCROWMQ"
-
-_OFFSET_BITS: Final = 40
-_OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
-_TIME_MAX: Final = (1 << 44) - 1
 _BLOCK_BITS: Final = 6
 _TAKE_MAX: Final = 512
 _ENTRIES_READ: Final = 64
 
-_WHEEL: Final = "timerwheel"
-_TIMER_LOG: Final = "timerlog"
+WHEEL: Final = "timerwheel"
+TIMER_LOG: Final = "timerlog"
 _ROLL_WINDOW_MS: Final = 172_800_000
 _ROLL_SLACK_MS: Final = 60_000
 _UNSEEN_MS: Final = 60_000
 """How long a record may wait for a sync before it is visible. A RocketMQ broker that takes over
 must allow for that."""
-
-
-class _State(NamedTuple):
-    taken: int
-    border: int
-    oldest: int
-    """The lowest queue offset of a pending record, or less."""
-
-    read_ms: int = 0
-    """No pending record has a slot before this time."""
 
 
 class TimerQueue:
@@ -104,8 +82,8 @@ class TimerQueue:
         """Key and slot of messages that are recalled. The slot is needed because a recall may have
         another message's key."""
         self._delivered = Delivered(store, Property.TIMER_OUT_MS)
-        self._marks: Marks[_State] = Marks()
-        self._saved: _State | None = None
+        self._marks: Marks[Progress] = Marks()
+        self._saved: Progress | None = None
         self._saved_from = 0
         self._border = 0
         """A key above all delivered ones."""
@@ -113,7 +91,7 @@ class TimerQueue:
         self.counts = TimingCounts()
         self.due_times = DueTimes()
         self.delays = Delays()
-        self._before = _State(0, 0, 0)
+        self._before = Progress(0, 0, 0)
         self._peer_read_ms: int | None = None
         self._is_settled = False
         self._has_more = False
@@ -123,23 +101,27 @@ class TimerQueue:
     # -- life ------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Load timercheck, ours or RocketMQ's. Later calls of `due` read the records, a bounded
-        number each."""
+        """Load timercheck, ours or RocketMQ's. Raises ValueError if it is damaged. Later calls of
+        `due` read the records, a bounded number each."""
+        if data is not None:
+            check(data)
         start, end = self._store.bounds(Topic.TIMER, 0)
-        ours = _decode(data) if data else None
+        ours, head = decode_file(data), decode_head(data)
         if ours is not None:
             log_offset, self._before = ours
             self._delivered.read(log_offset, self._oldest_pending(start))
-        elif data and len(data) >= _HEAD.size:
-            read_ms, _, taken, *_ = _HEAD.unpack_from(data)
+        elif head is not None:
             # A slot is the second that ends before the delivery time: everything due in slots
             # before the read time has a delivery time up to the read time.
-            self._before = _State(taken, _key(read_ms + 1, 0), start, read_ms)
-            self._peer_read_ms = read_ms
+            self._before = Progress(
+                head.queue_offset, key_of(head.read_ms + 1, 0), start, head.read_ms
+            )
+            self._peer_read_ms = head.read_ms
+            self._delivered.read_if_short(self._oldest_pending(start))
         else:
             self._delivered.read_without_progress(self._oldest_pending(start))
-        if data and len(data) >= _HEAD.size:
-            self._counter = _HEAD.unpack_from(data)[6]
+        if head is not None:
+            self._counter = head.counter
         self._border = self._before.border
         self._taken = min(max(self._before.oldest, start), end)
         self._has_more = True
@@ -172,12 +154,17 @@ class TimerQueue:
         """Return how long the next record has been due."""
         keys = [one.key for one in self._unread.waiting if one.key != NOT_TAKEN]
         key = min([*keys, *self._heap[:1]], default=None)
-        return 0 if key is None else max(0, now_ms - (key >> _OFFSET_BITS))
+        return 0 if key is None else max(0, now_ms - (key >> OFFSET_BITS))
 
     @property
     def taken_offset(self) -> int:
         """The next queue offset to read."""
         return self._taken
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted: drop its figures."""
+        self.counts.forget(topic)
+        self.delays.forget(topic)
 
     def arrived(self, arrival: Arrival) -> None:
         """Note that a record became visible in the timer's topic, and must be read."""
@@ -188,7 +175,7 @@ class TimerQueue:
         """The time to call `due` next."""
         if self._has_more:
             return 0
-        at_ms = max(self._heap[0] >> _OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
+        at_ms = max(self._heap[0] >> OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
         return min(at_ms, self._unread.wake_at_ms())
 
     def wake(self, now_ms: int) -> None:
@@ -209,8 +196,8 @@ class TimerQueue:
             self._disown(now_ms)
         passed = 0
         heap = self._heap
-        while heap and heap[0] >> _OFFSET_BITS <= now_ms and passed < BATCH_MAX:
-            queue_offset = heap[0] & _OFFSET_MASK
+        while heap and heap[0] >> OFFSET_BITS <= now_ms and passed < BATCH_MAX:
+            queue_offset = heap[0] & OFFSET_MASK
             try:
                 is_passed = self._pass(queue_offset, now_ms)
             except (OSError, StorageError) as error:
@@ -224,11 +211,11 @@ class TimerQueue:
             self._retry_ms = 0
             key = heapq.heappop(heap)
             self._border = max(self._border, key + 1)
-            self.due_times.drop(key >> _OFFSET_BITS)
+            self.due_times.drop(key >> OFFSET_BITS)
             self._uncount(queue_offset)
             passed += 1
         is_all = not self._has_more and not self._unread.count
-        if is_all and not (heap and heap[0] >> _OFFSET_BITS <= now_ms):
+        if is_all and not (heap and heap[0] >> OFFSET_BITS <= now_ms):
             self._delivered.forget()
         if passed and not self._has_more and len(heap) < PENDING_MAX:
             self._has_more = self._taken < self._store.bounds(Topic.TIMER, 0)[1]
@@ -286,11 +273,14 @@ class TimerQueue:
         if slot_ms is None:
             self.courier.drop(source.log_offset, "it has no delivery time")
             return
-        key = _key(self._wish_ms(source, slot_ms), queue_offset)
-        if queue_offset < self._before.taken and (
-            key < self._before.border or self._is_rolled(source, slot_ms)
-        ):
-            return  # delivered before this start
+        key = key_of(_wish_ms(source, slot_ms), queue_offset)
+        if queue_offset < self._before.taken:
+            if key < self._before.border:  # delivered before this start
+                if self._peer_read_ms is not None:
+                    self._delivered.take(source)  # not to be matched with its twin
+                return
+            if self._is_rolled(source, slot_ms):
+                return
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
             self.counts.add(source, 1, now_ms)
@@ -301,17 +291,8 @@ class TimerQueue:
             # Older releases accepted this property from clients, for messages of any topic.
             self._recalls.add((recall, source.properties[Property.TIMER_OUT_MS]))
         heapq.heappush(self._heap, key)
-        self.due_times.add(key >> _OFFSET_BITS)
+        self.due_times.add(key >> OFFSET_BITS)
         self._count(queue_offset)
-
-    def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
-        """Return the delivery time in ms. A delay counts from the store time; the slot limits the
-        result. A recall must be in force for its whole slot, so it is last in it."""
-        last_ms = slot_ms + self._precision_ms
-        if Property.TIMER_DEL_UNIQKEY in source.properties:
-            return last_ms
-        wish_ms = wish(source.properties, source.stored_ms)
-        return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
     def _is_rolled(self, source: StoredMessage, slot_ms: int) -> bool:
         """Whether RocketMQ has stored a copy of this record nearer to its time: its wheel holds two
@@ -379,32 +360,46 @@ class TimerQueue:
 
     # -- progress --------------------------------------------------------------------------------
 
-    def _state(self, now_ms: int) -> _State:
+    def _state(self, now_ms: int) -> Progress:
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         read_ms = now_ms
         if self._heap:
-            read_ms = min(read_ms, (self._heap[0] >> _OFFSET_BITS) - 1)
+            read_ms = min(read_ms, self._slot_before((self._heap[0] >> OFFSET_BITS) - 1))
         if self._unread.count:  # its time may be unknown
             read_ms = 0
         if self._store.unseen_size:  # messages not visible yet may be late for their slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
-        return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
+        return Progress(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
+
+    def _slot_before(self, wish_ms: int) -> int:
+        """A time that is not after the slot of a record, whatever precision it was stored with."""
+        span_ms = TIMER_PRECISION_MAX_MS
+        return wish_ms - wish_ms % span_ms - (span_ms if span_ms % self._precision_ms else 0)
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether `border` says what is delivered: no undelivered record is before delivered
+        ones."""
+        if self._unread.count or not self._is_settled:
+            return False
+        return not self._heap or self._heap[0] >= self._border
 
     def _note(self, now_ms: int) -> None:
-        """Record the progress now, unless undelivered records precede delivered ones."""
-        if self._unread.count:
-            return
-        if self._is_settled and (not self._heap or self._heap[0] >= self._border):
+        """Record the progress now, if it is exact."""
+        if self._is_exact:
             self._marks.note(
                 Mark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
             )
 
     def check_point(self, now_ms: int) -> bytes:
-        """Return the progress in the 56 bytes of RocketMQ's TimerCheckpoint."""
+        """Return the progress for a slave: the 56 bytes of RocketMQ's TimerCheckpoint, and behind
+        them our part of the file, if it is exact."""
         state = self._state(now_ms)
-        oldest = state.oldest
-        return _HEAD.pack(state.read_ms, 0, oldest, oldest, 0, now_ms, self._counter)
+        head = encode_head(state, now_ms, self._counter)
+        if not self._is_exact:
+            return head
+        return encode_both(head, state, self._delivered.scan_from)
 
     def save(self, now_ms: int) -> bytes | None:
         """Return the content of timercheck, up to durable deliveries; None if it was written
@@ -419,17 +414,10 @@ class TimerQueue:
         self._saved, self._saved_from = mark.state, mark.scan_from
         return self._encode(mark, now_ms)
 
-    def _encode(self, mark: Mark[_State], now_ms: int) -> bytes:
-        """Encode the file. A RocketMQ broker has no timer log here: it reads the topic from
-        `oldest` on, and skips records with a slot before `read_ms`. It delivers the others, even if
-        they were delivered before."""
-        state = mark.state
+    def _encode(self, mark: Mark[Progress], now_ms: int) -> bytes:
         self._counter += 1
-        head = _HEAD.pack(state.read_ms, 0, state.oldest, state.oldest, 0, now_ms, self._counter)
-        time_ms, queue_offset = state.border >> _OFFSET_BITS, state.border & _OFFSET_MASK
-        tail = _TAIL.pack(_MAGIC, state.taken, time_ms, queue_offset, mark.scan_from)
-        tail += _CRC.pack(zlib.crc32(head + tail))
-        return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
+        head = encode_head(mark.state, now_ms, self._counter)
+        return as_file(encode_both(head, mark.state, mark.scan_from))
 
     def _disown(self, now_ms: int) -> None:
         """Delete RocketMQ's wheel and timer log once all their records are read; otherwise a
@@ -437,36 +425,31 @@ class TimerQueue:
         self._is_settled = True
         self._peer_read_ms = None
         disk = self._store.disk
-        names = disk.names(_TIMER_LOG)
-        if not names and disk.size(_WHEEL) is None:
+        names = disk.names(TIMER_LOG)
+        if not names and disk.size(WHEEL) is None:
             return
         mark = Mark(self._store.end_offset, self._delivered.scan_from, self._before)
         disk.replace(PATH, self._encode(mark, now_ms))
         for name in names:
-            disk.remove(f"{_TIMER_LOG}/{name}")
-        disk.remove(_WHEEL)
+            disk.remove(f"{TIMER_LOG}/{name}")
+        disk.remove(WHEEL)
+
+
+def _wish_ms(source: StoredMessage, slot_ms: int) -> int:
+    """The delivery time to the millisecond. A delay counts from the store time, which is that of
+    the delay or a little later; the slot limits it. A recall lasts for the whole of its slot, and
+    so comes last in it.
+
+    Nothing but the record decides: progress that was saved under one precision must mean the same
+    under another. So each slot counts as one of the longest."""
+    last_ms = slot_ms + TIMER_PRECISION_MAX_MS
+    if Property.TIMER_DEL_UNIQKEY in source.properties:
+        return last_ms
+    wish_ms = wish(source.properties, source.stored_ms)
+    return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
 
 def _recall_key(message: StoredMessage) -> str:
     """Return the identity by which a delayed message is recalled."""
     properties = message.properties
     return f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"
-
-
-def _key(time_ms: int, queue_offset: int) -> int:
-    return min(time_ms, _TIME_MAX) << _OFFSET_BITS | queue_offset
-
-
-def _decode(data: bytes) -> tuple[int, _State] | None:
-    """Decode log offset and state; None if RocketMQ has written the file since, or it was never
-    written."""
-    if len(data) < FILE_SIZE:
-        return None
-    tail = data[_TAIL_AT : _TAIL_AT + _TAIL.size]
-    (crc,) = _CRC.unpack_from(data, _TAIL_AT + _TAIL.size)
-    magic, taken, time_ms, queue_offset, log_offset = _TAIL.unpack(tail)
-    # RocketMQ rewrites its 56 bytes and leaves ours as they are. So the checksum covers both.
-    if magic != _MAGIC or zlib.crc32(data[: _HEAD.size] + tail) != crc:
-        return None
-    read_ms, _, oldest, *_ = _HEAD.unpack_from(data)
-    return log_offset, _State(taken, time_ms << _OFFSET_BITS | queue_offset, oldest, read_ms)

@@ -32,7 +32,10 @@ class TimingCounts:
     def add(self, source: Message, step: int, now_ms: int) -> None:
         """Count a message of a topic that begins to wait (step 1), or no longer waits (-1)."""
         topic = source.properties.get(Property.REAL_TOPIC, "")
-        (self.taken if step > 0 else self.passed).add(topic)
+        if step > 0:
+            self.taken.add(topic)
+        elif (topic,) in self.taken.of:  # else it was deleted
+            self.passed.add(topic)
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = _Count(0, now_ms)
@@ -42,6 +45,11 @@ class TimingCounts:
         if not count.count:
             del self._counts[topic]
         self._version.advance(now_ms)
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted. Its waiting messages count until their time."""
+        self.taken.forget(topic, at=0)
+        self.passed.forget(topic, at=0)
 
     def encode(self) -> bytes:
         """Return the body of the answer to GET_TIMER_METRICS."""

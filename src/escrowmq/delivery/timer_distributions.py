@@ -77,6 +77,11 @@ class Delays:
         counts[bisect_left(DELAYS_S, delay_s)] += 1
         self._sums_s[topic] += delay_s
 
+    def forget(self, topic: str) -> None:
+        """A topic was deleted."""
+        self._counts.pop(topic, None)
+        self._sums_s.pop(topic, None)
+
     def distributions(self, *before: str) -> tuple[Distribution, ...]:
         """Return a distribution for each topic, with `before` as its first labels."""
         return tuple(

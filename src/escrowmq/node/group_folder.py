@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +14,8 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import UsageError
 from escrowmq.group.state import PATH, MemberState, read_state, started
 from escrowmq.net.disk import FileDisk
-from escrowmq.node.reserved_file import NEXT, ReservedFile
+from escrowmq.node.reserved_file import ReservedFile
+from escrowmq.node.store_removal import remove_store
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.cut import cut_log
 from escrowmq.store.folder_check import has_log
@@ -24,7 +23,6 @@ from escrowmq.store.folder_check import has_log
 _SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _NAME_MAX: Final = 64
 _FAULTS: Final = "drills.json"
-_KEPT: Final = (PATH, f"{PATH}{NEXT}", "lock", _FAULTS)
 
 
 class Folder:
@@ -100,25 +98,12 @@ class Folder:
             disk.close()
 
     def empty(self, state: MemberState) -> MemberState:
-        """Remove everything except the member's identity. After a crash, the next start continues
-        with that."""
+        """Remove the store, but neither the member's identity nor files that are not ours. The next
+        start continues after a crash."""
         state = replace(state, is_emptying=True, history=())
         self.keep(state)
-        if self._log:
-            _clear(Path(self._log), ())
-        _clear(Path(self._root), _KEPT)
+        root = Path(self._root)
+        remove_store(root, Path(self._log) if self._log else root / FOLDER)
         state = replace(state, is_emptying=False)
         self.keep(state)
         return state
-
-
-def _clear(folder: Path, kept: tuple[str, ...]) -> None:
-    if not folder.exists():
-        return
-    for entry in sorted(folder.iterdir()):
-        if entry.name in kept:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            os.unlink(entry)

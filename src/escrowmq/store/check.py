@@ -19,7 +19,7 @@ from escrowmq.base.message import SysFlag, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec import fastjson
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, decode_checkpoint
+from escrowmq.codec.entries import CODE_AT, ENTRY, ENTRY_SIZE, decode_checkpoint
 from escrowmq.codec.log_stretches import Scanned
 from escrowmq.codec.log_walker import Walker, next_data
 from escrowmq.codec.properties import value_of
@@ -231,10 +231,12 @@ class Check:
         found = queue.units(start, min(queue.end, end) - start)
         if found == units[: len(found)]:
             return
+        # When a message is due was decided by the delay levels of its time.
+        size = CODE_AT if queue.is_schedule else ENTRY_SIZE
         wrong = [
             start + at // ENTRY_SIZE
             for at in range(0, len(found), ENTRY_SIZE)
-            if found[at : at + ENTRY_SIZE] != units[at : at + ENTRY_SIZE]
+            if found[at : at + size] != units[at : at + size]
             and any(units[at : at + ENTRY_SIZE])  # zeros: the record is damaged, reported above
         ]
         if wrong:

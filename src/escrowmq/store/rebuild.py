@@ -105,8 +105,10 @@ class Rebuild:
                 builder = self._judge_unexpected(builder, record)
                 if builder is None:
                     continue
-            code = codes.of(record, is_schedule=builder.queue.is_schedule)
-            builder.units += _pack(log_offset, size, code)
+            if builder.queue.is_schedule:
+                builder.units += self._unit(builder, record)
+            else:
+                builder.units += _pack(log_offset, size, codes.of(record, is_schedule=False))
             builder.next = queue_offset + 1
         self._units_count += len(records)
         if self._units_count > _UNITS_MAX:
@@ -216,7 +218,14 @@ class Rebuild:
         del builder.units[max(queue_offset - builder.start, 0) * ENTRY_SIZE :]
 
     def _unit(self, builder: _Builder, record: Scanned) -> bytes:
-        code = self._codes.of(record, is_schedule=builder.queue.is_schedule)
+        queue = builder.queue
+        code = self._codes.of(record, is_schedule=queue.is_schedule)
+        if queue.is_schedule:
+            # When a message is due was decided by the delay levels of that time, and the unit alone
+            # says it. (A torn unit says a time before the message.)
+            unit = queue.unit(record.queue_offset)
+            if unit is not None and unit[0] == record.log_offset and unit[2] >= record.stored_ms:
+                code = unit[2]
         return _pack(record.log_offset, record.size, code)
 
     def _reject(self, builder: _Builder | None, record: Scanned) -> None:

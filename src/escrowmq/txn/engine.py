@@ -152,5 +152,5 @@ class Engine:
                 log_offset=put.log_offset,
                 stored_ms=put.stored_ms,
             )
-            self.halves.aliases[likeness(half.properties)] = put.queue_offset
+            self.halves.note_alias(likeness(half.properties), put.queue_offset)
         return put

@@ -30,6 +30,8 @@ from escrowmq.txn.transaction_counters import HalfCounters, Meter
 
 _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3_600_000
+_ALIASES_MIN: Final = 10_000
+"""Former copies that are looked up in memory, whether or not their transactions have ended."""
 
 
 class Settled(msgspec.Struct):
@@ -79,6 +81,13 @@ class Halves:
         self.aliases: dict[Likeness, int] = {}
         """Halves that RocketMQ or a resumption has stored again: the newest copy's queue offset, by
         identity. An END may name the first copy."""
+
+    def note_alias(self, like: Likeness, queue_offset: int) -> None:
+        """A half was stored again. From time to time, forget those that have ended: the log has
+        their outcomes."""
+        self.aliases[like] = queue_offset
+        if len(self.aliases) > 2 * len(self.pending) + _ALIASES_MIN:
+            self.aliases = {like: at for like, at in self.aliases.items() if at in self.pending}
 
     def move(self, store: Store, settings: BrokerSettings) -> None:
         """Use the store of the same data folder after it was opened again."""
@@ -282,9 +291,7 @@ class Halves:
         if settled.bundle is not None:
             self.bundles.reopen(settled.bundle)
         self._add(settled.queue_offset, row, settled.bundle, settled.attempt)
-        self.meter.rolled_back[row.topic] -= 1
-        self.counters.rolled_back -= 1
-        self.counters.undone += 1
+        self.meter.note_undone(row.topic)
 
     def set_aside(self, queue_offset: int, reason: str) -> None:
         """Remove a pending half that cannot be processed. Its bundle can then only be rolled

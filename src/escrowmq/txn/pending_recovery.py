@@ -336,7 +336,7 @@ class HalvesRecovery:
             Property.TRANSACTION_CHECK_TIMES in properties
             or Property.TRAN_PREPARED_QUEUE_OFFSET in properties
         ):
-            self._halves.aliases[likeness(properties)] = queue_offset
+            self._halves.note_alias(likeness(properties), queue_offset)
 
     def _supersede(self, properties: dict[str, str], queue_offset: int, log_offset: int) -> None:
         """Let a carried half replace its earlier copies, even if the broker crashed before it wrote

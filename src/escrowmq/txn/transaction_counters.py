@@ -57,6 +57,20 @@ class Meter:
         """For each topic: the number of commits within each bound, and one more for all others; not
         cumulative."""
         self.latency_ms: Counter[str] = Counter()
+        self._deleted: set[str] = set()
+        """Deleted topics with pending halves: their figures go with the last of these."""
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted."""
+        for counts in (self.committed, self.rolled_back, self.expired, self.latency_ms):
+            counts.pop(topic, None)
+        self.latency_counts.pop(topic, None)
+        if self.pending.get(topic):
+            self._deleted.add(topic)
+        else:
+            self._deleted.discard(topic)
+            if self.pending.pop(topic, None) is not None:
+                self.changes += 1
 
     def note_pending(self, topic: str, group: str, change: int) -> None:
         """Add `change` to the number of pending halves of a topic and a group."""
@@ -67,11 +81,14 @@ class Meter:
             self.groups[group] = count
         else:  # `del` would call a method of Counter in Python
             self.groups.pop(group, None)
+        if topic in self._deleted and not self.pending[topic]:
+            self.forget(topic)
 
     def note_ended(self, state: State, topic: str, group: str, taken_ms: Sequence[int]) -> None:
         """Count the outcome of halves of a topic and group. `taken_ms`: how long after being stored
         each half was ended."""
         counters, count = self._counters, len(taken_ms)
+        is_deleted = topic in self._deleted
         self.note_pending(topic, group, -count)
         if state == State.COMMITTED:
             counters.committed += count
@@ -83,6 +100,15 @@ class Meter:
         else:
             counters.expired += count
             self.expired[topic] += count
+        if is_deleted:
+            self.forget(topic)
+
+    def note_undone(self, topic: str) -> None:
+        """A rollback could not be stored: the half is pending again."""
+        if topic in self.rolled_back:  # not deleted since
+            self.rolled_back[topic] -= 1
+        self._counters.rolled_back -= 1
+        self._counters.undone += 1
 
     def _note_latencies(self, topic: str, taken_ms: Sequence[int]) -> None:
         """Add times from half to commit to a topic's histogram."""

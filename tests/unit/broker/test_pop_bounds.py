@@ -11,7 +11,8 @@ from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.broker.reads import pop_reader
 from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
-from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS, RETRY_MS
+from escrowmq.delivery.pop_ledger import DUE_MAX, RETRY_MS
+from escrowmq.delivery.revive_reader import GRACE_MS
 from escrowmq.store.results import Put, PutStatus
 from escrowmq.store.store import Store
 from tests.unit.broker.consumer import PopConsumer

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Property
 from escrowmq.delivery.pop_check_points import TIME_MAX
-from escrowmq.delivery.pop_ledger import GRACE_MS, PEER_GRACE_MS
+from escrowmq.delivery.revive_reader import GRACE_MS, PEER_GRACE_MS
 from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP, CheckPointKey
 from escrowmq.testing.disk import Loss
 from tests.unit.broker.consumer import Got, PopConsumer

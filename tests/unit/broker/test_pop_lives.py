@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.delivery.pop_ledger import GRACE_MS
+from escrowmq.delivery.revive_reader import GRACE_MS
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import World
 

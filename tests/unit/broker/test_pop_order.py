@@ -256,3 +256,17 @@ def test_a_group_that_is_made_again_is_not_kept_from_reading_by_the_former_one(
     world.run(6_000)
     world.ask(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G", "cleanOffset": True}, peer=9)
     assert [got.body for got in consumer.pop()] == ["a"]
+
+
+def test_a_stop_right_after_the_last_batch_has_gone_saves_that(
+    world: World, consumer: PopConsumer
+) -> None:
+    world.send("a")
+    consumer.pop()
+    world.run(6_000)
+    assert b"T@G" in (world.disk.read(orderly_pops.PATH) or b"")
+    ask = {"groupName": "G", "cleanOffset": "true"}
+    assert world.ask(Request.DELETE_SUBSCRIPTIONGROUP, ask).code == 0
+    world.restart()
+    assert b"T@G" not in (world.disk.read(orderly_pops.PATH) or b"")
+    assert [got.body for got in consumer.pop()] == ["a"]

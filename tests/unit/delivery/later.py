@@ -9,7 +9,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
-from escrowmq.delivery import delay_queues, timer
+from escrowmq.delivery import delay_queues, timer_file
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.delayed_messages import DelayRules, delay
 from escrowmq.delivery.timer import TimerQueue
@@ -44,7 +44,7 @@ class Later:
         self.delays = DelayQueues(self.store, self.store_settings, self._put)
         self.timer = TimerQueue(self.store, self.broker_settings, self._put)
         self.delays.load(self.disk.read(delay_queues.PATH), self.now_ms)
-        self.timer.load(self.disk.read(timer.PATH))
+        self.timer.load(self.disk.read(timer_file.PATH))
 
     def _put(self, message: Message, now_ms: int) -> Put:
         if self.puts_fail:
@@ -110,7 +110,7 @@ class Later:
     def save(self) -> None:
         for path, data in (
             (delay_queues.PATH, self.delays.save(self.now_ms)),
-            (timer.PATH, self.timer.save(self.now_ms)),
+            (timer_file.PATH, self.timer.save(self.now_ms)),
         ):
             if data is not None:
                 self.disk.replace(path, data)

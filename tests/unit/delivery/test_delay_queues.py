@@ -6,6 +6,7 @@ from escrowmq.base.message import Message, Topic
 from escrowmq.codec import fastjson
 from escrowmq.delivery import delay_queues
 from escrowmq.delivery.delay_progress import BATCH_MAX, NEVER_MS, RETRY_MS
+from escrowmq.delivery.delayed_messages import DelayRules
 from escrowmq.errors import StorageError
 from escrowmq.store.store import Store
 
@@ -169,3 +170,60 @@ def test_progress_is_not_saved_before_its_deliveries_are_durable() -> None:
     assert world.delays.save(world.now_ms) is None
     world.sync()
     assert world.delays.save(world.now_ms) is not None
+
+
+def with_levels(world: Later, levels: str) -> None:
+    world.store_settings.delay_levels = levels
+    world.rules = DelayRules(world.store_settings, world.broker_settings)
+    world.restart()
+
+
+def test_nothing_is_doubled_when_levels_were_fewer_for_a_while() -> None:
+    world = Later()
+    world.send(b"one", DELAY="1")
+    world.send(b"two", DELAY="2")
+    world.run(6_000)
+    with_levels(world, "1s")
+    world.send(b"three", DELAY="1")
+    world.run(2_000)
+    with_levels(world, "1s 5s")
+    world.run(10_000)
+    assert world.bodies() == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_a_level_that_is_not_configured_any_more_delivers_what_it_holds(
+    is_saved: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = Later()
+    put = world.send(b"in an hour", DELAY="17")
+    with_levels(world, "1s 5s")
+    if not is_saved:
+        world.disk.remove(delay_queues.PATH)
+        world.crash()
+    assert "delay level 17 is not in messageDelayLevel any more" in caplog.text
+    world.run(3_599_999)
+    assert world.delays.needed_from() == put.log_offset
+    assert world.delays.backlog()[17] == (0, 1)
+    assert world.bodies() == []
+    world.run(1)
+    assert world.bodies() == [b"in an hour"]
+    caplog.clear()
+    world.restart()
+    world.run(8_000_000)
+    assert world.bodies() == [b"in an hour"]
+    assert "messageDelayLevel" not in caplog.text
+
+
+def test_a_message_that_becomes_visible_in_a_former_level_is_delivered() -> None:
+    world = Later(is_sync_flush=True)
+    with_levels(world, "1s")
+    message = Message(
+        topic=Topic.SCHEDULE, queue_id=1, body=b"x",
+        properties={"DELAY": "2", "REAL_TOPIC": "T", "REAL_QID": "0"},
+    )  # fmt: skip
+    world.store.put(message, world.now_ms)
+    world.sync()
+    world.run(5_000)
+    world.sync()
+    assert world.bodies() == [b"x"]

@@ -34,3 +34,16 @@ def test_topic_that_is_gone_leaves_no_meters() -> None:
     found = stats.meter("TOPIC_PUT_NUMS", "T")
     assert found is not None
     assert found.total == 1
+
+
+def test_group_that_is_gone_leaves_the_meters_of_topics() -> None:
+    stats = Stats()
+    stats.put("G", 1, 1)  # a topic of that name
+    stats.get("G", "T", 1, 1)
+    stats.get("H", "T", 1, 1)
+    stats.forget_group("G")
+    assert stats.meter("GROUP_GET_NUMS", "T@G") is None
+    assert stats.meter("GROUP_GET_NUMS", "T@H") is not None
+    assert stats.meter("TOPIC_PUT_NUMS", "G") is not None
+    stats.forget("")
+    assert stats.meter("BROKER_PUT_NUMS", "") is not None

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from escrowmq.base.message import Message, Topic
-from escrowmq.delivery import timer
+from escrowmq.delivery import timer, timer_file
 from escrowmq.delivery.delay_progress import BATCH_MAX, NEVER_MS, RETRY_MS
 from escrowmq.store.store import PutStatus
 
@@ -265,7 +265,7 @@ def test_the_peer_s_progress_is_taken_over_and_its_wheel_removed() -> None:
     world = Later()
     for body, span in ((b"delivered", "1000"), (b"pending", "5000"), (b"new", "500")):
         world.send(body, TIMER_DELAY_MS=span)
-    world.disk.replace(timer.PATH, peer_file(read_ms=START_MS + 3_000, queue_offset=2))
+    world.disk.replace(timer_file.PATH, peer_file(read_ms=START_MS + 3_000, queue_offset=2))
     world.disk.replace("timerlog/00000000000000000000", b"\0" * 52)
     world.disk.replace("timerwheel", b"\0" * 64)
     world.now_ms = START_MS + 3_000
@@ -274,14 +274,14 @@ def test_the_peer_s_progress_is_taken_over_and_its_wheel_removed() -> None:
     assert world.bodies() == [b"new"]
     assert world.disk.names("timerlog") == []
     assert world.disk.size("timerwheel") is None
-    ours = world.disk.read(timer.PATH)
+    ours = world.disk.read(timer_file.PATH)
     assert ours is not None
     assert struct.unpack_from(">7q", ours)[1:4] == (0, 0, 0)
     world.run(5_000)
     assert world.bodies() == [b"new", b"pending"]
 
 
-def test_our_progress_is_not_believed_after_the_peer_has_written_the_file() -> None:
+def test_the_log_says_what_was_delivered_after_the_peer_has_written_the_file() -> None:
     world = Later()
     world.send(b"a", TIMER_DELAY_MS="500")
     world.run(1_000)
@@ -289,10 +289,28 @@ def test_our_progress_is_not_believed_after_the_peer_has_written_the_file() -> N
     data = world.timer.save(world.now_ms)
     assert data is not None
     peers = peer_file(read_ms=0, queue_offset=0)[:56] + data[56:]
-    world.disk.replace(timer.PATH, peers)
+    world.disk.replace(timer_file.PATH, peers)
     world.crash()
     world.run(1_000)
-    assert world.bodies() == [b"a", b"a"]  # as RocketMQ itself would, told this
+    assert world.bodies() == [b"a"]
+
+
+def test_a_twin_of_what_the_peer_delivered_is_delivered_too() -> None:
+    world = Later()
+    properties = {"TIMER_OUT_MS": str(START_MS + 1_000), "REAL_TOPIC": "T", "REAL_QID": "0"}
+
+    def put() -> None:
+        twin = Message(topic=Topic.TIMER, body=b"x", properties=properties, born_ms=START_MS)
+        world.store.put(twin, world.now_ms)
+
+    put()
+    world.run(2_500)
+    assert world.bodies() == [b"x"]
+    put()
+    world.disk.replace(timer_file.PATH, peer_file(read_ms=START_MS + 2_000, queue_offset=1))
+    world.crash()
+    world.run(1_000)
+    assert world.bodies() == [b"x", b"x"]
 
 
 def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:
@@ -311,7 +329,53 @@ def test_a_record_that_the_peer_has_rolled_is_delivered_once() -> None:
     )  # fmt: skip
     world.store.put(copy, world.now_ms)
     world.now_ms += 120_000
-    world.disk.replace(timer.PATH, peer_file(read_ms=world.now_ms, queue_offset=2))
+    world.disk.replace(timer_file.PATH, peer_file(read_ms=world.now_ms, queue_offset=2))
     world.crash()
     world.run(2 * day_ms)
     assert world.bodies() == [b"far"]
+
+
+def with_precision(world: Later, precision_ms: int) -> None:
+    world.broker_settings.timer_precision_ms = precision_ms
+    world.restart()
+
+
+@pytest.mark.parametrize("precisions", [(1000, 100), (100, 1000), (1000, 100, 1000), (100, 300)])
+def test_another_precision_loses_and_doubles_nothing(precisions: tuple[int, ...]) -> None:
+    world = Later()
+    with_precision(world, precisions[0])
+    bodies = [b"%d" % n for n in range(100)]
+    for n, body in enumerate(bodies):
+        world.send(body, TIMER_DELIVER_MS=str(START_MS + 1_000 + 37 * n))
+    world.send(b"far", topic="U", TIMER_DELAY_SEC="3600")  # holds the oldest offset
+    world.run(1_510)
+    for precision_ms in precisions[1:]:
+        with_precision(world, precision_ms)
+        world.run(1_110)
+    with_precision(world, precisions[0])
+    world.run(10_000)
+    assert world.bodies() == bodies
+
+
+def test_a_recall_drops_its_message_under_a_finer_precision() -> None:
+    world = Later()
+    world.send(b"called back", UNIQ_KEY="u1", TIMER_DELIVER_MS=str(START_MS + 5_700))
+    with_precision(world, 100)
+    at = str(START_MS + 5_001)
+    world.send(b"0", UNIQ_KEY="u1", TIMER_DEL_UNIQKEY="T+u1", TIMER_DELIVER_MS=at)
+    world.run(10_000)
+    assert world.bodies() == []
+
+
+@pytest.mark.parametrize(("precision_ms", "told_ms"), [(100, 2_000), (300, 1_000)])
+def test_the_peer_is_told_of_slots_of_a_former_precision(precision_ms: int, told_ms: int) -> None:
+    world = Later()
+    world.send(b"x", TIMER_DELAY_MS="2950")
+    with_precision(world, precision_ms)
+    world.send(b"y", TIMER_DELAY_MS="2940")
+    world.run(2_940)
+    world.sync()
+    data = world.timer.save(world.now_ms)
+    assert data is not None
+    assert START_MS + told_ms - precision_ms < struct.unpack_from(">q", data)[0]
+    assert struct.unpack_from(">q", data)[0] <= START_MS + told_ms

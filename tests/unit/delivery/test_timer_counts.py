@@ -31,3 +31,15 @@ def test_topic_of_which_nothing_waits_is_forgotten() -> None:
     counts.add(waiting("T"), 1, 5)
     counts.add(waiting("T"), -1, 6)
     assert shown(counts)["timingCount"] == {}
+
+
+def test_a_deleted_topic_has_only_what_waits() -> None:
+    counts = TimingCounts()
+    message = Message(topic="t", body=b"", properties={"REAL_TOPIC": "T"})
+    counts.add(message, 1, 5)
+    counts.add(message, 1, 5)
+    counts.add(message, -1, 6)
+    counts.forget("T")
+    assert (counts.taken.of, counts.passed.of, counts.waiting()) == ({}, {}, {"T": 1})
+    counts.add(message, -1, 7)
+    assert (counts.passed.of, counts.waiting()) == ({}, {})

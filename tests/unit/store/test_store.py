@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escrowmq.base.message import Message, SysFlag
+from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, StorageError, StoreLocked
+from escrowmq.store.check import Check
 from escrowmq.store.store import GotStatus, PutStatus
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.stores import put_batch
 
-from .stores import bodies, filled, message, opened, small, sync
+from .stores import SMALL, bodies, filled, message, opened, small, sync
 
 LOG = "commitlog/00000000000000000000"
 
@@ -301,6 +302,31 @@ def test_schedule_topic_keeps_the_due_time() -> None:
         store.put(message(0, topic="SCHEDULE_TOPIC_XXXX", properties=properties), 1_000)
     codes = [code for _, _, code in store.entries("SCHEDULE_TOPIC_XXXX", 0, 0, 4)]
     assert codes == [11_000, 7_201_000, 97, 97]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_other_delay_levels_leave_the_due_times_of_stored_messages(*, is_clean: bool) -> None:
+    disk = SimDisk()
+    store, _ = opened(disk)
+    properties = {"DELAY": "3", "UNIQ_KEY": "U"}
+    puts = [
+        store.put(message(n, topic=Topic.SCHEDULE, properties=properties), 1_000) for n in (0, 1)
+    ]
+    if is_clean:
+        store.close(2_000)
+    disk.restart()
+    torn = next(path for path in disk.files if path.startswith("consumequeue"))
+    file = disk.open(torn, size=SMALL.queue_segment_size)
+    file.write(20 + 12, bytes(8))  # of the second unit
+    store, report = opened(disk, small(delay_levels="1s 5s"))
+    first, second = store.entries(Topic.SCHEDULE, 0, 0, 2)
+    assert first == (puts[0].log_offset, puts[0].log_end - puts[0].log_offset, 11_000)
+    assert second[2] == 6_000
+    assert report.queues_mended == ["SCHEDULE_TOPIC_XXXX/0"]
+    store.close(2_000)
+    disk.restart()
+    findings = Check(disk, SMALL).run(10_000).findings
+    assert [found.where for found in findings] == ["config/topics.json"]
 
 
 def test_topics_can_be_deleted() -> None:

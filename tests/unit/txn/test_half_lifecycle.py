@@ -8,8 +8,10 @@ import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message
+from escrowmq.txn import half_lifecycle
 from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.check_schedule import LiveProducer
+from escrowmq.txn.half_identity import likeness
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import State, Verdict
 
@@ -112,3 +114,20 @@ def test_an_end_may_name_a_former_copy_by_its_key_alone() -> None:
         ground.prepare(key.encode(), UNIQ_KEY=key, TRANSACTION_CHECK_TIMES="1")
     ground.reopen()
     assert ground.engine.halves.aliases == {("K", "PG", "T"): 1}
+
+
+def test_former_copies_are_forgotten_with_their_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(half_lifecycle, "_ALIASES_MIN", 4)
+    ground = Ground()
+    halves = [ground.prepare(b"x", UNIQ_KEY=f"K{n}") for n in range(20)]
+    pending = ground.engine.halves
+    for half in halves:
+        pending.settle(half.queue_offset, State.EXPIRED, ground.now_ms)
+        copy = ground.engine.resume(half, ground.now_ms)
+        assert pending.aliases[likeness(half.properties)] == copy.queue_offset
+        if half is not halves[10]:
+            pending.settle(copy.queue_offset, State.COMMITTED, ground.now_ms)
+    assert len(pending.aliases) < 10
+    assert likeness(halves[10].properties) in pending.aliases

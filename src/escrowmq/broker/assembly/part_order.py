@@ -63,8 +63,9 @@ from escrowmq.broker.upkeep.delay_part import DelayPart
 from escrowmq.broker.upkeep.offset_saver import ProgressOfHalves
 from escrowmq.broker.upkeep.table_saving import Tables
 from escrowmq.codec.changed_settings import Changes
-from escrowmq.delivery import delay_queues, timer
+from escrowmq.delivery import delay_queues, timer_file
 from escrowmq.delivery.retry_topics import RetryTopics
+from escrowmq.txn.transaction_counters import Meter
 
 if TYPE_CHECKING:
     from escrowmq.group.membership import GroupMembership
@@ -117,7 +118,8 @@ class Assembly:
         pending = self._pending(b, denials)
         handlers = (
             sends_of(b, putter, self.transactions, rules),
-            *(*_storing(b, putter), *_for_operators(b, disk, changes, self.pops), *_plain(b)),
+            *(*_storing(b, putter), *_plain(b)),
+            *_for_operators(b, disk, changes, self.pops, self.transactions.engine.halves.meter),
             *(pending, members, self.group_end, sync_state),
             *(self.ends, self.epochs, self.pulls, self.clients),
             *(*self.pops.handlers, *self.door.handlers),
@@ -310,7 +312,13 @@ class Assembly:
             self.epochs,
             HalfCounts(b.settings, b.output, self.transactions.engine.halves.meter),
             DelayPart("delay levels", delay_queues.PATH, delays, delays.load),
-            DelayPart("the timer", timer.PATH, times, lambda data, _: times.load(data)),
+            DelayPart(
+                "the timer",
+                timer_file.PATH,
+                times,
+                lambda data, _: times.load(data),
+                is_in_log=True,
+            ),
             self.pulls,
             self.pops,
             self.arrivals,
@@ -368,7 +376,9 @@ def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
     )
 
 
-def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple[object, ...]:
+def _for_operators(
+    b: Broker, disk: Disk, changes: Changes, pops: Pops, meter: Meter
+) -> tuple[object, ...]:
     """Create the handlers that show and change the broker's state, for operators."""
     return (
         ConfigHandlers(
@@ -388,8 +398,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
             topics=b.topics,
             offsets=b.offsets,
             clients=b.clients,
-            stats=b.stats,
-            forget_popped=pops.forget_topic,
+            forgetters=(b.stats.forget, pops.forget_topic, b.timer.forget_topic, meter.forget),
         ),
         GroupHandlers(
             settings=b.settings,
@@ -397,7 +406,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
             groups=b.groups,
             offsets=b.offsets,
             clients=b.clients,
-            forget_popped=pops.forget_group,
+            forgetters=(b.stats.forget_group, pops.forget_group),
         ),
         ResetHandlers(
             settings=b.settings,

@@ -69,6 +69,8 @@ class HalfCounts(Part):
     def save(self, now_ms: int) -> bytes:
         """Return the file's new content."""
         counts = self._file.transaction_count
+        for topic in counts.keys() - self._meter.pending.keys():
+            del counts[topic]
         for topic, count in self._meter.pending.items():
             known = counts.get(topic)
             if known is None or known.count != count:

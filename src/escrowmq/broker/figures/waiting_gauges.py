@@ -118,12 +118,12 @@ class LaterGauges:
             "counter",
             "Records about pops, by group, topic, kind (CK, ACK) and outcome.",
             ("consumer_group", "topic", "revive_message_type", "put_status"),
-            ledger.stored_counts.samples(),
+            ledger.counts.stored.samples(),
         )
         yield Family(
             "rocketmq_pop_revive_retry_messages",
             "counter",
             "Messages redelivered to a group.",
             ("consumer_group", "topic", "put_status"),
-            ledger.again_counts.samples(),
+            ledger.counts.again.samples(),
         )

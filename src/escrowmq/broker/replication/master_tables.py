@@ -25,7 +25,7 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.entries import is_path_safe
 from escrowmq.codec.large_answers import whole_body
-from escrowmq.delivery import assignment, delay_queues, timer
+from escrowmq.delivery import assignment, delay_queues, timer_file
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
@@ -66,10 +66,6 @@ _STATE_FIELDS: Final = {
     Request.GET_ALL_CONSUMER_OFFSET: "offsets",
 }
 
-_TIMER_STATE_SIZE: Final = 32
-"""The size of the part of the answer that holds the timer's progress. The rest is the time of the
-answer, which always differs."""
-
 Ask = Callable[[int, Callable[[Command | None, int], None]], None]
 """Sends a request to the master, and calls the function with the answer."""
 
@@ -102,6 +98,8 @@ class MasterTables:
         """The end of the master's log before the tables of this round were requested."""
         self._offsets_end = 0
         """The end of the master's log before the newest offsets were requested."""
+        self._delays_end = 0
+        """The end of the master's log before the progress of the delay levels was requested."""
         self._lives: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, int] = {}
         """Topics that the master no longer has, with the end of its log before it said so."""
@@ -241,7 +239,8 @@ class MasterTables:
     # -- taking over -------------------------------------------------------------------------
 
     def _take(self, code: int, body: bytes) -> None:
-        told = body[:_TIMER_STATE_SIZE] if code == Request.GET_TIMER_CHECK_POINT else body
+        is_timer = code == Request.GET_TIMER_CHECK_POINT
+        told = timer_file.without_times(body) if is_timer else body
         if self._bodies.get(code) == told:
             return
         if code == Request.GET_ALL_TOPIC_CONFIG:
@@ -253,6 +252,8 @@ class MasterTables:
             self._fetched[code] = body
             if code == Request.GET_ALL_CONSUMER_OFFSET:
                 self._offsets_end = self._asked_end
+            elif code == Request.GET_ALL_DELAY_OFFSET:
+                self._delays_end = self._asked_end
         self._bodies[code] = told
 
     def take_behind_log(self) -> None:
@@ -278,10 +279,10 @@ class MasterTables:
             data = self._offsets.save(log_end=self._offsets_end)
             self._output.add(Replace(OFFSETS_FILE, data))
         elif code == Request.GET_ALL_DELAY_OFFSET:
-            fastjson.decode(body)
-            self._output.add(Replace(delay_queues.PATH, body))
+            data = delay_queues.with_log_offset(body, self._delays_end)
+            self._output.add(Replace(delay_queues.PATH, data))
         elif code == Request.GET_TIMER_CHECK_POINT:
-            self._output.add(Replace(timer.PATH, body.ljust(timer.FILE_SIZE, b"\0")))
+            self._output.add(Replace(timer_file.PATH, timer_file.as_file(body)))
         else:
             fastjson.decode(body)
             self._output.add(Replace(assignment.PATH, body))

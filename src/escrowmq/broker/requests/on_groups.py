@@ -39,27 +39,34 @@ class GroupHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         clients: Clients,
-        forget_popped: Callable[[str], None],
+        forgetters: tuple[Callable[[str], None], ...],
     ) -> None:
+        """`forgetters`: they drop what parts of the broker know about a group."""
         self._settings = settings
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
-        self._forget_popped = forget_popped
+        self._forgetters = forgetters
 
     def put_group(self, asked: Asked[None]) -> Reply:
         """Create a consumer group or change it."""
-        self._put_group(decode_body(GroupConfig, asked.body), asked.now_ms)
+        config = decode_body(GroupConfig, asked.body)
+        self._merge(config)
+        self._groups.put(config, asked.now_ms)
         return DONE
 
     def put_groups(self, asked: Asked[None]) -> Reply:
-        """Create or change several consumer groups."""
-        for config in decode_body(_GroupListBody, asked.body).group_config_list:
-            self._put_group(config, asked.now_ms)
+        """Create or change several consumer groups; none if one is refused."""
+        configs = decode_body(_GroupListBody, asked.body).group_config_list
+        for config in configs:
+            self._merge(config)
+        for config in configs:
+            self._groups.put(config, asked.now_ms)
         return DONE
 
-    def _put_group(self, config: GroupConfig, now_ms: int) -> None:
+    def _merge(self, config: GroupConfig) -> None:
+        """Apply attributes to a configuration. Raises UsageError if it is invalid."""
         if not 0 <= config.retry_queue_nums <= TOPIC_QUEUES_MAX:
             raise UsageError(
                 f"retryQueueNums is {config.retry_queue_nums}; 0 to {TOPIC_QUEUES_MAX} are allowed"
@@ -79,7 +86,6 @@ class GroupHandlers:
         config.attributes = merge_attributes(
             known.attributes if known else {}, changes, is_new=known is None
         )
-        self._groups.put(config, now_ms)
 
     def all_groups(self, asked: Asked[None]) -> Reply:
         """Answer with every group's configuration."""
@@ -90,7 +96,8 @@ class GroupHandlers:
         """Delete a group, and its offsets if requested."""
         header = asked.header
         self._groups.delete(header.group_name, asked.now_ms)
-        self._forget_popped(header.group_name)
+        for forget in self._forgetters:
+            forget(header.group_name)
         if header.clean_offset:
             self._offsets.forget_group(header.group_name)
         if self._settings.creates_groups:

@@ -22,7 +22,6 @@ from escrowmq.codec.headers import (
 from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import (
     MESSAGE_TYPE,
     TopicConfig,
@@ -56,16 +55,15 @@ class TopicHandlers:
         topics: TopicTable,
         offsets: OffsetTable,
         clients: Clients,
-        stats: Stats,
-        forget_popped: Callable[[str], None],
+        forgetters: tuple[Callable[[str], None], ...],
     ) -> None:
+        """`forgetters`: they drop what parts of the broker know about a topic."""
         self._settings = settings
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._clients = clients
-        self._stats = stats
-        self._forget_popped = forget_popped
+        self._forgetters = forgetters
 
     def put_topic(self, asked: Asked[CreateTopicHeader]) -> Reply:
         """Create a topic or change it."""
@@ -170,8 +168,8 @@ class TopicHandlers:
         for topic in doomed:
             self._topics.delete(topic, asked.now_ms)
             self._store.delete_topic(topic)
-            self._forget_popped(topic)
-            self._stats.forget(topic)
+            for forget in self._forgetters:
+                forget(topic)
         self._offsets.forget_topics(doomed)
         if not self._store.has_noted_deletions:
             # Not a Refusal, because most of the work is done.

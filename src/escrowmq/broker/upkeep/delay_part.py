@@ -20,12 +20,20 @@ class DelayPart(Part):
     """Wakes one kind of delayed delivery, and saves its progress."""
 
     def __init__(
-        self, name: str, path: str, queues: _Queues, load: Callable[[bytes | None, int], object]
+        self,
+        name: str,
+        path: str,
+        queues: _Queues,
+        load: Callable[[bytes | None, int], object],
+        *,
+        is_in_log: bool = False,
     ) -> None:
+        """`is_in_log`: a start whose file is damaged reads from the log what was delivered."""
         self.name = name
         self._path = path
         self._queues = queues
         self._load = load
+        self._is_in_log = is_in_log
 
     def load(self, start: Start) -> None:
         """Load the progress of delayed deliveries."""
@@ -33,7 +41,10 @@ class DelayPart(Part):
         def take(data: bytes | None) -> None:
             self._load(data, start.now_ms)
 
-        start.take(self._path, take)
+        if self._is_in_log:
+            start.take_lesser(self._path, take)
+        else:
+            start.take(self._path, take)
 
     def wake(self, now_ms: int) -> None:
         """Deliver the messages that are due."""

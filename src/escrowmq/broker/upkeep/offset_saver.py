@@ -100,9 +100,9 @@ class OffsetSaver:
     def final_files(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return the files to write when the broker stops, without offsets of records that may be
         lost."""
-        found = [(orderly_pops.PATH, self._orders.save(self._exists, now_ms))]
-        if not self._orders.has_any:
-            found.clear()
+        found = []
+        if self._orders.has_any or self._orders.is_changed:  # the file may still have the last one
+            found.append((orderly_pops.PATH, self._orders.save(self._exists, now_ms)))
         if self._ledger.log_end <= self._store.lasting_offset:
             found.append((self._path, self._save()))
         return found

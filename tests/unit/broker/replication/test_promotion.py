@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
+from escrowmq.codec import fastjson
 from escrowmq.codec.log_stretches import parse
+from escrowmq.delivery import delay_progress
 from escrowmq.store.store import Store
 from tests.harness.exchange import COMMIT, ROLLBACK, Exchange, Half
 from tests.harness.pair import Pair
@@ -141,3 +145,49 @@ def test_a_topic_that_the_slave_was_not_told_of_yet_is_there() -> None:
     producer.heartbeat(producer="p")
     assert producer.end(half, COMMIT).code == 0
     assert producer.bodies("later", 1) == [b"half"]
+
+
+def delivered_late(pair: Pair, wait_ms: int) -> Exchange:
+    """The new master, where the old one had delivered two delayed messages shortly before it
+    failed; others, which wait, keep its progress back."""
+    caller = pair.master.connect()
+    pair.introduce()
+    pair.advance(3_000)
+    caller.send("later", b"far", TIMER_DELAY_SEC="7200")
+    caller.send("later", b"far", DELAY="18")
+    caller.send("orders", b"level", DELAY="3")  # 10 s
+    caller.send("orders", b"timer", TIMER_DELAY_SEC="10")
+    pair.advance(10_050 + wait_ms)
+    assert bodies(pair.master) == [b"level", b"timer"]
+    return pair.promote()
+
+
+@pytest.mark.parametrize("wait_ms", range(0, 4_500, 500))
+def test_delayed_messages_are_delivered_once(wait_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delay_progress, "SCAN_SIZE_MAX", 0)  # as in a long log
+    new = delivered_late(Pair(), wait_ms)
+    new.advance(20_000)
+    assert bodies(new) == [b"level", b"timer"]
+    new.advance(7_200_000)
+    assert new.connect().bodies("later") == [b"far", b"far"]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 3_000])
+def test_delayed_messages_of_a_master_that_tells_no_log_offset(
+    wait_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ's, and older ones of ours."""
+    pair = Pair()
+    delays, timer = pair.master.core.broker.delays, pair.master.core.broker.timer
+    encode, check_point = delays.encode, timer.check_point
+
+    def without_offset() -> bytes:
+        table = fastjson.decode(encode())
+        table.pop("escrowLogOffset", None)
+        return fastjson.encode(table)
+
+    monkeypatch.setattr(delays, "encode", without_offset)
+    monkeypatch.setattr(timer, "check_point", lambda now_ms: check_point(now_ms)[:56])
+    new = delivered_late(pair, wait_ms)
+    new.advance(20_000)
+    assert bodies(new) == [b"level", b"timer"]

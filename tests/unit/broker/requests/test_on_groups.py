@@ -141,3 +141,18 @@ def test_forgetting_a_group_forgets_no_group_whose_name_ends_alike(
     offsets.forget_group("b")
     assert (offsets.get("b", "T", 0), offsets.get("a@b", "T", 0)) == (-1, 1)
     assert offsets.topics_of("a@b") == ["T"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"groupName": "a b"}, {"groupName": "B", "retryQueueNums": -1},
+     {"groupName": "B", "attributes": {"-no.such": ""}}],
+)  # fmt: skip
+def test_of_several_groups_none_is_made_or_changed_if_one_is_refused(
+    operator: Caller, bad: dict[str, Any]
+) -> None:
+    groups = [{"groupName": "A", "retryMaxTimes": 3}, bad]
+    body = json.dumps({"groupConfigList": groups}).encode()
+    assert operator.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body).code != 0
+    table = json.loads(operator.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
+    assert "A" not in table["subscriptionGroupTable"]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.delivery.pop_ledger import GRACE_MS
+from escrowmq.delivery.revive_reader import GRACE_MS
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import START_MS, World, bodies, ext
 

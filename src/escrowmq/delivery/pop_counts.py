@@ -1,0 +1,25 @@
+"""Figures of pop consumption since the start."""
+
+from __future__ import annotations
+
+from escrowmq.base.measure import Counts
+
+
+class PopCounts:
+    """Counts by group and topic, until one of these is deleted."""
+
+    def __init__(self, again: Counts) -> None:
+        self.stored = Counts()
+        """Records by group, topic, kind and outcome."""
+        self.again = again
+        """Redelivered messages by group, topic and outcome."""
+
+    def forget_group(self, group: str) -> None:
+        """A group was deleted."""
+        for counts in (self.stored, self.again):
+            counts.forget(group, at=0)
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted."""
+        for counts in (self.stored, self.again):
+            counts.forget(topic, at=1)
