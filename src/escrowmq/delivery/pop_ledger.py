@@ -130,7 +130,7 @@ class PopLedger:
             self._reader.read_all(topic, now_ms)
         points = self.popped.give_up(lambda _: True)
         self._reader.read_all(self.topic, now_ms)
-        if former and self._take_over(points, former, now_ms):
+        if self._take_over(points, former, now_ms):
             for topic in former:
                 self._commit_progress(topic, {}, now_ms)
 

@@ -81,7 +81,7 @@ class Meter:
             self.groups[group] = count
         else:  # `del` would call a method of Counter in Python
             self.groups.pop(group, None)
-        if topic in self._deleted and not self.pending[topic]:
+        if topic in self._deleted:
             self.forget(topic)
 
     def note_ended(self, state: State, topic: str, group: str, taken_ms: Sequence[int]) -> None:

@@ -61,11 +61,24 @@ def test_nothing_is_redelivered_twice_after_the_next_start(name: str, is_clean: 
     assert bodies(consumer) == sorted(got.body for got in again[4:])
 
 
-def test_a_crash_right_after_the_start_takes_them_over_once() -> None:
+def test_a_start_says_what_it_takes_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world, consumer = popped()
+    rename(world, "B")
+    assert "taken over" not in caplog.text
+    consumer.pop()
+    rename(world, "A")
+    assert "1 records of popped messages are taken over from rmq_sys_REVIVE_LOG_B" in caplog.text
+
+
+def test_a_crash_right_after_the_start_takes_them_over_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world, consumer = popped()
     got, *_ = consumer.pop()
     rename(world, "B", is_clean=False)
     world.crash()
+    assert "cannot be taken over" not in caplog.text
     consumer.ack(got)
     world.crash()
     world.run(10_000 + GRACE_MS)

@@ -131,3 +131,22 @@ def test_former_copies_are_forgotten_with_their_transactions(
             pending.settle(copy.queue_offset, State.COMMITTED, ground.now_ms)
     assert len(pending.aliases) < 10
     assert likeness(halves[10].properties) in pending.aliases
+
+
+def test_figures_of_a_deleted_topic_stay_away_with_a_rollback_that_is_undone() -> None:
+    ground = Ground()
+    half = ground.prepare()
+    halves = ground.engine.halves
+    settled = halves.settle(half.queue_offset, State.ROLLED_BACK, ground.now_ms)
+    assert halves.meter.rolled_back == {"T": 1}
+    halves.restore(settled, ground.now_ms)
+    assert halves.meter.rolled_back == {"T": 0}
+    settled = halves.settle(half.queue_offset, State.ROLLED_BACK, ground.now_ms)
+    halves.meter.forget("T")
+    halves.restore(settled, ground.now_ms)
+    assert (halves.meter.rolled_back, halves.counters.rolled_back) == ({}, 0)
+    assert halves.meter.pending == {"T": 1}
+    halves.meter.forget("T")
+    assert halves.meter.pending == {"T": 1}
+    halves.forget(half.queue_offset)
+    assert halves.meter.pending == {}

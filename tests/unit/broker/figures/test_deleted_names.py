@@ -82,5 +82,7 @@ def test_a_half_that_outlives_its_topic_is_counted_until_it_ends() -> None:
     (sample,) = families["rocketmq_half_messages"].samples
     assert sample == Sample(("T",), 1)
     client.end(half, ROLLBACK)
+    meter = exchange.core.transactions.engine.halves.meter
+    assert (meter.pending, meter.rolled_back, meter.groups) == ({}, {}, {})
     exchange.advance(3_600_000)
     assert names_of(exchange.core.measure(exchange.now_ms)) == {}
