@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -280,7 +281,6 @@ def test_a_message_is_handled_once(connect: Connect, outbox: Outbox) -> None:
     assert outbox.forget_handled() == 0
 
 
-@pytest.mark.parametrize("place", ["sqlite", "mariadb"], indirect=True)
 def test_work_behind_a_rollback_is_not_committed_without_its_record(
     connect: Connect, outbox: Outbox
 ) -> None:
@@ -302,6 +302,58 @@ def test_work_behind_a_rollback_is_not_committed_without_its_record(
     for _ in range(2):
         handle(HeldMessage("T", b"x", message_id="1"))
     assert orders(connect) == ["1", "2"]
+
+
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("step", ["error", "commit", "rollback"])
+def test_work_that_postgresql_would_not_commit_is_not_taken_for_done(
+    connect: Connect, outbox: Outbox, step: str
+) -> None:
+    """Its COMMIT of a transaction with an error rolled back in silence: the message was
+    acknowledged, and nothing of it was in the database."""
+    is_wrong = True
+
+    @consume_once(connect, group="mailer")
+    def handle(message: HeldMessage, connection: Any) -> None:
+        add(connection, "1")
+        if is_wrong and step == "error":
+            with contextlib.suppress(psycopg.Error):
+                add(connection, "1")
+        elif is_wrong:
+            getattr(connection, step)()
+
+    with pytest.raises(MarkerNotWritten, match="Let the database's errors leave the handler"):
+        handle(HeldMessage("T", b"x", message_id="1"))
+    change(connect, "delete from orders")  # what the handler itself has committed
+    is_wrong = False
+    change(connect, "delete from escrowmq_handled" if step == "commit" else "select 1")
+    for _ in range(2):
+        handle(HeldMessage("T", b"x", message_id="1"))
+    assert orders(connect) == ["1"]
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "asyncpg"])
+def test_nor_where_postgresql_is_awaited(new_place: Callable[[str], Place], kind: str) -> None:
+    address = new_place("postgresql").address
+    plain = lambda: psycopg.connect(address)  # noqa: E731
+    change(plain, TABLE)
+    for statement in schema.statements(SqlFamily.POSTGRESQL):
+        change(plain, statement.text)
+
+    async def connect() -> Any:
+        if kind == "psycopg":
+            return await psycopg.AsyncConnection.connect(address)
+        return await asyncpg.connect(address)
+
+    @consume_once(connect, group="mailer")
+    async def handle(message: HeldMessage, connection: Any) -> None:
+        await connection.execute("insert into orders values ('1')")
+        with contextlib.suppress(psycopg.Error, asyncpg.PostgresError):
+            await connection.execute("insert into orders values ('1')")
+
+    with pytest.raises(MarkerNotWritten):
+        asyncio.run(handle(HeldMessage("T", b"x", message_id="1")))
+    assert orders(plain) == []
 
 
 def test_nor_where_connections_are_awaited(new_place: Callable[[str], Place]) -> None:

@@ -78,12 +78,10 @@ async def _work_awaited(
         if _is_new(await transaction.changed(note), each):
             fresh.append(each)
     if fresh:
-        for statement in handled_once.begin_witness(family):
-            await transaction.execute(statement)
+        await transaction.execute(handled_once.BEGIN_WITNESS)
         await work(fresh if isinstance(given, list) else fresh[0], connection)
         try:
-            for statement in handled_once.end_witness(family):
-                await transaction.execute(statement)
+            await transaction.execute(handled_once.END_WITNESS)
         except Exception as error:
             raise handled_once.rolled_back_meanwhile() from error
     for statement in handled_once.forget_retried(family, fresh, how):
@@ -105,13 +103,11 @@ def _run_once(
         if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
             fresh.append(each)
     if fresh:
-        for statement in handled_once.begin_witness(driver.family):
-            drivers.execute_on(connection, driver, statement)
+        drivers.execute_on(connection, driver, handled_once.BEGIN_WITNESS)
         result = work(fresh if isinstance(given, list) else fresh[0], connection)
         handled_once.check_result(work, result)
         try:
-            for statement in handled_once.end_witness(driver.family):
-                drivers.execute_on(connection, driver, statement)
+            drivers.execute_on(connection, driver, handled_once.END_WITNESS)
         except Exception as error:
             raise handled_once.rolled_back_meanwhile() from error
     for statement in handled_once.forget_retried(driver.family, fresh, how):

@@ -67,14 +67,11 @@ def consume_once(
 
 @contextlib.contextmanager
 def _witnessed(using: str) -> Iterator[None]:
-    """Raise MarkerNotWritten if the transaction ends inside this block."""
-    family = tables.family_of(connections[using].vendor)
-    for statement in handled_once.begin_witness(family):
-        execute_on(connections[using], statement)
+    """Raise MarkerNotWritten if the transaction ends in this block."""
+    execute_on(connections[using], handled_once.BEGIN_WITNESS)
     yield
     try:
-        for statement in handled_once.end_witness(family):
-            execute_on(connections[using], statement)
+        execute_on(connections[using], handled_once.END_WITNESS)
     except Exception as error:
         raise handled_once.rolled_back_meanwhile() from error
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from escrowmq.client.core.callables import has_yield
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import MarkerNotWritten, UsageError
-from escrowmq.integrations.outbox.marking import is_early
 from escrowmq.integrations.outbox.tables import (
     TEXT_SIZE_MAX,
     SqlFamily,
@@ -60,31 +59,28 @@ def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
 
 # -- whether the record is still in the transaction ------------------------------------------
 
-# MariaDB and MySQL roll back a whole transaction for a deadlock, SQLite for a full disk, and begin
-# another one if the handler catches the error (see `marking`). The record alone does not show it:
-# a redelivery that waited for it may have written one of its own by then. So a savepoint behind
-# the record does.
+# PostgreSQL commits nothing of a transaction in which a statement has failed, and reports no error
+# for that COMMIT. MariaDB and MySQL roll back a whole transaction for a deadlock, SQLite for a full
+# disk, and begin another one if the handler catches the error (see `marking`); a handler may also
+# end the transaction itself. The record alone does not show it: a redelivery that waited for it may
+# have written one of its own by then. So a savepoint behind the record does: its release fails.
 _WITNESS: Final = "escrowmq_handled"
 
+BEGIN_WITNESS: Final = Statement(f"savepoint {_WITNESS}")
+"""What to run between the records and the work."""
 
-def begin_witness(family: SqlFamily) -> list[Statement]:
-    """Return the statements to run between the records and the user's work."""
-    return [Statement(f"savepoint {_WITNESS}")] if is_early(family) else []
-
-
-def end_witness(family: SqlFamily) -> list[Statement]:
-    """Return the statements to run after the user's work; if one fails, raise
-    `rolled_back_meanwhile`."""
-    return [Statement(f"release savepoint {_WITNESS}")] if is_early(family) else []
+END_WITNESS: Final = Statement(f"release savepoint {_WITNESS}")
+"""What to run behind the work; if it fails, raise `rolled_back_meanwhile`."""
 
 
 def rolled_back_meanwhile() -> MarkerNotWritten:
     """Make the error for records that were rolled back with their transaction."""
     return MarkerNotWritten(
-        "the handler's transaction has ended meanwhile, and with it the record of its message: the "
-        "database rolled it back, as it does for a deadlock, and the handler caught the error, or "
-        "the handler itself ended it. The rest is rolled back, and the message is delivered again. "
-        "Let the database's errors leave the handler, and do not commit in it"
+        "the handler's transaction cannot commit any more, and with it the record of its message: "
+        "a statement failed (on PostgreSQL any error, elsewhere a deadlock or a full disk) and the "
+        "handler caught the error, or the handler itself ended the transaction. All is rolled "
+        "back, and the message is delivered again. Let the database's errors leave the handler, or "
+        "run a statement that may fail in a savepoint, and do not commit or roll back in it"
     )
 
 

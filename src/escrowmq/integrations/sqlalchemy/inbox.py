@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from escrowmq.client.core.callables import is_coroutine
@@ -78,21 +78,19 @@ def _new_messages(session: Session, given: Any, how: How) -> Any:  # noqa: ANN40
     elif _is_new(connection, given, how):
         found = given
     if found:
-        for statement in handled_once.begin_witness(tables.family_of(connection.dialect.name)):
-            connection.exec_driver_sql(statement.text)
+        connection.exec_driver_sql(handled_once.BEGIN_WITNESS.text)
     return found
 
 
 def _take_back(session: Session, fresh: Any, how: How) -> None:  # noqa: ANN401
     """Remove the records of messages that the work retried or rejected."""
     messages = fresh if isinstance(fresh, list) else [fresh]
-    connection = session.connection()
-    family = tables.family_of(connection.dialect.name)
     try:
-        for statement in handled_once.end_witness(family):
-            connection.exec_driver_sql(statement.text)
-    except DBAPIError as error:
+        connection = session.connection()
+        connection.exec_driver_sql(handled_once.END_WITNESS.text)
+    except SQLAlchemyError as error:  # of a session, too, whose transaction has ended
         raise handled_once.rolled_back_meanwhile() from error
+    family = tables.family_of(connection.dialect.name)
     for statement in handled_once.forget_retried(family, messages, how):
         text = statement.in_style(connection.dialect.paramstyle)
         connection.exec_driver_sql(text, statement.values)
