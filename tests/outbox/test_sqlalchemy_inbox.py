@@ -158,6 +158,50 @@ def test_nor_is_awaited_work(engine: sa.Engine, outbox: Outbox, place: Place) ->
     assert orders(engine) == []
 
 
+@pytest.mark.parametrize("is_set_by_driver", [False, True])
+def test_a_connection_that_commits_by_itself_is_refused_before_the_record(
+    engine: sa.Engine, outbox: Outbox, *, is_set_by_driver: bool
+) -> None:
+    """The record was committed before the work: if that failed, its redelivery was skipped."""
+    options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
+    if is_set_by_driver:
+        key = "isolation_level" if engine.dialect.name == "sqlite" else "autocommit"
+        options = {"connect_args": {key: None if engine.dialect.name == "sqlite" else True}}
+    alone = sa.create_engine(engine.url, **options)
+
+    @consume_once(sessionmaker(alone), group="mailer")
+    def handle(message: HeldMessage, session: Session) -> None:
+        raise AssertionError("the work began")
+
+    with pytest.raises(UsageError, match="AUTOCOMMIT"):
+        handle(message("1"))
+    alone.dispose()
+    with engine.connect() as connection:
+        assert connection.scalar(sa.text("select count(*) from escrowmq_handled")) == 0
+
+
+def test_an_awaited_connection_that_commits_by_itself_is_refused_too(
+    engine: sa.Engine, outbox: Outbox, place: Place
+) -> None:
+    if not place.async_url:
+        pytest.skip("SQLAlchemy's asyncio for this database needs another driver")
+
+    async def go() -> None:
+        alone = create_async_engine(place.async_url, isolation_level="AUTOCOMMIT")
+
+        @consume_once(async_sessionmaker(alone), group="mailer")
+        async def handle(message: HeldMessage, session: AsyncSession) -> None:
+            raise AssertionError("the work began")
+
+        with pytest.raises(UsageError, match="AUTOCOMMIT"):
+            await handle(message("1"))
+        await alone.dispose()
+
+    asyncio.run(go())
+    with engine.connect() as connection:
+        assert connection.scalar(sa.text("select count(*) from escrowmq_handled")) == 0
+
+
 def test_a_session_of_the_wrong_kind_is_refused(sessions: sessionmaker[Session]) -> None:
     asynchronous = async_sessionmaker(create_async_engine("sqlite+aiosqlite:///x.db"))
     with pytest.raises((UsageError, TypeError)):

@@ -153,7 +153,7 @@ class Hooks:
                 "the connection has no transaction that the message could wait for; send inside "
                 "`with outbox.transaction(connection) as tx`, or begin one"
             )
-        _refuse_autocommit(connection)
+        refuse_autocommit(connection)
 
     # -- what the engine tells ---------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Hooks:
         gathered = self._open.pop(connection, None)
         if gathered is None or not gathered.unsent.messages:
             return
-        _refuse_autocommit(connection)
+        refuse_autocommit(connection)
         sent = self._course.send_or_keep(
             self.family,
             functools.partial(self._converse, connection),
@@ -369,7 +369,7 @@ def _after_begin(session: Session, _transaction: object, connection: Connection)
     # Before the first statement: a statement that commits by itself could not be undone.
     hooks = _in_blocks.get(session)
     if hooks is not None and connection.engine.pool is hooks.engine.pool:
-        _refuse_autocommit(connection)
+        refuse_autocommit(connection)
 
 
 def enter(work: Session | Connection, hooks: Hooks) -> None:
@@ -412,13 +412,14 @@ def _is_autocommit(connection: Connection) -> bool:
     return level == "AUTOCOMMIT"
 
 
-def _refuse_autocommit(connection: Connection) -> None:
+def refuse_autocommit(connection: Connection) -> None:
+    """Raise UsageError if the connection commits each statement."""
     driver = connection.connection.driver_connection
     if _is_autocommit(connection) or commits_by_itself(driver):
         raise UsageError(
             "the connection commits each statement by itself (AUTOCOMMIT, or autocommit of its "
-            "driver), so messages cannot commit with it; use another isolation level for "
-            "this transaction, or leave autocommit out of connect_args"
+            "driver), so neither messages nor the records of handled ones can commit with it; use "
+            "another isolation level for this transaction, or leave autocommit out of connect_args"
         )
 
 

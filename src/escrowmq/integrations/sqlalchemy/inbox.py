@@ -15,6 +15,7 @@ from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import handled_once, tables
 from escrowmq.integrations.outbox.handled_once import How, Key, message_id
+from escrowmq.integrations.sqlalchemy.hooks import refuse_autocommit
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ def _new_messages(session: Session, given: Any, how: How) -> Any:  # noqa: ANN40
             "expected, and an async_sessionmaker for a coroutine function"
         )
     connection = session.connection()
+    refuse_autocommit(connection)
     found: Any = None
     if isinstance(given, list):
         found = [each for each in given if _is_new(connection, each, how)]
