@@ -257,6 +257,47 @@ def test_a_block_commits_and_rolls_back_itself(
     connection.close()
 
 
+@pytest.mark.parametrize("is_idle", [True, False])
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_nor_does_psycopg_awaited_let_others_end_the_block(
+    server: Server,
+    topic: str,
+    group: str,
+    new_place: Callable[[str], Place],
+    end: str,
+    *,
+    is_idle: bool,
+) -> None:
+    """A connection that was in a transaction before the block was not guarded."""
+    address = new_place("postgresql").address
+
+    async def go() -> list[str]:
+        connection = await psycopg.AsyncConnection.connect(address)
+        await connection.execute(TABLE)
+        await connection.commit()
+        async with escrowmq.aio.Producer(server.nameserver, group=group) as producer:
+            outbox = AsyncOutbox(producer, lambda: psycopg.AsyncConnection.connect(address))
+            await outbox.create_tables()
+            if not is_idle:
+                await connection.execute("select 1")
+            with pytest.raises(Exception, match=r"(?i)inside|within a Transaction"):
+                async with outbox.transaction(connection) as tx:
+                    await connection.execute("insert into orders values ('never')")
+                    await tx.send(topic, b"never")
+                    await getattr(connection, end)()
+            await connection.execute("insert into orders values ('1')")
+            await connection.commit()  # behind the block it is its own again
+            async with outbox.transaction(connection) as tx:
+                await tx.send(topic, b"1")
+        cursor = await connection.execute("select id from orders")
+        found = [row[0] for row in await cursor.fetchall()]
+        await connection.close()
+        return found
+
+    assert asyncio.run(go()) == ["1"]
+    wait_bodies(server, topic, [b"1"])
+
+
 def test_a_deadlock_that_is_caught_takes_its_messages_along(
     server: Server, topic: str, new_place: Callable[[str], Place], producer: escrowmq.Producer
 ) -> None:

@@ -216,6 +216,7 @@ class _PsycopgBlock(_Block):
     class of this name."""
 
     _own: Any = None
+    _end_guard: Callable[[], None] = staticmethod(lambda: None)
 
     async def begin(self) -> None:
         connection = self._connection
@@ -225,7 +226,12 @@ class _PsycopgBlock(_Block):
         if not connection.info.transaction_status:  # idle
             self._own = connection.transaction()
             await self._own.__aenter__()
+        else:  # then psycopg itself refuses neither commit() nor rollback()
+            self._end_guard = blocks.guard(connection)
         connection.transaction = blocks.NestedTransactionsAsync(connection, self._unsent)
+
+    async def finish(self) -> None:
+        self._end_guard()
 
     async def commit(self) -> None:
         if self._own is None:
@@ -234,12 +240,14 @@ class _PsycopgBlock(_Block):
             await self._own.__aexit__(None, None, None)
 
     async def roll_back(self, error: BaseException) -> None:
+        self._end_guard()
         if self._own is not None:
             with contextlib.suppress(Exception):
                 await self._own.__aexit__(*blocks.raised(error))
         await super().roll_back(error)
 
     def leave(self) -> None:
+        self._end_guard()
         del self._connection.transaction
 
 
