@@ -11,6 +11,7 @@ from typing import Any
 import aiosqlite
 import asyncpg
 import psycopg
+import pymysql
 import pytest
 
 import escrowmq
@@ -298,12 +299,37 @@ def test_nor_does_psycopg_awaited_let_others_end_the_block(
     wait_bodies(server, topic, [b"1"])
 
 
+@pytest.mark.parametrize("end", [lambda it: it.begin(), lambda it: it.autocommit(True)])
+def test_nor_may_others_begin_a_transaction_of_mariadb(
+    escrowmq_broker: Broker, new_place: Callable[[str], Place], end: Callable[[Any], None]
+) -> None:
+    """The server commits an open transaction then: the order stood without its message."""
+    place = new_place("mariadb")
+
+    def connect() -> Any:
+        return pymysql.connect(unix_socket=place.address, user="root", database=place.name)
+
+    change(connect, TABLE)
+    with escrowmq.Producer(group="shop", topics=["T"]) as producer:
+        outbox = Outbox(producer, connect)
+        outbox.create_tables()
+        connection = connect()
+        with pytest.raises(UsageError, match="do neither"), outbox.transaction(connection) as tx:
+            add(connection, "never")
+            tx.send("T", b"never")
+            end(connection)
+        connection.begin()  # behind the block it is its own again
+        add(connection, "1")
+        connection.commit()
+        connection.close()
+        producer.flush()
+    assert (orders(connect), escrowmq_broker.delivered("T")) == (["1"], [])
+
+
 def test_a_deadlock_that_is_caught_takes_its_messages_along(
     server: Server, topic: str, new_place: Callable[[str], Place], producer: escrowmq.Producer
 ) -> None:
     """That the server has rolled all back looks the same as a rollback in SQL."""
-    import pymysql
-
     place = new_place("mariadb")
 
     def connect() -> Any:

@@ -1,9 +1,9 @@
 """Guards a connection inside a block of an outbox.
 
-A block is one transaction. So its connection's own `commit` and `rollback` raise inside it where
-the driver allows replacing them (psycopg refuses them itself). For SQLite a savepoint reveals them,
-because both would end it. Messages in the driver's own nested transactions are dropped when these
-are rolled back."""
+A block is one transaction. So its connection's own `commit`, `rollback`, `begin` and `autocommit`
+raise inside it where the driver allows replacing them (psycopg refuses them itself). For SQLite a
+savepoint reveals them, because each would end it. Messages in the driver's own nested transactions
+are dropped when these are rolled back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import Any, Final
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 
-_ENDS: Final = ("commit", "rollback")
+_ENDS: Final = ("commit", "rollback", "begin", "autocommit")
+"""Methods that end a transaction: for the last two, MariaDB and MySQL commit the open one."""
 _WITNESS: Final = "escrowmq_block"
 BEGIN_WITNESS: Final = f"savepoint {_WITNESS}"
 END_WITNESS: Final = f"release savepoint {_WITNESS}"
@@ -78,17 +79,20 @@ def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
 
 
 def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
-    """Make the connection's `commit` and `rollback` raise; return the function that restores
-    them."""
+    """Make the connection's methods that end a transaction raise; return the function that ends
+    this."""
 
-    def refuse() -> None:
+    def refuse(*_: object) -> None:
         raise UsageError(
             "the outbox's block commits the connection, and rolls it back when it raises; "
-            "do neither inside it. Use tx.savepoint() for work that may be rolled back alone"
+            "do neither inside it, nor begin another transaction. Use tx.savepoint() for work that "
+            "may be rolled back alone"
         )
 
     guarded: list[str] = []
     for name in _ENDS:
+        if not callable(getattr(type(connection), name, None)):
+            continue  # a property's setter would run
         with contextlib.suppress(AttributeError, TypeError):  # some are made in C
             setattr(connection, name, refuse)
             guarded.append(name)
