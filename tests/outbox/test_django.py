@@ -228,6 +228,45 @@ def test_what_the_database_rolled_back_by_itself_is_not_sent(
         outbox.send(topic, b"never")
 
 
+def test_a_commit_that_is_interrupted_leaves_nothing_for_the_next_one(
+    server: Server, topic: str, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Django keeps what is to be done on commit unless the database has refused it: the message of
+    an order that does not exist was sent with the next one."""
+    connection, called = connections["shop"], list[str]()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "_commit", interrupted)
+        with pytest.raises(KeyboardInterrupt), transaction.atomic("shop"):
+            add("1")
+            outbox.send(topic, b"never")
+            connection.on_commit(lambda: called.append("never"))
+    with transaction.atomic("shop"):
+        add("2")
+        outbox.send(topic, b"2")
+    assert (orders(), called) == (["2"], [])
+    wait_bodies(server, topic, [b"2"])
+
+
+def test_entries_of_another_transaction_are_neither_sent_nor_reported(
+    server: Server, topic: str, outbox: Outbox
+) -> None:
+    """Whatever has left them among those to be called."""
+    connection = connections["shop"]
+    with pytest.raises(KeyError), transaction.atomic("shop"):
+        outbox.send(topic, b"never")
+        left = list(connection.run_on_commit)
+        raise KeyError
+    connection.run_on_commit += left
+    with transaction.atomic("shop"):
+        add("2")
+        outbox.send(topic, b"2")
+    wait_bodies(server, topic, [b"2"])
+
+
 def test_a_lost_end_is_answered_from_the_marker(server: Server, topic: str, outbox: Outbox) -> None:
     def fail() -> None:
         raise KeyError

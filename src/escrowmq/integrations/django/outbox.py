@@ -82,12 +82,18 @@ class _Waiting:
     to the brokers."""
 
     def __init__(
-        self, outbox: Outbox, message: Message, early: StagedMessages | None, *, number: int
+        self,
+        outbox: Outbox,
+        message: Message,
+        early: StagedMessages | None,
+        *,
+        transaction: _Listener,
     ) -> None:
         self.outbox = outbox
         self.message = message
-        self.number = number
-        """The message's number on its connection; later ones have larger numbers."""
+        self.transaction = transaction
+        self.number = transaction.next_number()
+        """Of the transaction's messages; it grows."""
         self.early = early
         """The messages whose marker is written with the first message; None for databases where it
         is written later."""
@@ -100,7 +106,7 @@ class _Waiting:
     def __call__(self) -> None:
         if not self.is_over:
             self.outbox.never_committed(self.message)
-        elif self.is_first and self.marked is not None:
+        elif self.is_first and self.marked is not None and self.transaction.has_committed:
             self.marked.committed()
 
 
@@ -153,7 +159,8 @@ class Outbox(OutboxBase):
             )
         if self._is_closed:
             raise is_closed()
-        waiting = [each for each in _waiting(connection) if each.outbox is self]
+        listener = _listen(connection)
+        waiting = [each for each in listener.waiting() if each.outbox is self]
         unsent = UnsentMessages()  # for its bounds
         unsent.messages = [each.message for each in waiting]
         message = unsent.add(message)
@@ -161,8 +168,7 @@ class Outbox(OutboxBase):
         if early is None and marking.is_early(self._base.family):
             converse = functools.partial(self._converse, connection)
             early = self._course.write_marker(self._base.family, converse)
-        number = _listen(connection).next_number()
-        connection.on_commit(_Waiting(self, message, early, number=number))
+        connection.on_commit(_Waiting(self, message, early, transaction=listener))
 
     def hand_over(self, connection: Any, waiting: list[_Waiting]) -> None:  # noqa: ANN401
         """Write the marker and store the messages; only this module uses it."""
@@ -223,7 +229,8 @@ class _Listener:
         self._connection = connection
         self._count = 0
         self._savepoints = Savepoints()
-        # Methods that another tool may have replaced before.
+        self.has_committed = False
+        # What another tool may have put there before.
         self._replaced = {name: vars(connection).get(name) for name in _REPLACED}
         self._own = {name: getattr(connection, name) for name in _REPLACED}
         for name in _REPLACED:
@@ -238,6 +245,12 @@ class _Listener:
                 delattr(self._connection, name)
             else:
                 setattr(self._connection, name, method)
+
+    def waiting(self) -> Iterator[_Waiting]:
+        """The messages of this transaction that wait for its commit."""
+        for entry in self._connection.run_on_commit:
+            if isinstance(entry[1], _Waiting) and entry[1].transaction is self:
+                yield entry[1]
 
     def next_number(self) -> int:
         """Return the number of a message that is sent now."""
@@ -254,16 +267,18 @@ class _Listener:
         connection.validate_no_atomic_block()
         try:
             by_outbox: dict[Outbox, list[_Waiting]] = {}
-            for each in _waiting(connection):
+            for each in self.waiting():
                 by_outbox.setdefault(each.outbox, []).append(each)
             for outbox, waiting in by_outbox.items():
                 outbox.hand_over(connection, waiting)
+            connection.commit()
         except BaseException:
-            # Django rolls back only for the database's errors, and some drivers commit the open
-            # transaction when it turns autocommit on after this.
+            # Django rolls back, and drops what is to be done on commit, only for the database's
+            # errors. After an interrupt the next transaction on this connection would send these
+            # messages, and some drivers commit this one when autocommit is turned on.
             _roll_back(connection)
             raise
-        connection.commit()
+        self.has_committed = True
 
     def rollback(self) -> None:
         """Roll back; Django itself drops the messages."""
@@ -309,9 +324,3 @@ def _roll_back(connection: Any) -> None:  # noqa: ANN401
         connection.rollback()
     except Exception:  # noqa: BLE001 - it is lost; what was raised before matters
         connection.close()
-
-
-def _waiting(connection: Any) -> Iterator[_Waiting]:  # noqa: ANN401
-    for entry in connection.run_on_commit:
-        if isinstance(entry[1], _Waiting):
-            yield entry[1]
