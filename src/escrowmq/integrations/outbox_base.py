@@ -16,7 +16,7 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.codec.hashes import account_mark
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox import expiry, kept, schema, verdict
+from escrowmq.integrations.outbox import expiry, kept, known_brokers, schema, verdict
 from escrowmq.integrations.outbox.circuit import Circuit
 from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
 from escrowmq.integrations.outbox.failures import log_other_table, not_known
@@ -124,7 +124,10 @@ class OutboxBase(_Checks):
             brokers=found.brokers,
             gone=gone,
         )
-        return run(steps, self._database.execute)
+        count = run(steps, self._database.execute)
+        if gone:
+            known_brokers.forget_all()
+        return count
 
     def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
         """Delete records of messages handled longer ago than that; return how many."""
@@ -227,7 +230,10 @@ class AsyncOutboxBase(_Checks):
             brokers=found.brokers,
             gone=gone,
         )
-        return await run_async(steps, self._database.execute)
+        count = await run_async(steps, self._database.execute)
+        if gone:
+            known_brokers.forget_all()
+        return count
 
     async def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
         """Delete records of messages handled longer ago than that; return how many."""

@@ -16,6 +16,7 @@ from escrowmq.client.unsettled import Unsettled
 from escrowmq.codec.hashes import account_mark
 from escrowmq.errors import RouteMissing
 from escrowmq.integrations.outbox import tables
+from escrowmq.integrations.outbox.known_brokers import KnownBrokers
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.integrations.outbox_base import AsyncOutboxBase, OutboxBase
@@ -98,7 +99,10 @@ def test_a_keeper_answers_makes_and_forgets() -> None:
     base.put("broker:broker-b", "broker-b")
     with pytest.raises(RouteMissing, match="no answer from broker-b"):
         keeper.forget_markers()
+    known = KnownBrokers(lambda: 0)
+    known.add("broker-b")
     assert keeper.forget_markers(gone=["broker-b"]) == 0
+    assert known.unknown(["broker-b"]) == ["broker-b"]
     assert keeper.forget_markers() == 0, "a broker may ask for it"
     assert keeper.forget_handled(keep=dt.timedelta(0)) == 0
     base.failing.append("select")

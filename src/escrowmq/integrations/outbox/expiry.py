@@ -8,6 +8,7 @@ database and this machine agree: a clock that jumped ahead would make all rows l
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Collection, Container, Mapping
 from typing import Final
 
@@ -24,6 +25,11 @@ the broker then checks again."""
 KEEP_DEFAULT: Final = dt.timedelta(days=7)
 """By default markers are kept this long, which is longer than RocketMQ's brokers may check
 (fileReservedTime, 72 hours)."""
+
+GONE_DOUBT_MS: Final = 3_600_000
+"""Markers made within this time of when a broker was declared gone may be of messages that a broker
+of its name has taken since: a process notices the declaration within ten minutes (REREAD_MS), its
+transaction may have been open by then, and clocks differ."""
 
 PAGE_COUNT: Final = 500
 """Limit of the rows deleted in one transaction."""
@@ -50,55 +56,86 @@ def forget_markers(
     """Delete markers older than `keep_ms`, except those with the `needed` keys; return how many.
     `brokers` are those that were asked, each with the time since which it has messages. Raises
     UsageError if the database's clock and the caller's differ; RouteMissing if a broker that has
-    taken messages was not asked, unless it is named in `gone`, which removes its record."""
+    taken messages was not asked, unless it is named in `gone`, once."""
     check_keep(keep_ms)
-    yield from _require_all(family, brokers, gone)
-    made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
+    theirs_ms = yield from _agreed_now_ms(family, now_ms)
+    left_ms = yield from _require_all(family, brokers, gone, now_ms=theirs_ms)
+    made_before_ms = theirs_ms - keep_ms
     count, after = 0, ""
     while True:
         # Continue from the last key: needed rows stay, and a page full of them would otherwise be
         # read again for ever.
         page = tables.old_markers(made_before_ms=made_before_ms, after=after, count_max=PAGE_COUNT)
         rows = yield SqlStep(page, is_read=True)
-        keys = [str(row[0]) for row in rows]
-        gone = [key for key in keys if key not in needed]
-        if gone:
-            yield SqlStep(tables.delete_markers(gone))
-        count += len(gone)
-        if len(keys) < PAGE_COUNT:
+        made_ms = {str(key): int(str(ms)) for key, ms in rows}
+        old = [
+            key for key, ms in made_ms.items() if key not in needed and not _is_near(ms, left_ms)
+        ]
+        if old:
+            yield SqlStep(tables.delete_markers(old))
+        count += len(old)
+        if len(rows) < PAGE_COUNT:
             return count
-        after = keys[-1]
+        after = str(rows[-1][0])
+
+
+def _is_near(made_ms: int, left_ms: Collection[int]) -> bool:
+    return any(abs(made_ms - each) < GONE_DOUBT_MS for each in left_ms)
 
 
 def _require_all(
-    family: SqlFamily, brokers: Mapping[str, int], gone: Collection[str]
-) -> Steps[None]:
+    family: SqlFamily, brokers: Mapping[str, int], gone: Collection[str], *, now_ms: int
+) -> Steps[list[int]]:
+    """Require an answer from each recorded broker that is not gone, and record those that are or
+    that are back. Returns when those were declared gone that this call does not name."""
     begun_ms = {tables.broker_id(name): ms for name, ms in brokers.items()}
 
     def is_there(key: str, noted_ms: int) -> bool:
-        # A broker whose log began after that is not the one that has taken the messages.
-        return key in begun_ms and begun_ms[key] <= noted_ms + CLOCKS_APART_MAX_MS
+        # A log that was begun later than that is not the one that has taken the messages.
+        return noted_ms >= 0 and begun_ms.get(key, math.inf) <= noted_ms + CLOCKS_APART_MAX_MS
 
     rows = yield SqlStep(tables.noted_brokers(), is_read=True)
-    noted = {str(row[0]): (str(row[1]), is_there(str(row[0]), int(str(row[2])))) for row in rows}
-    there = [name for name in sorted(gone) if noted.get(tables.broker_id(name), ("", False))[1]]
+    noted = {str(row[0]): (str(row[1]), int(str(row[2]))) for row in rows}
+    there = [
+        name
+        for name in sorted(gone)
+        if is_there(tables.broker_id(name), noted.get(tables.broker_id(name), ("", -1))[1])
+    ]
     if there:
-        raise UsageError(
-            f"brokers that are gone for good: {', '.join(there)}; the name server knows "
-            "them, and they still have the messages that they took. Nothing was deleted"
-        )
-    left = {tables.broker_id(name) for name in gone}
-    missing = [name for key, (name, is_there) in noted.items() if not is_there and key not in left]
+        raise _still_there(there)
+    named = {tables.broker_id(name) for name in gone}
+    missing = [
+        name
+        for key, (name, ms) in noted.items()
+        if ms >= 0 and key not in named and not is_there(key, ms)
+    ]
     if missing:
-        raise RouteMissing(
-            f"no answer from {', '.join(missing)}, which has taken messages of this database "
-            "and may ask for their outcome; or a broker of that name has begun an empty log "
-            "since. Nothing was deleted. Run this again when the broker is back, or name it "
-            "as gone for good (gone=[...], escrowmq check-from-db --gone NAME)"
-        )
-    for name in gone:
+        raise _no_answer(missing)
+    left = {key: each for key, each in noted.items() if each[1] < 0 and key not in named}
+    for name in [*gone, *(each[0] for key, each in left.items() if key in begun_ms)]:
         is_new = name in brokers
-        yield SqlStep(tables.renew_broker(family, name) if is_new else tables.forget_broker(name))
+        yield SqlStep(
+            tables.renew_broker(family, name)
+            if is_new
+            else tables.leave_broker(name, now_ms=now_ms)
+        )
+    return [-ms for key, (_, ms) in left.items() if key not in begun_ms]
+
+
+def _still_there(names: Collection[str]) -> UsageError:
+    return UsageError(
+        f"brokers that are gone for good: {', '.join(names)}; the name server knows "
+        "them, and they still have the messages that they took. Nothing was deleted"
+    )
+
+
+def _no_answer(names: Collection[str]) -> RouteMissing:
+    return RouteMissing(
+        f"no answer from {', '.join(names)}, which has taken messages of this database "
+        "and may ask for their outcome; or a broker of that name has begun an empty log "
+        "since. Nothing was deleted. Run this again when the broker is back, or name it "
+        "as gone for good (gone=[...], escrowmq check-from-db --gone NAME)"
+    )
 
 
 def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int]:

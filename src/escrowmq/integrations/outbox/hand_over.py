@@ -15,6 +15,7 @@ from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.integrations.outbox import circuit, kept, marking, tables, verdict
 from escrowmq.integrations.outbox.circuit import Circuit, State
 from escrowmq.integrations.outbox.kept import KeptMessage
+from escrowmq.integrations.outbox.known_brokers import KnownBrokers
 from escrowmq.integrations.outbox.marking import Keyed
 from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import SqlStep, Steps
@@ -72,8 +73,7 @@ class _HandOverSteps(Generic[S]):
         self._on_kept = on_kept
         self._place: Place | None = None
         """The table into which the last marker was written."""
-        self._brokers: set[str] = set()
-        """Brokers that are recorded in the database."""
+        self._brokers = KnownBrokers()
 
     def _must_keep(self) -> Steps[bool]:
         """Whether to keep a transaction's messages without trying a broker."""

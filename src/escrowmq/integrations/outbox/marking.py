@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from escrowmq.errors import MarkerNotWritten
 from escrowmq.integrations.outbox import tables, verdict
+from escrowmq.integrations.outbox.known_brokers import SETTLED_MS, KnownBrokers
 from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
 from escrowmq.integrations.outbox.tables import Place, SqlFamily
 
@@ -109,17 +110,21 @@ def _place_here(
 
 
 def note_brokers(
-    family: SqlFamily, names: Collection[str], known: set[str], *, is_long: bool = False
+    family: SqlFamily, names: Collection[str], known: KnownBrokers, *, is_long: bool = False
 ) -> Steps[None]:
-    """Record, before the transaction commits, which brokers may ask about it. Brokers whose record
-    this process has seen are added to `known`; for them no statement is needed any more."""
-    for name in sorted(set(names) - known):  # in one order, so that no two wait for each other
-        row = tables.read(tables.broker_id(name))
+    """Record, before the transaction commits, which brokers may ask about it. Brokers that a
+    process has seen recorded are added to `known`, and cost nothing for a while."""
+    for name in known.unknown(names):  # in one order, so that no two wait for each other
+        row = tables.read_broker(family, name)
         rows = yield SqlStep(row, is_read=True, is_apart=is_long)
-        if rows:
-            known.add(name)
-        else:
+        if not rows:
             yield SqlStep(tables.note_broker(family, name), is_apart=is_long)
+            continue
+        made_ms, now_ms = (int(str(value)) for value in rows[0])
+        if made_ms < 0:  # it was declared gone
+            yield SqlStep(tables.renew_broker(family, name), is_apart=is_long)
+        elif made_ms <= now_ms - SETTLED_MS:
+            known.add(name)
 
 
 T = TypeVar("T")

@@ -9,7 +9,8 @@
 | `made_ms` | by the database's clock, milliseconds since 1970 |
 
 Two kinds of rows in it are not markers: the row with the id `database` has this database's name,
-and each broker that may ask for markers has a row whose id is `broker:` and its name.
+and each broker that may ask for markers has a row whose id is `broker:` and its name. Its `made_ms`
+says when it took the first message; negative, when it was declared gone.
 
 `escrowmq_handled` has the messages that consumers have handled, each written in the transaction of
 that work.
@@ -259,16 +260,25 @@ def noted_brokers() -> Statement:
     return Statement(f"select id, says, made_ms from {MARKERS} where {_IS_BROKER} order by id")
 
 
+def read_broker(family: SqlFamily, name: str) -> Statement:
+    """Select when a broker took the first message, negative if it was declared gone, and the
+    database's clock."""
+    text = f"select made_ms, {_NOW_MS[family]} from {MARKERS} where id = ?"
+    return Statement(text, (broker_id(name),))
+
+
 def renew_broker(family: SqlFamily, name: str) -> Statement:
-    """Record that a broker no longer has any message that it has taken so far."""
+    """Note that all messages that a broker has taken so far are gone for good, and that it may take
+    others from now on."""
     return Statement(
         f"update {MARKERS} set made_ms = {_NOW_MS[family]} where id = ?", (broker_id(name),)
     )
 
 
-def forget_broker(name: str) -> Statement:
-    """Delete the record of a broker that will never come back."""
-    return Statement(f"delete from {MARKERS} where id = ?", (broker_id(name),))
+def leave_broker(name: str, *, now_ms: int) -> Statement:
+    """Note that a broker is gone for good. Its row stays: processes that have seen it write none if
+    a broker of that name takes messages again."""
+    return Statement(f"update {MARKERS} set made_ms = ? where id = ?", (-now_ms, broker_id(name)))
 
 
 # -- handled messages ------------------------------------------------------------------------
@@ -308,9 +318,9 @@ _IS_BROKER: Final = f"substr(id, 1, {len(BROKER)}) = '{BROKER}'"
 
 
 def old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement:
-    """Select keys of markers made before a time, in order, starting at one."""
+    """Select keys of markers made before a time, and when, in order, starting at one."""
     return Statement(
-        f"select id from {MARKERS} where id > ? and made_ms < ? and id <> '{NAME_ID}' "
+        f"select id, made_ms from {MARKERS} where id > ? and made_ms < ? and id <> '{NAME_ID}' "
         f"and not {_IS_BROKER} order by id limit {count_max}",
         (after, made_before_ms),
     )

@@ -96,4 +96,27 @@ def test_rows_of_brokers_are_no_markers_and_hold_all_back() -> None:
     assert run(steps(("b",), b=now_ms()), base.execute) == 0
     assert run(steps(b=now_ms()), base.execute) == 0, "the new one counts from now on"
     assert run(steps(("b", "never noted"), a=0), base.execute) == 0
-    assert base.all() == {tables.NAME_ID: "mine"}
+    assert base.all() == {tables.NAME_ID: "mine", "broker:b": "b"}
+    assert run(steps(a=0), base.execute) == 0, "it need not be named again"
+    assert run(steps(b=now_ms()), base.execute) == 0
+    with pytest.raises(RouteMissing, match="no answer from b"):  # it was back meanwhile
+        run(steps(a=0), base.execute)
+
+
+def test_markers_made_about_when_a_broker_was_declared_gone_stay_while_it_is_unreachable() -> None:
+    """Processes that had seen its row may have sent to a broker of that name after that."""
+    base, gone_ms = Base(), now_ms() - 10 * DAY_MS
+    base.put("broker:b", "b", made_ms=-gone_ms)
+    near_ms = expiry.GONE_DOUBT_MS - 1_000
+    for key, made_ms in enumerate((-2 * near_ms, -near_ms, 0, near_ms, 2 * near_ms)):
+        base.put(f"{key:016X}", "commit", made_ms=gone_ms + made_ms)
+
+    def forget_naming(*gone: str, **brokers: int) -> int:
+        steps = expiry.forget_markers(
+            LITE, keep_ms=7 * DAY_MS, now_ms=now_ms(), needed=(), brokers=brokers, gone=gone
+        )
+        return run(steps, base.execute)
+
+    assert forget_naming() == 2
+    assert sorted(base.all()) == [f"{key:016X}" for key in (1, 2, 3)] + ["broker:b"]
+    assert forget_naming("b") == 3, "it was named again"
