@@ -19,8 +19,10 @@ from escrowmq.client.core.sending import (
     Outcome,
     SendResult,
     delay_properties,
+    encode,
     half_properties,
     is_safe,
+    properties_of,
 )
 from escrowmq.client.ends_in_background import end_in_background
 from escrowmq.client.half_safety import not_safe, require_ours
@@ -101,6 +103,14 @@ class Marked:
         self._sending: asyncio.Future[None] | None = None
         self._parcels: dict[str, _Parcel] = {}
         self._told: list[asyncio.Future[None]] = []
+
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise InvalidMessage if no broker would accept one of the messages. Callable from any
+        thread; nothing is sent."""
+        for message in messages:
+            self._producer.dispatch.check(message)
+            properties = properties_of(message, unique_key=self.key)
+            encode({**properties, **self._properties(message, is_alone=len(messages) == 1)})
 
     async def send(self, messages: Sequence[Message]) -> None:
         """Store all messages, invisible. If one cannot be stored, all are rolled back."""

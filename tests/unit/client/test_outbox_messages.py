@@ -12,6 +12,7 @@ from escrowmq.client.outbox_messages import MESSAGES_MAX
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
     HalfNotSafe,
+    InvalidMessage,
     OutcomeUnknown,
     PermissionDenied,
     UsageError,
@@ -72,6 +73,27 @@ def test_several_messages_are_one_transaction_of_our_broker_in_their_order() -> 
             assert [half["KEYS"] for half in halves(broker)] == [str(n) for n in range(50)]
             (end,) = ends(broker)
             assert (end["escrowCount"], end["escrowId"]) == ("50", "id-1")
+
+    run(go)
+
+
+def test_messages_are_checked_as_they_would_be_sent_without_sending_them() -> None:
+    async def go() -> None:
+        async with (
+            a_place("T") as (names, broker),
+            Producer(names.address, group="PG", body_size_max=9) as producer,
+        ):
+            marked = producer.marked("db")
+            good = Message("T", b"x" * 9, properties={"a": "b"})
+            marked.check([good, good])
+            for bad, text in (
+                (Message("T", b"x" * 10), "at most 9 are allowed"),
+                (Message("T", b"x", properties={"a": "b\x02"}), "0x01 or 0x02"),
+                (Message("T", b"x", properties={"a": "x" * 32_750}), "properties have"),
+            ):
+                with pytest.raises(InvalidMessage, match=text):
+                    marked.check([good, bad])
+            assert not halves(broker)
 
     run(go)
 

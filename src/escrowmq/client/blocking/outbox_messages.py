@@ -39,6 +39,10 @@ class Marked(Face[engine.Marked]):
         """The error for which brokers have not confirmed the outcome; None if there was none."""
         return self.inner.error
 
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise InvalidMessage if no broker would accept one of the messages. Nothing is sent."""
+        self.inner.check(messages)
+
     def send(self, messages: Sequence[Message]) -> None:
         """Store all messages, invisible. If one cannot be stored, all are rolled back."""
         self.begin(messages)

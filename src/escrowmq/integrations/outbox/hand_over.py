@@ -38,6 +38,9 @@ class RunStepsAsync(Protocol):
 class Abandoned(Keyed, Protocol):
     """Messages that are being stored."""
 
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise InvalidMessage if no broker would accept one of the messages."""
+
     def begin(self, messages: Sequence[Message]) -> None:
         """Start to store the messages."""
 
@@ -137,6 +140,7 @@ class _HandOverSteps(Generic[S]):
                 f"bodies of {size} bytes in one transaction; {BUNDLE_SIZE_MAX} are allowed. "
                 "Use several transactions, or store large bodies elsewhere"
             )
+        self._begin("").check(messages)  # a row of it would block its topic
         self._circuit.keep(len(messages))
 
     def _keeping(self, family: SqlFamily, messages: Sequence[Message], key: str) -> Steps[None]:

@@ -20,6 +20,9 @@ class StagedMessages(Protocol):
     def brokers(self) -> Collection[str]:
         """The brokers that have stored messages."""
 
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise InvalidMessage if no broker would accept one of the messages."""
+
     def begin(self, messages: Sequence[Message]) -> None:
         """Start to store the messages, invisible."""
 

@@ -37,6 +37,7 @@ class _Awaited:
     def __init__(self, inner: Marked) -> None:
         self._inner = inner
         self.key = inner.key
+        self.check = inner.check
         self.leave = inner.leave
         self.committed = inner.committed
         self.abandon = inner.abandon

@@ -1,0 +1,97 @@
+"""`when_away="keep"`: messages that no broker will ever accept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+import escrowmq
+from escrowmq.errors import InvalidMessage
+from escrowmq.integrations import dbapi
+from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
+from escrowmq.testing import Broker
+
+from .conftest import Place
+from .test_check_from_db import address_of
+
+NEVER = {
+    "a body over the limit": escrowmq.Message("T", b"x" * 1_000),
+    "a letter that the protocol reserves": escrowmq.Message("T", b"x", properties={"a": "b\x01"}),
+    "too many bytes of properties": escrowmq.Message("T", b"x", properties={"a": "x" * 40_000}),
+}
+SETTINGS = {"group": "shop", "topics": ["T"], "timeout_ms": 300, "body_size_max": 999}
+
+
+@pytest.fixture
+def producer(escrowmq_broker: Broker) -> Iterator[escrowmq.Producer]:
+    with escrowmq.Producer(**SETTINGS) as made:  # type: ignore[arg-type]
+        yield made
+
+
+@pytest.mark.parametrize("message", NEVER.values(), ids=NEVER)
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_message_that_no_broker_would_take_is_not_kept(
+    escrowmq_broker: Broker,
+    producer: escrowmq.Producer,
+    place: Place,
+    message: escrowmq.Message,
+    *,
+    is_known: bool,
+) -> None:
+    """It was committed, and then blocked its topic for ever."""
+    connect = connector(address_of(place))
+    outbox = dbapi.Outbox(producer, connect, when_away="keep")
+    outbox.create_tables()
+    escrowmq_broker.stop()
+    connection = connect()
+    if is_known:
+        with outbox.transaction(connection) as tx:
+            tx.send("T", b"good")
+    with pytest.raises(InvalidMessage), outbox.transaction(connection) as tx:
+        tx.send(message)
+    connection.close()
+    assert outbox.kept().count == int(is_known)
+    outbox.close()
+
+
+def test_nor_with_sessions(
+    escrowmq_broker: Broker, producer: escrowmq.Producer, place: Place
+) -> None:
+    engine = sa.create_engine(place.url)
+    outbox = Outbox(producer, engine, when_away="keep")
+    outbox.create_tables()
+    escrowmq_broker.stop()
+    for message in NEVER.values():
+        with pytest.raises(InvalidMessage), Session(engine) as session:
+            with outbox.transaction(session) as tx:
+                tx.send(message)
+    assert outbox.kept().count == 0
+    outbox.close()
+    engine.dispose()
+
+
+def test_nor_with_those_that_are_awaited(escrowmq_broker: Broker, place: Place) -> None:
+    if not place.async_url:
+        pytest.skip("SQLAlchemy's asyncio for this database needs another driver")
+
+    async def go() -> None:
+        engine = create_async_engine(place.async_url)
+        async with escrowmq.aio.Producer(**SETTINGS) as producer:  # type: ignore[arg-type]
+            outbox = AsyncOutbox(producer, engine, when_away="keep")
+            await outbox.create_tables()
+            await asyncio.to_thread(escrowmq_broker.stop)
+            for message in NEVER.values():
+                with pytest.raises(InvalidMessage):
+                    async with AsyncSession(engine) as session, outbox.transaction(session) as tx:
+                        await tx.send(message)
+            assert (await outbox.kept()).count == 0
+            outbox.close()
+        await engine.dispose()
+
+    asyncio.run(go())
