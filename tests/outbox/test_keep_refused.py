@@ -14,8 +14,11 @@ import escrowmq
 from escrowmq.errors import InvalidMessage
 from escrowmq.integrations import dbapi
 from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.dbapi.drivers import PLAIN, driver_of, execute_on
+from escrowmq.integrations.outbox import kept
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
 from escrowmq.testing import Broker
+from tests.interop.process import until
 
 from .conftest import Place
 from .test_check_from_db import address_of
@@ -25,7 +28,7 @@ NEVER = {
     "a letter that the protocol reserves": escrowmq.Message("T", b"x", properties={"a": "b\x01"}),
     "too many bytes of properties": escrowmq.Message("T", b"x", properties={"a": "x" * 40_000}),
 }
-SETTINGS = {"group": "shop", "topics": ["T"], "timeout_ms": 300, "body_size_max": 999}
+SETTINGS = {"group": "shop", "topics": ["T", "U"], "timeout_ms": 300, "body_size_max": 999}
 
 
 @pytest.fixture
@@ -95,3 +98,35 @@ def test_nor_with_those_that_are_awaited(escrowmq_broker: Broker, place: Place) 
         await engine.dispose()
 
     asyncio.run(go())
+
+
+def test_a_kept_message_that_is_refused_holds_up_its_topic_alone(
+    escrowmq_broker: Broker, producer: escrowmq.Producer, place: Place
+) -> None:
+    """Every transaction was kept, until kept_max stopped them all."""
+    connect = connector(address_of(place))
+    dbapi.Outbox(producer, connect).create_tables()
+    connection = connect()
+    _, driver = driver_of(connection, PLAIN)
+    over = [escrowmq.Message("T", b"x" * 1_000)]
+    for statement in kept.keep(driver.family, over, bundle="b", now_ms=0):
+        execute_on(connection, driver, statement)
+    connection.commit()
+    outbox = dbapi.Outbox(producer, connect, when_away="keep", kept_max=5)
+    circuit = outbox._circuit
+    assert circuit is not None
+    until("the refusal is known", lambda: circuit.refused == {"T"})
+    for number in range(10):
+        with outbox.transaction(connection) as tx:
+            tx.send("U", b"%d" % number)
+    assert outbox.kept().count == 1
+    with outbox.transaction(connection) as tx:
+        tx.send("T", b"waits")
+    assert outbox.kept().count == 2
+    connection.cursor().execute("delete from escrowmq_kept where bundle = 'b'")
+    connection.commit()
+    until("what waited", lambda: escrowmq_broker.delivered("T") == [b"waits"])
+    producer.flush()
+    assert escrowmq_broker.delivered("U") == [b"%d" % number for number in range(10)]
+    connection.close()
+    outbox.close()

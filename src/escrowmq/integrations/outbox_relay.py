@@ -11,7 +11,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -48,6 +48,12 @@ class Pass(NamedTuple):
     """Number of messages that were sent."""
     still_kept: int
     error: Exception | None
+    has_failed: bool = False
+    """Whether brokers, or the database, cannot be reached."""
+    refused_topics: frozenset[str] = frozenset()
+    """Topics that wait behind messages that no broker accepts."""
+    refusals: Mapping[int, str] = {}
+    """What to log about these messages, by the position of their first row."""
 
 
 class Database(Protocol):
@@ -219,7 +225,9 @@ def _as_own_error(error: Exception) -> Exception:
 def _summary_of(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
     if walk.count:
         _log.info("%d kept messages were sent, %d are left", walk.count, status.count)
-    return Pass(walk.count, status.count, walk.error)
+    return Pass(
+        walk.count, status.count, walk.error, walk.has_failed, walk.refused_topics, walk.refusals
+    )
 
 
 class _PassSchedule:
@@ -228,19 +236,30 @@ class _PassSchedule:
     def __init__(self, circuit: Circuit) -> None:
         self._circuit = circuit
         self._failures_count = 0
+        self._refused: Collection[int] = ()
+        """Positions of messages whose refusal is logged."""
         self.pause_s = 0.0
 
     def end(self, found: Pass | Exception) -> None:
-        """Record the result of a pass."""
-        error = found if isinstance(found, Exception) else found.error
-        loud = 1
+        """A pass has ended."""
         if isinstance(found, Exception) or isinstance(found.error, StepFailed):
             self.pause_s = PAUSE_MAX_S  # the database failed, which says nothing of the brokers
-            loud = 2  # the first time, the tables may be about to be made
-        else:
-            self.pause_s = self._circuit.end_pass(
-                handed_over=found.handed_over, left=found.still_kept, has_failed=error is not None
-            )
+            error = found if isinstance(found, Exception) else found.error
+            # The first time, the tables may be about to be made.
+            self._log_failure(error, loud=2)
+            return
+        self.pause_s = self._circuit.end_pass(
+            handed_over=found.handed_over,
+            left=found.still_kept,
+            has_failed=found.has_failed,
+            refused=found.refused_topics,
+        )
+        self._log_failure(found.error if found.has_failed else None, loud=1)
+        for position in found.refusals.keys() - self._refused:
+            _log.error("%s", found.refusals[position])
+        self._refused = found.refusals.keys()
+
+    def _log_failure(self, error: Exception | None, *, loud: int) -> None:
         if error is not None:
             self._failures_count += 1
             level = logging.WARNING if self._failures_count == loud else logging.DEBUG

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from escrowmq.client.core.message import Message
-from escrowmq.errors import ConnectFailed
+from escrowmq.errors import ConnectFailed, PermissionDenied
+from escrowmq.integrations import outbox_relay
 from escrowmq.integrations.outbox import kept, tables
+from escrowmq.integrations.outbox.circuit import PAUSE_MAX_S, Circuit, State
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily
@@ -266,3 +269,20 @@ def test_a_commit_that_may_have_been_made_leaves_the_outcome_to_the_marker(
     database.refused = "commit"
     assert "planted" in str(go().error)
     assert broker.ends == ["left"]
+
+
+def test_a_refusal_is_logged_loudly_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    circuit = Circuit()
+    schedule = outbox_relay._PassSchedule(circuit)
+    refused = Pass(0, 1, PermissionDenied("no"), False, frozenset({"T"}), {7: "row 7 is refused"})
+    for _ in range(3):
+        schedule.end(refused)
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("ERROR", "row 7 is refused")
+    ]
+    assert circuit.state is State.DRAINING
+    assert 0 < schedule.pause_s <= PAUSE_MAX_S
+    schedule.end(Pass(1, 0, None))
+    schedule.end(refused)
+    assert len(caplog.records) == 2

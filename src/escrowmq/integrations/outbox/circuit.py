@@ -4,13 +4,15 @@ database, so that an unreachable broker delays one transaction, and not each.
 - Closed: transactions go to the broker. When it cannot be reached, the circuit opens.
 - Open: messages are kept. Once the kept messages are sent, the circuit drains.
 - Draining: a transaction's messages are kept if any kept message is left, so that they overtake
-  none, and sent otherwise. After a while without kept messages, the circuit is closed.
+  none, and sent otherwise. After a while without kept messages, the circuit is closed. A kept
+  message that no broker accepts holds up the topics that wait behind it, and no others.
 
 It starts draining, because an earlier process may have left messages."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from typing import Final
 
 from escrowmq.errors import (
@@ -22,6 +24,9 @@ from escrowmq.errors import (
     FlushSlaveTimedOut,
     GoingAway,
     HalfNotSafe,
+    InvalidMessage,
+    ManyMessagesUnsupported,
+    ResponseError,
     RouteMissing,
     SendFailed,
     ServiceNotAvailable,
@@ -57,6 +62,12 @@ def is_unreachable(error: BaseException) -> bool:
     return isinstance(error, _UNREACHABLE)
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether it is about the message: a broker refuses it, and will refuse it again."""
+    is_answer = isinstance(error, InvalidMessage | ManyMessagesUnsupported | ResponseError)
+    return is_answer and not is_unreachable(error)
+
+
 class State(enum.Enum):
     """The state of a circuit, as described in the module."""
 
@@ -73,10 +84,19 @@ class Circuit:
         self._kept_max = kept_max
         self._count = 0
         self._lately_kept = (0, 0)
-        """Number of messages kept since the last pass ended, and between that and the pass
-        before."""
+        """Messages kept since the last pass ended, and between that and the pass before."""
+        self._is_lately_kept = (False, False)
+        """The same for messages that others may overtake."""
         self._pause_s = FIRST_PAUSE_S
         self._empty_passes_count = 0
+        self.refused: frozenset[str] = frozenset()
+        """Topics that wait behind a kept message that no broker accepts."""
+
+    @property
+    def has_lately_kept(self) -> bool:
+        """Whether messages were kept since the last pass but one began, so that a transaction with
+        an older snapshot may not find their rows."""
+        return any(self._is_lately_kept)
 
     def fail(self) -> bool:
         """Open the circuit, because no broker could be reached; return whether it was not open
@@ -85,8 +105,9 @@ class Circuit:
         self.state = State.OPEN
         return is_news
 
-    def keep(self, count: int) -> None:
-        """Count messages that are about to be kept. Raises TooManyKept if the limit is exceeded."""
+    def keep(self, count: int, *, topics: Collection[str] = ()) -> None:
+        """A number of messages, of these topics, is about to be kept. Raises TooManyKept if the
+        limit is exceeded."""
         if self._count + count > self._kept_max:
             raise TooManyKept(
                 f"{self._count} messages already wait in the database for a broker, and the "
@@ -96,6 +117,8 @@ class Circuit:
         self._count += count
         since, before = self._lately_kept
         self._lately_kept = (since + count, before)
+        if not topics or not self.refused.issuperset(topics):
+            self._is_lately_kept = (True, self._is_lately_kept[1])
         self._empty_passes_count = 0
 
     def note_sent(self, count: int) -> None:
@@ -103,23 +126,42 @@ class Circuit:
         kept before the pass ends."""
         self._count = max(self._count - count, 0)
 
-    def end_pass(self, *, handed_over: int, left: int, has_failed: bool) -> float:
-        """Record the end of a pass through the kept messages, with `left` remaining ones; return
-        the seconds until the next pass."""
-        # A pass does not see uncommitted messages, often the very ones that caused it.
+    def end_pass(
+        self,
+        *,
+        handed_over: int,
+        left: int,
+        has_failed: bool,
+        refused: frozenset[str] = frozenset(),
+    ) -> float:
+        """A pass through the kept messages has ended, with this many left, and these topics waiting
+        behind refused messages; return the seconds until the next pass."""
+        # A pass does not see what is not committed yet, often what has just caused it.
         since, before = self._lately_kept
         self._lately_kept = (0, since)
         self._count = max(left, min(self._count, left + since + before))
+        self._is_lately_kept = (False, self._is_lately_kept[0])
+        self.refused = refused
         if has_failed:
             self.state = State.OPEN
-            pause_s = self._pause_s
-            self._pause_s = min(2 * pause_s, PAUSE_MAX_S)
-            return pause_s
+            return self._longer_pause_s()
+        if refused:  # brokers are there: the other topics go on
+            self.state = State.DRAINING
+            self._empty_passes_count = 0
+            if not handed_over:
+                return self._longer_pause_s()
+            self._pause_s = FIRST_PAUSE_S
+            return DRAIN_PAUSE_S
         self._pause_s = FIRST_PAUSE_S
         if left:
             self._empty_passes_count = 0
             return 0.0  # it came meanwhile
         return self._end_empty_pass(is_handed_over=handed_over > 0)
+
+    def _longer_pause_s(self) -> float:
+        pause_s = self._pause_s
+        self._pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        return pause_s
 
     def _end_empty_pass(self, *, is_handed_over: bool) -> float:
         if self.state is State.CLOSED:

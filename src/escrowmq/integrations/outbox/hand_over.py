@@ -78,12 +78,16 @@ class _HandOverSteps(Generic[S]):
         """The table into which the last marker was written."""
         self._brokers = KnownBrokers()
 
-    def _must_keep(self) -> Steps[bool]:
+    def _must_keep(self, messages: Sequence[Message]) -> Steps[bool]:
         """Whether to keep a transaction's messages without trying a broker."""
-        state = self._circuit.state if self._circuit is not None else State.CLOSED
-        if state is not State.DRAINING:
-            return state is State.OPEN
-        rows = yield SqlStep(kept.select_oldest(), is_read=True)
+        way_out = self._circuit
+        if way_out is None or way_out.state is not State.DRAINING:
+            return way_out is not None and way_out.state is State.OPEN
+        # The rows that the transaction sees may be older than what was kept meanwhile.
+        if way_out.has_lately_kept or not way_out.refused.isdisjoint(_topics_of(messages)):
+            return True
+        oldest = kept.select_oldest(without=way_out.refused)
+        rows = yield SqlStep(oldest, is_read=True)
         return bool(rows)
 
     def _marker_steps(self, family: SqlFamily, *, is_long: bool) -> Steps[tuple[S, Place | None]]:
@@ -141,7 +145,7 @@ class _HandOverSteps(Generic[S]):
                 "Use several transactions, or store large bodies elsewhere"
             )
         self._begin("").check(messages)  # a row of it would block its topic
-        self._circuit.keep(len(messages))
+        self._circuit.keep(len(messages), topics=_topics_of(messages))
 
     def _keeping(self, family: SqlFamily, messages: Sequence[Message], key: str) -> Steps[None]:
         """Keep messages that could not be sent under a marker's key, or whose sending was not
@@ -179,7 +183,7 @@ class HandOver(_HandOverSteps[StagedMessages]):
         they are kept. If this raises, the transaction must be rolled back."""
         if early is not None:
             run_steps(marking.still_there(early.key))
-        if run_steps(self._must_keep()):
+        if run_steps(self._must_keep(messages)):
             self._check_room(messages)
             run_steps(self._keeping(family, messages, ""))
             return None
@@ -256,7 +260,7 @@ class AsyncHandOver(_HandOverSteps[engine.Marked]):
         they are kept. If this raises, the transaction must be rolled back."""
         if early is not None:
             await run_steps(marking.still_there(early.key))
-        if await run_steps(self._must_keep()):
+        if await run_steps(self._must_keep(messages)):
             self._check_room(messages)
             await run_steps(self._keeping(family, messages, ""))
             return None
@@ -309,6 +313,10 @@ class AsyncHandOver(_HandOverSteps[engine.Marked]):
             raise
         sent.leave()
         return sent
+
+
+def _topics_of(messages: Sequence[Message]) -> set[str]:
+    return {message.topic for message in messages}
 
 
 def _single_step(statement: Statement) -> Steps[None]:

@@ -132,8 +132,9 @@ def page(
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
     if without:
-        text += f" and topic not in ({', '.join('?' * len(without))})"
-        values += sorted(without)
+        condition, topics = _without(without)
+        text += f" and {condition}"
+        values += topics
     if bundle:
         text += " and bundle = ?"
         values.append(bundle)
@@ -238,6 +239,16 @@ def status_of(rows: Rows) -> KeptStatus:
     return KeptStatus(count=count, size=size, oldest_ms=max(0, oldest_ms))
 
 
-def select_oldest() -> Statement:
-    """Select the position of the oldest kept message, if there is one."""
-    return Statement(f"select position from {KEPT} order by position limit 1")
+def select_oldest(*, without: Collection[str] = ()) -> Statement:
+    """Select the position of the oldest kept message, if there is one; some topics do not count."""
+    where, values = _without(without)
+    if where:
+        where = f" where {where}"
+    return Statement(f"select position from {KEPT}{where} order by position limit 1", values)
+
+
+def _without(topics: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """A condition that leaves out topics, and its values; empty for none."""
+    if not topics:
+        return "", ()
+    return f"topic not in ({', '.join('?' * len(topics))})", tuple(sorted(topics))

@@ -16,10 +16,10 @@ from typing import Final
 
 from escrowmq.errors import NoNameServer
 from escrowmq.integrations.outbox import kept
-from escrowmq.integrations.outbox.circuit import Circuit
+from escrowmq.integrations.outbox.circuit import Circuit, is_refusal
 from escrowmq.integrations.outbox.kept import KeptMessage
 from escrowmq.integrations.outbox.steps import StepFailed
-from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
 
 FAILING_MAX_S: Final = 10.0
 """A pass that keeps failing ends after this many seconds: each attempt at a silent broker costs a
@@ -35,7 +35,11 @@ class KeptWalk:
         self.count = 0
         """Number of messages that were sent."""
         self.error: Exception | None = None
-        """The first error, if there was one."""
+        """The first failure."""
+        self.has_failed = False
+        """Whether a failure says that brokers, or the database, cannot be reached."""
+        self.refusals: dict[int, str] = {}
+        """Texts for the log about bundles that no broker accepts, by their first positions."""
         self.family = family
         self._circuit = circuit
         self._after = 0
@@ -43,6 +47,11 @@ class KeptWalk:
         self._is_one_by_one = False
         self._blocked: set[str] = set()
         self._failing_s = 0.0
+
+    @property
+    def refused_topics(self) -> frozenset[str]:
+        """The topics that wait behind refused bundles; none if the pass has failed."""
+        return frozenset() if self.has_failed else frozenset(self._blocked)
 
     @property
     def sends_first(self) -> bool:
@@ -92,6 +101,7 @@ class KeptWalk:
         """Record that the chosen rows were not sent, and remain."""
         self.error = self.error or error
         self._failing_s += took_s
+        self.has_failed = self.has_failed or not is_refusal(error)
         is_hopeless = isinstance(error, StepFailed | NoNameServer) or not chosen
         if is_hopeless or self._failing_s > FAILING_MAX_S:
             self.is_over = True
@@ -99,3 +109,15 @@ class KeptWalk:
             self._is_one_by_one = True
         else:
             self._blocked.update(row.message.topic for row in chosen)
+            if is_refusal(error):
+                self.refusals[chosen[0].position] = _refusal_text(chosen, error)
+
+
+def _refusal_text(chosen: Sequence[KeptMessage], error: Exception) -> str:
+    topics = ", ".join(sorted({row.message.topic for row in chosen}))
+    return (
+        f"the {len(chosen)} kept messages of one transaction (rows of {KEPT} with the bundle "
+        f"{chosen[0].bundle!r}), to {topics}, are refused: {error}. Later messages of these topics "
+        "wait behind them, and the attempt is repeated. Remove the cause (a missing right, a limit "
+        "of the broker), or delete these rows to give the messages up"
+    )

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from escrowmq.errors import (
     BrokerBusy,
+    ClientClosed,
     ConnectFailed,
     EscrowMQError,
     InvalidMessage,
     ManyMessagesUnsupported,
+    MessageRefused,
     NoNameServer,
     PermissionDenied,
     RequestTimeout,
@@ -25,8 +29,10 @@ from escrowmq.integrations.outbox.circuit import (
     PAUSE_MAX_S,
     Circuit,
     State,
+    is_refusal,
     is_unreachable,
 )
+from escrowmq.integrations.outbox.steps import StepFailed
 
 
 @pytest.mark.parametrize(
@@ -51,10 +57,20 @@ def test_nor_is_what_a_broker_refuses(kind: type[EscrowMQError]) -> None:
     assert not is_unreachable(kind("planted"))
 
 
-def end_pass(
-    circuit: Circuit, *, handed_over: int = 0, left: int = 0, has_failed: bool = False
-) -> float:
-    return circuit.end_pass(handed_over=handed_over, left=left, has_failed=has_failed)
+@pytest.mark.parametrize("kind", [InvalidMessage, PermissionDenied, MessageRefused])
+def test_a_refusal_is_about_the_message(kind: type[EscrowMQError]) -> None:
+    assert is_refusal(kind("planted"))
+
+
+@pytest.mark.parametrize("kind", [ConnectFailed, BrokerBusy, ClientClosed, StepFailed])
+def test_a_failure_that_says_nothing_of_the_message_is_none(kind: type[EscrowMQError]) -> None:
+    assert not is_refusal(kind("planted"))
+
+
+def end_pass(circuit: Circuit, *, handed_over: int = 0, left: int = 0, **more: Any) -> float:
+    return circuit.end_pass(
+        handed_over=handed_over, left=left, has_failed=more.pop("has_failed", False), **more
+    )
 
 
 def closed() -> Circuit:
@@ -190,3 +206,33 @@ def test_what_a_pass_has_sent_makes_room_before_it_ends() -> None:
         circuit.keep(1)
     circuit.note_sent(4)  # one of another process, too
     circuit.keep(3)
+
+
+def test_refused_messages_hold_up_their_topics_alone() -> None:
+    """One row that no broker takes kept all transactions in the database, until kept_max stopped
+    them."""
+    circuit = Circuit(kept_max=3)
+    circuit.fail()
+    refused = frozenset({"T"})
+    pauses = [end_pass(circuit, left=1, refused=refused) for _ in range(6)]
+    assert pauses == [FIRST_PAUSE_S, 1.0, 2.0, 4.0, PAUSE_MAX_S, PAUSE_MAX_S]
+    assert circuit.state is State.DRAINING
+    assert circuit.refused == refused
+    assert end_pass(circuit, handed_over=1, left=1, refused=refused) == DRAIN_PAUSE_S
+    circuit.keep(1, topics={"T"})
+    assert not circuit.has_lately_kept, "what is kept behind them holds up no other topic"
+    circuit.keep(1, topics={"T", "U"})
+    assert circuit.has_lately_kept
+    assert end_pass(circuit, left=3) == 0.0
+    assert circuit.refused == frozenset()
+
+
+def test_what_was_kept_lately_is_known_for_two_passes() -> None:
+    """A transaction with an older snapshot does not find its rows."""
+    circuit = Circuit()
+    found = [circuit.has_lately_kept]
+    circuit.keep(1)
+    for _ in range(3):
+        found.append(circuit.has_lately_kept)
+        end_pass(circuit)
+    assert [*found, circuit.has_lately_kept] == [False, True, True, False, False]

@@ -85,6 +85,7 @@ def test_a_topic_that_fails_holds_up_itself_alone(shop: Shop) -> None:
     assert shop.delivered == ["U2", "V4"]
     assert shop.tries[:2] == ["T1 U2 T3 V4", "T1"]
     assert (walk.count, walk.error) == (2, shop.refused["T"])
+    assert (walk.has_failed, walk.refused_topics) == (True, frozenset())
     del shop.refused["T"]
     shop.go()
     assert shop.delivered == ["U2", "V4", "T1", "T3"]
@@ -109,8 +110,11 @@ def test_none_overtakes_another_of_its_topic_that_waits_with_its_bundle(shop: Sh
     shop.keep("D", "V6")
     shop.keep("E", "W7")
     shop.refused["T"] = PermissionDenied("planted")
-    shop.go()
+    walk = shop.go()
     assert shop.delivered == ["W7"]
+    assert (walk.has_failed, walk.refused_topics) == (False, {"T", "U", "V"})
+    (text,) = walk.refusals.values()
+    assert "with the bundle 'A'), to T, are refused: planted" in text
     del shop.refused["T"]
     shop.go()
     assert shop.delivered == ["W7", "T1", "U2", "T3", "U4", "V5", "V6"]
