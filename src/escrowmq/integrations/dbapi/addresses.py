@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,6 +15,7 @@ CONNECT_TIMEOUT_S: Final = 10
 
 _MARIADB_TEXTS: Final = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
 _MARIADB_SWITCHES: Final = ("ssl_verify_cert", "ssl_verify_identity", "ssl_disabled")
+_NO_CODE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -27,7 +29,7 @@ def connector(address: str) -> Callable[[], Any]:
     except ValueError:
         scheme, found, port = "", SplitResult("", "", "", "", ""), None
     if scheme in ("postgresql", "postgres"):
-        return _postgres(found._replace(scheme="postgresql").geturl())
+        return _postgres(found)
     if scheme in ("mariadb", "mysql"):
         return _mariadb(found, port or 0)
     if scheme == "sqlite" and not found.netloc and len(found.path) > 1:
@@ -40,11 +42,66 @@ def connector(address: str) -> Callable[[], Any]:
     )
 
 
-def _postgres(address: str) -> Callable[[], Any]:
+def _postgres(found: SplitResult) -> Callable[[], Any]:
     require("postgres", "psycopg")
     import psycopg
 
-    return lambda: psycopg.connect(address, connect_timeout=CONNECT_TIMEOUT_S)
+    # Not the address itself: where PostgreSQL's library cannot read it, its error shows all of it.
+    parts = {**_postgres_parts(found), "connect_timeout": CONNECT_TIMEOUT_S}
+    try:
+        text = psycopg.conninfo.make_conninfo(**parts)
+    except psycopg.Error:
+        names = ", ".join(_postgres_options(found))
+        raise UsageError(
+            f"the database's address has the options {names}; PostgreSQL's library does not know "
+            "one of them"
+        ) from None
+    return lambda: psycopg.connect(text)
+
+
+def _postgres_parts(found: SplitResult) -> dict[str, str]:
+    """The options of libpq that an address stands for."""
+    if found.fragment or "@" in found.path + found.query:
+        raise _not_encoded()
+    user_info, _, host_info = found.netloc.rpartition("@")
+    user, _, password = user_info.partition(":")
+    host, _, port = host_info.partition(":")
+    if host_info.startswith("["):  # an address of IPv6
+        host, _, port = host_info[1:].partition("]")
+    values = (user, password, host, port.lstrip(":"), found.path[1:])
+    parts = zip(("user", "password", "host", "port", "dbname"), values, strict=True)
+    named = {name: _decoded(value) for name, value in parts if value}
+    return {**named, **_postgres_options(found)}
+
+
+def _postgres_options(found: SplitResult) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for each in filter(None, found.query.split("&")):
+        name, equals, value = each.partition("=")
+        if not equals or not name.isidentifier():
+            raise _not_encoded()
+        options[name] = _decoded(value)
+    if options.get("ssl") == "true":  # as libpq reads the addresses of JDBC
+        del options["ssl"]
+        options["sslmode"] = "require"
+    return options
+
+
+def _decoded(text: str) -> str:
+    try:
+        decoded = unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise _not_encoded() from None
+    if _NO_CODE.search(text) or "\0" in decoded:
+        raise _not_encoded()
+    return decoded
+
+
+def _not_encoded() -> UsageError:
+    return UsageError(
+        "the database's address has a sign that must be percent-encoded, often in the password: "
+        "write % as %25, @ as %40, / as %2F, ? as %3F, # as %23; options are name=value"
+    )
 
 
 def _mariadb(found: SplitResult, port: int) -> Callable[[], Any]:

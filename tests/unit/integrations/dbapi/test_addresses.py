@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+import traceback
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,53 @@ def test_options_reach_the_driver() -> None:
     pytest.importorskip("pymysql")
     with pytest.raises(FileNotFoundError):
         connector("mariadb://u@127.0.0.1:1/x?ssl_ca=/nowhere/ca.pem&ssl_verify_cert=true")()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://u:s3cret%K@h/x",
+        "postgresql://u:s3cret%",
+        "postgresql://u:s3cret%FF@h/x",
+        "postgresql://u:s3cret%00@h/x",
+        "postgresql://u:1/s3cret@h/x",
+        "postgresql://u:1?s3cret@h/x",
+        "postgresql://u@h/x#s3cret",
+        "postgresql://u@h/x?pasword=s3cret",
+        "postgresql://u@h/x?s3cret",
+    ],
+)
+def test_a_wrong_address_of_postgresql_is_refused_before_it_is_used_and_not_shown(
+    address: str,
+) -> None:
+    """PostgreSQL's library puts the whole address into its error."""
+    pytest.importorskip("psycopg")
+    with pytest.raises(UsageError) as raised:
+        connector(address)
+    assert "s3cret" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_each_part_of_an_address_reaches_postgresqls_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    made: list[str] = []
+    monkeypatch.setattr(psycopg, "connect", made.append)
+    for address, expected in (
+        ("postgresql://", {}),
+        ("postgres://shop@h/x", {"user": "shop", "host": "h", "dbname": "x"}),
+        (
+            "postgresql+psycopg://u%40v:s3@cr%25et@[::1]:5433/a%20b?sslmode=require",
+            {"user": "u@v", "password": "s3@cr%et", "host": "::1", "port": "5433",
+             "dbname": "a b", "sslmode": "require"},
+        ),
+        (
+            "postgresql://%2FTmp%2Fpg/x?options=-c%20a%3Db+c&ssl=true",
+            {"host": "/Tmp/pg", "dbname": "x", "options": "-c a=b+c", "sslmode": "require"},
+        ),
+        ("postgresql:///x?host=/tmp&port=1", {"dbname": "x", "host": "/tmp", "port": "1"}),
+        ("postgresql://h1,h2/x", {"host": "h1,h2", "dbname": "x"}),
+    ):  # fmt: skip
+        connector(address)()
+        found = psycopg.conninfo.conninfo_to_dict(made.pop())
+        assert found == {**expected, "connect_timeout": "10"}, address
