@@ -14,6 +14,7 @@ import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
+from django.test import modify_settings
 
 import escrowmq
 from escrowmq.errors import UsageError
@@ -170,6 +171,68 @@ def test_what_is_no_task_is_not_run(escrowmq_broker: Broker) -> None:
         escrowmq_broker.wait_consumed(workers)
     assert RAN == []
     assert escrowmq_broker.dead(workers) == [body]
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder from which Python imports."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def test_a_message_makes_the_worker_import_nothing(escrowmq_broker: Broker, modules: Path) -> None:
+    """The code of any module that Python could find ran."""
+    (modules / "wipe_everything.py").write_text("")
+    body = b'{"task":"wipe_everything.now","args":[],"kwargs":{},"id":"x","enqueuedAt":""}'
+    escrowmq_broker.send("django-tasks-mails", body)
+    workers = "django-tasks-mails-workers"
+    with working(queues=["mails"]):
+        escrowmq_broker.wait_consumed(workers)
+        escrowmq_broker.advance(minutes=1)
+        escrowmq_broker.wait_consumed(workers)
+    assert "wipe_everything" not in sys.modules
+    assert escrowmq_broker.dead(workers) == [body]
+
+
+TASKS_MODULE = """
+import django_tasks
+
+@django_tasks.task
+def run(name):
+    from tests.outbox.test_django_tasks import RAN
+    RAN.append((name,))
+"""
+
+
+def test_a_worker_imports_the_tasks_of_applications_and_what_is_named(
+    escrowmq_broker: Broker,
+    modules: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("shop_app", "broken_app"):
+        (modules / name).mkdir()
+        (modules / name / "__init__.py").write_text("")
+    (modules / "shop_app" / "tasks.py").write_text(TASKS_MODULE)
+    (modules / "shop_jobs.py").write_text(TASKS_MODULE)
+    (modules / "broken_app" / "tasks.py").write_text("import no_such_module")
+    body = '{"task":"%s.run","args":["%s"],"kwargs":{},"id":"x","enqueuedAt":""}'
+    for name in ("shop_app.tasks", "shop_jobs"):
+        escrowmq_broker.send("django-tasks-mails", (body % (name, name)).encode())
+    backend = django_tasks.task_backends["default"]
+    monkeypatch.setattr(backend.settings, "imports", ["shop_jobs"])
+    with modify_settings(INSTALLED_APPS={"append": ["shop_app", "broken_app"]}):
+        with working(queues=["mails"]):
+            escrowmq_broker.wait_consumed("django-tasks-mails-workers")
+    assert sorted(RAN) == [("shop_app.tasks",), ("shop_jobs",)]
+    assert "broken_app.tasks cannot be imported" in caplog.text
+    monkeypatch.setattr(backend.settings, "imports", ["no_such_module"])
+    with pytest.raises(ModuleNotFoundError), working(queues=["mails"]):
+        pass
 
 
 def test_mistakes_are_named() -> None:

@@ -45,6 +45,9 @@ class BackendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     attempts_max: int = 0
     """How often a failed task is retried, with RocketMQ's back-off; after that it is a dead letter
     of its workers' group."""
+    imports: list[str] = []
+    """Modules that workers import, besides those called `tasks` of the installed applications. A
+    task of any other module is refused."""
     once: bool = False
     """Whether to run each task in a transaction of the database that also records it, so that a
     second delivery changes nothing. Needs the application's tables."""

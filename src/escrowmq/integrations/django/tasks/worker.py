@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import socket
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+from django.apps import apps
 from django.db import close_old_connections
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.utils.module_loading import import_string
+from django.utils.module_loading import module_has_submodule
 
 from escrowmq.client.blocking.consumer import Consumer
 from escrowmq.client.blocking.delivery import Delivery
@@ -41,7 +44,8 @@ def working(
 ) -> Iterator[None]:
     """Run the tasks of some queues of a backend, or of all, inside the block, with a number of
     threads per queue. The end of the block waits for running tasks. A task is acknowledged after it
-    has run."""
+    has run. Only tasks of modules that are imported are run: those called `tasks` of the installed
+    applications, those of the option `imports`, and any that the process has imported itself."""
     backend = task_backends[alias]
     if not isinstance(backend, EscrowMQBackend):
         raise UsageError(f"TASKS[{alias!r}] is {type(backend).__name__}, and not EscrowMQBackend")
@@ -51,10 +55,37 @@ def working(
             f"the backend {alias!r} has no queue {', '.join(sorted(unknown))}; it has "
             f"{', '.join(sorted(backend.queues))}"
         )
+    _import_tasks(backend.settings.imports)
     with contextlib.ExitStack() as stack:
         for queue in queues or sorted(backend.queues):
             stack.enter_context(_consumer(backend, queue, concurrency))
         yield
+
+
+def _import_tasks(imports: Sequence[str]) -> None:
+    """Import the modules that have tasks: a message may not say what to import."""
+    for name in imports:
+        importlib.import_module(name)
+    for app in apps.get_app_configs():
+        if not module_has_submodule(app.module, "tasks"):
+            continue
+        try:
+            importlib.import_module(f"{app.name}.tasks")
+        except Exception:  # noqa: BLE001 - perhaps another tool's, which is not installed here
+            _log.warning("%s.tasks cannot be imported; it has no tasks", app.name, exc_info=True)
+
+
+def _imported(path: str) -> Any:  # noqa: ANN401 - whatever is there
+    """The object with an import path, without importing anything."""
+    name, _, attribute = path.rpartition(".")
+    module = sys.modules.get(name)
+    if module is None:
+        raise UsageError(
+            f"the task {path} is in a module that this worker has not imported, and a message must "
+            "not make it import one: call the module `tasks` in an installed application, or name "
+            'it in OPTIONS ("imports": [...])'
+        )
+    return getattr(module, attribute, None)
 
 
 def _consumer(backend: EscrowMQBackend, queue: str, concurrency: int) -> Consumer:
@@ -121,7 +152,7 @@ class _Runner:
 
     def _result(self, message: Delivery) -> Any:  # noqa: ANN401 - see framework
         body = msgspec.json.decode(message.body, type=Body)
-        task = import_string(body.task)
+        task = _imported(body.task)
         if not isinstance(task, Task):  # a message may come from any sender
             raise UsageError(f"{body.task} is not a task: decorate it with @task")
         result = self._backend.result(task, body.id, body.args, body.kwargs)
