@@ -47,9 +47,10 @@ def _postgres(found: SplitResult) -> Callable[[], Any]:
     import psycopg
 
     # Not the address itself: where PostgreSQL's library cannot read it, its error shows all of it.
-    parts = {**_postgres_parts(found), "connect_timeout": CONNECT_TIMEOUT_S}
+    parts = _postgres_parts(found)
+    parts["connect_timeout"] = str(CONNECT_TIMEOUT_S)
     try:
-        text = psycopg.conninfo.make_conninfo(**parts)
+        text = psycopg.conninfo.make_conninfo("", **parts)
     except psycopg.Error:
         names = ", ".join(_postgres_options(found))
         raise UsageError(

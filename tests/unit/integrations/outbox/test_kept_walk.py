@@ -112,7 +112,7 @@ def test_none_overtakes_another_of_its_topic_that_waits_with_its_bundle(shop: Sh
     shop.refused["T"] = PermissionDenied("planted")
     walk = shop.go()
     assert shop.delivered == ["W7"]
-    assert (walk.has_failed, walk.refused_topics) == (False, {"T", "U", "V"})
+    assert (walk.has_failed, walk.refused_topics) == (False, frozenset({"T", "U", "V"}))
     (text,) = walk.refusals.values()
     assert "with the bundle 'A'), to T, are refused: planted" in text
     del shop.refused["T"]

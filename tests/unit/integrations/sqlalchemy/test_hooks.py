@@ -37,6 +37,9 @@ class Sent:
     def abandon(self) -> None:
         self.told.append("abandon")
 
+    def check(self, messages: Sequence[Message]) -> None:
+        self.told.append("check")
+
     def begin(self, messages: Sequence[Message]) -> None:
         self.told.append("send")
 
