@@ -408,7 +408,7 @@ def test_a_database_that_is_away_is_asked_again_as_often_as_it_takes(
     with escrowmq.Producer(server.nameserver, group=group) as producer:
         dbapi.Outbox(producer, lambda: psycopg.connect(where[0]))
         with caplog.at_level(logging.WARNING):
-            until("six checks", lambda: caplog.text.count("the database cannot be queried") >= 6)
+            until("six checks", lambda: caplog.text.count("a database cannot be queried") >= 6)
         where[0] = place.address
         wait_bodies(server, topic, [b"after"])
     server.kill()

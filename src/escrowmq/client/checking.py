@@ -7,7 +7,7 @@ import collections
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -45,10 +45,22 @@ DATABASE_CHECKS_MAX: Final = 8
 does not block the others."""
 
 _NO_DATABASE: Final = "the marker is of a database that this producer has no outbox for"
+_UNREACHABLE: Final = "a database that may have the marker cannot be queried"
 
-DatabaseCheck = Callable[[ReceivedMessage], "Outcome | Awaitable[Outcome | None] | None"]
-"""A function that answers a check from a database; None means that the marker belongs to another
-database."""
+
+class Elsewhere(NamedTuple):
+    """A database's answer about a marker that it does not have, or could not look for."""
+
+    name: str = ""
+    """Its own name; the marker has that of another database."""
+    error: str = ""
+    """Why it could not be queried."""
+
+
+DatabaseCheck = Callable[
+    [ReceivedMessage], "Outcome | Elsewhere | Awaitable[Outcome | Elsewhere | None] | None"
+]
+"""A check by a database; None means that the marker belongs to another database."""
 
 
 class _Asked(msgspec.Struct):
@@ -58,7 +70,9 @@ class _Asked(msgspec.Struct):
     fields: dict[str, str]
     message: ReceivedMessage
     checks: Sequence[Check | DatabaseCheck]
-    """The functions to try in order; the first answer other than None decides."""
+    """They are tried in order; the first answer that knows the outcome decides."""
+    elsewhere: list[Elsewhere] = []
+    """The databases that do not have the marker, as far as is known."""
 
 
 class _Line:
@@ -195,10 +209,7 @@ class Checks:
         outcome: Outcome | None = None
         remark: str | None = None
         try:
-            for check in asked.checks:
-                outcome, remark = await self._ask_user(asked.message, check, line.workers)
-                if outcome is not None:
-                    break
+            outcome, remark = await self._ask_all(asked, line.workers)
         finally:
             line.running_count -= 1
             if not self._is_closed:
@@ -214,21 +225,48 @@ class Checks:
             is_open = line is self._database_line and outcome is _UNKNOWN
             await self._answer(asked, outcome, remark, is_open=is_open)
 
+    async def _ask_all(self, asked: _Asked, workers: Workers) -> tuple[Outcome | None, str | None]:
+        """The first outcome that is known; else UNKNOWN if one of them may know it later, or None
+        if all of them have other markers."""
+        open_answer: tuple[Outcome | None, str | None] = None, None
+        for check in asked.checks:
+            found, remark = await self._ask_user(asked.message, check, workers)
+            if isinstance(found, Elsewhere):
+                asked.elsewhere.append(found)
+            elif found is _UNKNOWN:
+                open_answer = found, remark
+            elif found is not None:
+                return found, remark
+        return open_answer
+
     async def _no_database(self, asked: _Asked) -> None:
         message = asked.message
+        errors = [each.error for each in asked.elsewhere if each.error]
+        if errors:
+            _log.warning(
+                "the outcome of message %s of %r is unknown, because a database cannot be queried: "
+                    "%s; the broker will ask again",
+                message.message_id, message.topic, errors[0],
+            )  # fmt: skip
+            await self._answer(asked, Outcome.UNKNOWN, _UNREACHABLE, is_open=True)
+            return
+        names = ", ".join(each.name for each in asked.elsewhere)
         _log.warning(
             "broker %s asks about message %s of %r, whose outcome is in the database %s: no "
-                "outbox of this producer has it. Give each service a producer group of its own, "
-                "or an outbox for each of the group's databases to every process of the group",
+                "outbox of this producer has it (%s). Give each service a producer group of its "
+                "own, or an outbox for each of the group's databases to every process of the "
+                "group; if each schema has tables, and transactions change the schema, give the "
+                "outbox schema=",
             asked.connection.address, message.message_id, message.topic,
             message.system[MARKER].partition(":")[0],
+            f"the outboxes of this producer have {names}" if names else "it has no outbox",
         )  # fmt: skip
         await self._answer(asked, Outcome.UNKNOWN, _NO_DATABASE)
 
     async def _ask_user(
         self, message: ReceivedMessage, check: Check | DatabaseCheck, workers: Workers
-    ) -> tuple[Outcome | None, str | None]:
-        """Call the user's check and return its answer; UNKNOWN and the reason if it gives none."""
+    ) -> tuple[Outcome | Elsewhere | None, str | None]:
+        """The user's answer; UNKNOWN with the reason if there is none."""
         timeout_s = self._options.check_timeout_ms / 1000
         where = f"the check of {message.topic!r} for message {message.message_id}"
         work: asyncio.Future[Any] | None = None
@@ -241,11 +279,9 @@ class Checks:
                 else:
                     work = workers.run(self._check_watched, check, message)
                     found = await _awaited(await work)
-            return (
-                (None, None)
-                if found is None and check in self.databases
-                else _require_outcome(found)
-            )
+            if check in self.databases and (found is None or isinstance(found, Elsewhere)):
+                return found, None
+            return _require_outcome(found)
         except BaseException as error:
             # A check may itself raise TimeoutError, because its database does not answer, before
             # the limit has expired.

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from escrowmq.base.own_properties import MARKER, OWNER
 from escrowmq.client import producer as engine
 from escrowmq.client.blocking.producer import Producer
+from escrowmq.client.checking import Elsewhere
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.codec.hashes import account_mark
@@ -19,7 +20,6 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import expiry, kept, known_brokers, schema, verdict
 from escrowmq.integrations.outbox.circuit import Circuit
 from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
-from escrowmq.integrations.outbox.failures import log_other_table, not_known
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.kept import KeptStatus
 from escrowmq.integrations.outbox.steps import StepFailed, Steps, run, run_async
@@ -72,11 +72,11 @@ class _Checks:
             may_write=not owner or owner == self._own_mark,
         )
 
-    def _outcome_of(self, message: ReceivedMessage, answer: Answer) -> Outcome | None:
+    def _outcome_of(self, answer: Answer) -> Outcome | Elsewhere:
         self._place = answer.place
-        if answer.outcome is None and answer.place is not None:
-            log_other_table(message, name=answer.place.name)
-        return answer.outcome
+        if answer.outcome is not None:
+            return answer.outcome
+        return Elsewhere(answer.place.name if answer.place is not None else "")
 
 
 class OutboxBase(_Checks):
@@ -172,13 +172,13 @@ class OutboxBase(_Checks):
         if self._relay is not None:
             self._relay.wake()
 
-    def _check(self, message: ReceivedMessage) -> Outcome | None:
+    def _check(self, message: ReceivedMessage) -> Outcome | Elsewhere:
         database = self._database
         try:
             answer = run(self._answer(database.family, message), database.execute)
         except StepFailed as error:
-            return not_known(message, error)
-        return self._outcome_of(message, answer)
+            return Elsewhere(error=str(error))
+        return self._outcome_of(answer)
 
 
 class AsyncOutboxBase(_Checks):
@@ -279,11 +279,11 @@ class AsyncOutboxBase(_Checks):
             self._begin_relay()
             self._relay.wake()
 
-    async def _check(self, message: ReceivedMessage) -> Outcome | None:
+    async def _check(self, message: ReceivedMessage) -> Outcome | Elsewhere:
         database = self._database
         try:
             steps = self._answer(await database.find_family(), message)
             answer = await run_async(steps, database.execute)
         except StepFailed as error:
-            return not_known(message, error)
-        return self._outcome_of(message, answer)
+            return Elsewhere(error=str(error))
+        return self._outcome_of(answer)

@@ -11,6 +11,7 @@ from escrowmq.aio import Message, Outcome, Producer
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
+from escrowmq.client.checking import Elsewhere
 from escrowmq.client.producer import INNER_GROUP
 from escrowmq.codec.client_bodies import HeartbeatBody
 from escrowmq.codec.record import encode_message
@@ -313,6 +314,60 @@ def test_a_message_with_a_marker_is_asked_of_the_databases_and_nobody_else() -> 
     asyncio.run(go([other], "0"))
     asyncio.run(go([], "0"))
     asyncio.run(go([lambda message: Outcome.UNKNOWN], "0", is_held=True))
+
+
+async def answer_of(*answers: Any) -> dict[str, str]:
+    """The answer of a producer with databases that answer so."""
+    async with (
+        a_place("T") as (names, broker),
+        Producer(names.address, group="PG", topics=["T"]) as producer,
+    ):
+        for answer in answers:
+
+            def check(message: Any, answer: Any = answer) -> Any:
+                return answer
+
+            producer.answer_from(check)
+        await broker.until(lambda: broker.links)
+        ask(broker.links[0], escrowMarker="db:K")
+        await broker.until(lambda: ends(broker))
+        return ends(broker)[0]
+
+
+AWAY = Elsewhere(error="planted")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (AWAY, Outcome.COMMIT),
+        (Outcome.UNKNOWN, Outcome.COMMIT),
+        (Elsewhere("another"), AWAY, Outcome.COMMIT, None),
+    ],
+)
+def test_a_database_that_does_not_know_is_not_the_last_one_that_is_asked(
+    answers: tuple[Any, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """While one of two was unreachable, committed messages of the other one were not delivered."""
+    assert asyncio.run(answer_of(*answers))["commitOrRollback"] == "8"
+    assert "escrowmq" not in [each.name.partition(".")[0] for each in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ((AWAY, Elsewhere("another")), "a database cannot be queried: planted; the broker will"),
+        ((Elsewhere("one"), Elsewhere("two"), None), "the outboxes of this producer have one, two"),
+    ],
+)
+def test_what_no_database_knows_is_told_once(
+    answers: tuple[Any, ...], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = asyncio.run(answer_of(*answers))
+    assert (found["commitOrRollback"], "escrowOpen" in found) == ("0", AWAY in answers)
+    assert [told in each.getMessage() for each in caplog.records if "K" in each.getMessage()] == [
+        True
+    ]
 
 
 def test_a_database_that_waits_for_a_lock_holds_up_no_other_check() -> None:
