@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Collection, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
@@ -97,12 +97,19 @@ class Marked:
         self.outcome: Outcome | None = None
         """The outcome, once all brokers have confirmed it; UNKNOWN if the marker decides."""
         self.error: EscrowMQError | None = None
-        """The error for which brokers have not confirmed the outcome; None if there was none."""
+        """Why brokers have not confirmed it."""
+        self._may_repeat = True
         self._is_bundle = False
         self._is_sending = False
         self._sending: asyncio.Future[None] | None = None
         self._parcels: dict[str, _Parcel] = {}
         self._told: list[asyncio.Future[None]] = []
+
+    def without_repeats(self) -> Self:
+        """Store no message again that may be stored already: this fails instead. A repeat may leave
+        two messages, of one id, which the marker commits. Returns itself."""
+        self._may_repeat = False
+        return self
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raise InvalidMessage if no broker would accept one of the messages. Callable from any
@@ -139,9 +146,9 @@ class Marked:
         await self._sending
 
     def send_quickly(self, messages: Sequence[Message], finish: Finish[None]) -> bool:
-        """Store one message, like `send`, without a coroutine if only the broker's answer must be
-        awaited; for blocking code. Return False, having done nothing, if that is impossible."""
-        if len(messages) != 1 or delay_properties(messages[0]):
+        """For blocking code: `send` with one message, without a coroutine if only the broker's
+        answer must be awaited. False leaves all of it to `send`."""
+        if len(messages) != 1 or delay_properties(messages[0]) or not self._may_repeat:
             return False
         producer, message = self._producer, messages[0]
         producer.check_open()
@@ -260,12 +267,16 @@ class Marked:
         producer = self._producer
         dispatch = producer.dispatch
         is_alone = queue is None
+        if is_alone and not self._may_repeat:
+            queue = await dispatch.choose_queue(message)  # to one queue there is one attempt
         if delay_properties(message):
             queue = queue or await dispatch.choose_queue(message)
             await require_ours(producer.instance, queue)
         out = dispatch.prepare(message, self._properties(message, is_alone=is_alone))
         out.wants_id = True
-        self._took(message, await dispatch.deliver(message, out, queue=queue, may_repeat=is_alone))
+        may_repeat = is_alone and self._may_repeat
+        told = await dispatch.deliver(message, out, queue=queue, may_repeat=may_repeat)
+        self._took(message, told)
 
     def _properties(self, message: Message, *, is_alone: bool) -> dict[str, str]:
         found = half_properties(message, group=self._producer.wire_group)

@@ -88,7 +88,10 @@ class OutboxBase(_Checks):
         super().__init__(producer)
         self._producer = producer
         self._database = database
-        self._relaying = HandOver(producer.marked, new_name=new_name)
+        # A repeat might store a kept message twice; the relay tries again under another key.
+        self._relaying = HandOver(
+            lambda name: producer.marked(name).without_repeats(), new_name=new_name
+        )
         self._circuit = circuit
         self._relay = Relay(circuit, self._run_pass) if circuit is not None else None
         producer.answer_from(self._check, on_close=self._end)
@@ -190,7 +193,9 @@ class AsyncOutboxBase(_Checks):
         super().__init__(producer)
         self._producer = producer
         self._database = database
-        self._relaying = AsyncHandOver(producer.marked, new_name=new_name)
+        self._relaying = AsyncHandOver(
+            lambda name: producer.marked(name).without_repeats(), new_name=new_name
+        )
         self._circuit = circuit
         self._relay = AsyncRelay(circuit, self._run_pass) if circuit is not None else None
         self._relay_task: asyncio.Task[None] | None = None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import Any
 
@@ -15,6 +16,7 @@ from escrowmq.errors import (
     InvalidMessage,
     OutcomeUnknown,
     PermissionDenied,
+    SendFailed,
     UsageError,
 )
 
@@ -94,6 +96,35 @@ def test_messages_are_checked_as_they_would_be_sent_without_sending_them() -> No
                 with pytest.raises(InvalidMessage, match=text):
                     marked.check([good, bad])
             assert not halves(broker)
+
+    run(go)
+
+
+@pytest.mark.parametrize(("repeats", "attempts"), [(True, 2), (False, 1)])
+def test_a_message_whose_answer_is_lost_is_not_stored_twice_where_once_is_promised(
+    attempts: int, *, repeats: bool
+) -> None:
+    """Both halves had the marker's key, so that it committed both."""
+
+    async def go() -> None:
+        async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
+            answer = broker.answers[SEND]
+
+            def lose_first(link: Any, command: Any) -> None:
+                if len(halves(broker)) == 1:
+                    link.transport.abort()
+                else:
+                    answer(link, command)
+
+            broker.answers[SEND] = lose_first
+            marked = producer.marked("db")
+            if not repeats:
+                marked = marked.without_repeats()
+            with contextlib.nullcontext() if repeats else pytest.raises(SendFailed):
+                await marked.send([Message("T", b"x")])
+            assert len(halves(broker)) == attempts
+            assert "escrowTransaction" not in halves(broker)[0]
+            assert marked.verdict is (Outcome.UNKNOWN if repeats else Outcome.ROLLBACK)
 
     run(go)
 

@@ -171,3 +171,24 @@ def test_one_that_is_awaited_does_the_same() -> None:
         assert listener.checks == []
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("kind", [OutboxBase, AsyncOutboxBase])
+def test_kept_messages_are_stored_without_repeats(kind: Any) -> None:
+    """A repeat may store a message twice, and the marker then commits both."""
+
+    class Marked:
+        name = ""
+
+        def without_repeats(self) -> Marked:
+            self.name += " once"
+            return self
+
+    class Maker(Listener):
+        def marked(self, database: str) -> Marked:
+            made = Marked()
+            made.name = database
+            return made
+
+    keeper = kind(cast("Any", Maker()), Database())
+    assert keeper._relaying._begin("db").name == "db once"

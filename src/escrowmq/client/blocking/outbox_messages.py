@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from typing import Self
 
 from escrowmq.client import outbox_messages as engine
 from escrowmq.client.blocking.face import Face, blocking_face
@@ -38,6 +39,11 @@ class Marked(Face[engine.Marked]):
     def error(self) -> EscrowMQError | None:
         """The error for which brokers have not confirmed the outcome; None if there was none."""
         return self.inner.error
+
+    def without_repeats(self) -> Self:
+        """Store no message again that may be stored already: this fails instead. Returns itself."""
+        self.inner.without_repeats()
+        return self
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raise InvalidMessage if no broker would accept one of the messages. Nothing is sent."""

@@ -14,7 +14,7 @@ import pytest
 import escrowmq
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.core.sending import Outcome
-from escrowmq.errors import InvalidMessage, PermissionDenied
+from escrowmq.errors import InvalidMessage, PermissionDenied, SendFailed
 from tests.unit.client.peer import Peer, a_place, ends
 
 
@@ -57,6 +57,14 @@ def test_messages_are_stored_and_then_committed_or_abandoned() -> None:
         found = [end["commitOrRollback"] for end in ends(broker)]
         assert found[:2] == ["8", "12"]
         assert broker.codes().count(Request.SEND_MESSAGE_V2) == 3
+
+
+def test_a_message_whose_answer_is_lost_is_not_stored_twice_where_once_is_promised() -> None:
+    with place() as (address, broker), escrowmq.Producer(address, group="PG") as producer:
+        broker.answers[Request.SEND_MESSAGE_V2] = lambda link, command: link.transport.abort()
+        with pytest.raises(SendFailed):
+            producer.marked("db").without_repeats().send([escrowmq.Message("T", b"x")])
+        assert broker.codes().count(Request.SEND_MESSAGE_V2) == 1
 
 
 @pytest.mark.parametrize("has_others", [True, False])
