@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 import escrowmq
-from escrowmq.errors import InvalidMessage
+from escrowmq.errors import InvalidMessage, MarkerNotWritten
 from escrowmq.integrations import dbapi
 from escrowmq.integrations.dbapi.addresses import connector
 from escrowmq.integrations.dbapi.drivers import PLAIN, driver_of, execute_on
@@ -75,6 +76,27 @@ def test_nor_with_sessions(
             with outbox.transaction(session) as tx:
                 tx.send(message)
     assert outbox.kept().count == 0
+    outbox.close()
+    engine.dispose()
+
+
+def test_bodies_are_not_shown_where_they_cannot_be_kept(
+    escrowmq_broker: Broker, producer: escrowmq.Producer, place: Place
+) -> None:
+    """SQLAlchemy's errors have the values of their statement."""
+    engine = sa.create_engine(place.url)
+    outbox = Outbox(producer, engine, when_away="keep")
+    outbox.create_tables()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("drop table escrowmq_kept")
+        connection.exec_driver_sql("create table escrowmq_kept (position int)")
+    escrowmq_broker.stop()
+    with pytest.raises(MarkerNotWritten) as raised, Session(engine) as session:
+        with outbox.transaction(session) as tx:
+            tx.send("T", b"4111 1111", properties={"token": "s3cret"})
+    text = "".join(traceback.format_exception(raised.value))
+    assert "4111" not in text
+    assert "s3cret" not in text
     outbox.close()
     engine.dispose()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
-from escrowmq.integrations.outbox.steps import StepFailed
+from escrowmq.integrations.outbox.steps import StepFailed, text_of
 from escrowmq.integrations.outbox.tables import MARKERS
 
 
@@ -14,9 +14,9 @@ def not_written(error: Exception) -> MarkerNotWritten:
         return error
     if isinstance(error, EscrowMQError) and not isinstance(error, StepFailed):
         return MarkerNotWritten(f"the producer cannot send: {error}; nothing was sent")
-    told = " ".join(str(error).split())
+    text = text_of(error)
     return MarkerNotWritten(
-        f"the database did not take the marker, so nothing was sent: {told}; if the table "
+        f"the database did not take the marker, so nothing was sent: {text}; if the table "
         f"{MARKERS} is missing, create it by the migration or with create_tables() "
         "(docs/outbox.md), else roll back and run the transaction again"
     )

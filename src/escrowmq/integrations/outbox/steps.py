@@ -75,8 +75,17 @@ async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows
 def failed(error: Exception) -> StepFailed:
     """Convert a driver's error to StepFailed, the only database error that steps handle."""
     told = StepFailed(
-        f"{type(error).__name__}: {' '.join(str(error).split())}; if a table escrowmq_... is "
+        f"{type(error).__name__}: {text_of(error)}; if a table escrowmq_... is "
         f"missing, create it by the migration or with create_tables() (docs/outbox.md)"
     )
     told.__cause__ = error
     return told
+
+
+def text_of(error: Exception) -> str:
+    """A database's error in one line, without the values of its statement: they are the bodies and
+    properties of messages."""
+    if hasattr(error, "hide_parameters"):  # SQLAlchemy's, also where a traceback shows it
+        error.hide_parameters = True
+    own = getattr(error, "orig", None)
+    return " ".join(str(own if isinstance(own, BaseException) else error).split())

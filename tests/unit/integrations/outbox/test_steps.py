@@ -1,10 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 
 import pytest
 
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, Steps, run, run_async
+from escrowmq.integrations.outbox.steps import (
+    Rows,
+    SqlStep,
+    StepFailed,
+    Steps,
+    failed,
+    run,
+    run_async,
+)
 from escrowmq.integrations.outbox.tables import Statement
 
 ONE = SqlStep(Statement("one"), is_read=True)
@@ -49,3 +58,15 @@ def test_a_step_is_put_into_a_schema() -> None:
     found = step.in_schema('"sales"')
     assert found.is_read
     assert found.statement.text == 'select 1 from "sales".escrowmq_markers'
+
+
+def test_an_error_of_sqlalchemy_is_told_without_the_values_of_its_statement() -> None:
+    """They are the bodies and properties of messages."""
+    sa = pytest.importorskip("sqlalchemy")
+    engine, card = sa.create_engine("sqlite://"), " ".join(["4111"] * 4)
+    with engine.connect() as connection, pytest.raises(sa.exc.OperationalError) as raised:
+        connection.exec_driver_sql("insert into nowhere values (?)", (card,))
+    told = failed(raised.value)
+    assert str(told).startswith("OperationalError: no such table: nowhere; if a table")
+    assert card not in "".join(traceback.format_exception(told))
+    engine.dispose()
