@@ -304,6 +304,20 @@ def test_work_behind_a_rollback_is_not_committed_without_its_record(
     assert orders(connect) == ["1", "2"]
 
 
+def test_keys_that_differ_in_blanks_at_their_end_are_two(connect: Connect, outbox: Outbox) -> None:
+    """MariaDB and MySQL compare texts as if they had none."""
+    seen: list[str] = []
+
+    @consume_once(connect, key=lambda message: message.body.decode(), group="mailer")
+    def handle(message: HeldMessage, connection: Any) -> None:
+        seen.append(message.body.decode())
+
+    keys = ["ACC 1", "ACC 1 ", "ACC 1  ", " ACC 1"]
+    for key in (*keys, *keys):
+        handle(HeldMessage("T", key.encode(), message_id="1"))
+    assert seen == keys
+
+
 @pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("step", ["error", "commit", "rollback"])
 def test_work_that_postgresql_would_not_commit_is_not_taken_for_done(

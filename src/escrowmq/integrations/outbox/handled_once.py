@@ -33,9 +33,11 @@ def message_id(message: HeldMessage) -> str:
     return message.message_id
 
 
-def known_as(text: str) -> str:
-    """Return the identity in a form that the table can store."""
-    if len(text) <= TEXT_SIZE_MAX and text.isascii() and text.isprintable():
+def known_as(family: SqlFamily, text: str) -> str:
+    """The identity in a form that the table can store and tell from others: MariaDB and MySQL take
+    texts for equal that differ in blanks at their end (PAD SPACE)."""
+    is_plain = len(text) <= TEXT_SIZE_MAX and text.isascii() and text.isprintable()
+    if is_plain and not (family is SqlFamily.MYSQL and text.endswith(" ")):
         return text
     return _MARK + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
@@ -53,7 +55,7 @@ class How(NamedTuple):
 def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
     """Record that a message is being handled: changes one row, or none if it was recorded
     before."""
-    statement = handle(family, *_place(message, how))
+    statement = handle(family, *_place(family, message, how))
     return statement.in_schema(quoted_schema(family, how.schema))
 
 
@@ -90,7 +92,9 @@ def forget_retried(family: SqlFamily, messages: Iterable[HeldMessage], how: How)
     handler took too long keeps its record: its work is done."""
     schema = quoted_schema(family, how.schema)
     return [
-        unhandle(*_place(each, how)).in_schema(schema) for each in messages if _is_given_back(each)
+        unhandle(*_place(family, each, how)).in_schema(schema)
+        for each in messages
+        if _is_given_back(each)
     ]
 
 
@@ -162,14 +166,14 @@ def _name(work: Callable[..., object]) -> str:
     return getattr(work, "__qualname__", "") or repr(work)
 
 
-def _place(message: HeldMessage, how: How) -> tuple[str, str]:
+def _place(family: SqlFamily, message: HeldMessage, how: How) -> tuple[str, str]:
     found: object = how.key(message)
     if not isinstance(found, str) or not found:
         raise UsageError(
             f"key= returned {found!r} for message {message.message_id}; a non-empty text is "
             "expected, the same on every delivery"
         )
-    return known_as(how.group or message.group), known_as(found)
+    return known_as(family, how.group or message.group), known_as(family, found)
 
 
 def named_like(handler: F, work: Callable[..., object]) -> F:

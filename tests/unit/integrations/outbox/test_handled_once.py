@@ -16,10 +16,17 @@ POSTGRES = SqlFamily.POSTGRESQL
 
 def test_what_the_table_can_hold_is_kept_as_it_is() -> None:
     for text in ("0A" * 16, "order 1/é"[:8], "x" * TEXT_SIZE_MAX):
-        assert handled_once.known_as(text) == text
+        assert handled_once.known_as(LITE, text) == text
     for text in ("é", "x" * (TEXT_SIZE_MAX + 1), "a\nb", "\ud800"):
-        assert handled_once.known_as(text).startswith("sha256:")
-    assert handled_once.known_as("é") != handled_once.known_as("è")
+        assert handled_once.known_as(LITE, text).startswith("sha256:")
+    assert handled_once.known_as(LITE, "é") != handled_once.known_as(LITE, "è")
+
+
+def test_a_blank_at_the_end_is_hashed_where_the_database_does_not_compare_it() -> None:
+    for family in (LITE, POSTGRES):
+        assert handled_once.known_as(family, "a ") == "a "
+    assert handled_once.known_as(SqlFamily.MYSQL, "a ").startswith("sha256:")
+    assert handled_once.known_as(SqlFamily.MYSQL, " a") == " a"
 
 
 def test_a_message_is_known_by_its_id_or_by_what_the_user_says() -> None:
