@@ -101,6 +101,22 @@ def test_bodies_are_not_shown_where_they_cannot_be_kept(
     engine.dispose()
 
 
+def test_as_many_bytes_as_are_allowed_are_kept(escrowmq_broker: Broker, place: Place) -> None:
+    """MariaDB refused them in one statement."""
+    connect = connector(address_of(place))
+    with escrowmq.Producer(group="shop", topics=["T"], timeout_ms=300) as producer:
+        outbox = dbapi.Outbox(producer, connect, when_away="keep")
+        outbox.create_tables()
+        escrowmq_broker.stop()
+        connection = connect()
+        with outbox.transaction(connection) as tx:
+            for _ in range(4):
+                tx.send("T", bytes(4_000_000))
+        connection.close()
+        assert outbox.kept().size == 16_000_000
+        outbox.close()
+
+
 def test_nor_with_those_that_are_awaited(escrowmq_broker: Broker, place: Place) -> None:
     if not place.async_url:
         pytest.skip("SQLAlchemy's asyncio for this database needs another driver")

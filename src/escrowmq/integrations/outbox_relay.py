@@ -20,7 +20,7 @@ from escrowmq.errors import EscrowMQError
 from escrowmq.integrations.outbox import kept
 from escrowmq.integrations.outbox.circuit import IDLE_PAUSE_S, PAUSE_MAX_S, Circuit
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
-from escrowmq.integrations.outbox.kept import KeptMessage
+from escrowmq.integrations.outbox.kept import KeptRow
 from escrowmq.integrations.outbox.kept_walk import KeptWalk
 from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import (
@@ -95,7 +95,7 @@ def run_pass(database: Database, course: HandOver, circuit: Circuit | None) -> P
     while not walk.is_over:
         begun_ms = clock.now_ms()
         hand_over = _send_first if walk.sends_first else _send_locked
-        chosen: list[KeptMessage] = []
+        chosen: list[KeptRow] = []
         try:
             sent = hand_over(database, course, walk, chosen)
         except kept.SentMeanwhile:
@@ -110,13 +110,14 @@ def run_pass(database: Database, course: HandOver, circuit: Circuit | None) -> P
 
 
 def _send_first(
-    database: Database, course: HandOver, walk: KeptWalk, chosen: list[KeptMessage]
+    database: Database, course: HandOver, walk: KeptWalk, chosen: list[KeptRow]
 ) -> StagedMessages | None:
     chosen += walk.choose(run(_rows(walk), database.execute))
     if not chosen:
         return None
+    messages = run(kept.read_messages(chosen), database.execute)
     place = run(course.find_place(walk.family), database.execute)
-    sent = course.store_first(place, [row.message for row in chosen])
+    sent = course.store_first(place, messages)
     with _abandoned_unless_left(sent) as leave, database.transaction() as execute:
         run(course.record(walk.family, place, sent, chosen), execute)
         leave()
@@ -124,7 +125,7 @@ def _send_first(
 
 
 def _send_locked(
-    database: Database, course: HandOver, walk: KeptWalk, chosen: list[KeptMessage]
+    database: Database, course: HandOver, walk: KeptWalk, chosen: list[KeptRow]
 ) -> StagedMessages | None:
     with database.transaction() as execute:
         chosen += walk.choose(run(_rows(walk), execute))
@@ -133,7 +134,7 @@ def _send_locked(
         return course.store(
             walk.family,
             functools.partial(run, execute=execute),
-            [row.message for row in chosen],
+            run(kept.read_messages(chosen), execute),
             begun=[],
             then=kept.delete([row.position for row in chosen]),
         )
@@ -149,7 +150,7 @@ async def run_pass_awaited(
     while not walk.is_over:
         begun_ms = clock.now_ms()
         hand_over = _send_first_awaited if walk.sends_first else _send_locked_awaited
-        chosen: list[KeptMessage] = []
+        chosen: list[KeptRow] = []
         try:
             sent = await hand_over(database, course, walk, chosen)
         except kept.SentMeanwhile:
@@ -164,13 +165,14 @@ async def run_pass_awaited(
 
 
 async def _send_first_awaited(
-    database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptMessage]
+    database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptRow]
 ) -> Marked | None:
     chosen += walk.choose(await run_async(_rows(walk), database.execute))
     if not chosen:
         return None
+    messages = await run_async(kept.read_messages(chosen), database.execute)
     place = await run_async(course.find_place(walk.family), database.execute)
-    sent = await course.store_first(place, [row.message for row in chosen])
+    sent = await course.store_first(place, messages)
     with _abandoned_unless_left(sent) as leave:
         async with database.transaction() as execute:
             await run_async(course.record(walk.family, place, sent, chosen), execute)
@@ -179,7 +181,7 @@ async def _send_first_awaited(
 
 
 async def _send_locked_awaited(
-    database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptMessage]
+    database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptRow]
 ) -> Marked | None:
     async with database.transaction() as execute:
         chosen += walk.choose(await run_async(_rows(walk), execute))
@@ -188,7 +190,7 @@ async def _send_locked_awaited(
         return await course.store(
             walk.family,
             functools.partial(run_async, execute=execute),
-            [row.message for row in chosen],
+            await run_async(kept.read_messages(chosen), execute),
             begun=[],
             then=kept.delete([row.position for row in chosen]),
         )
@@ -213,9 +215,9 @@ def _abandoned_unless_left(sent: StagedMessages | Marked) -> Iterator[Callable[[
         raise
 
 
-def _rows(walk: KeptWalk) -> Steps[list[KeptMessage]]:
+def _rows(walk: KeptWalk) -> Steps[list[KeptRow]]:
     rows = yield SqlStep(walk.query(), is_read=True)
-    return kept.kept_messages(rows)
+    return kept.kept_rows(rows)
 
 
 def _as_own_error(error: Exception) -> Exception:

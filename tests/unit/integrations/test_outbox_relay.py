@@ -185,6 +185,27 @@ def test_nothing_is_locked_until_a_broker_has_taken_messages(
     assert database.all("escrowmq_markers")[database.markers[0]] == "commit"
 
 
+def test_no_more_bodies_are_read_than_are_sent(
+    database: Database, broker: Broker, go: Callable[[], Pass], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred were read, of any size, to send the first few of them, and then again."""
+    monkeypatch.setattr(kept, "RELAYED_SIZE_MAX", 5)
+    database.keep("one", "two", "three", "four")
+    read: list[int] = []
+    for name in ("execute", "_execute_in"):
+        real = getattr(database, name)
+
+        def execute(step: SqlStep, real: Any = real) -> Rows:
+            rows: Rows = real(step)
+            read.append(sum(isinstance(value, bytes) for row in rows for value in row))
+            return rows
+
+        monkeypatch.setattr(database, name, execute)
+    assert go().handed_over == 4
+    assert [each.rstrip("*") for each in broker.attempts] == ["one", "two", "three", "four"]
+    assert [count for count in read if count] == [1, 1, 1, 1]
+
+
 def test_the_brokers_that_took_them_are_noted(database: Database, go: Callable[[], Pass]) -> None:
     database.keep("1")
     go()

@@ -14,7 +14,7 @@ from escrowmq.client.core.message import Message
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.integrations.outbox import circuit, kept, marking, tables, verdict
 from escrowmq.integrations.outbox.circuit import Circuit, State
-from escrowmq.integrations.outbox.kept import KeptMessage
+from escrowmq.integrations.outbox.kept import KeptRow
 from escrowmq.integrations.outbox.known_brokers import KnownBrokers
 from escrowmq.integrations.outbox.marking import Keyed
 from escrowmq.integrations.outbox.staged_messages import StagedMessages
@@ -118,7 +118,7 @@ class _HandOverSteps(Generic[S]):
         return verdict.find_place(family, new_name=self._new_name())
 
     def record(
-        self, family: SqlFamily, place: Place, sent: Stored, rows: Sequence[KeptMessage]
+        self, family: SqlFamily, place: Place, sent: Stored, rows: Sequence[KeptRow]
     ) -> Steps[None]:
         """Write the marker of kept messages that are stored, and delete their rows, in one
         transaction. Raises SentMeanwhile if another process has sent them."""

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from escrowmq.client.core.message import Message
+from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import tables
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps
 from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
@@ -31,20 +32,29 @@ ROWS_A_STATEMENT: Final = 100
 """Limit of the rows in one statement: each has four values, and databases accept some thousands per
 statement."""
 
+STATEMENT_SIZE_MAX: Final = 4_194_304
+"""Bytes of bodies and fields in a statement, except for a message that has more: MariaDB takes
+16 MiB by default (max_allowed_packet), and some drivers write a byte of a body as two."""
+
+FIELDS_SIZE_MAX: Final = 65_535
+"""Bytes that a column of type `text` holds in MariaDB and MySQL; a lax mode cuts off the rest."""
+
 PAGE_COUNT: Final = 200
-"""Rows read at a time."""
+"""Rows read at a time, without their bodies."""
 
 RELAYED_SIZE_MAX: Final = 4_194_304
 """Limit of the bytes of bodies that are sent in one transaction; a larger bundle is sent alone."""
 
 
-class KeptMessage(NamedTuple):
-    """One row of `escrowmq_kept`."""
+class KeptRow(NamedTuple):
+    """A row, without its message."""
 
     position: int
     bundle: str
     together: int
-    message: Message
+    topic: str
+    size: int
+    """Bytes of the body."""
 
 
 class KeptStatus(msgspec.Struct, kw_only=True, frozen=True):
@@ -78,6 +88,8 @@ def keep(
     """Write rows, in the messages' order. `now_ms` turns a delay into a time: it begins now, not
     when the message is sent."""
     values = [(bundle, len(messages), *_values(message, now_ms=now_ms)) for message in messages]
+    if family is SqlFamily.MYSQL:
+        _check_fields(max(len(each[-1].encode()) for each in values))
     row = f"(?, ?, {tables.now_ms(family)}, ?, ?, ?)"
     return [
         Statement(
@@ -85,10 +97,35 @@ def keep(
             f"values {', '.join([row] * len(some))}",
             tuple(value for each in some for value in each),
         )
-        for some in (
-            values[at : at + ROWS_A_STATEMENT] for at in range(0, len(values), ROWS_A_STATEMENT)
-        )
+        for some in _portions(values)
     ]
+
+
+_Values = tuple[str, int, str, bytes, str]
+
+
+def _portions(values: Sequence[_Values]) -> Iterator[list[_Values]]:
+    """The rows of each statement."""
+    some: list[_Values] = []
+    size = 0
+    for each in values:
+        own_size = len(each[3]) + len(each[4])
+        if some and (len(some) == ROWS_A_STATEMENT or size + own_size > STATEMENT_SIZE_MAX):
+            yield some
+            some, size = [], 0
+        some.append(each)
+        size += own_size
+    if some:
+        yield some
+
+
+def _check_fields(size: int) -> None:
+    if size > FIELDS_SIZE_MAX:
+        raise UsageError(
+            f"a message's properties, keys and tag take {size} bytes as JSON, in which control "
+            f"characters are longer; {FIELDS_SIZE_MAX} are allowed while messages are kept. Put "
+            "large data into the body"
+        )
 
 
 def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
@@ -126,9 +163,9 @@ def page(
     bundle: str = "",
     is_locked: bool,
 ) -> Statement:
-    """Select rows after a position: without some topics, or only those of one bundle. With
-    `is_locked` the rows are locked, after waiting for another process that is sending them."""
-    text = "select position, bundle, together, topic, body, fields "
+    """Rows after a position, without their bodies: all, all except some topics, or those of one
+    bundle. If they are to be locked, this waits for another process that is sending them."""
+    text = "select position, bundle, together, topic, length(body) "
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
     if without:
@@ -146,38 +183,48 @@ def page(
     return Statement(text, tuple(values))
 
 
-def kept_messages(rows: Rows) -> list[KeptMessage]:
-    """Convert rows to kept messages."""
-    return [_decode_row(*row) for row in rows]
+def kept_rows(rows: Rows) -> list[KeptRow]:
+    """The rows of a page."""
+    return [
+        KeptRow(int(str(position)), str(bundle), int(str(together)), str(topic), int(str(size)))
+        for position, bundle, together, topic, size in rows
+    ]
 
 
-def _decode_row(
-    position: object, bundle: object, together: object, topic: object, body: object, fields: object
-) -> KeptMessage:
+def read_messages(chosen: Sequence[KeptRow]) -> Steps[list[Message]]:
+    """The messages of some rows, in their order. Raises SentMeanwhile if a row is gone."""
+    found: dict[int, Message] = {}
+    for at in range(0, len(chosen), ROWS_A_STATEMENT):
+        some = tuple(row.position for row in chosen[at : at + ROWS_A_STATEMENT])
+        marks = ", ".join("?" * len(some))
+        text = f"select position, topic, body, fields from {KEPT} where position in ({marks})"
+        rows = yield SqlStep(Statement(text, some), is_read=True)
+        found.update((int(str(position)), _decode(*rest)) for position, *rest in rows)
+    if len(found) < len(chosen):
+        raise SentMeanwhile
+    return [found[row.position] for row in chosen]
+
+
+def _decode(topic: object, body: object, fields: object) -> Message:
     assert isinstance(body, bytes | bytearray | memoryview)
     found = _DECODER.decode(str(fields))
-    return KeptMessage(
-        int(str(position)),
-        str(bundle),
-        int(str(together)),
-        Message(
-            str(topic),
-            bytes(body),
-            tag=found.tag,
-            keys=found.keys,
-            properties=found.properties,
-            order_key=found.order_key,
-            delay_level=found.delay_level,
-            deliver_at=found.deliver_at,
-            flag=found.flag,
-        ),
+    return Message(
+        str(topic),
+        bytes(body),
+        tag=found.tag,
+        keys=found.keys,
+        properties=found.properties,
+        order_key=found.order_key,
+        delay_level=found.delay_level,
+        deliver_at=found.deliver_at,
+        flag=found.flag,
     )
 
 
-def bundles_of(rows: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
-    """Group rows by bundle, in the order of their first rows, up to the first incomplete bundle.
-    The rows after that have to wait for it, because it may have messages of the same topics."""
-    found: dict[str, list[KeptMessage]] = {}
+def bundles_of(rows: Sequence[KeptRow]) -> list[list[KeptRow]]:
+    """Rows by bundle, in the order of their first rows, as far as these are complete. What comes
+    behind an incomplete bundle has to wait for it: it may have messages of the same topics."""
+    found: dict[str, list[KeptRow]] = {}
     for row in rows:
         found.setdefault(row.bundle, []).append(row)
     return list(
@@ -185,11 +232,11 @@ def bundles_of(rows: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
     )
 
 
-def first_fit(bundles: Sequence[list[KeptMessage]]) -> list[list[KeptMessage]]:
-    """Return the first bundles, as many as one transaction may send; at least one."""
+def first_fit(bundles: Sequence[list[KeptRow]]) -> list[list[KeptRow]]:
+    """The first bundles, as many as one transaction may send; at least one."""
     count, size = 0, 0
     for bundle in bundles:
-        size += sum(len(row.message.body) for row in bundle)
+        size += sum(row.size for row in bundle)
         if count and size > RELAYED_SIZE_MAX:
             break
         count += 1

@@ -17,7 +17,7 @@ from typing import Final
 from escrowmq.errors import NoNameServer
 from escrowmq.integrations.outbox import kept
 from escrowmq.integrations.outbox.circuit import Circuit, is_refusal
-from escrowmq.integrations.outbox.kept import KeptMessage
+from escrowmq.integrations.outbox.kept import KeptRow
 from escrowmq.integrations.outbox.steps import StepFailed
 from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
 
@@ -69,12 +69,12 @@ class KeptWalk:
             is_locked=not self.sends_first,
         )
 
-    def choose(self, rows: Sequence[KeptMessage]) -> list[KeptMessage]:
-        """Choose the rows to send in one transaction; perhaps none, then make another query."""
+    def choose(self, rows: Sequence[KeptRow]) -> list[KeptRow]:
+        """The rows to send in one transaction; perhaps none, and another query follows."""
         bundles = kept.bundles_of(rows)
         if self._bundle:
             self._bundle = ""
-            topics = {row.message.topic for row in rows}
+            topics = {row.topic for row in rows}
             if not self._blocked.isdisjoint(topics):
                 self._blocked |= topics
             elif bundles:
@@ -91,14 +91,14 @@ class KeptWalk:
         some = bundles[:1] if self._is_one_by_one else kept.first_fit(bundles)
         return [row for bundle in some for row in bundle]
 
-    def handed_over(self, chosen: Sequence[KeptMessage]) -> None:
-        """Record that the chosen rows were sent and deleted."""
+    def handed_over(self, chosen: Sequence[KeptRow]) -> None:
+        """Note that the chosen rows were sent and deleted."""
         self.count += len(chosen)
         if self._circuit is not None:
             self._circuit.note_sent(len(chosen))
 
-    def failed(self, chosen: Sequence[KeptMessage], error: Exception, *, took_s: float) -> None:
-        """Record that the chosen rows were not sent, and remain."""
+    def failed(self, chosen: Sequence[KeptRow], error: Exception, *, took_s: float) -> None:
+        """Note that the chosen rows were not sent, and remain."""
         self.error = self.error or error
         self._failing_s += took_s
         self.has_failed = self.has_failed or not is_refusal(error)
@@ -108,13 +108,13 @@ class KeptWalk:
         elif len({row.bundle for row in chosen}) > 1:
             self._is_one_by_one = True
         else:
-            self._blocked.update(row.message.topic for row in chosen)
+            self._blocked.update(row.topic for row in chosen)
             if is_refusal(error):
                 self.refusals[chosen[0].position] = _refusal_text(chosen, error)
 
 
-def _refusal_text(chosen: Sequence[KeptMessage], error: Exception) -> str:
-    topics = ", ".join(sorted({row.message.topic for row in chosen}))
+def _refusal_text(chosen: Sequence[KeptRow], error: Exception) -> str:
+    topics = ", ".join(sorted({row.topic for row in chosen}))
     return (
         f"the {len(chosen)} kept messages of one transaction (rows of {KEPT} with the bundle "
         f"{chosen[0].bundle!r}), to {topics}, are refused: {error}. Later messages of these topics "

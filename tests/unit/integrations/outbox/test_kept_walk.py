@@ -10,7 +10,7 @@ from escrowmq.client.core.message import Message
 from escrowmq.errors import ConnectFailed, NoNameServer, PermissionDenied
 from escrowmq.integrations.outbox import kept, schema
 from escrowmq.integrations.outbox.kept_walk import FAILING_MAX_S, KeptWalk
-from escrowmq.integrations.outbox.steps import StepFailed
+from escrowmq.integrations.outbox.steps import StepFailed, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 LITE = SqlFamily.SQLITE
@@ -43,16 +43,19 @@ class Shop:
         for _ in range(1_000):
             if walk.is_over:
                 return walk
-            chosen = walk.choose(kept.kept_messages(self.execute(walk.query())))
+            chosen = walk.choose(kept.kept_rows(self.execute(walk.query())))
             if chosen:
                 self._hand_over(walk, chosen, took_s)
         raise AssertionError("the pass does not end")
 
-    def _hand_over(self, walk: KeptWalk, chosen: list[kept.KeptMessage], took_s: float) -> None:
-        bodies = [row.message.body.decode() for row in chosen]
+    def _hand_over(self, walk: KeptWalk, chosen: list[kept.KeptRow], took_s: float) -> None:
+        read = kept.read_messages(chosen)
+        bodies = [
+            bytes(each.body).decode() for each in run(read, lambda it: self.execute(it.statement))
+        ]
         self.tries.append(" ".join(bodies))
         for row in chosen:
-            if error := self.refused.get(row.message.topic):
+            if error := self.refused.get(row.topic):
                 walk.failed(chosen, error, took_s=took_s)
                 return
         for statement in kept.delete([row.position for row in chosen]):
