@@ -7,13 +7,14 @@ leave here."""
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, Engine, event
 
-_lock: Final = threading.Lock()
+_lock = threading.Lock()
 _boards: Final[weakref.WeakKeyDictionary[Engine, Switchboard]] = weakref.WeakKeyDictionary()
 
 
@@ -134,3 +135,12 @@ def _next_savepoint(connection: Connection) -> str:
     """Return the name of the next savepoint; the event comes before SQLAlchemy makes the name."""
     number: int = getattr(connection, "_Connection__savepoint_seq")  # noqa: B009 - mangled
     return f"sa_savepoint_{number + 1}"
+
+
+def _renew_lock() -> None:
+    """In a forked child: any thread that held the lock is not there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ pytest.importorskip("sqlalchemy")
 
 from sqlalchemy import Connection, Engine, create_engine
 
+from escrowmq.integrations.sqlalchemy import switchboard as module
 from escrowmq.integrations.sqlalchemy.switchboard import switchboard
 
 
@@ -89,3 +92,16 @@ def test_one_goes_with_its_engine(tmp_path: Path) -> None:
     del engine
     gc.collect()
     assert gone() is None
+
+
+def test_a_process_that_is_forked_while_a_thread_has_the_lock_is_not_held_up(
+    engine: Engine,
+) -> None:
+    """The thread is not in the child, and its lock was held there for ever."""
+    with module._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            switchboard(engine).join(Outbox())
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
