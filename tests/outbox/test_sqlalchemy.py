@@ -27,6 +27,7 @@ import escrowmq
 from escrowmq.errors import EscrowMQError, InvalidMessage, MarkerNotWritten, UsageError
 from escrowmq.integrations.outbox import unsent_messages
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
+from escrowmq.integrations.sqlalchemy.switchboard import switchboard
 from escrowmq.testing import Broker
 from tests.interop import servers
 from tests.interop.drivers import unique
@@ -347,3 +348,24 @@ def test_asyncio_does_the_same(
         await engine.dispose()
 
     asyncio.run(go())
+
+
+def test_an_outbox_that_cannot_be_made_does_not_go_on_listening(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    made = escrowmq.Producer("127.0.0.1:1", group="shop")
+    made.close()
+    with pytest.raises(UsageError):
+        Outbox(made, engine, when_away="keep")
+    assert switchboard(engine).count == 0
+
+    async def go() -> None:
+        awaited = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db")
+        producer = escrowmq.aio.Producer("127.0.0.1:1", group="shop")
+        await producer.close()
+        with pytest.raises(UsageError):
+            AsyncOutbox(producer, awaited, when_away="keep")
+        assert switchboard(awaited.sync_engine).count == 0
+        await awaited.dispose()
+
+    asyncio.run(go())
+    engine.dispose()

@@ -7,7 +7,7 @@ import collections
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -61,6 +61,14 @@ DatabaseCheck = Callable[
     [ReceivedMessage], "Outcome | Elsewhere | Awaitable[Outcome | Elsewhere | None] | None"
 ]
 """A check by a database; None means that the marker belongs to another database."""
+
+
+@runtime_checkable
+class Opening(Protocol):
+    """A database's check that has work to begin on the producer's event loop."""
+
+    def opened(self) -> None:
+        """The producer is being opened, on the running loop."""
 
 
 class _Asked(msgspec.Struct):
@@ -118,6 +126,9 @@ class Checks:
     def open(self) -> None:
         """Start to answer checks."""
         self._instance.share(Request.CHECK_TRANSACTION_STATE, self._take)
+        for check in [*self.databases]:
+            if isinstance(check, Opening):
+                check.opened()
 
     def close(self) -> None:
         """Stop answering checks; brokers will ask other producers of the group."""

@@ -4,10 +4,9 @@ rows."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import secrets
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from escrowmq.base.own_properties import MARKER, OWNER
 from escrowmq.client import producer as engine
@@ -93,8 +92,16 @@ class OutboxBase(_Checks):
             lambda name: producer.marked(name).without_repeats(), new_name=new_name
         )
         self._circuit = circuit
-        self._relay = Relay(circuit, self._run_pass) if circuit is not None else None
+        self._relay: Relay | None = None
+        self._has_ended = False
         producer.answer_from(self._check, on_close=self._end)
+        try:
+            self._relay = Relay(circuit, self._run_pass) if circuit is not None else None
+        except BaseException:
+            producer.answer_no_more(self._check)
+            raise
+        if self._has_ended:  # the producer was closed meanwhile
+            self._end()
 
     def create_tables(self) -> None:
         """Create missing tables, for programs without migrations."""
@@ -159,7 +166,8 @@ class OutboxBase(_Checks):
             self._relay.close()
 
     def _end(self) -> None:
-        """Stop the relay and refuse sends, because the outbox or its producer is closed."""
+        """The outbox or its producer is closed."""
+        self._has_ended = True
         self._leave()
         if self._relay is not None:
             self._relay.stop()
@@ -184,6 +192,29 @@ class OutboxBase(_Checks):
         return self._outcome_of(answer)
 
 
+class _AwaitedCheck:
+    """The check of an outbox, which may have been made before its producer's event loop runs."""
+
+    def __init__(
+        self,
+        check: Callable[[ReceivedMessage], Awaitable[Outcome | Elsewhere]],
+        opened: Callable[[], None],
+    ) -> None:
+        self._check = check
+        self.opened = opened
+
+    async def __call__(self, message: ReceivedMessage) -> Outcome | Elsewhere:
+        return await self._check(message)
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class AsyncOutboxBase(_Checks):
     """The base of outboxes with asyncio databases."""
 
@@ -199,10 +230,14 @@ class AsyncOutboxBase(_Checks):
         self._circuit = circuit
         self._relay = AsyncRelay(circuit, self._run_pass) if circuit is not None else None
         self._relay_task: asyncio.Task[None] | None = None
-        producer.answer_from(self._check, on_close=self._leave)
-        with contextlib.suppress(RuntimeError):  # made before its event loop: the first keep does
-            asyncio.get_running_loop()
-            self._begin_relay()
+        self._answering = _AwaitedCheck(self._check, self._begin_relay)
+        producer.answer_from(self._answering, on_close=self._leave)
+        try:
+            if _is_on_loop():  # else the producer is not open yet, and will tell
+                self._begin_relay()
+        except BaseException:
+            producer.answer_no_more(self._answering)
+            raise
 
     async def create_tables(self) -> None:
         """Create missing tables, for programs without migrations."""
@@ -263,7 +298,7 @@ class AsyncOutboxBase(_Checks):
     def close(self) -> None:
         """Answer no more checks from this database, and refuse sends. Closing the producer does the
         same. Not a coroutine: there is nothing to wait for."""
-        self._producer.answer_no_more(self._check)
+        self._producer.answer_no_more(self._answering)
         self._leave()
         if self._relay_task is not None:
             self._relay_task.cancel()

@@ -394,6 +394,33 @@ def test_a_database_that_waits_for_a_lock_holds_up_no_other_check() -> None:
     run(go)
 
 
+def test_a_database_hears_when_its_producer_is_opened() -> None:
+    told: list[str] = []
+
+    class Database:
+        async def __call__(self, message: Any) -> Outcome:
+            told.append(message.message_id)
+            return Outcome.COMMIT
+
+        def opened(self) -> None:
+            told.append("opened")
+
+    async def go() -> None:
+        async with a_place("T") as (names, broker):
+            producer = Producer(names.address, group="PG", topics=["T"])
+            producer.answer_from(Database())
+            producer.answer_from(lambda message: None)
+            assert told == []
+            async with producer:
+                assert told == ["opened"]
+                await broker.until(lambda: broker.links)
+                ask(broker.links[0], escrowMarker="db:K")
+                await broker.until(lambda: ends(broker))
+        assert told == ["opened", "K"]
+
+    run(go)
+
+
 def test_a_producer_that_gets_a_database_makes_its_group_known() -> None:
     async def go() -> None:
         async with a_place() as (names, broker):

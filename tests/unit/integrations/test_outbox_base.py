@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
@@ -15,8 +16,10 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.unsettled import Unsettled
 from escrowmq.codec.hashes import account_mark
-from escrowmq.errors import RouteMissing
+from escrowmq.errors import ClientClosed, RouteMissing
+from escrowmq.integrations import outbox_base
 from escrowmq.integrations.outbox import tables
+from escrowmq.integrations.outbox.circuit import Circuit
 from escrowmq.integrations.outbox.known_brokers import KnownBrokers
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily
@@ -192,3 +195,65 @@ def test_kept_messages_are_stored_without_repeats(kind: Any) -> None:
 
     keeper = kind(cast("Any", Maker()), Database())
     assert keeper._relaying._begin("db").name == "db once"
+
+
+class Refusing(Listener):
+    """A producer that is closed."""
+
+    def answer_from(self, check: Any, *, on_close: Callable[[], None]) -> None:
+        raise ClientClosed("planted")
+
+
+def relay_threads() -> int:
+    return sum(each.name == "escrowmq-outbox" for each in threading.enumerate())
+
+
+def test_an_outbox_that_cannot_be_made_leaves_no_relay_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = relay_threads()
+    with pytest.raises(ClientClosed):
+        OutboxBase(cast("Any", Refusing()), Database(), Circuit())
+    assert relay_threads() == before
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    listener = Listener()
+    monkeypatch.setattr(outbox_base, "Relay", no_thread)
+    with pytest.raises(RuntimeError):
+        OutboxBase(cast("Any", listener), Database(), Circuit())
+    assert listener.checks == []
+
+
+def test_a_producer_that_is_closed_meanwhile_ends_the_relay() -> None:
+    class Closing(Listener):
+        def answer_from(self, check: Any, *, on_close: Callable[[], None]) -> None:
+            on_close()
+
+    keeper = OutboxBase(cast("Any", Closing()), Database(), Circuit())
+    assert keeper._relay is not None
+    assert keeper._relay._is_closed
+    keeper._relay.close()
+
+
+def test_one_that_was_made_before_its_loop_looks_once_the_producer_is_opened() -> None:
+    begun: list[str] = []
+
+    class Instance:
+        def keep(self, name: str, work: Any) -> Any:
+            begun.append(name)
+            return asyncio.get_running_loop().create_future()
+
+    listener = AwaitedListener()
+    listener.instance = Instance()  # type: ignore[attr-defined]
+    AsyncOutboxBase(cast("Any", listener), AsyncDatabase(Base()), Circuit())
+    (check,) = listener.checks
+    assert begun == []
+
+    async def go() -> None:
+        for _ in range(2):
+            check.opened()
+
+    asyncio.run(go())
+    assert begun == ["an outbox's relay"]

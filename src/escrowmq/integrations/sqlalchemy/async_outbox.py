@@ -118,7 +118,11 @@ class AsyncOutbox(AsyncOutboxBase):
         circuit = circuit_of(when_away, kept_max)
         course = HandOver(self._begin, new_name=new_name, way_out=circuit, on_kept=self._note_kept)
         self._hooks = Hooks(engine.sync_engine, course, schema=schema)
-        super().__init__(producer, _AsyncDatabase(engine, self._hooks), circuit)
+        try:
+            super().__init__(producer, _AsyncDatabase(engine, self._hooks), circuit)
+        except BaseException:
+            self._hooks.close()
+            raise
 
     @contextlib.asynccontextmanager
     async def transaction(

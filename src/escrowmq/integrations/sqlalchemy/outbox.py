@@ -71,7 +71,11 @@ class Outbox(OutboxBase):
             producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
         )
         self._hooks = Hooks(engine, course, schema=schema)
-        super().__init__(producer, self._hooks, circuit)
+        try:
+            super().__init__(producer, self._hooks, circuit)
+        except BaseException:
+            self._hooks.close()
+            raise
 
     @contextlib.contextmanager
     def transaction(
