@@ -85,7 +85,7 @@ def _imported(path: str) -> Any:  # noqa: ANN401 - whatever is there
             "not make it import one: call the module `tasks` in an installed application, or name "
             'it in OPTIONS ("imports": [...])'
         )
-    return getattr(module, attribute, None)
+    return vars(module).get(attribute)  # a module's __getattr__ may import others
 
 
 def _consumer(backend: EscrowMQBackend, queue: str, concurrency: int) -> Consumer:
