@@ -114,17 +114,36 @@ def note_brokers(
 ) -> Steps[None]:
     """Record, before the transaction commits, which brokers may ask about it. Brokers that a
     process has seen recorded are added to `known`, and cost nothing for a while."""
+    is_lite = family is SqlFamily.SQLITE
     for name in known.unknown(names):  # in one order, so that no two wait for each other
-        row = tables.read_broker(family, name)
-        rows = yield SqlStep(row, is_read=True, is_apart=is_long)
-        if not rows:
-            yield SqlStep(tables.note_broker(family, name), is_apart=is_long)
-            continue
-        made_ms, now_ms = (int(str(value)) for value in rows[0])
-        if made_ms < 0:  # it was declared gone
-            yield SqlStep(tables.renew_broker(family, name), is_apart=is_long)
-        elif made_ms <= now_ms - SETTLED_MS:
+        note = _note_by_writing(name) if is_lite else _note_by_reading(family, name, is_long)
+        if (yield from note):
             known.add(name)
+
+
+def _note_by_reading(family: SqlFamily, name: str, is_apart: bool) -> Steps[bool]:
+    """Record a broker; return whether its row was there before this transaction."""
+    row = tables.read_broker(family, name)
+    rows = yield SqlStep(row, is_read=True, is_apart=is_apart)
+    if not rows:
+        yield SqlStep(tables.note_broker(family, name), is_apart=is_apart)
+        return False
+    made_ms, now_ms = (int(str(value)) for value in rows[0])
+    if made_ms < 0:
+        yield SqlStep(tables.restore_broker(family, name), is_apart=is_apart)
+    return 0 <= made_ms <= now_ms - SETTLED_MS
+
+
+def _note_by_writing(name: str) -> Steps[bool]:
+    """The same for SQLite, whose lock this transaction has: a select whose task is cancelled stays
+    open, and the lock with it."""
+    lite = SqlFamily.SQLITE
+    rows = yield SqlStep(tables.touch_broker(lite, name, older_than_ms=SETTLED_MS))
+    if rows[0][0] == 1:
+        return True
+    yield SqlStep(tables.note_broker(lite, name))
+    yield SqlStep(tables.restore_broker(lite, name))
+    return False
 
 
 T = TypeVar("T")

@@ -267,6 +267,22 @@ def read_broker(family: SqlFamily, name: str) -> Statement:
     return Statement(text, (broker_id(name),))
 
 
+def touch_broker(family: SqlFamily, name: str, *, older_than_ms: int) -> Statement:
+    """Change one row, to what it is, if a broker was recorded longer ago than that and is not
+    gone."""
+    return Statement(
+        f"update {MARKERS} set made_ms = made_ms where id = ? and made_ms >= 0 "
+        f"and made_ms <= {_NOW_MS[family]} - {older_than_ms}",
+        (broker_id(name),),
+    )
+
+
+def restore_broker(family: SqlFamily, name: str) -> Statement:
+    """Note that a broker that was declared gone takes messages again."""
+    renewed = renew_broker(family, name)
+    return renewed._replace(text=f"{renewed.text} and made_ms < 0")
+
+
 def renew_broker(family: SqlFamily, name: str) -> Statement:
     """Note that all messages that a broker has taken so far are gone for good, and that it may take
     others from now on."""

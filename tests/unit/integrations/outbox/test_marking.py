@@ -156,19 +156,21 @@ def test_brokers_are_noted_once(family: SqlFamily) -> None:
     base, known = Scripted(), KnownBrokers(lambda: 0)
     names = ["broker-b", "ü" * 70]
     run(marking.note_brokers(family, names, known), base.execute)
-    assert base.steps == ["select", "insert"] * 2
+    first = ["update", "insert", "update"] if family is LITE else ["select", "insert"]
+    assert base.steps == first * 2
     age(base)
     for _ in range(2):
         run(marking.note_brokers(family, names, known), base.execute)
-    assert base.steps == ["select", "insert"] * 2 + ["select"] * 2
+    assert base.steps == first * 2 + first[:1] * 2
     assert known.unknown(names) == []
     noted = {
         str(row[0]): row[1] for row in base.execute(SqlStep(tables.noted_brokers(), is_read=True))
     }
     assert noted == {tables.broker_id(name): name.replace("ü", "?")[:64] for name in names}
     assert all(len(key) <= tables.ID_SIZE_MAX and key.isascii() for key in noted)
-    run(marking.note_brokers(family, ["c"], known, is_long=True), base.execute)
-    assert base.apart == ["select", "insert"]
+    if family is not LITE:  # which prepares none
+        run(marking.note_brokers(family, ["c"], known, is_long=True), base.execute)
+        assert base.apart == ["select", "insert"]
 
 
 def age(base: Scripted) -> None:
@@ -177,21 +179,25 @@ def age(base: Scripted) -> None:
         base.connection.execute(f"update {tables.MARKERS} set made_ms = made_ms - 3600000")
 
 
-def test_a_broker_that_was_declared_gone_is_noted_again() -> None:
+@pytest.mark.parametrize("family", [LITE, PG, MY])
+def test_a_broker_that_was_declared_gone_is_noted_again(family: SqlFamily) -> None:
     """Its row was deleted, and a process that had seen it did not write it again: nothing kept the
     markers of later messages."""
     base, known = Scripted(), KnownBrokers(lambda: 0)
     base.put("broker:b", "b", made_ms=-1)
-    run(marking.note_brokers(LITE, ["b"], known), base.execute)
+    run(marking.note_brokers(family, ["b"], known), base.execute)
     ((made_ms,),) = base.connection.execute("select made_ms from escrowmq_markers").fetchall()
     assert made_ms > 0
     assert known.unknown(["b"]) == ["b"], "a rollback would take that back"
-    assert base.steps == ["select", "update"]
+    assert ("select" in base.steps) is (family is not LITE)
 
 
-def test_a_row_that_this_transaction_may_have_written_is_not_relied_upon() -> None:
+@pytest.mark.parametrize("family", [LITE, PG, MY])
+def test_a_row_that_this_transaction_may_have_written_is_not_relied_upon(
+    family: SqlFamily,
+) -> None:
     """Another outbox may have written it in this transaction, which may be rolled back."""
     base, known = Scripted(), KnownBrokers(lambda: 0)
-    run(marking.note_brokers(LITE, ["b"], KnownBrokers(lambda: 0)), base.execute)
-    run(marking.note_brokers(LITE, ["b"], known), base.execute)
+    run(marking.note_brokers(family, ["b"], KnownBrokers(lambda: 0)), base.execute)
+    run(marking.note_brokers(family, ["b"], known), base.execute)
     assert known.unknown(["b"]) == ["b"]
