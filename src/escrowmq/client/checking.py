@@ -60,7 +60,8 @@ class Elsewhere(NamedTuple):
 DatabaseCheck = Callable[
     [ReceivedMessage], "Outcome | Elsewhere | Awaitable[Outcome | Elsewhere | None] | None"
 ]
-"""A check by a database; None means that the marker belongs to another database."""
+"""A function that answers a check from a database; None means that the marker belongs to another
+database."""
 
 
 @runtime_checkable
@@ -78,7 +79,7 @@ class _Asked(msgspec.Struct):
     fields: dict[str, str]
     message: ReceivedMessage
     checks: Sequence[Check | DatabaseCheck]
-    """They are tried in order; the first answer that knows the outcome decides."""
+    """The functions to try in order; the first answer that knows the outcome decides."""
     elsewhere: list[Elsewhere] = []
     """The databases that do not have the marker, as far as is known."""
 
@@ -277,7 +278,7 @@ class Checks:
     async def _ask_user(
         self, message: ReceivedMessage, check: Check | DatabaseCheck, workers: Workers
     ) -> tuple[Outcome | Elsewhere | None, str | None]:
-        """The user's answer; UNKNOWN with the reason if there is none."""
+        """Call the user's check and return its answer; UNKNOWN and the reason if it gives none."""
         timeout_s = self._options.check_timeout_ms / 1000
         where = f"the check of {message.topic!r} for message {message.message_id}"
         work: asyncio.Future[Any] | None = None

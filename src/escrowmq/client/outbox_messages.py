@@ -97,7 +97,7 @@ class Marked:
         self.outcome: Outcome | None = None
         """The outcome, once all brokers have confirmed it; UNKNOWN if the marker decides."""
         self.error: EscrowMQError | None = None
-        """Why brokers have not confirmed it."""
+        """The error for which brokers have not confirmed the outcome; None if there was none."""
         self._may_repeat = True
         self._is_bundle = False
         self._is_sending = False
@@ -146,8 +146,8 @@ class Marked:
         await self._sending
 
     def send_quickly(self, messages: Sequence[Message], finish: Finish[None]) -> bool:
-        """For blocking code: `send` with one message, without a coroutine if only the broker's
-        answer must be awaited. False leaves all of it to `send`."""
+        """Store one message, like `send`, without a coroutine if only the broker's answer must be
+        awaited; for blocking code. Return False, having done nothing, if that is impossible."""
         if len(messages) != 1 or delay_properties(messages[0]) or not self._may_repeat:
             return False
         producer, message = self._producer, messages[0]

@@ -166,7 +166,7 @@ class OutboxBase(_Checks):
             self._relay.close()
 
     def _end(self) -> None:
-        """The outbox or its producer is closed."""
+        """Stop the relay and refuse sends, because the outbox or its producer is closed."""
         self._has_ended = True
         self._leave()
         if self._relay is not None:

@@ -243,7 +243,7 @@ class _PassSchedule:
         self.pause_s = 0.0
 
     def end(self, found: Pass | Exception) -> None:
-        """A pass has ended."""
+        """Record the result of a pass."""
         if isinstance(found, Exception) or isinstance(found.error, StepFailed):
             self.pause_s = PAUSE_MAX_S  # the database failed, which says nothing of the brokers
             error = found if isinstance(found, Exception) else found.error

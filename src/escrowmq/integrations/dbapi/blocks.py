@@ -79,8 +79,8 @@ def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
 
 
 def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
-    """Make the connection's methods that end a transaction raise; return the function that ends
-    this."""
+    """Make the connection's methods that end a transaction raise; return the function that
+    restores them."""
 
     def refuse(*_: object) -> None:
         raise UsageError(

@@ -93,7 +93,7 @@ class _Waiting:
         self.message = message
         self.transaction = transaction
         self.number = transaction.next_number()
-        """Of the transaction's messages; it grows."""
+        """The message's number in its transaction; later ones have larger numbers."""
         self.early = early
         """The messages whose marker is written with the first message; None for databases where it
         is written later."""
@@ -230,7 +230,7 @@ class _Listener:
         self._count = 0
         self._savepoints = Savepoints()
         self.has_committed = False
-        # What another tool may have put there before.
+        # Methods that another tool may have replaced before.
         self._replaced = {name: vars(connection).get(name) for name in _REPLACED}
         self._own = {name: getattr(connection, name) for name in _REPLACED}
         for name in _REPLACED:

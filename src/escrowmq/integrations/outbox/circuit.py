@@ -84,9 +84,11 @@ class Circuit:
         self._kept_max = kept_max
         self._count = 0
         self._lately_kept = (0, 0)
-        """Messages kept since the last pass ended, and between that and the pass before."""
+        """Number of messages kept since the last pass ended, and between that and the pass
+        before."""
         self._is_lately_kept = (False, False)
-        """The same for messages that others may overtake."""
+        """Whether messages that others may overtake were kept since the last pass ended, and
+        between that and the pass before."""
         self._pause_s = FIRST_PAUSE_S
         self._empty_passes_count = 0
         self.refused: frozenset[str] = frozenset()
@@ -106,7 +108,7 @@ class Circuit:
         return is_news
 
     def keep(self, count: int, *, topics: Collection[str] = ()) -> None:
-        """A number of messages, of these topics, is about to be kept. Raises TooManyKept if the
+        """Count messages, of these topics, that are about to be kept. Raises TooManyKept if the
         limit is exceeded."""
         if self._count + count > self._kept_max:
             raise TooManyKept(
@@ -134,9 +136,9 @@ class Circuit:
         has_failed: bool,
         refused: frozenset[str] = frozenset(),
     ) -> float:
-        """A pass through the kept messages has ended, with this many left, and these topics waiting
-        behind refused messages; return the seconds until the next pass."""
-        # A pass does not see what is not committed yet, often what has just caused it.
+        """Record the end of a pass through the kept messages, with `left` remaining ones and the
+        topics that wait behind refused ones; return the seconds until the next pass."""
+        # A pass does not see uncommitted messages, often the very ones that caused it.
         since, before = self._lately_kept
         self._lately_kept = (0, since)
         self._count = max(left, min(self._count, left + since + before))

@@ -91,7 +91,7 @@ def _require_all(
     begun_ms = {tables.broker_id(name): ms for name, ms in brokers.items()}
 
     def is_there(key: str, noted_ms: int) -> bool:
-        # A log that was begun later than that is not the one that has taken the messages.
+        # A broker whose log began after that is not the one that has taken the messages.
         return noted_ms >= 0 and begun_ms.get(key, math.inf) <= noted_ms + CLOCKS_APART_MAX_MS
 
     rows = yield SqlStep(tables.noted_brokers(), is_read=True)

@@ -1,4 +1,4 @@
-"""Errors that outboxes raise."""
+"""Makes the errors that outboxes raise."""
 
 from __future__ import annotations
 

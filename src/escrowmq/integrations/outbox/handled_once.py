@@ -34,8 +34,8 @@ def message_id(message: HeldMessage) -> str:
 
 
 def known_as(family: SqlFamily, text: str) -> str:
-    """The identity in a form that the table can store and tell from others: MariaDB and MySQL take
-    texts for equal that differ in blanks at their end (PAD SPACE)."""
+    """Return the identity in a form that the table can store and tell from others: MariaDB and
+    MySQL take texts for equal that differ in blanks at their end (PAD SPACE)."""
     is_plain = len(text) <= TEXT_SIZE_MAX and text.isascii() and text.isprintable()
     if is_plain and not (family is SqlFamily.MYSQL and text.endswith(" ")):
         return text
@@ -69,10 +69,10 @@ def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
 _WITNESS: Final = "escrowmq_handled"
 
 BEGIN_WITNESS: Final = Statement(f"savepoint {_WITNESS}")
-"""What to run between the records and the work."""
+"""The statement to run between the records and the user's work."""
 
 END_WITNESS: Final = Statement(f"release savepoint {_WITNESS}")
-"""What to run behind the work; if it fails, raise `rolled_back_meanwhile`."""
+"""The statement to run after the user's work; if it fails, raise `rolled_back_meanwhile`."""
 
 
 def rolled_back_meanwhile() -> MarkerNotWritten:

@@ -47,7 +47,7 @@ RELAYED_SIZE_MAX: Final = 4_194_304
 
 
 class KeptRow(NamedTuple):
-    """A row, without its message."""
+    """One row of `escrowmq_kept`, without its message."""
 
     position: int
     bundle: str
@@ -105,7 +105,7 @@ _Values = tuple[str, int, str, bytes, str]
 
 
 def _portions(values: Sequence[_Values]) -> Iterator[list[_Values]]:
-    """The rows of each statement."""
+    """Divide rows into those of each statement."""
     some: list[_Values] = []
     size = 0
     for each in values:
@@ -163,8 +163,9 @@ def page(
     bundle: str = "",
     is_locked: bool,
 ) -> Statement:
-    """Rows after a position, without their bodies: all, all except some topics, or those of one
-    bundle. If they are to be locked, this waits for another process that is sending them."""
+    """Select rows after a position, without their bodies: without some topics, or only those of one
+    bundle. With `is_locked` the rows are locked, after waiting for another process that is sending
+    them."""
     text = "select position, bundle, together, topic, length(body) "
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
@@ -184,7 +185,7 @@ def page(
 
 
 def kept_rows(rows: Rows) -> list[KeptRow]:
-    """The rows of a page."""
+    """Convert the result of `page` to rows."""
     return [
         KeptRow(int(str(position)), str(bundle), int(str(together)), str(topic), int(str(size)))
         for position, bundle, together, topic, size in rows
@@ -192,7 +193,7 @@ def kept_rows(rows: Rows) -> list[KeptRow]:
 
 
 def read_messages(chosen: Sequence[KeptRow]) -> Steps[list[Message]]:
-    """The messages of some rows, in their order. Raises SentMeanwhile if a row is gone."""
+    """Read the messages of some rows, in their order. Raises SentMeanwhile if a row is gone."""
     found: dict[int, Message] = {}
     for at in range(0, len(chosen), ROWS_A_STATEMENT):
         some = tuple(row.position for row in chosen[at : at + ROWS_A_STATEMENT])
@@ -222,8 +223,8 @@ def _decode(topic: object, body: object, fields: object) -> Message:
 
 
 def bundles_of(rows: Sequence[KeptRow]) -> list[list[KeptRow]]:
-    """Rows by bundle, in the order of their first rows, as far as these are complete. What comes
-    behind an incomplete bundle has to wait for it: it may have messages of the same topics."""
+    """Group rows by bundle, in the order of their first rows, up to the first incomplete bundle.
+    The rows after that have to wait for it, because it may have messages of the same topics."""
     found: dict[str, list[KeptRow]] = {}
     for row in rows:
         found.setdefault(row.bundle, []).append(row)
@@ -233,7 +234,7 @@ def bundles_of(rows: Sequence[KeptRow]) -> list[list[KeptRow]]:
 
 
 def first_fit(bundles: Sequence[list[KeptRow]]) -> list[list[KeptRow]]:
-    """The first bundles, as many as one transaction may send; at least one."""
+    """Return the first bundles, as many as one transaction may send; at least one."""
     count, size = 0, 0
     for bundle in bundles:
         size += sum(row.size for row in bundle)
@@ -295,7 +296,7 @@ def select_oldest(*, without: Collection[str] = ()) -> Statement:
 
 
 def _without(topics: Collection[str]) -> tuple[str, tuple[str, ...]]:
-    """A condition that leaves out topics, and its values; empty for none."""
+    """Return a condition that leaves out topics, and its values; empty for none."""
     if not topics:
         return "", ()
     return f"topic not in ({', '.join('?' * len(topics))})", tuple(sorted(topics))

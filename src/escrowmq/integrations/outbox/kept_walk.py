@@ -35,7 +35,7 @@ class KeptWalk:
         self.count = 0
         """Number of messages that were sent."""
         self.error: Exception | None = None
-        """The first failure."""
+        """The first error, if there was one."""
         self.has_failed = False
         """Whether a failure says that brokers, or the database, cannot be reached."""
         self.refusals: dict[int, str] = {}
@@ -70,7 +70,7 @@ class KeptWalk:
         )
 
     def choose(self, rows: Sequence[KeptRow]) -> list[KeptRow]:
-        """The rows to send in one transaction; perhaps none, and another query follows."""
+        """Choose the rows to send in one transaction; perhaps none, then make another query."""
         bundles = kept.bundles_of(rows)
         if self._bundle:
             self._bundle = ""
@@ -92,13 +92,13 @@ class KeptWalk:
         return [row for bundle in some for row in bundle]
 
     def handed_over(self, chosen: Sequence[KeptRow]) -> None:
-        """Note that the chosen rows were sent and deleted."""
+        """Record that the chosen rows were sent and deleted."""
         self.count += len(chosen)
         if self._circuit is not None:
             self._circuit.note_sent(len(chosen))
 
     def failed(self, chosen: Sequence[KeptRow], error: Exception, *, took_s: float) -> None:
-        """Note that the chosen rows were not sent, and remain."""
+        """Record that the chosen rows were not sent, and remain."""
         self.error = self.error or error
         self._failing_s += took_s
         self.has_failed = self.has_failed or not is_refusal(error)

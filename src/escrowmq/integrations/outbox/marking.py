@@ -112,8 +112,8 @@ def _place_here(
 def note_brokers(
     family: SqlFamily, names: Collection[str], known: KnownBrokers, *, is_long: bool = False
 ) -> Steps[None]:
-    """Record, before the transaction commits, which brokers may ask about it. Brokers that a
-    process has seen recorded are added to `known`, and cost nothing for a while."""
+    """Record, before the transaction commits, which brokers may ask about it. Brokers whose record
+    this process has seen are added to `known`; for them no statement is needed for a while."""
     is_lite = family is SqlFamily.SQLITE
     for name in known.unknown(names):  # in one order, so that no two wait for each other
         note = _note_by_writing(name) if is_lite else _note_by_reading(family, name, is_long)

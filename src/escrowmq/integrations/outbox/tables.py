@@ -278,22 +278,22 @@ def touch_broker(family: SqlFamily, name: str, *, older_than_ms: int) -> Stateme
 
 
 def restore_broker(family: SqlFamily, name: str) -> Statement:
-    """Note that a broker that was declared gone takes messages again."""
+    """Record that a broker that was declared gone takes messages again."""
     renewed = renew_broker(family, name)
     return renewed._replace(text=f"{renewed.text} and made_ms < 0")
 
 
 def renew_broker(family: SqlFamily, name: str) -> Statement:
-    """Note that all messages that a broker has taken so far are gone for good, and that it may take
-    others from now on."""
+    """Record that a broker no longer has any message that it has taken so far, and may take others
+    from now on."""
     return Statement(
         f"update {MARKERS} set made_ms = {_NOW_MS[family]} where id = ?", (broker_id(name),)
     )
 
 
 def leave_broker(name: str, *, now_ms: int) -> Statement:
-    """Note that a broker is gone for good. Its row stays: processes that have seen it write none if
-    a broker of that name takes messages again."""
+    """Record that a broker will never come back. Its row stays: processes that have seen it write
+    none if a broker of that name takes messages again."""
     return Statement(f"update {MARKERS} set made_ms = ? where id = ?", (-now_ms, broker_id(name)))
 
 
