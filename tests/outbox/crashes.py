@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import escrowmq
 from escrowmq.client import outbox_messages as engine
-from escrowmq.client.blocking.outbox_messages import Marked
+from escrowmq.client.blocking.outbox_messages import MarkedMessages
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import ConnectFailed, EscrowMQError, RequestTimeout
@@ -145,10 +145,10 @@ def _take_order(shop: Shop, step: str, number: int, lost: str) -> None:
 
 def _die_at(step: str) -> None:
     """Let this process die behind a step."""
-    known: dict[str, Any] = {"stored": Marked.stored, "leave": Marked.leave}
+    known: dict[str, Any] = {"stored": MarkedMessages.stored, "leave": MarkedMessages.leave}
 
     def dying(name: str, *, before: str, after: str) -> Any:
-        def call(self: Marked, *given: Any) -> None:
+        def call(self: MarkedMessages, *given: Any) -> None:
             if step == before:
                 _die()
             known[name](self, *given)
@@ -157,20 +157,22 @@ def _die_at(step: str) -> None:
 
         return call
 
-    store = engine.Marked._store
+    store = engine.MarkedMessages._store
 
-    async def stored(self: engine.Marked, message: Message, queue: MessageQueue | None) -> None:
+    async def stored(
+        self: engine.MarkedMessages, message: Message, queue: MessageQueue | None
+    ) -> None:
         await store(self, message, queue)
         if step == "first":
             _die()
 
-    engine.Marked._store = stored  # type: ignore[method-assign]
-    Marked.stored = dying("stored", before="marker", after="halves")  # type: ignore[method-assign]
-    Marked.leave = dying("leave", before="", after="left")  # type: ignore[method-assign]
+    engine.MarkedMessages._store = stored  # type: ignore[method-assign]
+    MarkedMessages.stored = dying("stored", before="marker", after="halves")  # type: ignore[method-assign]
+    MarkedMessages.leave = dying("leave", before="", after="left")  # type: ignore[method-assign]
     if step == "end":
         hear_and_die(_die)
     if step == "commit":
-        Marked.committed = lambda self: _die()  # type: ignore[method-assign]
+        MarkedMessages.committed = lambda self: _die()  # type: ignore[method-assign]
 
 
 def hear_and_die(die: Callable[[], None]) -> None:
@@ -189,10 +191,12 @@ def hear_and_die(die: Callable[[], None]) -> None:
 
 def _lose(lost: str) -> None:
     """Let this process lose the broker."""
-    store = engine.Marked._store
+    store = engine.MarkedMessages._store
     count = iter(range(1_000))
 
-    async def stored(self: engine.Marked, message: Message, queue: MessageQueue | None) -> None:
+    async def stored(
+        self: engine.MarkedMessages, message: Message, queue: MessageQueue | None
+    ) -> None:
         is_first = next(count) == 0
         if lost == "before":
             raise ConnectFailed("planted")
@@ -201,9 +205,9 @@ def _lose(lost: str) -> None:
             raise RequestTimeout("planted")
 
     if lost and lost != "relay":
-        engine.Marked._store = stored  # type: ignore[method-assign]
+        engine.MarkedMessages._store = stored  # type: ignore[method-assign]
         # So that a single event goes that way, too.
-        engine.Marked.send_quickly = lambda *_: False  # type: ignore[method-assign]
+        engine.MarkedMessages.send_quickly = lambda *_: False  # type: ignore[method-assign]
 
 
 def _die() -> None:

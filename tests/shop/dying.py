@@ -11,7 +11,7 @@ from examples.shop import __main__ as shop
 from examples.shop import tables
 
 from escrowmq.client.handler_runs import Handling
-from escrowmq.client.outbox_messages import Marked
+from escrowmq.client.outbox_messages import MarkedMessages
 from tests.outbox.crashes import hear_and_die
 
 ORDER_STEPS: Final = ("begun", "marker", "halves", "left", "commit", "end")
@@ -32,13 +32,13 @@ def die() -> None:
 
 def arm(step: str) -> None:
     """Let this process die behind a step."""
-    _before(Marked, "stored", step == "marker")
-    _before(Marked, "committed", step == "commit")
+    _before(MarkedMessages, "stored", step == "marker")
+    _before(MarkedMessages, "committed", step == "commit")
     _before(tables.Mail, "__init__", step == "taken")
     _before(Handling, "_settle", step == "mailed")
-    _behind(Marked, "__init__", step == "begun")
-    _behind(Marked, "leave", step == "left")
-    _behind_awaited(Marked, "send", step == "halves")
+    _behind(MarkedMessages, "__init__", step == "begun")
+    _behind(MarkedMessages, "leave", step == "left")
+    _behind_awaited(MarkedMessages, "send", step == "halves")
     if step == "end":
         hear_and_die(die)
 

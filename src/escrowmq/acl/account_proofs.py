@@ -80,8 +80,9 @@ class Proofs:
         now_ms: int = 0,
         window_s: int = 0,
     ) -> Proof:
-        """Return what a request proves. One that `is_held` was accepted before, when its number was
-        new. With a window, the signed time must be within it."""
+        """Verify the signature of a request, and return what it proves. `is_held`: it was accepted
+        before and waited since, so its request number may be used already. With `window_s`, the
+        signed time must be at most that far from `now_ms`."""
         ext = request.ext or {}
         key = ext.get(ACCESS_KEY, "")
         if peer.identity and key == peer.identity and SIGNATURE not in ext:

@@ -42,7 +42,7 @@ class Places(Protocol):
         """Return the topic of the request that a reply with these properties answers; None if
         unknown."""
 
-    def ended_topics(self, request: Command) -> Iterable[str]:
+    def topics_of_end(self, request: Command) -> Iterable[str]:
         """Return the topics of the messages that an END commits or rolls back."""
 
     def topic_at(self, log_offset: int) -> str | None:
@@ -215,7 +215,7 @@ def assigned(request: Command) -> Iterable[Need]:
 
 def ended(request: Command, places: Places) -> Iterable[Need]:
     """Return the needs of an END: PUB on the topics of the halves that it ends."""
-    return [Need(topic, PUB) for topic in places.ended_topics(request)]
+    return [Need(topic, PUB) for topic in places.topics_of_end(request)]
 
 
 def viewed(request: Command, places: Places) -> Iterable[Need]:

@@ -131,7 +131,7 @@ class Guests:
         if self.plain is not None:
             self.plain.finish(now_ms)
 
-    def forget(self, guest: int, number: int) -> None:
+    def forget_request(self, guest: int, number: int) -> None:
         """Drop a request whose answer is no longer wanted: it must not take messages that other
         consumers could get."""
         peer = self._broker.peers.by_id.get(guest)

@@ -26,7 +26,7 @@ from escrowmq.broker.fast.known_requests import KnownRequests
 from escrowmq.broker.fast.short_pulls import ShortPulls
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.serving import Serving
+from escrowmq.broker.requests.serving import RequestServer
 from escrowmq.codec.command import decode_header, encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
 from escrowmq.codec.repeated_requests import RepeatedRequests, command_of
@@ -50,7 +50,7 @@ class RemotingFront:
         store: Store,
         frames: Frames,
         output: Output,
-        serving: Serving,
+        serving: RequestServer,
         fast_path: FastPath | None,
         pulls: ShortPulls | None,
     ) -> None:

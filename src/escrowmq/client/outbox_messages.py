@@ -70,7 +70,7 @@ class _End(NamedTuple):
     ends: Ends
 
 
-class Marked:
+class MarkedMessages:
     """For integrations: the messages of one database transaction. Call in this order:
 
     1. `begin`: start to store the messages, invisible.

@@ -292,7 +292,8 @@ class Portal:
     def begin_quickly(
         self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]
     ) -> Awaiting[T]:
-        """Like `call_quickly`, but the caller waits later."""
+        """Begin work like `call_quickly`, without waiting for its result: the caller fetches it
+        later from the returned object."""
         self._check()
         return self._enter(_QuickCall(begin, wait))
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from escrowmq.client.lingering import Lingering
-    from escrowmq.client.outbox_messages import Marked
+    from escrowmq.client.outbox_messages import MarkedMessages
     from escrowmq.client.portal import Finish
 
 _log = logging.getLogger(__name__)
@@ -405,14 +405,14 @@ class Producer(KeywordGroup, Tidy):
         """Unregister a database that was registered with `answer_from`."""
         self._checks.databases.pop(check, None)
 
-    def marked(self, database: str) -> Marked:
+    def marked(self, database: str) -> MarkedMessages:
         """Make messages whose outcome is decided by a row in a database. Callable from any
         thread."""
-        from escrowmq.client.outbox_messages import Marked  # which few programs need
+        from escrowmq.client.outbox_messages import MarkedMessages  # which few programs need
 
         if self._is_closed:
             raise ClientClosed("the producer is closed; make a new one")
-        return Marked(self, database=database, key=self.dispatch.new_id())
+        return MarkedMessages(self, database=database, key=self.dispatch.new_id())
 
     def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
         """Make `flush` and closing the producer wait for an END of an outbox's transaction. Returns

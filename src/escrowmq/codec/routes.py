@@ -27,7 +27,7 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import RemoteProtocolError
 
-TOPICS_MAX: Final = 200_000
+REGISTRATION_TOPICS_MAX: Final = 200_000
 """The most topics in one registration."""
 
 _SIZE: Final = struct.Struct(">i")
@@ -342,8 +342,10 @@ def decode_registration(
 
 def _registration(table: _TopicTable, filter_servers: list[str] | None) -> RegistrationBody:
     topics = table.topic_config_table or {}
-    if len(topics) > TOPICS_MAX:
-        raise RemoteProtocolError(f"{len(topics)} topics registered; {TOPICS_MAX} are allowed")
+    if len(topics) > REGISTRATION_TOPICS_MAX:
+        raise RemoteProtocolError(
+            f"{len(topics)} topics registered; {REGISTRATION_TOPICS_MAX} are allowed"
+        )
     return RegistrationBody(
         version=table.data_version or TableVersion(),
         topics=topics,
@@ -395,8 +397,10 @@ def _read_stream(stream: _Stream, sender_version: int) -> RegistrationBody:
     version = decode_version(stream.item())
     topics: dict[str, RegisteredTopic] = {}
     count = stream.number()
-    if count > TOPICS_MAX:
-        raise RemoteProtocolError(f"{count} topics registered; {TOPICS_MAX} are allowed")
+    if count > REGISTRATION_TOPICS_MAX:
+        raise RemoteProtocolError(
+            f"{count} topics registered; {REGISTRATION_TOPICS_MAX} are allowed"
+        )
     for _ in range(count):
         topic = _read_topic(stream.item())
         topics[topic.topic_name] = topic
@@ -406,7 +410,7 @@ def _read_stream(stream: _Stream, sender_version: int) -> RegistrationBody:
         filter_servers = []  # RocketMQ (RegisterBrokerBody.decode) only logs it
     mappings: dict[str, dict[str, Any]] = {}
     if sender_version >= Version.V5_0_0:
-        for _ in range(min(stream.number(), TOPICS_MAX)):
+        for _ in range(min(stream.number(), REGISTRATION_TOPICS_MAX)):
             mapping = decode_body(dict[str, Any], stream.item())
             mappings[str(mapping.get("topic"))] = mapping
     return RegistrationBody(

@@ -78,7 +78,8 @@ class Row(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Report(msgspec.Struct, kw_only=True, rename="camel"):
-    """The report of a drill."""
+    """What a drill found: the faults that it injected into a group, who took over and when, and
+    whether a message was lost, doubled or wrongly visible."""
 
     drill: str
     broker: str

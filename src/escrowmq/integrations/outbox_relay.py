@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from escrowmq.client.outbox_messages import Marked
+from escrowmq.client.outbox_messages import MarkedMessages
 from escrowmq.errors import EscrowMQError
 from escrowmq.integrations.outbox import kept
 from escrowmq.integrations.outbox.circuit import IDLE_PAUSE_S, PAUSE_MAX_S, Circuit
@@ -166,7 +166,7 @@ async def run_pass_awaited(
 
 async def _send_first_awaited(
     database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptRow]
-) -> Marked | None:
+) -> MarkedMessages | None:
     chosen += walk.choose(await run_async(_rows(walk), database.execute))
     if not chosen:
         return None
@@ -182,7 +182,7 @@ async def _send_first_awaited(
 
 async def _send_locked_awaited(
     database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptRow]
-) -> Marked | None:
+) -> MarkedMessages | None:
     async with database.transaction() as execute:
         chosen += walk.choose(await run_async(_rows(walk), execute))
         if not chosen:
@@ -197,7 +197,7 @@ async def _send_locked_awaited(
 
 
 @contextlib.contextmanager
-def _abandoned_unless_left(sent: StagedMessages | Marked) -> Iterator[Callable[[], None]]:
+def _abandoned_unless_left(sent: StagedMessages | MarkedMessages) -> Iterator[Callable[[], None]]:
     """Roll the messages back if the block raises, unless it has called the yielded function: from
     then on the marker alone decides."""
     is_left = False

@@ -38,7 +38,7 @@ from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
     from escrowmq.group.membership import GroupMembership
-    from escrowmq.node.vitals import Vitals
+    from escrowmq.node.metrics_and_health import Vitals
     from escrowmq.proxy.front import GrpcFront
 
 _log = logging.getLogger(__name__)
@@ -220,7 +220,7 @@ class BrokerNode:
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
         """Return an object with which other threads can read the broker's health."""
-        from escrowmq.node.vitals import Vitals
+        from escrowmq.node.metrics_and_health import Vitals
 
         return Vitals(
             loop, self.measure, labels=self.labels, refusal=self.unready, version=self.build

@@ -11,9 +11,9 @@ from escrowmq.node.addresses import joined
 from escrowmq.node.config import NodeSettings
 
 if TYPE_CHECKING:
+    from escrowmq.node.metrics_and_health import Vitals
     from escrowmq.node.metrics_port import Exporter
     from escrowmq.node.otlp import OtlpExport
-    from escrowmq.node.vitals import Vitals
 
 _OTLP: Final = "OTEL_EXPORTER_OTLP_"
 """Prefix of OpenTelemetry's variables. If none is set, and the setting is not either, its packages

@@ -32,7 +32,7 @@ from escrowmq.store.cut import record_before
 
 if TYPE_CHECKING:
     from escrowmq.node.broker import BrokerNode
-    from escrowmq.node.vitals import Vitals
+    from escrowmq.node.metrics_and_health import Vitals
 
 _log = logging.getLogger(__name__)
 
@@ -370,7 +370,7 @@ class GroupNode:
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
         """Return an object with which other threads can read the member's state."""
-        from escrowmq.node.vitals import Vitals
+        from escrowmq.node.metrics_and_health import Vitals
 
         return Vitals(
             loop, self.measure, labels=self.labels, refusal=self._unready, version=self.build

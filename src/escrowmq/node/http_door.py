@@ -16,7 +16,7 @@ from escrowmq.node.port_settings import PortSettings, console_tls
 if TYPE_CHECKING:
     from escrowmq.console.options import ConsoleOptions, LocalUser
     from escrowmq.node.http_port import HttpPort
-    from escrowmq.node.vitals import Vitals
+    from escrowmq.node.metrics_and_health import Vitals
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from prometheus_client import make_wsgi_app
 
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.admission import bind
+from escrowmq.node.metrics_and_health import Read, Vitals
 from escrowmq.node.small_http_server import PATIENCE_S, SmallHttpServer
-from escrowmq.node.vitals import Read, Vitals
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from prometheus_client.core import Metric as Family
 
-    from escrowmq.node.vitals import Vitals
+    from escrowmq.node.metrics_and_health import Vitals
 
 _log = logging.getLogger(__name__)
 

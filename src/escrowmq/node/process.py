@@ -87,7 +87,7 @@ def _ignore_signal(number: signal.Signals) -> None:
     _log.warning("%s is ignored; SIGTERM stops the server", number.name)
 
 
-def settle_memory() -> None:
+def freeze_loaded_objects() -> None:
     """Exclude existing objects from garbage collections. Call this once everything is loaded."""
     gc.collect()
     gc.freeze()

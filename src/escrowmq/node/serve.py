@@ -26,7 +26,7 @@ from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.http_door import HttpDoor
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
 from escrowmq.node.port_settings import PortSettings, doors_of
-from escrowmq.node.process import announce, run, settle_memory
+from escrowmq.node.process import announce, freeze_loaded_objects, run
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def serve(options: Options) -> int:
         try:
             await broker.open(idle_ms=idle_ms, doors=doors, ports=ports, spin_us=node.spin_us)
             await broker.registered(stop)
-            settle_memory()
+            freeze_loaded_objects()
             more = http.open(broker, settings, data=data)
             more |= exports.open(broker, node, host=host)
             more |= registry.export(node, host=names_host, is_alone=False)
@@ -150,7 +150,7 @@ def serve_nameserver(options: Options) -> int:
 
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=node.idle_s * 1000, doors=doors)
-        settle_memory()
+        freeze_loaded_objects()
         _log.info("name server, EscrowMQ %s, is open at %s", registry.build, registry.address)
         more = registry.export(node, host=host, is_alone=True)
         announce(nameserver=registry.address, **more)
@@ -215,7 +215,7 @@ def _serve_alone(process: BrokerProcess, http: HttpDoor) -> int:
         try:
             await process.open(broker)
             await broker.registered(stop)
-            settle_memory()
+            freeze_loaded_objects()
             more = http.open(broker, process.settings, data=process.data)
             more |= exports.open(broker, process.node, host=process.host)
             announce(**broker.doors(process.host), **more)

@@ -16,7 +16,7 @@ from escrowmq.node.exports import Exports
 from escrowmq.node.group import GroupNode, Plan, read_secret
 from escrowmq.node.group_folder import Folder
 from escrowmq.node.http_door import HttpDoor
-from escrowmq.node.process import announce, run, settle_memory
+from escrowmq.node.process import announce, freeze_loaded_objects, run
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def serve_member(
         member = _member(group, process, replica, doors, secret=secret, stop=stop)
         try:
             await member.open(process.open)
-            settle_memory()
+            freeze_loaded_objects()
             more = http.open(member, process.settings, data=process.data)
             more |= exports.open(member, process.node, host=host)
             assert member.current is not None

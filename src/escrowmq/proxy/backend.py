@@ -77,7 +77,7 @@ class Backend(Protocol):
         """Store a message without special rules, together with others at the end of the turn.
         Return False if it must be sent by `ask` instead, which a remote front would always do."""
 
-    def forget(self, guest: int, number: int) -> None:
+    def forget_request(self, guest: int, number: int) -> None:
         """Drop a request whose answer is no longer needed."""
 
     def answered(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:

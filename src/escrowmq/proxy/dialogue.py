@@ -326,7 +326,7 @@ class GrpcDialogue:
         if self._open.pop(call.number, None) is None:
             return
         for number in call.waiting:
-            self.backend.forget(call.client.guest, number)
+            self.backend.forget_request(call.client.guest, number)
         call.waiting.clear()
         if call.on_end is not None:
             call.on_end()

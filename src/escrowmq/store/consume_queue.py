@@ -102,7 +102,8 @@ class ConsumeQueue:
         self.end += count
 
     def go_on(self) -> None:
-        """Let the next message follow the last one that has a unit."""
+        """Give the next message the offset after the last unit: reserved offsets without a unit are
+        given up."""
         self.next_offset = self.end
 
     def expect(self, next_offset: int) -> None:
@@ -308,8 +309,8 @@ class ConsumeQueue:
         return low
 
     def unit_up_to(self, queue_offset: int, low: int) -> tuple[int, tuple[int, int, int] | None]:
-        """Return the last unit with a message up to an offset, not before `low`, with its own
-        offset; the unit is None if there is none."""
+        """Search backwards, from an offset to `low`, for a unit that stands for a message. Return
+        its offset and the unit; `low` and None if there is none."""
         unit = self.unit(queue_offset)
         if unit is not None and unit[1]:
             return queue_offset, unit

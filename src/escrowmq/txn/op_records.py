@@ -39,8 +39,8 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def plain_op(ended: Mapping[int, State]) -> tuple[bytes, bytes]:
-    """Return the body and encoded properties of the op record that `encode_op` builds for plain
-    ends."""
+    """Return what `encode_op` returns for ends that need no property of their own, in less time:
+    the body and the encoded properties of an op record."""
     if len(ended) == 1:
         ((queue_offset, state),) = ended.items()
         return b"%d," % queue_offset, _PLAIN_OF_ONE[state]

@@ -35,7 +35,7 @@ ELSEWHERE = parts_of("10.0.0.1")
 class Empty:
     reply_topic = "DefaultCluster_REPLY_TOPIC"
 
-    def ended_topics(self, request: Command) -> Iterable[str]:
+    def topics_of_end(self, request: Command) -> Iterable[str]:
         return ()
 
     def topic_at(self, log_offset: int) -> str | None:

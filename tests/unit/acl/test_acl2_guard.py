@@ -30,7 +30,7 @@ class Nowhere:
 
     reply_topic = "DefaultCluster_REPLY_TOPIC"
 
-    def ended_topics(self, request: Command) -> list[str]:
+    def topics_of_end(self, request: Command) -> list[str]:
         return ["stored"]
 
     def topic_at(self, log_offset: int) -> str | None:

@@ -30,7 +30,7 @@ HOSTS = ("10.0.0.1", "10.9.9.9", "192.168.0.1", "::1")
 class Nowhere:
     reply_topic = "R"
 
-    def ended_topics(self, request: Command) -> list[str]:
+    def topics_of_end(self, request: Command) -> list[str]:
         return []
 
     def topic_at(self, log_offset: int) -> str | None:

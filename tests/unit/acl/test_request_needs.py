@@ -25,7 +25,7 @@ class Places:
 
     reply_topic = "C_REPLY_TOPIC"
 
-    def ended_topics(self, request: Command) -> Iterable[str]:
+    def topics_of_end(self, request: Command) -> Iterable[str]:
         return ["one", "two"]
 
     def topic_at(self, log_offset: int) -> str | None:

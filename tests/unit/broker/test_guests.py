@@ -99,7 +99,7 @@ def test_an_answer_waits_for_the_disk_as_everybodys() -> None:
 
 def test_a_poll_that_was_given_up_takes_no_message() -> None:
     host = make_host()
-    host.guests.forget(host.id, host.pop())
+    host.guests.forget_request(host.id, host.pop())
     host.send()
     assert host.replies == []
     host.pop()

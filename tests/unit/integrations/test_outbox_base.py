@@ -180,16 +180,16 @@ def test_one_that_is_awaited_does_the_same() -> None:
 def test_kept_messages_are_stored_without_repeats(kind: Any) -> None:
     """A repeat may store a message twice, and the marker then commits both."""
 
-    class Marked:
+    class MarkedMessages:
         name = ""
 
-        def without_repeats(self) -> Marked:
+        def without_repeats(self) -> MarkedMessages:
             self.name += " once"
             return self
 
     class Maker(Listener):
-        def marked(self, database: str) -> Marked:
-            made = Marked()
+        def marked(self, database: str) -> MarkedMessages:
+            made = MarkedMessages()
             made.name = database
             return made
 

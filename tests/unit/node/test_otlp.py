@@ -14,7 +14,7 @@ from tests.harness.otlp_receiver import Inbox, receiver
 from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.errors import UsageError
 from escrowmq.node import otlp
-from escrowmq.node.vitals import Vitals
+from escrowmq.node.metrics_and_health import Vitals
 
 FAMILIES = [
     Family("depth", "gauge", "How deep.", ("topic",), (Sample(("T",), 3), Sample(("U",), 4.5))),

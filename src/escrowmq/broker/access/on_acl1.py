@@ -241,7 +241,7 @@ class StoredPlaces:
         """Whether a group has an offset in a topic: it has read it, or will."""
         return bool(self._offsets.of(group, topic))
 
-    def ended_topics(self, request: Command) -> Iterator[str]:
+    def topics_of_end(self, request: Command) -> Iterator[str]:
         """Yield the topics of all messages that an END commits or rolls back. If another account
         began the transaction, also yield the producer group's retry topic, which stands for rights
         on the group."""

@@ -56,7 +56,7 @@ from escrowmq.broker.requests.on_statistics import StatisticsHandlers
 from escrowmq.broker.requests.on_sync_state import SyncStateHandlers
 from escrowmq.broker.requests.on_topics import TopicHandlers
 from escrowmq.broker.requests.pop_part import Pops
-from escrowmq.broker.requests.serving import Serving
+from escrowmq.broker.requests.serving import RequestServer
 from escrowmq.broker.sends.half_rules import HalfRules
 from escrowmq.broker.sends.log_puts import Putter
 from escrowmq.broker.upkeep.delay_part import DelayPart
@@ -127,7 +127,7 @@ class Assembly:
         self.tables = Tables(
             b.topics, b.groups, disk=disk, registration=self.registration, answers=b.answers
         )
-        self.serving = Serving(
+        self.serving = RequestServer(
             present=b.present,
             calls=b.calls,
             tables=self.tables,

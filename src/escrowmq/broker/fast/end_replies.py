@@ -17,7 +17,7 @@ from escrowmq.broker.fast.batched_replies import BatchedReplies
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_transactions import EndHandlers
-from escrowmq.broker.requests.serving import Serving
+from escrowmq.broker.requests.serving import RequestServer
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.txn.end_claim import Ended, EndResult
 from escrowmq.txn.state import State
@@ -70,7 +70,7 @@ class EndReplies:
         self,
         *,
         ends: EndHandlers,
-        serving: Serving,
+        serving: RequestServer,
         output: Output,
         latency: Latency,
         run_answers: BatchedReplies,

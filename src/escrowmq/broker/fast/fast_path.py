@@ -44,7 +44,7 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.serving import Serving
+from escrowmq.broker.requests.serving import RequestServer
 from escrowmq.broker.sends.shedding import Shedding
 from escrowmq.broker.sends.wanted_answers import may_not_wait
 from escrowmq.codec.alike import END, Alike, Kind
@@ -78,7 +78,7 @@ class FastPath:
         shedding: Shedding,
         latency: Latency,
         output: Output,
-        serving: Serving,
+        serving: RequestServer,
         puts: ShortPuts,
         grants: PublishGrants,
         run_answers: BatchedReplies,
@@ -223,8 +223,8 @@ class FastPath:
     def _put_frames(
         self, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int
     ) -> int:
-        """Put the requests of whole frames from a position on. Return the position of the first
-        that cannot be put."""
+        """Lay out the records of the complete requests in `data`, from a position on. Return the
+        position of the first request that needs the general path."""
         begin, left = at, len(data) - at
         while left >= _FRONT_SIZE:
             size, word = _FRONT(data, at)

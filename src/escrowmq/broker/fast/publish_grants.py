@@ -13,7 +13,7 @@ from escrowmq.base.command import Command
 from escrowmq.broker.access.door import Door
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.serving import Serving
+from escrowmq.broker.requests.serving import RequestServer
 from escrowmq.codec.alike import Alike
 from escrowmq.codec.signature import ACCESS_KEY, SigningKey, key_of
 from escrowmq.lane.native import SignedParts
@@ -45,7 +45,7 @@ class PublishGrants:
     """Judges the signed sends of one run on the fast path, by cached decisions of the access
     check."""
 
-    def __init__(self, door: Door, serving: Serving) -> None:
+    def __init__(self, door: Door, serving: RequestServer) -> None:
         self._door = door
         self._serving = serving
         self._peer: Peer

@@ -162,7 +162,7 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
         RequestRow(
             _R.GET_MIN_OFFSET,
             QueueHeader,
-            OffsetHandlers.oldest,
+            OffsetHandlers.oldest_time,
             Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
         ),
         RequestRow(

@@ -132,7 +132,7 @@ class OffsetHandlers:
         header = asked.header
         return _offset(self._store.bounds(header.topic, header.queue_id)[1])
 
-    def oldest(self, asked: Asked[QueueHeader]) -> Reply:
+    def oldest_time(self, asked: Asked[QueueHeader]) -> Reply:
         """Answer with the offset of a queue's oldest message."""
         header = asked.header
         low = self._store.bounds(header.topic, header.queue_id)[0]

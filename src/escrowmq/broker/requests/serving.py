@@ -25,7 +25,7 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 
-class Serving:
+class RequestServer:
     """Judges and serves the requests of every front."""
 
     def __init__(

@@ -17,11 +17,11 @@ _log = logging.getLogger(__name__)
 
 
 @blocking_face()
-class Marked(Face[engine.Marked]):
-    """The blocking form of `escrowmq.client.outbox_messages.Marked`, for integrations; callable
-    from any thread."""
+class MarkedMessages(Face[engine.MarkedMessages]):
+    """The blocking form of `client.outbox_messages.MarkedMessages`, for integrations; callable from
+    any thread."""
 
-    def __init__(self, portal: Portal, inner: engine.Marked) -> None:
+    def __init__(self, portal: Portal, inner: engine.MarkedMessages) -> None:
         super().__init__(portal, inner)
         self._sending: Awaiting[None] | None = None
 

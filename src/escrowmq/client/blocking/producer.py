@@ -29,7 +29,7 @@ from escrowmq.client.unsettled import Unsettled
 from escrowmq.errors import EscrowMQError
 
 if TYPE_CHECKING:
-    from escrowmq.client.blocking.outbox_messages import Marked
+    from escrowmq.client.blocking.outbox_messages import MarkedMessages
 
 _log = logging.getLogger(__name__)
 
@@ -248,11 +248,13 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         if not self._is_closed:
             self._portal.post(lambda: self._inner.answer_no_more(check))
 
-    def marked(self, database: str) -> Marked:
+    def marked(self, database: str) -> MarkedMessages:
         """Make messages whose outcome is decided by a row in a database."""
-        from escrowmq.client.blocking.outbox_messages import Marked  # which few programs need
+        from escrowmq.client.blocking.outbox_messages import (
+            MarkedMessages,  # which few programs need
+        )
 
-        return Marked(self._portal, self._inner.marked(database))
+        return MarkedMessages(self._portal, self._inner.marked(database))
 
     def unsettled(self) -> Unsettled:
         """Return the transactions that brokers may still ask about, and those brokers."""

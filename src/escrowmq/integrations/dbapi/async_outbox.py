@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from escrowmq.client.core.message import Message
-from escrowmq.client.outbox_messages import Marked
+from escrowmq.client.outbox_messages import MarkedMessages
 from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
@@ -330,7 +330,7 @@ class AsyncTransaction:
         self._savepoints_count = 0
         self._is_over = False
         self.unsent = unsent
-        self.marked: Marked | None = None
+        self.marked: MarkedMessages | None = None
         """The messages whose marker is written with the first message; None for databases where it
         is written later."""
 
@@ -428,7 +428,7 @@ class AsyncOutbox(AsyncOutboxBase):
         if marked is not None:
             marked.committed()
 
-    async def write_marker(self, work: Work, family: SqlFamily) -> Marked:
+    async def write_marker(self, work: Work, family: SqlFamily) -> MarkedMessages:
         """Write a marker in an open transaction; only this module uses it."""
         return await self._course.write_marker(
             family, functools.partial(self._converse, work, family)
@@ -436,7 +436,7 @@ class AsyncOutbox(AsyncOutboxBase):
 
     async def _hand_over(
         self, work: Work, family: SqlFamily, tx: AsyncTransaction
-    ) -> Marked | None:
+    ) -> MarkedMessages | None:
         messages = tx.end()
         tx.unsent.check_tracked()
         if not messages:

@@ -19,7 +19,7 @@ class Driver(NamedTuple):
     is_autocommit: Callable[[Any], bool]
 
 
-def _commits_nothing(connection: Any) -> bool:  # noqa: ANN401
+def _has_void_commit(connection: Any) -> bool:  # noqa: ANN401
     """Whether SQLite's driver is in the mode of Python 3.12 in which commit() does nothing, even
     after a BEGIN."""
     inner = getattr(connection, "_connection", connection)  # aiosqlite does not show the mode
@@ -30,11 +30,11 @@ def must_begin(connection: Any) -> bool:  # noqa: ANN401
     """Whether a transaction must be begun explicitly with SQLite's driver. The driver begins none
     for a savepoint, and none at all without an isolation level. Where its commit() would not end
     one, none is begun."""
-    return not connection.in_transaction and not _commits_nothing(connection)
+    return not connection.in_transaction and not _has_void_commit(connection)
 
 
 def _sqlite_commits(connection: Any) -> bool:  # noqa: ANN401
-    if _commits_nothing(connection):
+    if _has_void_commit(connection):
         return True
     # Without an isolation level, who writes BEGIN decides.
     return connection.isolation_level is None and not connection.in_transaction

@@ -239,12 +239,14 @@ class HandOver(_HandOverSteps[StagedMessages]):
         return sent
 
 
-class AsyncHandOver(_HandOverSteps[engine.Marked]):
+class AsyncHandOver(_HandOverSteps[engine.MarkedMessages]):
     """The hand-over for asyncio."""
 
-    async def write_marker(self, family: SqlFamily, run_steps: RunStepsAsync) -> engine.Marked:
+    async def write_marker(
+        self, family: SqlFamily, run_steps: RunStepsAsync
+    ) -> engine.MarkedMessages:
         """Write the marker together with the first message (see `marking`)."""
-        sent: engine.Marked
+        sent: engine.MarkedMessages
         sent, self._place = await run_steps(self._marker_steps(family, is_long=False))
         return sent
 
@@ -254,8 +256,8 @@ class AsyncHandOver(_HandOverSteps[engine.Marked]):
         run_steps: RunStepsAsync,
         messages: Sequence[Message],
         *,
-        early: engine.Marked | None = None,
-    ) -> engine.Marked | None:
+        early: engine.MarkedMessages | None = None,
+    ) -> engine.MarkedMessages | None:
         """Send a transaction's messages; its marker may have been written before. Returns None if
         they are kept. If this raises, the transaction must be rolled back."""
         if early is not None:
@@ -274,7 +276,7 @@ class AsyncHandOver(_HandOverSteps[engine.Marked]):
         await run_steps(self._keeping(family, messages, begun[0].key))
         return None
 
-    async def store_first(self, place: Place, messages: Sequence[Message]) -> engine.Marked:
+    async def store_first(self, place: Place, messages: Sequence[Message]) -> engine.MarkedMessages:
         """Store messages whose transaction begins later (see `record`)."""
         sent = self._begin(place.name)
         sent.begin(messages)
@@ -287,9 +289,9 @@ class AsyncHandOver(_HandOverSteps[engine.Marked]):
         run_steps: RunStepsAsync,
         messages: Sequence[Message],
         *,
-        begun: list[engine.Marked],
+        begun: list[engine.MarkedMessages],
         then: Sequence[Statement] = (),
-    ) -> engine.Marked:
+    ) -> engine.MarkedMessages:
         """Write the marker, unless `begun` already has one, and store the messages; meanwhile run
         `then` in the database."""
         try:

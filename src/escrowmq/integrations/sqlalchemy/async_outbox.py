@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from escrowmq.client.core.message import Message, snapshot_of
-from escrowmq.client.outbox_messages import Marked
+from escrowmq.client.outbox_messages import MarkedMessages
 from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
@@ -34,7 +34,7 @@ class _Awaited:
     """Messages that are being stored, for SQLAlchemy's events: those run in a greenlet, which may
     await."""
 
-    def __init__(self, inner: Marked) -> None:
+    def __init__(self, inner: MarkedMessages) -> None:
         self._inner = inner
         self.key = inner.key
         self.check = inner.check

@@ -81,8 +81,9 @@ class Outbox(OutboxBase):
     def transaction(
         self, work: Session | scoped_session[Any] | Connection
     ) -> Iterator[Transaction]:
-        """Return a block that commits the session, or the connection, and rolls it back when it
-        raises. A `scoped_session` stands for its session where the block begins."""
+        """Return a block in which messages are sent with a session or a connection. It commits at
+        its end, and rolls back when it raises. A `scoped_session` means the session that it has
+        when the block begins."""
         work = _resolve_work(work)
         enter(work, self._hooks)
         tx = Transaction(self, work)

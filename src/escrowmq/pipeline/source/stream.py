@@ -198,8 +198,9 @@ class StreamReader(DataSourceStreamReader):
         return ends, gone
 
     def _lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
-        """Return the start in each queue, and the queues' births. The result is cached while
-        neither the position nor an end changes, because Spark asks every 10 ms; brokers are then
+        """Return the start in each queue, and when each queue began, which tells a recreated topic
+        from the one that was read. The result is cached while neither the position nor an end
+        changes, because Spark asks every 10 ms; brokers are then
         not asked again, and nothing is logged twice."""
         if self._seen is None or (self._seen.since, self._seen.ends) != (since, ends):
             self._seen = _Seen(since, dict(ends), *self._look_up_lows(since, ends))

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from escrowmq.base.measure import Family, Sample
-from escrowmq.node import vitals
-from escrowmq.node.vitals import Vitals
+from escrowmq.node import metrics_and_health
+from escrowmq.node.metrics_and_health import Vitals
 
 
 async def reads_of_two_clients() -> int:
@@ -34,6 +34,6 @@ def test_metrics_that_take_long_are_shared_for_a_while(
     monkeypatch: pytest.MonkeyPatch, quick_s: float, rest: float, reads_count: int
 ) -> None:
     """Four clients, without a login, kept a broker with 10,000 topics from anything else."""
-    monkeypatch.setattr(vitals, "_QUICK_S", quick_s)
-    monkeypatch.setattr(vitals, "_REST", rest)
+    monkeypatch.setattr(metrics_and_health, "_QUICK_S", quick_s)
+    monkeypatch.setattr(metrics_and_health, "_REST", rest)
     assert asyncio.run(reads_of_two_clients()) == reads_count
