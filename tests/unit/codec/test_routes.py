@@ -141,7 +141,7 @@ def test_odd_keys_of_a_mapping_stay_json() -> None:
 
 @pytest.mark.parametrize("version", [30, 479])
 def test_too_many_topics_are_refused(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "TOPICS_MAX", 1)
+    monkeypatch.setattr(routes, "REGISTRATION_TOPICS_MAX", 1)
     table = b'{"topicConfigTable":{"a":{},"b":{}}}'
     data = table if version == 30 else b'{"topicConfigSerializeWrapper":' + table + b"}"
     with pytest.raises(RemoteProtocolError, match="2 topics"):
