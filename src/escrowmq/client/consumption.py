@@ -7,12 +7,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypedDict, Unpack
 
-from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.message import Topic
 from escrowmq.client.assignment_events import AssignmentCallbacks
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.hooks import Consumed
-from escrowmq.client.core.redelivery import NEVER
+from escrowmq.client.core.redelivery import NEVER, pause_of
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.client.core.trace_records import ConsumeEnd
@@ -22,7 +21,7 @@ from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.kept_offsets import KeptOffsets
 from escrowmq.client.orderly_batch import generation_of, next_attempt
-from escrowmq.client.queue_fetcher import QueueFetcher
+from escrowmq.client.queue_fetcher import QueueFetcher, hold_queue
 from escrowmq.client.queue_locks import LOCK_LIFE_S, RENEW_MS, Locks
 from escrowmq.client.rebalance import Rebalancer
 from escrowmq.client.send_backs import SendBacks
@@ -80,7 +79,7 @@ class Reading:
         """The queues that a topic had when they were first requested, while it is subscribed to."""
         self.locks = Locks(instance, self.wire_group)
         self.hold: Callable[[Sequence[HeldMessage]], Hold] = (
-            _hold_queue if options.is_orderly else lambda _: NoHold()
+            hold_queue if options.is_orderly else lambda _: NoHold()
         )
         self.is_paused = False
         self._leaving: dict[MessageQueue, QueueFetcher] = {}
@@ -316,23 +315,30 @@ class Reading:
         if self.options.is_orderly:
             await self._settle_in_order(message, reader, level)
             return
-        if level is not None and not self._is_ours(reader, ticket):
+        if level is None or await self._redeliver(message, ticket, reader, level):
+            reader.finish(message, ticket.generation)
+
+    async def _redeliver(
+        self, message: HeldMessage, ticket: Ticket, reader: QueueFetcher, level: int
+    ) -> bool:
+        """Have a failed message redelivered, or made a dead letter. Return whether its queue is
+        done with it: an unfinished message holds the offset."""
+        if not self._is_ours(reader, ticket):
             if reader.has_passed(message, ticket.generation):
                 await self._return_passed(message, level)
-            return  # unsettled, it keeps the offset: the queue's new member gets it
-        if level is not None and self.options.is_broadcasting:
+            return False  # the member that has the queue now gets it
+        if self.options.is_broadcasting:
             _log.warning("%s failed; broadcasts are not redelivered", message.message_id)
-        elif level is not None and not self.is_known and not self._is_dead(message, level):
-            # The group's retries may not be read.
-            keep_s = DELAY_LEVELS_S[level - 1] if level else _KEEP_HERE_S
-            self._keep_here(message, reader, keep_s)
-            return
-        elif level is not None:
-            is_dead = not self.is_known
-            if not await self.return_to_broker(message, NEVER if is_dead else level):
-                self._keep_here(message, reader, _KEEP_HERE_S)
-                return
-        reader.finish(message, ticket.generation)
+            return True
+        if not self.is_known:  # the group's retries may not be read
+            if not self._is_dead(message, level):
+                self._keep_here(message, reader, pause_of(level, _KEEP_HERE_S))
+                return False
+            level = NEVER
+        if await self.return_to_broker(message, level):
+            return True
+        self._keep_here(message, reader, _KEEP_HERE_S)
+        return False
 
     def _is_dead(self, message: HeldMessage, level: int) -> bool:
         """Whether a message that failed becomes a dead letter."""
@@ -451,8 +457,7 @@ class Reading:
         if level is None:
             reader.finish(message, generation)
         else:
-            suspend_s = self.options.suspend_ms / 1000
-            pause_s = DELAY_LEVELS_S[level - 1] if level > 0 else suspend_s
+            pause_s = pause_of(level, self.options.suspend_ms / 1000)
             reader.batch.add_failed(message, pause_s=pause_s)
         reader.batch.note_settled()
 
@@ -485,14 +490,6 @@ class Reading:
     def retry_topic(self) -> str:
         """The topic in which the group's failed messages are redelivered."""
         return Topic.RETRY_PREFIX + self.wire_group
-
-
-def _hold_queue(messages: Sequence[HeldMessage]) -> Hold:
-    """Return the hold that keeps the orderly queue of these messages from handing out more."""
-    assert messages[0].ticket is not None
-    reader = messages[0].ticket.source
-    assert isinstance(reader, QueueFetcher)
-    return reader.batch.hold()
 
 
 def _to_wire_queue(queue: MessageQueue, instance: Instance) -> MessageQueue:

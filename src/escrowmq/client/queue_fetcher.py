@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -23,7 +24,7 @@ from escrowmq.client.core.pulling import (
 )
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.client.delivery import HeldMessage
+from escrowmq.client.delivery import HeldMessage, Hold
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.orderly_batch import OrderlyBatch
@@ -283,3 +284,11 @@ class QueueFetcher:
         for message in broken:
             work.move_to_dead_letters(message, self)
         work.inbox.offer(self)
+
+
+def hold_queue(messages: Sequence[HeldMessage]) -> Hold:
+    """Keep the orderly queue of these messages from handing out more."""
+    assert messages[0].ticket is not None
+    fetcher = messages[0].ticket.source
+    assert isinstance(fetcher, QueueFetcher)
+    return fetcher.batch.hold()

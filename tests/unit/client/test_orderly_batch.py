@@ -13,6 +13,7 @@ from escrowmq.aio import Consumer, Delivery
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client import consumption
+from escrowmq.client.core import redelivery
 
 from .peer import Link
 from .test_consumer import QUEUE, QUICK, Script, a_script, record
@@ -127,7 +128,7 @@ def test_an_orderly_queue_goes_on_after_a_loop_that_was_left_with_all_acknowledg
 
 
 def test_a_requested_pause_replaces_the_suspension(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumption, "DELAY_LEVELS_S", (0.01,) * 18)
+    monkeypatch.setattr(redelivery, "DELAY_LEVELS_S", (0.01,) * 18)
 
     async def go() -> None:
         async with a_script() as (names, script):
@@ -136,7 +137,7 @@ def test_a_requested_pause_replaces_the_suspension(monkeypatch: pytest.MonkeyPat
             settings = {**ORDERLY, "suspend_ms": 30_000}
             async with Consumer(names, group="g", topic="T", **settings) as consumer:
                 (message,) = await consumer.receive(1)
-                await message.retry(after=10)
+                await message.retry(after=0.01)
                 (again,) = await consumer.receive(1)
                 assert again.deliveries_before == 1
 

@@ -19,6 +19,11 @@ NEVER: Final = -1
 ATTEMPTS_DEFAULT: Final = 16
 
 
+def pause_of(level: int, default_s: float) -> float:
+    """Return the delay of a level in seconds; the default if no level was requested."""
+    return DELAY_LEVELS_S[level - 1] if level > 0 else default_s
+
+
 def delay_level(after: dt.timedelta | float | None) -> int:
     """Return the level with the shortest delay not below `after`; None means the broker's
     back-off."""
