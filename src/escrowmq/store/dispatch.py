@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from escrowmq.base.fixed_limits import INDEX_KEYS_HELD_MAX, LONG_MAX, RUNS_SHOWN_AT_ONCE
-from escrowmq.base.message import Message, Property, SysFlag
+from escrowmq.base.message import Message, Property, SysFlag, split_keys
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.codec.properties import number_in
@@ -385,9 +385,8 @@ class Dispatcher:
         if unique:
             self._keys += index_key(prefix, unique, log_offset, stored_ms)
         if keys:
-            for key in keys.split(" "):
-                if key:
-                    self._keys += index_key(prefix, key, log_offset, stored_ms)
+            for key in split_keys(keys):
+                self._keys += index_key(prefix, key, log_offset, stored_ms)
 
     def dispatched_run(self, end: int, stored_ms: int, keys: bytes | bytearray) -> None:
         """Note that all units up to a log offset are written, and collect the records' index
