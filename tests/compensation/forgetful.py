@@ -37,7 +37,7 @@ def forget(share: float) -> None:
 
     EndRequests.end = end  # type: ignore[method-assign]
     # All of them by the general path, which asks here.
-    FastPath._end = lambda *words: words[4]  # type: ignore[method-assign]
+    FastPath._put_ends = lambda *words: words[4]  # type: ignore[method-assign]
 
 
 def set_clock(ahead_ms: int) -> None:

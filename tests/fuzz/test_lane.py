@@ -130,7 +130,7 @@ def refused_count(function: Any, given: tuple[Any, ...]) -> int:
 
 @needs_lane
 def test_lane_that_is_told_nonsense_refuses_it() -> None:
-    side, chance = Side(is_short=True), random.Random(SEED)
+    side, chance = Side(is_fast=True), random.Random(SEED)
     lane = Watched(side)
     for _ in range(6):
         side.feed((1, b"".join(plain_frame(chance) for _ in range(8))))
@@ -140,7 +140,7 @@ def test_lane_that_is_told_nonsense_refuses_it() -> None:
 
 @needs_lane
 def test_lane_of_signed_sends_that_is_told_nonsense_refuses_it() -> None:
-    side = Side(is_short=True, files={"plain_acl.yml": ACCOUNTS}, acl_enabled=True)
+    side = Side(is_fast=True, files={"plain_acl.yml": ACCOUNTS}, acl_enabled=True)
     lane = Watched(side)
     for is_binary in (True, False):
         for _ in range(4):
@@ -151,7 +151,7 @@ def test_lane_of_signed_sends_that_is_told_nonsense_refuses_it() -> None:
 
 @needs_lane
 def test_lane_of_ends_that_is_told_nonsense_refuses_it() -> None:
-    side, chance = Side(is_short=True), random.Random(SEED)
+    side, chance = Side(is_fast=True), random.Random(SEED)
     lane = Watched(side)
     for _ in range(4):
         halves = begun([side], chance, 8)
@@ -165,7 +165,7 @@ def test_lane_of_ends_that_is_told_nonsense_refuses_it() -> None:
 @needs_lane
 def test_lane_reads_no_further_than_there_are_requests() -> None:
     """Requests that are cut off anywhere, or odd, in allocations of exactly their size."""
-    side, chance = Side(is_short=True), random.Random(SEED)
+    side, chance = Side(is_fast=True), random.Random(SEED)
     lane = Watched(side)
     kinds = plain_frame, batch_frame
     for _ in range(6):
@@ -187,7 +187,7 @@ def test_lane_reads_no_further_than_there_are_requests() -> None:
 def test_lane_of_ends_reads_no_further_than_there_are_bytes() -> None:
     """Bytes of the log that are cut off or changed anywhere, in exact allocations."""
     assert requests_lane is not None
-    side, chance = Side(is_short=True), random.Random(SEED)
+    side, chance = Side(is_fast=True), random.Random(SEED)
     lane = Watched(side)
     for _ in range(3):
         halves = begun([side], chance, 4)

@@ -57,8 +57,8 @@ def test_each_mutant_is_another_program_of_as_many_lines(package: Path) -> None:
 
 def test_tests_of_a_file_are_its_own_first_then_those_that_name_it() -> None:
     plan = mutants.Plan()
-    found = [Path(one).name for one in plan.tests_of("broker/fast/short_ends.py")]
-    assert found[0] == "test_short_ends.py"
+    found = [Path(one).name for one in plan.tests_of("broker/fast/fast_ends.py")]
+    assert found[0] == "test_fast_ends.py"
     assert "test_rules.py" in found
     assert len(found) == len(set(found))
 

@@ -19,7 +19,7 @@ _SPEC.loader.exec_module(tidy)
 @pytest.mark.parametrize(
     "text",
     [
-        "`store/run`, codec/frame.py and store/run.Tail",
+        "`store/record_run`, codec/frame.py and store/record_run.QueueTail",
         "the broker/on_... files, `broker/on_*`, tests/unit/<room>/test_<name>.py",
         "base.core.Core, `acl.request_needs.Places`, docs/formats.md, tests/golden",
         "CN:name=a/b, spiffe://store/nowhere, /data/store/nowhere",
@@ -31,7 +31,7 @@ def test_names_of_what_exists_are_let_be(text: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["store/nowhere", "broker/nothing.py", "store/run.Nobody", "base.ports.Core", "docs/no.md"],
+    ["store/nowhere", "broker/nothing.py", "store/store.Nobody", "base.ports.Core", "docs/no.md"],
 )
 def test_a_name_of_nothing_is_found(name: str) -> None:
     ((at, fault),) = tidy.missing_paths(f"see {name}, please")

@@ -18,7 +18,7 @@ class Memory(Protocol):
     def __getitem__(self, span: slice, /) -> bytes: ...
 
 
-def joined(runs: bytes, base: int, size: int, read: Callable[[int, int], bytes]) -> bytes | None:
+def join_runs(runs: bytes, base: int, size: int, read: Callable[[int, int], bytes]) -> bytes | None:
     """Return the bytes of the runs, concatenated, from a file of this size whose first byte is at
     position `base`. None if a run is not completely inside."""
     if not _are_within(runs, base, size):
@@ -26,7 +26,7 @@ def joined(runs: bytes, base: int, size: int, read: Callable[[int, int], bytes])
     return b"".join([read(place - base, count) for place, count in RUN.iter_unpack(runs)])
 
 
-def sliced(runs: bytes, base: int, memory: Memory) -> bytes | None:
+def slice_runs(runs: bytes, base: int, memory: Memory) -> bytes | None:
     """Return the bytes of the runs like `joined`, from bytes in memory, in a third of the time."""
     if not _are_within(runs, base, len(memory)):
         return None
@@ -41,7 +41,7 @@ def _are_within(runs: bytes, base: int, size: int) -> bool:
     )
 
 
-def split(data: bytes, runs: bytes) -> list[bytes]:
+def split_runs(data: bytes, runs: bytes) -> list[bytes]:
     """Split the concatenation of runs into the bytes of each."""
     pieces, at = [], 0
     for _, size in RUN.iter_unpack(runs):

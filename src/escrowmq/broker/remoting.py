@@ -22,14 +22,14 @@ from escrowmq.base.fixed_limits import (
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.fast.fast_path import FastPath
+from escrowmq.broker.fast.fast_pulls import FastPulls
 from escrowmq.broker.fast.known_requests import KnownRequests
-from escrowmq.broker.fast.short_pulls import ShortPulls
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.serving import RequestServer
 from escrowmq.codec.command import decode_header, encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
-from escrowmq.codec.repeated_requests import RepeatedRequests, command_of
+from escrowmq.codec.repeated_requests import RepeatedRequests, repeated_command
 from escrowmq.store.store import Store
 
 _LOOK_EVERY: Final = 16
@@ -52,7 +52,7 @@ class RemotingFront:
         output: Output,
         serving: RequestServer,
         fast_path: FastPath | None,
-        pulls: ShortPulls | None,
+        pulls: FastPulls | None,
     ) -> None:
         self._store_settings = store_settings
         self.store = store
@@ -61,7 +61,7 @@ class RemotingFront:
         self.serving = serving
         self.fast_path: FastPath | None = fast_path
         """The fast path for sends and ENDs; without it, everything takes the general path."""
-        self.pulls: ShortPulls | None = pulls
+        self.pulls: FastPulls | None = pulls
         """The fast path for pulls; None if there is none."""
         self.served_at_once_max = SERVED_AT_ONCE_MAX
         """The most requests of one connection that the general path serves in a turn."""
@@ -118,7 +118,7 @@ class RemotingDialogue:
         reader, peer = self.reader, self._peer
         data, at = reader.take(data), 0
         fast_path = self._front.fast_path
-        if fast_path is not None and peer.long is None and self._known.is_short(data, 0):
+        if fast_path is not None and peer.long is None and self._known.may_take_fast_path(data, 0):
             at = fast_path.serve(peer, self._known, reader, data, 0, now_ms)
             if at and fast_path.is_cut:
                 at = fast_path.serve(peer, self._known, reader, data, at, now_ms)
@@ -161,7 +161,7 @@ class RemotingDialogue:
                         return len(data)
                     command, at = found
                 else:
-                    command, at = command_of(match, data, at), match[-1]
+                    command, at = repeated_command(match, data, at), match[-1]
                     self.reader.count += 1
                 if command.flag & Flag.REPLY:
                     serving.answered(peer, command, now_ms)
@@ -175,7 +175,7 @@ class RemotingDialogue:
                 size = sum(map(len, self._output.frames.get(peer.id, ())))
                 if size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max:
                     return at
-            if self._known.is_short(data, at):
+            if self._known.may_take_fast_path(data, at):
                 at = self._serve_plain(data, at, now_ms)
 
     def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:

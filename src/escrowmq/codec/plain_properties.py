@@ -15,7 +15,7 @@ _PLANS_MAX: Final = 1024
 _TEXT: Final = bytes(range(256)).translate(None, b"\x01\x02")
 
 
-class Plan(NamedTuple):
+class PropertiesPlan(NamedTuple):
     """The positions of the values that the broker needs, in properties with certain names; -1 if a
     value is missing."""
 
@@ -27,18 +27,18 @@ class Plan(NamedTuple):
     group: int
 
 
-class Properties:
+class PlainProperties:
     """Recognises encoded properties that can be stored unchanged: their names are known in this
     order, and the broker acts on none of them."""
 
     def __init__(self, special: Container[str], special_of_half: Container[str]) -> None:
         self._special = special
         self._special_of_half = special_of_half
-        self.plans: dict[tuple[bytes, ...], Plan | None] = {}
+        self.plans: dict[tuple[bytes, ...], PropertiesPlan | None] = {}
         """The plan for each sequence of names; None if such properties must be decoded one by
         one."""
 
-    def read(self, encoded: bytes) -> tuple[Plan, list[bytes]] | None:
+    def read(self, encoded: bytes) -> tuple[PropertiesPlan, list[bytes]] | None:
         """Split properties that end with a separator. Return their plan and fields; None if they
         must be decoded one by one."""
         if b"\x01\x02" in encoded or not encoded.isascii():
@@ -59,7 +59,7 @@ class Properties:
         """Whether the broker acts on none of these properties, in a message that is not a half."""
         return not any(name in self._special or name == "TRAN_MSG" for name in names)
 
-    def _learn(self, names: tuple[bytes, ...]) -> Plan | None:
+    def _learn(self, names: tuple[bytes, ...]) -> PropertiesPlan | None:
         if len(names) > _NAMES_MAX:
             return None
         if len(self.plans) >= _PLANS_MAX:
@@ -67,7 +67,7 @@ class Properties:
         plan = self.plans[names] = self._plan(names)
         return plan
 
-    def _plan(self, names: tuple[bytes, ...]) -> Plan | None:
+    def _plan(self, names: tuple[bytes, ...]) -> PropertiesPlan | None:
         if len(set(names)) < len(names) or b"" in names or b"UNIQ_KEY" not in names:
             return None
         special = self._special_of_half if b"TRAN_MSG" in names else self._special
@@ -75,4 +75,6 @@ class Properties:
             return None
         values = {name: 2 * nth + 1 for nth, name in enumerate(names)}
         looked_at = (b"UNIQ_KEY", b"TAGS", b"KEYS", b"TRAN_MSG", b"PGROUP")
-        return Plan(b"\x01\x02" * len(names), *[values.get(name, -1) for name in looked_at])
+        return PropertiesPlan(
+            b"\x01\x02" * len(names), *[values.get(name, -1) for name in looked_at]
+        )

@@ -20,10 +20,10 @@ from escrowmq.codec.binary_header import field_spans
 from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.headers import CommitHeader, HeaderError, PullHeader, read_header
 from escrowmq.lane import native
-from escrowmq.lane.native import RepeatedGiven
+from escrowmq.lane.native import LaneRepeated
 
 
-class Varying(NamedTuple):
+class VaryingNumber(NamedTuple):
     """A number that differs between repetitions: the header's attribute, and how many digits it may
     have."""
 
@@ -31,17 +31,17 @@ class Varying(NamedTuple):
     digits_max: int
 
 
-_QUEUE: Final = {b"queueId": Varying("queue_id", 9)}
-_COMMIT: Final = {b"commitOffset": Varying("commit_offset", 18)}
-_PULL: Final = {**_QUEUE, b"queueOffset": Varying("queue_offset", 18), **_COMMIT}
-REPEATED: Final[dict[int, tuple[type[msgspec.Struct], dict[bytes, Varying]]]] = {
+_QUEUE: Final = {b"queueId": VaryingNumber("queue_id", 9)}
+_COMMIT: Final = {b"commitOffset": VaryingNumber("commit_offset", 18)}
+_PULL: Final = {**_QUEUE, b"queueOffset": VaryingNumber("queue_offset", 18), **_COMMIT}
+REPEATED: Final[dict[int, tuple[type[msgspec.Struct], dict[bytes, VaryingNumber]]]] = {
     Request.PULL_MESSAGE: (PullHeader, _PULL),
     Request.LITE_PULL_MESSAGE: (PullHeader, _PULL),
     Request.UPDATE_CONSUMER_OFFSET: (CommitHeader, {**_QUEUE, **_COMMIT}),
 }
 """By request code: the header type, and the fields that vary."""
 
-_Span = tuple[int, int, Varying]
+_Span = tuple[int, int, VaryingNumber]
 """A number in a header: its start, its end, and which field it is."""
 
 _FRONT_SIZE: Final = 8
@@ -103,7 +103,7 @@ class RepeatedRequests:
         self._constants: set[tuple[bytes, ...]] = set()
         """Identifies the known requests: the positions of their numbers, and the bytes around
         them."""
-        self._given: dict[int, list[RepeatedGiven]] = {}
+        self._given: dict[int, list[LaneRepeated]] = {}
         """The known requests, by the size of their headers, for the native lane."""
 
     def decode(self, data: bytes, kind: int) -> Command:
@@ -116,7 +116,7 @@ class RepeatedRequests:
             and command.code in REPEATED
             and len(data) <= _SIZE_MAX
         ):
-            self._learn(command, data)
+            self._learn_template(command, data)
         return command
 
     def find(self, data: bytes, at: int) -> Match | None:
@@ -129,14 +129,14 @@ class RepeatedRequests:
             self._credit += 1
         return match
 
-    def _learn(self, command: Command, data: bytes) -> None:
+    def _learn_template(self, command: Command, data: bytes) -> None:
         """Learn a request, so that its repetitions are found."""
         if self._credit < _COST:
             self._credit += 1
             return
         self._credit -= _COST
         kind, varying = REPEATED[command.code]
-        spans = _spans(data, varying)
+        spans = _number_spans(data, varying)
         if not spans:
             return
         try:
@@ -147,7 +147,7 @@ class RepeatedRequests:
             self._constants.clear()
             self._given.clear()
         places = b"".join([_PLACE.pack(begin, end) for begin, end, _ in spans])
-        constants = (places, *_around(data, spans))
+        constants = (places, *_bytes_around(data, spans))
         if constants in self._constants:
             return  # known already: only a number was in an unusual form
         repeated = Repeated(
@@ -173,7 +173,7 @@ def with_text_fields(command: Command) -> Command:
     return found
 
 
-def command_of(match: Match, data: bytes, at: int) -> Repeated:
+def repeated_command(match: Match, data: bytes, at: int) -> Repeated:
     """Return the command of a repetition at a position of the input."""
     known, opaque, numbers, end = match
     found: Repeated = _copy(known.command)
@@ -184,7 +184,7 @@ def command_of(match: Match, data: bytes, at: int) -> Repeated:
     return found
 
 
-def _around(data: bytes, spans: list[_Span]) -> list[bytes]:
+def _bytes_around(data: bytes, spans: list[_Span]) -> list[bytes]:
     """Return the parts of a header around its opaque and its numbers."""
     pieces, at = [data[:_OPAQUE_AT]], _OPAQUE_END
     for begin, end, _ in spans:
@@ -193,7 +193,7 @@ def _around(data: bytes, spans: list[_Span]) -> list[bytes]:
     return [*pieces, data[at:]]
 
 
-def _spans(data: bytes, varying: dict[bytes, Varying]) -> list[_Span]:
+def _number_spans(data: bytes, varying: dict[bytes, VaryingNumber]) -> list[_Span]:
     """Return the numbers in a decoded header, in order. Return none if one has too many digits, a
     name is repeated, or the header has more bytes than its fields take."""
     fields_size = int.from_bytes(data[_FIELDS_SIZE], "big")

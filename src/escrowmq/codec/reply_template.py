@@ -50,8 +50,8 @@ class ReplyTemplate:
         fields, before each value, and after the last one. In JSON: before each value, before the
         opaque, and after it."""
         self._json = b"".join(
-            [*(_literal(piece) + b"%b" for piece in json[:-2]), _literal(json[-2]), b"%d",
-             _literal(json[-1])]
+            [*(_escape_percent(piece) + b"%b" for piece in json[:-2]),
+             _escape_percent(json[-2]), b"%d", _escape_percent(json[-1])]
         )  # fmt: skip
         self._binary: dict[tuple[int, ...], tuple[int, bytes]] = {}
         """By the sizes of the values: the size of the header, and its format string."""
@@ -91,24 +91,24 @@ class ReplyTemplate:
             size = len(header)
             return _FRONT.pack(4 + size + body_size, size) + header
         key = tuple(map(len, values))
-        size, text = self._binary.get(key) or self._learn(key)
+        size, text = self._binary.get(key) or self._format_for(key)
         return text % (
             _FRONT.pack(4 + size + body_size, BINARY << 24 | size), _OPAQUE.pack(opaque), *values
         )  # fmt: skip
 
-    def _learn(self, sizes: tuple[int, ...]) -> tuple[int, bytes]:
+    def _format_for(self, sizes: tuple[int, ...]) -> tuple[int, bytes]:
         front, rest, *before, end = self.pieces[: len(self._names) + 3]
         fields = b"".join(
-            [_literal(piece + _SIZE.pack(size)) + b"%b"
+            [_escape_percent(piece + _SIZE.pack(size)) + b"%b"
              for piece, size in zip(before, sizes, strict=True)]
-        ) + _literal(end)  # fmt: skip
+        ) + _escape_percent(end)  # fmt: skip
         fields_size = sum(map(len, before)) + len(end) + sum(sizes) + _SIZE.size * len(sizes)
-        rest = _literal(rest + _SIZE.pack(fields_size))
+        rest = _escape_percent(rest + _SIZE.pack(fields_size))
         if len(self._binary) >= _KEPT_MAX:
             self._binary.clear()
         found = self._binary[sizes] = (
             _OPAQUE_END + len(self.pieces[1]) + _SIZE.size + fields_size,
-            b"".join((b"%b", _literal(front), b"%b", rest, fields)),
+            b"".join((b"%b", _escape_percent(front), b"%b", rest, fields)),
         )
         return found
 
@@ -153,6 +153,6 @@ def _reply(code: int, remark: str | None, ext: dict[str, str] | None) -> Command
     return Command(code=code, flag=Flag.REPLY, version=Version.OURS, remark=remark, ext=ext)
 
 
-def _literal(text: bytes) -> bytes:
+def _escape_percent(text: bytes) -> bytes:
     """Return text escaped for a format string."""
     return text.replace(b"%", b"%%")

@@ -5,9 +5,9 @@ from escrowmq.lane.native import (
     Buffer,
     FindEnds,
     FindSigned,
+    LaneRepeated,
     LayOutEnds,
     LayOutSends,
-    RepeatedGiven,
 )
 
 CONTRACT: int
@@ -96,7 +96,7 @@ def are_whole(
     plain version must look."""
 
 def find_repeated(
-    data: bytes, at: int, known: dict[int, list[RepeatedGiven]], /
+    data: bytes, at: int, known: dict[int, list[LaneRepeated]], /
 ) -> tuple[Any, int, list[int], int] | None:
     """The known header, by size, that the frame at a position repeats: its object, the frame's
     opaque, its numbers, and its end."""

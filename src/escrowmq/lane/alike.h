@@ -1,4 +1,4 @@
-/* Requests that are alike: the same bytes but for a few values (codec/alike.py). Sends and ENDs, in
+/* Requests that are alike: the same bytes but for a few values (codec/request_shapes.py). Sends and ENDs, in
    binary form and in JSON, are found in the same way. */
 
 #ifndef ESCROWMQ_LANE_ALIKE_H
@@ -9,12 +9,12 @@
 #define SHAPES_MAX 16
 #define VALUES_MAX 6
 
-/* Which value one is (codec/alike.Kind). A header in JSON has no size of its fields. */
+/* Which value one is (codec/request_shapes.RequestKind). A header in JSON has no size of its fields. */
 enum { OPAQUE, FIELDS_SIZE, OWN };
 enum { QUEUE = OWN, BORN, PROPERTIES, SIGNATURE };
 enum { HALF_QUEUE_OFFSET = OWN, HALF_LOG_OFFSET, HALF_KEY, MESSAGE_ID };
 
-/* A request except its values (lane/native.Shape). */
+/* A request except its values (lane/native.LaneShape). */
 typedef struct {
     int is_json, count; /* count: of the values */
     Span piece[VALUES_MAX + 1];

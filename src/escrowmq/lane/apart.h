@@ -10,7 +10,7 @@
 #define NAMES_MAX 32
 #define KEYS_MAX 16
 
-/* Where the values are that the broker looks at (codec/plain_properties.Plan), for names in this order. */
+/* Where the values are that the broker looks at (codec/plain_properties.PropertiesPlan), for names in this order. */
 typedef struct {
     PyObject *names; /* a tuple of bytes, which keeps the spans alive */
     Span name[NAMES_MAX];

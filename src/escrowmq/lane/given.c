@@ -1,4 +1,4 @@
-/* Reads what requests are laid out with (lane/native.Moment, Place and TailGiven). */
+/* Reads what requests are laid out with (lane/native.LaneLimits, LaneQueue and LaneTail). */
 
 #include "work.h"
 
@@ -26,7 +26,7 @@ static int64_t number_of(PyObject *object, PyObject *name)
     return found;
 }
 
-/* The queue offset of the next record of a Tail (store/run): its own once something was put, and
+/* The queue offset of the next record of a QueueTail (store/record_run): its own once something was put, and
    before that the queue's, which others move. Measured: to call a property of it takes longer. */
 static int64_t upcoming(PyObject *held)
 {

@@ -18,8 +18,8 @@ shapes, as txn/stored_halves does one by one.
 `find_starts` finds where records begin in a range of the log, as codec/log_stretches.outline does.
 
 `find_runs` selects the entries of a queue that are read together, as store/unit_runs does;
-`copy_runs` reads their records, as base/runs.joined does; `reply_with_runs` does both, and puts the
-header of a reply to a pull before the records, as codec/pulled_reply does; `are_whole` verifies
+`copy_runs` reads their records, as base/runs.join_runs does; `reply_with_runs` does both, and puts
+the header of a reply to a pull before the records, as codec/pulled_reply does; `are_whole` verifies
 that the records match their entries, as codec/log_stretches.is_whole does.
 
 `find_repeated` finds which request another one repeats, and its numbers
@@ -44,8 +44,8 @@ Buffer = Any
 """Bytes, or a contiguous array."""
 
 
-class Shape(NamedTuple):
-    """What requests have in common that are alike (codec/alike), and how they are served."""
+class LaneShape(NamedTuple):
+    """What requests of one shape have in common (codec/request_shapes), and how to serve them."""
 
     pieces: tuple[bytes, ...]
     """The header around the values that vary."""
@@ -73,15 +73,15 @@ class Shape(NamedTuple):
     is_commit: bool = False
 
 
-TailGiven = tuple[Any, bytes, int, int, int]
-"""The end of a queue: the object itself (store/run.Tail), the topic in a record's form, magic,
-queue id and the hash of the keys' prefix."""
+LaneTail = tuple[Any, bytes, int, int, int]
+"""The end of a queue: the object itself (store/record_run.QueueTail), the topic in a record's form,
+magic, queue id and the hash of the keys' prefix."""
 
-Place = tuple[Any, TailGiven | None, str, int, tuple[bytes, ...], bytes]
+LaneQueue = tuple[Any, LaneTail | None, str, int, tuple[bytes, ...], bytes]
 """A queue named by requests: its number in the result, its end (None: none yet), topic, queue id,
 pieces of a reply (codec/reply_template), and the values that a half keeps of it."""
 
-Moment = tuple[
+LaneLimits = tuple[
     int,
     int,
     int,
@@ -94,7 +94,7 @@ Moment = tuple[
     int,
     int,
     set[str],
-    TailGiven | None,
+    LaneTail | None,
     int,
     dict[bytes, bool],
 ]
@@ -133,10 +133,10 @@ class LayOutSends(Protocol):
         data: bytes,
         at: int,
         size_max: int,
-        shapes: list[Shape],
+        shapes: list[LaneShape],
         plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
-        places: dict[bytes, Place],
-        moment: Moment,
+        places: dict[bytes, LaneQueue],
+        moment: LaneLimits,
         count_max: int,
         /,
     ) -> LaidOut | None:
@@ -151,7 +151,7 @@ class FindSigned(Protocol):
     """The type of `find_signed`."""
 
     def __call__(
-        self, data: bytes, at: int, size_max: int, shapes: list[Shape], count_max: int, /
+        self, data: bytes, at: int, size_max: int, shapes: list[LaneShape], count_max: int, /
     ) -> list[SignedParts]:
         """Consecutive signed requests of these shapes."""
 
@@ -160,7 +160,7 @@ class FindEnds(Protocol):
     """The type of `find_ends`."""
 
     def __call__(
-        self, data: bytes, at: int, size_max: int, shapes: list[Shape], count_max: int, /
+        self, data: bytes, at: int, size_max: int, shapes: list[LaneShape], count_max: int, /
     ) -> tuple[list[int], list[int]] | None:
         """Queue offsets and log offsets named by ENDs of these shapes; None if the first request is
         not one."""
@@ -183,10 +183,10 @@ class LayOutEnds(Protocol):
         data: bytes,
         at: int,
         size_max: int,
-        shapes: list[Shape],
+        shapes: list[LaneShape],
         plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
-        places: dict[bytes, Place],
-        moment: Moment,
+        places: dict[bytes, LaneQueue],
+        moment: LaneLimits,
         log: bytes,
         starts: list[int],
         rules: EndRules,
@@ -205,7 +205,7 @@ class RequestsLane(NamedTuple):
     lay_out_ends: LayOutEnds
 
 
-RepeatedGiven = tuple[bytes, bytes, Any]
+LaneRepeated = tuple[bytes, bytes, Any]
 """A binary header; start and end of each varying number in it, as `=ii`; and an object that is
 returned for its repetitions."""
 

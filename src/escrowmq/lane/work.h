@@ -9,7 +9,7 @@
 #define PLACES_MAX 64
 #define UNIT_SIZE 20 /* of a consume queue (codec/entries.py) */
 
-/* The end of a queue (store/run.Tail). */
+/* The end of a queue (store/record_run.QueueTail). */
 typedef struct {
     PyObject *tail, *units; /* units: a bytearray, once something was put */
     Span topic;
@@ -18,7 +18,7 @@ typedef struct {
     int64_t queue_offset; /* of the next record */
 } Tail;
 
-/* A queue that requests name (broker/fast/short_puts.Target). */
+/* A queue that requests name (broker/fast/fast_puts.Target). */
 typedef struct {
     PyObject *given, *sizes; /* sizes: a list, once something was sent to it */
     PyObject *target, *topic;  /* lent */

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from escrowmq.base.runs import joined, sliced
+from escrowmq.base.runs import join_runs, slice_runs
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.lane import native
 from escrowmq.net.descriptors import SpareDescriptor
@@ -92,7 +92,7 @@ class MappedFile:
         """Read several ranges in one call (File.read_runs)."""
         self.was_used = True
         if native.copy_runs is None:
-            return sliced(runs, base, self._map or self._open())
+            return slice_runs(runs, base, self._map or self._open())
         return native.copy_runs(self._map or self._open(), base, runs)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
@@ -301,7 +301,7 @@ class CalledFile(MappedFile):
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
         """Read several ranges in one call (File.read_runs)."""
-        return joined(runs, base, self.size, self.read)
+        return join_runs(runs, base, self.size, self.read)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
         """Return pieces of one size from many positions, concatenated."""

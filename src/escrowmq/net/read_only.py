@@ -6,7 +6,7 @@ import errno
 import os
 
 from escrowmq.base.ports import File
-from escrowmq.base.runs import joined
+from escrowmq.base.runs import join_runs
 from escrowmq.errors import SegmentMissing, StorageError
 from escrowmq.net.disk import FileDisk
 
@@ -25,7 +25,7 @@ class _ReadOnlyFile:
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
         """Read several ranges in one call (File.read_runs)."""
-        return joined(runs, base, self.size, self.read)
+        return join_runs(runs, base, self.size, self.read)
 
     def data_from(self, position: int) -> int:
         """Return the first position from here on that may contain data (MappedFile.data_from)."""

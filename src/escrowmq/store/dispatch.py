@@ -104,7 +104,8 @@ class UnitsOf(NamedTuple):
 
 
 class UnseenRun(NamedTuple):
-    """Records of one input (store/run) that become visible together, with their index keys."""
+    """Records of one input (store/record_run) that become visible together, with their index
+    keys."""
 
     log_offset: int
     """The log offset of the first record."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from escrowmq.base.delay_levels import delay_levels
 from escrowmq.base.message import SysFlag
-from escrowmq.base.runs import RUN, split
+from escrowmq.base.runs import RUN, split_runs
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.layout import SIZE
@@ -19,7 +19,7 @@ from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.results import Got, GotStatus
 from escrowmq.store.scanned import UnitCodes
-from escrowmq.store.unit_runs import CODES_MAX, RECORDS_SIZE_MAX, coded, runs_of
+from escrowmq.store.unit_runs import CODES_MAX, RECORDS_SIZE_MAX, encode_codes, select_runs
 
 _MEND_SIZE_MAX: Final = 4 * 1024 * 1024
 _DAMAGED_MAX: Final = 10_000
@@ -96,7 +96,7 @@ class QueueReader:
             following = (queue_offset // per_file + 1) * per_file
             return Got(GotStatus.OFFSET_FOUND_NULL, following, low, high)
         if accept is None:
-            found = runs_of(units, queue_offset, codes, count_max, size_max)
+            found = select_runs(units, queue_offset, codes, count_max, size_max)
             # If a unit is impossible or leads to no record, each is read on its own below.
             if found is not None:
                 runs, offsets, following, size = found
@@ -127,7 +127,7 @@ class QueueReader:
         if memory is None or (codes is not None and len(codes) > CODES_MAX):
             return None
         return native.reply_with_runs(
-            units, queue_offset, coded(codes), count_max, size_max, *memory, pieces, opaque,
+            units, queue_offset, encode_codes(codes), count_max, size_max, *memory, pieces, opaque,
             queue.min, queue.end,
         )  # fmt: skip
 
@@ -206,7 +206,7 @@ class QueueReader:
             are_whole = native.are_whole
             if are_whole is not None and are_whole(data, runs, topic, offsets, has_crc):
                 return True
-            chunks = split(data, runs)
+            chunks = split_runs(data, runs)
         nth = 0
         for (start, _), chunk in zip(RUN.iter_unpack(runs), chunks, strict=True):
             nth = is_whole(chunk, start, topic, offsets, nth, has_crc)

@@ -42,6 +42,7 @@ from escrowmq.store.queue_snapshot import (
     remove_queues,
     write_snapshot,
 )
+from escrowmq.store.record_run import RecordRun
 from escrowmq.store.recovery import Recovered, Recovery
 from escrowmq.store.results import (
     Arrival,
@@ -53,7 +54,6 @@ from escrowmq.store.results import (
     RecoveryReport,
 )
 from escrowmq.store.retention import Retention, hour_in
-from escrowmq.store.run import Run
 from escrowmq.store.search import Searcher
 from escrowmq.store.store_parts import StoreState
 
@@ -251,10 +251,10 @@ class Store:
         self.dispatcher.show(queue, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
-    def run(self, host: bytes) -> Run:
+    def run(self, host: bytes) -> RecordRun:
         """Return the run that puts messages of one input together, sent from one host (see
         `Run`)."""
-        return Run(self._state, host)
+        return RecordRun(self._state, host)
 
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether several settling messages all have space in the log and in their queues."""

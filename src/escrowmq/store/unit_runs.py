@@ -28,26 +28,26 @@ UnitRuns = tuple[bytes, Sequence[int], int, int]
 and the size of all records."""
 
 
-def runs_of(
+def select_runs(
     units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
 ) -> UnitRuns | None:
     """Choose the units that have one of these codes (None: any), up to the limits. `first` is the
     queue offset of the first unit. Return None if a unit is impossible."""
     find = native.find_runs
     if find is None or len(codes or ()) > CODES_MAX:
-        return find_runs(units, first, codes, count_max, size_max)
-    return find(units, first, coded(codes), count_max, size_max)
+        return select_runs_in_python(units, first, codes, count_max, size_max)
+    return find(units, first, encode_codes(codes), count_max, size_max)
 
 
 @lru_cache(_KEPT_MAX)
-def coded(codes: frozenset[int] | None) -> bytes | None:
+def encode_codes(codes: frozenset[int] | None) -> bytes | None:
     """Return the codes in the form that the native lane takes."""
     return (
         None if codes is None else b"".join([ENTRY.pack(0, 0, code)[_CODE_AT:] for code in codes])
     )
 
 
-def find_runs(
+def select_runs_in_python(
     units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
 ) -> UnitRuns | None:
     """Do the same as `runs_of` in Python, one unit at a time."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from escrowmq.base.ports import File, SyncNotBegun, Usage, former_path
-from escrowmq.base.runs import joined
+from escrowmq.base.runs import join_runs
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 
 _BLOCK_SIZE = 4096
@@ -80,7 +80,7 @@ class SimFile:
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
         """Read several ranges in one call (File.read_runs)."""
-        return joined(runs, base, self.size, self.read)
+        return join_runs(runs, base, self.size, self.read)
 
     def memory(self) -> bytearray:
         """Return the whole content, as the native lane reads mapped files."""

@@ -1,7 +1,7 @@
 """The rules about ENDs: which verdicts settle a half, and why an END is refused.
 
 END_RULES are evaluated in order for a half that was found (txn/end_requests), and the first that
-applies decides. The fast path (broker/fast, short_ends) serves plain halves only: those of no epoch
+applies decides. The fast path (broker/fast/fast_ends) serves plain halves only: those of no epoch
 and no bundle, without check immunity, that are pending under their own number. None of these rules
 concerns such a half. The names of its properties decide whether a half is plain
 (broker/sends/send_rules). Add new rules here, and their examples to

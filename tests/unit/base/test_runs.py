@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.base.runs import RUN, joined, sliced, split
+from escrowmq.base.runs import RUN, join_runs, slice_runs, split_runs
 from escrowmq.lane import native
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.mapped_file import CalledFile
@@ -30,25 +30,25 @@ def read(position: int, size: int) -> bytes:
 
 
 def test_they_come_one_behind_the_other() -> None:
-    assert joined(runs_of((1_010, 3), (1_000, 2), (1_198, 2)), 1_000, 200, read) == (
+    assert join_runs(runs_of((1_010, 3), (1_000, 2), (1_198, 2)), 1_000, 200, read) == (
         DATA[10:13] + DATA[:2] + DATA[198:]
     )
-    assert joined(b"", 1_000, 200, read) == b""
-    assert sliced(runs_of((1_010, 3), (1_000, 2)), 1_000, DATA) == DATA[10:13] + DATA[:2]
+    assert join_runs(b"", 1_000, 200, read) == b""
+    assert slice_runs(runs_of((1_010, 3), (1_000, 2)), 1_000, DATA) == DATA[10:13] + DATA[:2]
 
 
 def test_they_are_told_apart_again() -> None:
     runs = runs_of((10, 3), (100, 2))
-    whole = joined(runs, 0, 200, read)
+    whole = join_runs(runs, 0, 200, read)
     assert whole is not None
-    assert split(whole, runs) == [DATA[10:13], DATA[100:102]]
-    assert split(b"", b"") == []
+    assert split_runs(whole, runs) == [DATA[10:13], DATA[100:102]]
+    assert split_runs(b"", b"") == []
 
 
 @pytest.mark.parametrize("odd", [(999, 1), (1_199, 2), (1_000, 201), (1_000, -1), (FAR, 1)])
 def test_what_is_not_wholly_there_is_not_read(odd: tuple[int, int]) -> None:
-    assert joined(runs_of((1_000, 2), odd), 1_000, 200, read) is None
-    assert sliced(runs_of((1_000, 2), odd), 1_000, DATA) is None
+    assert join_runs(runs_of((1_000, 2), odd), 1_000, 200, read) is None
+    assert slice_runs(runs_of((1_000, 2), odd), 1_000, DATA) is None
 
 
 PLACES = st.integers(990, 1_210) | st.sampled_from([0, -1, FAR, -FAR])
@@ -60,8 +60,8 @@ SIZES = st.integers(-2, 210) | st.sampled_from([FAR, -FAR])
 def test_compiled_code_reads_the_same(runs: list[tuple[int, int]], base: int) -> None:
     assert native.copy_runs is not None
     given_to_both = runs_of(*runs)
-    assert native.copy_runs(DATA, base, given_to_both) == joined(given_to_both, base, 200, read)
-    assert sliced(given_to_both, base, DATA) == joined(given_to_both, base, 200, read)
+    assert native.copy_runs(DATA, base, given_to_both) == join_runs(given_to_both, base, 200, read)
+    assert slice_runs(given_to_both, base, DATA) == join_runs(given_to_both, base, 200, read)
 
 
 @pytest.mark.skipif(native.copy_runs is None, reason="the lane is not built, or left aside")

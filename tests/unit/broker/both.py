@@ -37,7 +37,7 @@ class Side:
     def __init__(
         self,
         *,
-        is_short: bool,
+        is_fast: bool,
         files: Mapping[str, bytes] = MappingProxyType({}),
         is_sync_flush: bool = False,
         address: str = "10.0.0.1",
@@ -52,7 +52,7 @@ class Side:
         self.holds_syncs = False
         self.held: Sync | None = None
         """The sync that is under way, if it is kept so."""
-        self._is_short = is_short
+        self._is_fast = is_fast
         self.now_ms = START_MS
         self.heard: list[tuple[int, bytes]] = []
         self.closed: list[tuple[int, str]] = []
@@ -75,7 +75,7 @@ class Side:
         )  # fmt: skip
         # An input that took several turns would be several op records, and several writes.
         self.core.remoting.served_at_once_max = 1_000_000
-        if not self._is_short:
+        if not self._is_fast:
             self.core.remoting.fast_path = None
             self.core.remoting.pulls = None
         self.core.open(self.now_ms)
@@ -177,8 +177,8 @@ class Both:
     """The same input for both of them; whatever differs is an error at once."""
 
     def __init__(self, **settings: Any) -> None:
-        self.short, self.general = (Side(is_short=s, **settings) for s in (True, False))
-        self.sides = [self.short, self.general]
+        self.fast, self.general = (Side(is_fast=s, **settings) for s in (True, False))
+        self.sides = [self.fast, self.general]
 
     def feed(self, *chunks: Chunk) -> list[Command]:
         """What was answered to the last of them."""
@@ -186,7 +186,7 @@ class Both:
         for chunk in chunks:
             for side in self.sides:
                 side.feed(chunk)
-            heard = b"".join(data for _, data in self.short.heard)
+            heard = b"".join(data for _, data in self.fast.heard)
             self._compare()
         return FrameReader().feed(heard)
 
@@ -216,18 +216,18 @@ class Both:
     def _each(self, do: Callable[[Side], None]) -> list[Command]:
         for side in self.sides:
             do(side)
-        heard = b"".join(data for _, data in self.short.heard)
+        heard = b"".join(data for _, data in self.fast.heard)
         self._compare()
         return FrameReader().feed(heard)
 
     @property
     def is_syncing(self) -> bool:
-        return self.short.held is not None
+        return self.fast.held is not None
 
     def mend(self) -> None:
         """Have what a failed sync may have lost be written again, in its time."""
         for _ in range(_MENDING_STEPS):
-            if not self.short.core.refusal():
+            if not self.fast.core.refusal():
                 break
             if self.is_syncing:
                 self.let_sync()
@@ -236,11 +236,11 @@ class Both:
 
     def _compare(self) -> None:
         for side in self.sides:
-            assert (side.held is None) == (self.short.held is None)
-            if side.held is not None and self.short.held is not None:
-                assert side.held.log_offset == self.short.held.log_offset
-            assert side.heard == self.short.heard
-            assert side.closed == self.short.closed
+            assert (side.held is None) == (self.fast.held is None)
+            if side.held is not None and self.fast.held is not None:
+                assert side.held.log_offset == self.fast.held.log_offset
+            assert side.heard == self.fast.heard
+            assert side.closed == self.fast.closed
         for side in self.sides:
             side.heard.clear()
 
@@ -261,12 +261,12 @@ class Both:
 
     def end(self) -> None:
         for side in self.sides[1:]:
-            assert self.short.figures() == side.figures()
-        short = self.short.files()
+            assert self.fast.figures() == side.figures()
+        fast = self.fast.files()
         for side in self.sides[1:]:
             others = side.files()
-            assert short.keys() == others.keys()
-            assert [name for name in short if short[name] != others[name]] == []
+            assert fast.keys() == others.keys()
+            assert [name for name in fast if fast[name] != others[name]] == []
 
 
 def frame(

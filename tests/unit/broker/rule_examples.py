@@ -13,7 +13,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.delivery.topics import TopicConfig
 from tests.unit.broker.both import HALF, PLAIN, START_MS, Begun, Both, Side, end, frame, send
-from tests.unit.broker.fast.test_short_pulls import heartbeat, pull
+from tests.unit.broker.fast.test_fast_pulls import heartbeat, pull
 
 Change = Callable[[Side], None]
 

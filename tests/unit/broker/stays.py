@@ -104,7 +104,7 @@ REQUESTS: Final[dict[str, Callable[[Side, int], bytes]]] = {
 
 def walk_for(request: str, *, is_short: bool) -> Walk:
     """Trace one request of a kind, on the fast path or on the general path."""
-    side, make = Side(is_short=is_short), REQUESTS[request]
+    side, make = Side(is_fast=is_short), REQUESTS[request]
     for number in range(WARM_COUNT):
         side.feed((1, make(side, number)))
     return walk_of(side, make(side, WARM_COUNT))

@@ -16,7 +16,7 @@ class Prompt:
     """A broker that was shown a half and a message before, and what it lets leave."""
 
     def __init__(self, *, is_sync_flush: bool = False) -> None:
-        self.side = Side(is_short=True, is_sync_flush=is_sync_flush)
+        self.side = Side(is_fast=True, is_sync_flush=is_sync_flush)
         for number in range(8):
             self.side.feed((1, half(number)))
             self.side.feed((1, send(PLAIN, b"x")))

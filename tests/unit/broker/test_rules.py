@@ -12,7 +12,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.setting_facts import Setting, settings_of
-from escrowmq.broker.fast import short_puts
+from escrowmq.broker.fast import fast_puts
 from escrowmq.broker.reads.pull_rules import (
     BROKER_RULES,
     PULL_RULES,
@@ -27,7 +27,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.lane.native import requests_lane
 from escrowmq.txn.end_rules import END_RULES
 from tests.unit.broker.both import HALF, PLAIN, START_MS, Both, Side, begin, end, frame, half, send
-from tests.unit.broker.fast.test_short_pulls import heartbeat, pull
+from tests.unit.broker.fast.test_fast_pulls import heartbeat, pull
 from tests.unit.broker.rule_examples import (
     ENDS,
     HALVES,
@@ -102,19 +102,19 @@ def warm() -> Both:
     both.feed((1, send(is_binary=False)), (1, send(is_binary=False)))
     halves = begin(both, *[half(number) for number in range(4)])
     both.feed((1, end(halves[0])), (1, end(halves[1])), (1, send() + half(9) + send()))
-    before = both.short.served_count
+    before = both.fast.served_count
     both.feed((1, send() + half(10)), (1, end(halves[2])))
-    assert both.short.served_count == before + 3
+    assert both.fast.served_count == before + 3
     return both
 
 
 def ask(both: Both, request: bytes, waited_ms: int = 0) -> tuple[list[Command], int]:
     """What is answered to a request, and how many of its input the fast path has served."""
-    before = both.short.served_count
+    before = both.fast.served_count
     for side in both.sides:
         side.waited_ms = waited_ms
     heard = both.feed((1, request))
-    return heard, both.short.served_count - before
+    return heard, both.fast.served_count - before
 
 
 def hold(both: Both, example: Example, request: bytes) -> None:
@@ -185,8 +185,8 @@ def test_names_of_ours_that_mean_something_to_clients_alone_make_no_half_special
 
 
 def test_names_of_groups_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(short_puts, "_GROUPS_MAX", 3)
-    side = Side(is_short=True)
+    monkeypatch.setattr(fast_puts, "_GROUPS_MAX", 3)
+    side = Side(is_fast=True)
     seen = []
     for number in range(10):
         side.feed((1, half_with(PGROUP=f"group-{number}")))
@@ -202,7 +202,7 @@ def test_longer_addresses_go_the_general_way(where: dict[str, str]) -> None:
     both = Both(**where)
     for _ in range(3):
         both.feed((1, send() + half(1)), (1, send(is_binary=False)))
-    assert both.short.served_count == 0
+    assert both.fast.served_count == 0
     both.end()
 
 
@@ -291,7 +291,7 @@ def test_a_pull_that_breaks_a_rule_is_refused_every_way(example: Example) -> Non
         both.feed((2, example.request))
     for side in both.sides:
         example.change(side)
-    pulls = both.short.core.remoting.pulls
+    pulls = both.fast.core.remoting.pulls
     assert pulls is not None
     before = pulls.served_count
     assert pulled(both, example.request)[0] == example.code
@@ -359,7 +359,7 @@ def test_rules_about_pulls_read_no_other_settings_than_they_say(
 
     for some in PULLS.values():
         for example in some:
-            side = Side(is_short=False)
+            side = Side(is_fast=False)
             side.feed((1, send()))
             side.feed((2, heartbeat()))
             example.change(side)

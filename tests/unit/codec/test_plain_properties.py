@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.plain_properties import Properties
+from escrowmq.codec.plain_properties import PlainProperties
 from escrowmq.codec.properties import decode_properties, encode_properties
 
 NAMES = st.sampled_from(["UNIQ_KEY", "TAGS", "KEYS", "x", "y", "DELAY", "TRAN_MSG", "PGROUP"])
@@ -12,7 +12,7 @@ NAMES = st.sampled_from(["UNIQ_KEY", "TAGS", "KEYS", "x", "y", "DELAY", "TRAN_MS
 @given(st.lists(st.tuples(NAMES, st.sampled_from(["", "a", "b\x01", "\x02", "c d", "ü"]))))
 def test_properties_that_are_read_are_those_that_are_stored(pairs: list[tuple[str, str]]) -> None:
     encoded = "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode()
-    found = Properties({"DELAY", "TRAN_MSG"}, {"DELAY"}).read(encoded)
+    found = PlainProperties({"DELAY", "TRAN_MSG"}, {"DELAY"}).read(encoded)
     if found is None:
         return
     plan, fields = found

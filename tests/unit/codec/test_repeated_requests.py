@@ -19,7 +19,7 @@ from escrowmq.codec.repeated_requests import (
     _KEPT_MAX,
     REPEATED,
     RepeatedRequests,
-    command_of,
+    repeated_command,
     with_text_fields,
 )
 from escrowmq.errors import RemoteProtocolError
@@ -72,7 +72,7 @@ def read(requests: RepeatedRequests, header: bytes, kind: int = BINARY) -> Comma
     if match is None:
         return requests.decode(header, kind)
     assert match[-1] == len(frame) - 6
-    return command_of(match, frame, 6)
+    return repeated_command(match, frame, 6)
 
 
 def test_what_is_repeated_has_its_own_numbers() -> None:
@@ -167,7 +167,7 @@ def test_frames_with_some_other_bytes_are_found_alike(data: st.DataObject) -> No
         given_bytes, data.draw(st.sampled_from([0, 0, 0, 1, len(given_bytes) + 5]))
     )
     if match is not None:
-        command = command_of(match, given_bytes, 0)
+        command = repeated_command(match, given_bytes, 0)
         assert with_text_fields(command) == decode_header(given_bytes[8 : match[-1]], BINARY)
         assert command.header == typed(with_text_fields(command))
 

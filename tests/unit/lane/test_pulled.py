@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
-from escrowmq.base.runs import joined
+from escrowmq.base.runs import join_runs
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.pulled_reply import encode_pulled, pulled_template
 from escrowmq.lane import native
-from escrowmq.store.unit_runs import coded, find_runs
+from escrowmq.store.unit_runs import encode_codes, select_runs_in_python
 
 pytestmark = pytest.mark.skipif(
     native.reply_with_runs is None, reason="the lane is not built, or left aside"
@@ -50,13 +50,13 @@ def test_frame_is_as_plain_python_writes_it(
     assert native.reply_with_runs is not None
     units = b"".join([ENTRY.pack(*unit) for unit in found])
     frame = native.reply_with_runs(
-        units, first, coded(codes), count_max, size_max, MEMORY, BASE,
+        units, first, encode_codes(codes), count_max, size_max, MEMORY, BASE,
         pulled_template(0, remark, flags).pieces, opaque, low, high,
     )  # fmt: skip
-    chosen = find_runs(units, first, codes, count_max, size_max)
+    chosen = select_runs_in_python(units, first, codes, count_max, size_max)
     body = None
     if chosen is not None and chosen[0]:
-        body = joined(chosen[0], BASE, len(MEMORY), lambda at, size: MEMORY[at : at + size])
+        body = join_runs(chosen[0], BASE, len(MEMORY), lambda at, size: MEMORY[at : at + size])
     if chosen is None or body is None:
         assert frame is None
         return

@@ -12,7 +12,7 @@ from escrowmq.base.runs import RUN
 from escrowmq.codec.entries import ENTRY
 from escrowmq.lane import native
 from escrowmq.store.consume_queue import GAP_SIZE
-from escrowmq.store.unit_runs import RECORDS_SIZE_MAX, UnitRuns, find_runs, runs_of
+from escrowmq.store.unit_runs import RECORDS_SIZE_MAX, UnitRuns, select_runs, select_runs_in_python
 
 MIB = 1 << 20
 LAST = (1 << 62) - 1
@@ -48,7 +48,12 @@ both_ways = pytest.mark.usefixtures("way")
 @both_ways
 def test_records_that_lie_one_behind_the_other_are_one_run() -> None:
     given = units((0, 10), (10, 20), (50, 5), (55, 5))
-    assert plain(runs_of(given, 7, None, 32, MIB)) == ([(0, 30), (50, 10)], [7, 8, 9, 10], 11, 40)
+    assert plain(select_runs(given, 7, None, 32, MIB)) == (
+        [(0, 30), (50, 10)],
+        [7, 8, 9, 10],
+        11,
+        40,
+    )
 
 
 @both_ways
@@ -61,7 +66,7 @@ def test_what_is_left_out_divides_runs_and_counts_as_looked_at() -> None:
         (set(), [], []),
     ):
         size = sum(run[1] for run in runs)
-        assert plain(runs_of(given, 0, frozenset(codes), 32, MIB)) == (runs, offsets, 4, size)
+        assert plain(select_runs(given, 0, frozenset(codes), 32, MIB)) == (runs, offsets, 4, size)
 
 
 @both_ways
@@ -70,23 +75,23 @@ def test_any_number_of_codes_is_looked_for() -> None:
     for count in (1, 15, 16, 17, 39):
         codes = frozenset(range(1, count + 1))
         expected = ([(10, count * 10)], list(range(1, count + 1)), 40, count * 10)
-        assert plain(runs_of(given, 0, codes, 64, MIB)) == expected
+        assert plain(select_runs(given, 0, codes, 64, MIB)) == expected
 
 
 @both_ways
 def test_gaps_are_passed_over() -> None:
     gap = (0, GAP_SIZE)
     given = units(gap, (0, 10), gap, (10, 10), gap)
-    assert plain(runs_of(given, 0, None, 32, MIB)) == ([(0, 20)], [1, 3], 5, 20)
-    assert plain(runs_of(units(gap, gap), 4, None, 32, MIB)) == ([], [], 6, 0)
+    assert plain(select_runs(given, 0, None, 32, MIB)) == ([(0, 20)], [1, 3], 5, 20)
+    assert plain(select_runs(units(gap, gap), 4, None, 32, MIB)) == ([], [], 6, 0)
 
 
 @both_ways
 def test_no_more_than_wanted_but_one_however_large() -> None:
     given = units((0, 100), (100, 100), (200, 100))
-    assert plain(runs_of(given, 0, None, 2, MIB)) == ([(0, 200)], [0, 1], 2, 200)
-    assert plain(runs_of(given, 0, None, 32, 250)) == ([(0, 200)], [0, 1], 2, 200)
-    assert plain(runs_of(given, 0, None, 32, 10)) == ([(0, 100)], [0], 1, 100)
+    assert plain(select_runs(given, 0, None, 2, MIB)) == ([(0, 200)], [0, 1], 2, 200)
+    assert plain(select_runs(given, 0, None, 32, 250)) == ([(0, 200)], [0, 1], 2, 200)
+    assert plain(select_runs(given, 0, None, 32, 10)) == ([(0, 100)], [0], 1, 100)
 
 
 @both_ways
@@ -94,8 +99,8 @@ def test_no_more_than_wanted_but_one_however_large() -> None:
     "odd", [(0, 0), (0, -5), (0, RECORDS_SIZE_MAX + 1), (-1, 10), (LAST + 1, 10)]
 )
 def test_what_no_writer_can_have_made_is_told(odd: tuple[int, int]) -> None:
-    assert runs_of(units(odd), 0, None, 32, MIB) is None
-    assert runs_of(units((LAST, 10)), 0, None, 32, MIB) is not None
+    assert select_runs(units(odd), 0, None, 32, MIB) is None
+    assert select_runs(units((LAST, 10)), 0, None, 32, MIB) is not None
 
 
 PLACES = st.sampled_from([0, 100, 200, 300, 1000, LAST, LAST + 1, -1])
@@ -119,10 +124,10 @@ def test_both_ways_choose_the_same(
 ) -> None:
     assert native.find_runs is not None
     whole = units(*records)
-    one_by_one = find_runs(whole, first, codes, count_max, size_max)
-    assert plain(runs_of(whole, first, codes, count_max, size_max)) == plain(one_by_one)
+    one_by_one = select_runs_in_python(whole, first, codes, count_max, size_max)
+    assert plain(select_runs(whole, first, codes, count_max, size_max)) == plain(one_by_one)
     found = native.find_runs(whole + bytes(cut), first, None, count_max, size_max)
-    assert plain(found) == plain(find_runs(whole, first, None, count_max, size_max))
+    assert plain(found) == plain(select_runs_in_python(whole, first, None, count_max, size_max))
 
 
 @pytest.mark.skipif(native.find_runs is None, reason="the lane is not built, or left aside")

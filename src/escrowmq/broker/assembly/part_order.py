@@ -26,12 +26,12 @@ from escrowmq.broker.assembly.part_makers import (
 )
 from escrowmq.broker.assembly.shared_state import Broker
 from escrowmq.broker.fast.end_replies import EndReplies
+from escrowmq.broker.fast.fast_ends import FastEnds
 from escrowmq.broker.fast.fast_path import FastPath
+from escrowmq.broker.fast.fast_pulls import FastPulls
+from escrowmq.broker.fast.fast_puts import FastPuts
 from escrowmq.broker.fast.plain_sends import PlainSends
 from escrowmq.broker.fast.publish_grants import PublishGrants
-from escrowmq.broker.fast.short_ends import ShortEnds
-from escrowmq.broker.fast.short_pulls import ShortPulls
-from escrowmq.broker.fast.short_puts import ShortPuts
 from escrowmq.broker.figures.transaction_metrics_file import HalfCounts
 from escrowmq.broker.front import Caller, CopyFront
 from escrowmq.broker.part import Part, save_files
@@ -243,10 +243,10 @@ class Assembly:
             run_answers=b.run_answers,
             log_ends=log_ends,
         )
-        ends = ShortEnds(
+        ends = FastEnds(
             run=run, log=b.store.log, engine=self.ends.engine, replies=replies, log_ends=log_ends
         )
-        puts = ShortPuts(
+        puts = FastPuts(
             settings=b.settings,
             store=b.store,
             topics=b.topics,
@@ -281,7 +281,7 @@ class Assembly:
             fast_path=None if is_slave else fast_path,
             pulls=None
             if is_slave
-            else ShortPulls(
+            else FastPulls(
                 store=b.store,
                 offsets=b.offsets,
                 stats=b.stats,

@@ -18,14 +18,14 @@ class Backoff:
         """The number of attempts still to skip."""
         self._next = 1
 
-    def take(self) -> bool:
+    def skips_attempt(self) -> bool:
         """Whether to skip this attempt; counts down if so."""
         if not self.left:
             return False
         self.left -= 1
         return True
 
-    def note(self, *, has_paid: bool) -> None:
+    def record_attempt(self, *, has_paid: bool) -> None:
         """Record whether an attempt paid, which sets the number of attempts to skip."""
         if has_paid:
             self._next = 1

@@ -46,7 +46,7 @@ class BatchedReplies:
         self._waiting = waiting
         self._ends = ends
 
-    def keep(
+    def hold(
         self,
         peer: Peer,
         replies: list[bytes],
@@ -58,10 +58,10 @@ class BatchedReplies:
         """Hold the encoded replies to one peer. `counts`: how many requests of each code; `now_ms`:
         when they arrived."""
         fields = self._frames.reply_fields, self._ends.safety
-        run = _Run(self, peer.id, now_ms, log_end, replies, counts, fields)
+        run = _HeldReplies(self, peer.id, now_ms, log_end, replies, counts, fields)
         self._waiting.keep(run)
 
-    def send(self, run: _Run, code: int) -> None:
+    def send(self, run: _HeldReplies, code: int) -> None:
         """Send all replies of a run with this code: as encoded if it is success."""
         fields, known = run.fields
         is_so = fields is self._frames.reply_fields and known is self._ends.safety
@@ -69,24 +69,24 @@ class BatchedReplies:
             self._output.send(run.peer, *run.replies)
         else:
             safety = self._ends.safety if code == Response.SUCCESS else {}
-            for reply in _read(run):
-                answer = _answer(reply, code, safety)
+            for reply in _decode_replies(run):
+                answer = _answer_in_reply(reply, code, safety)
                 self._output.send(run.peer, *self._frames.of(reply, answer))
-        self._note(run, code)
+        self._record_latency(run, code)
 
-    def refuse(self, run: _Run, refusal: Refusal) -> None:
+    def refuse(self, run: _HeldReplies, refusal: Refusal) -> None:
         """Send this refusal to each request of a run."""
-        for reply in _read(run):
+        for reply in _decode_replies(run):
             self._output.send(run.peer, *self._frames.of(reply, refusal))
-        self._note(run, refusal.code)
+        self._record_latency(run, refusal.code)
 
-    def _note(self, run: _Run, code: int) -> None:
+    def _record_latency(self, run: _HeldReplies, code: int) -> None:
         took_ms = self._moment.now_ms - run.since_ms
         for request, count in run.counts.items():
             self._latency.note_alike(request, code, took_ms, count)
 
 
-class _Run(msgspec.Struct):
+class _HeldReplies(msgspec.Struct):
     """Held replies to one connection's requests of one input
     (broker/answers/waiting_answers.Waiting)."""
 
@@ -114,12 +114,12 @@ class _Run(msgspec.Struct):
         self.answers.refuse(self, refusal)
 
 
-def _read(run: _Run) -> Iterator[Command]:
+def _decode_replies(run: _HeldReplies) -> Iterator[Command]:
     """Decode the held replies, each with its request's number and encoding."""
     return iter(FrameReader().feed(b"".join(run.replies)))
 
 
-def _answer(reply: Command, code: int, safety: dict[str, str]) -> Answer:
+def _answer_in_reply(reply: Command, code: int, safety: dict[str, str]) -> Answer:
     ext = reply.ext
     assert ext, "they all have fields"
     if OUTCOME in ext:

@@ -29,7 +29,7 @@ NOTE: Final = struct.Struct(">???i")
 opaque."""
 
 
-class NotedEnds(msgspec.Struct):
+class ServedEnds(msgspec.Struct):
     """ENDs that were served: the queue offsets of their halves, and the native lane's reports
     (`NOTE`)."""
 
@@ -44,12 +44,12 @@ class EndsToAnswer:
     def __init__(self, replies: EndReplies, peer: Peer, now_ms: int) -> None:
         self._replies = replies
         self.peer, self.now_ms = peer, now_ms
-        self.noted: list[NotedEnds] = []
+        self.noted: list[ServedEnds] = []
         self.frames: list[bytes] = []
         self.count = 0
         """The number of ENDs that are not one-way."""
 
-    def add(self, noted: NotedEnds, replies: bytes) -> None:
+    def add(self, noted: ServedEnds, replies: bytes) -> None:
         """Add served ENDs with their encoded replies."""
         self.noted.append(noted)
         self.frames.append(replies)
@@ -88,7 +88,7 @@ class EndReplies:
         one."""
         if log_end > self._log_ends.answerable_end:
             counts = {Request.END_TRANSACTION: run.count}
-            keep = self._run_answers.keep
+            keep = self._run_answers.hold
             keep(run.peer, run.frames, counts, now_ms=run.now_ms, log_end=log_end)
             return
         self._output.send(run.peer.id, *run.frames)
@@ -96,10 +96,10 @@ class EndReplies:
 
     def send_each(self, run: EndsToAnswer, sealed: Sealed) -> None:
         """Answer each END separately, with its own outcome."""
-        for asked, ended in self._one_by_one(run):
+        for asked, ended in self._requests_with_outcomes(run):
             self._ends.tell(asked, ended, sealed)
 
-    def _one_by_one(self, run: EndsToAnswer) -> Iterator[tuple[Question, Ended]]:
+    def _requests_with_outcomes(self, run: EndsToAnswer) -> Iterator[tuple[Question, Ended]]:
         """Yield each END that is not one-way as a request, as on the general path, with its
         outcome."""
         row = self._serving.row(Request.END_TRANSACTION)

@@ -14,7 +14,7 @@ from escrowmq.broker.access.door import Door
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.serving import RequestServer
-from escrowmq.codec.alike import Alike
+from escrowmq.codec.request_shapes import RequestShape
 from escrowmq.codec.signature import ACCESS_KEY, SigningKey, key_of
 from escrowmq.lane.native import SignedParts
 
@@ -33,10 +33,10 @@ class GrantCache:
     """The cached decisions for one connection: the keys to verify signatures with; None if the
     access check must judge each request."""
 
-    __slots__ = ("by_wish", "version")
+    __slots__ = ("by_request", "version")
 
     def __init__(self) -> None:
-        self.by_wish: dict[PublishRequest, Keys | None] = {}
+        self.by_request: dict[PublishRequest, Keys | None] = {}
         self.version = -1
         """The version of the access rules for which the decisions are valid."""
 
@@ -54,31 +54,31 @@ class PublishGrants:
         self._counted: list[tuple[str, int]] = []
         """Account and size of each request that was admitted in this run."""
 
-    def begin(self, peer: Peer, known: GrantCache, now_ms: int) -> bool:
+    def begin_run(self, peer: Peer, known: GrantCache, now_ms: int) -> bool:
         """Begin a run of one connection. Return False if the access check must judge all its
         requests."""
         if not self._door.may_remember(peer):
             return False
         if known.version != self._door.version:
-            known.by_wish.clear()
+            known.by_request.clear()
             known.version = self._door.version
         self._peer, self._known, self._now_ms = peer, known, now_ms
         return True
 
-    def lets_in(self, one: Alike, parts: SignedParts) -> bool:
+    def admits(self, one: RequestShape, parts: SignedParts) -> bool:
         """Whether a signed send of a known shape may be stored; if so, count it for its account."""
         signed, topic = one.signed, one.header.topic
         _, queue, born, properties, signature, body = parts
-        if signed is None or topic is None or _is_for_the_door(properties):
+        if signed is None or topic is None or _needs_access_check(properties):
             return False
-        account, by_wish = signed.access_key, self._known.by_wish
+        account, by_wish = signed.access_key, self._known.by_request
         wish = one.command.code, account, topic
         try:
             accepted = by_wish[wish]
         except KeyError:
             if len(by_wish) >= _KNOWN_MAX:
                 by_wish.clear()
-            accepted = by_wish[wish] = self._keys(wish)
+            accepted = by_wish[wish] = self._signing_keys(wish)
         if accepted is None:
             return False
         content = signed.content(queue, born, properties)
@@ -91,7 +91,7 @@ class PublishGrants:
         self._counted.append((account, size))
         return True
 
-    def _keys(self, wish: PublishRequest) -> Keys | None:
+    def _signing_keys(self, wish: PublishRequest) -> Keys | None:
         code, account, topic = wish
         command = Command(code=code, ext={ACCESS_KEY: account, "b": topic, "i": ""})
         row = self._serving.row(code)
@@ -100,19 +100,19 @@ class PublishGrants:
             return None
         return tuple(tuple(key_of(each) for each in one.secrets if each) for one in found)
 
-    def take_back(self) -> None:
+    def uncount_last(self) -> None:
         """Uncount the last admitted request, which was not put: the access check will judge it
         again."""
         self._door.quotas.uncount(*self._counted.pop())
 
-    def end(self, *, is_stored: bool) -> None:
+    def end_run(self, *, is_stored: bool) -> None:
         """End the run; if it was not stored, uncount all its requests."""
         while not is_stored and self._counted:
-            self.take_back()
+            self.uncount_last()
         self._counted.clear()
 
 
-def _is_for_the_door(properties: bytes) -> bool:
+def _needs_access_check(properties: bytes) -> bool:
     """Whether the access check must judge a send with these properties: it may be a half, or have a
     property of EscrowMQ itself."""
     return b"TRAN_MSG" in properties or b"escrow" in properties

@@ -2,7 +2,7 @@
 
 Add a new rule here, and its example to tests/unit/broker/rule_examples.py; a test requires one for
 each. The general path (destinations, shedding, on_send) uses these lists to refuse a message. The
-fast path (fast_path, short_puts) uses them to decide whether a message is plain: once for an input,
+fast path (fast_path, fast_puts) uses them to decide whether a message is plain: once for an input,
 once for a queue until topics or settings change, and once for the names of its properties.
 """
 

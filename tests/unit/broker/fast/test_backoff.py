@@ -7,9 +7,9 @@ def tries(backoff: Backoff, chances: int, *, has_paid: bool) -> list[int]:
     """Which of so many chances were taken, when each time ends alike."""
     taken = []
     for chance in range(chances):
-        if not backoff.take():
+        if not backoff.skips_attempt():
             taken.append(chance)
-            backoff.note(has_paid=has_paid)
+            backoff.record_attempt(has_paid=has_paid)
     return taken
 
 
@@ -22,8 +22,8 @@ def test_what_does_not_pay_is_tried_half_as_often_each_time_up_to_a_bound() -> N
 def test_what_pays_is_tried_each_time_and_forgets_what_was() -> None:
     backoff = Backoff()
     tries(backoff, 100, has_paid=False)
-    while backoff.take():
+    while backoff.skips_attempt():
         pass
-    backoff.note(has_paid=True)
+    backoff.record_attempt(has_paid=True)
     assert tries(backoff, 5, has_paid=True) == [0, 1, 2, 3, 4]
     assert tries(backoff, 5, has_paid=False) == [0, 2]

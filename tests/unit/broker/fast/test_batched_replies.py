@@ -25,8 +25,8 @@ from tests.unit.broker.both import (
     pull,
     send,
 )
-from tests.unit.broker.fast.test_short_batches import batch, entry
-from tests.unit.broker.fast.test_short_ends import refuse_op_records
+from tests.unit.broker.fast.test_fast_batches import batch, entry
+from tests.unit.broker.fast.test_fast_ends import refuse_op_records
 
 
 def warm(*, is_binary: bool = True, **settings: object) -> Both:
@@ -86,13 +86,13 @@ FATES: dict[str, tuple[Callable[[Both], set[int]], int]] = {
 @pytest.mark.parametrize("fate", FATES)
 def test_sends_of_all_kinds_are_answered_with_their_sync(fate: str, *, is_binary: bool) -> None:
     both = warm(is_binary=is_binary)
-    before = both.short.served_count
+    before = both.fast.served_count
     sends = [send(opaque=20 + n, flag=2 * (n == 2), is_binary=is_binary) for n in range(5)]
     halves = [half(100 + n, is_binary=is_binary) for n in range(3)]
     one = batch([entry(1), entry(2)], is_binary=is_binary)
     silent = batch([entry(3)], is_binary=is_binary, flag=2)
     assert both.feed((1, b"".join([*sends, one, silent, *halves, one]))) == []
-    assert both.short.served_count - before >= 9  # all but such as were never seen before
+    assert both.fast.served_count - before >= 9  # all but such as were never seen before
     judge, code = FATES[fate]
     assert judge(both) == {code}
     both.end()
@@ -107,9 +107,9 @@ def test_ends_are_answered_with_the_sync_of_their_op_record(fate: str, *, is_bin
         end(one, "12" if n % 3 == 0 else "8", flag=2 * (n % 4 == 0), is_binary=is_binary)
         for n, one in enumerate(halves)
     ]
-    before = both.short.served_count
+    before = both.fast.served_count
     assert both.feed((1, frames[1]), (1, b"".join([frames[0], send(), *frames[2:]]))) == []
-    assert both.short.served_count - before >= 8
+    assert both.fast.served_count - before >= 8
     judge, code = FATES[fate]
     assert judge(both) == {code}
     if fate != "failed":  # the second read was in nobody's sync yet
@@ -150,9 +150,9 @@ def test_senders_that_wait_for_a_replica_are_answered_with_its_report(
     both = waiting_for_copies(is_binary=is_binary)
     sends = [send(opaque=20 + n, flag=2 * (n == 2), is_binary=is_binary) for n in range(5)]
     one = batch([entry(1), entry(2)], is_binary=is_binary)
-    before = both.short.served_count
+    before = both.fast.served_count
     assert both.feed((1, b"".join([*sends, one, half(7, is_binary=is_binary), one]))) == []
-    assert both.short.served_count - before >= 7
+    assert both.fast.served_count - before >= 7
     assert both.pass_time(2_999) == []
     replies = both.pass_time(1) if is_late else copied(both)
     code = Response.FLUSH_SLAVE_TIMEOUT if is_late else Response.SUCCESS
@@ -195,7 +195,7 @@ def test_ends_tell_how_many_have_them_when_they_are_answered(*, is_binary: bool)
     assert both.feed((1, b"".join(half(20 + n, is_binary=is_binary) for n in range(8)))) == []
     found = begun_of(b"".join(encode_command(reply) for reply in copied(both)))
     frames = [end(one, "8", flag=0, is_binary=is_binary) for one in found]
-    before = both.short.served_count
+    before = both.fast.served_count
     both.feed((1, b"".join(frames[:3])))
     said = [(reply.ext or {})["escrowCopies"] for reply in copied(both)]
     both.feed((1, b"".join(frames[3:6])))
@@ -204,7 +204,7 @@ def test_ends_tell_how_many_have_them_when_they_are_answered(*, is_binary: bool)
     both.feed((1, b"".join(frames[6:])))
     said += [(reply.ext or {})["escrowCopies"] for reply in copied(both)]
     assert said == ["3"] * 3 + ["2"] * 5
-    assert both.short.served_count - before >= 7
+    assert both.fast.served_count - before >= 7
     both.end()
 
 
@@ -220,7 +220,7 @@ def test_senders_that_do_not_wait_are_answered_without_a_replica(*, is_binary: b
 
 def test_readers_do_not_wait_for_a_replica() -> None:
     both = waiting_for_copies(is_binary=True)
-    _, end_offset = both.short.core.broker.store.bounds("Orders", 0)
+    _, end_offset = both.fast.core.broker.store.bounds("Orders", 0)
     assert both.feed((2, pull(end_offset))) == []
     assert [reply.code for reply in both.feed((1, send(body=b"seen")))] == [Response.SUCCESS]
     both.end()
@@ -326,9 +326,9 @@ def test_messages_are_taken_the_short_way_again_once_a_failed_sync_is_mended() -
         both.pass_time(1_000)
         if both.is_syncing:
             both.let_sync()
-    before = both.short.served_count
+    before = both.fast.served_count
     assert both.feed((1, send() * 3)) == []
-    assert both.short.served_count - before == 3
+    assert both.fast.served_count - before == 3
     assert done(both) == {0}
     both.feed((2, pull(0)))
     both.end()
@@ -376,7 +376,7 @@ def test_ends_whose_op_record_has_no_room_are_refused_at_once(fate: str) -> None
 
 def test_half_topic_is_as_long_as_what_is_durable() -> None:
     both = warm()
-    before = both.short.core.broker.store.bounds(Topic.HALF, 0)
+    before = both.fast.core.broker.store.bounds(Topic.HALF, 0)
     both.feed((1, half(300) * 3))
     assert [side.core.broker.store.bounds(Topic.HALF, 0) for side in both.sides] == [
         before for _ in both.sides

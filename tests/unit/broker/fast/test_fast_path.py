@@ -11,7 +11,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.broker.fast import short_puts
+from escrowmq.broker.fast import fast_puts
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from tests.harness.examples import seeds
@@ -33,7 +33,7 @@ from tests.unit.broker.both import (
     pull,
     send,
 )
-from tests.unit.broker.fast.test_short_batches import batch, entry
+from tests.unit.broker.fast.test_fast_batches import batch, entry
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
@@ -41,7 +41,7 @@ def test_plain_messages_are_served_the_short_way_and_nobody_sees_it(*, is_binary
     both = Both()
     one = send(is_binary=is_binary)
     both.feed((1, one), (1, one), (1, one * 5), (2, one + send(opaque=8, is_binary=is_binary)))
-    assert both.short.served_count == 8  # all but the first, which makes the queue
+    assert both.fast.served_count == 8  # all but the first, which makes the queue
     both.end()
 
 
@@ -56,9 +56,9 @@ def test_a_half_whose_sender_wants_a_transaction_id_is_told_one(*, is_binary: bo
         )  # fmt: skip
 
     both.feed((1, wanted(1)), (1, wanted(2)))  # the general path: of a queue, of a connection
-    before = both.short.served_count
+    before = both.fast.served_count
     told = both.feed((1, wanted(3) + wanted(4)), (1, wanted(5)))
-    assert both.short.served_count - before == 3
+    assert both.fast.served_count - before == 3
     assert all("escrowId" in (reply.ext or {}) for reply in told)
     assert "escrowId" not in (both.feed((1, wanted(6, "1")))[-1].ext or {})
     both.pass_time(90 * 24 * 3_600_000)  # a new key is due, which the general path makes
@@ -150,7 +150,7 @@ def test_odd_message_among_plain_ones_makes_no_difference(name: str, *, is_binar
         odd = _in_json(odd)
     both.feed((1, plain), (1, plain))
     both.feed((1, plain + odd + plain), (1, odd), (1, odd + odd), (1, plain))
-    assert both.short.served_count > 0
+    assert both.fast.served_count > 0
     both.end()
 
 
@@ -163,7 +163,7 @@ def test_properties_that_reach_into_the_body_make_no_difference() -> None:
     longer = plain[:begin] + size.to_bytes(4, "big") + plain[begin + 4 :]
     both = Both()
     both.feed((1, plain), (1, plain), (1, plain))
-    assert both.short.served_count > 0
+    assert both.fast.served_count > 0
     both.feed((1, longer))
     both.end()
 
@@ -186,7 +186,7 @@ def test_send_with_bytes_that_are_no_text_is_broken_every_way(
     frames = [send(is_binary=is_binary, **changed) for _ in range(4)]
     frames[3] = frames[3].replace(b"marked", b"mark\xffd")
     both.feed((1, frames[0]), (1, frames[1]), (1, b"".join(frames[2:])))
-    assert len(both.short.closed) == 1
+    assert len(both.fast.closed) == 1
     both.end()
 
 
@@ -201,14 +201,14 @@ def test_reader_who_waits_is_told_and_messages_of_other_queues_wake_nobody() -> 
 def test_senders_that_want_no_answer_are_counted_alone(*, is_binary: bool) -> None:
     both, one = Both(), send(flag=2, is_binary=is_binary)
     both.feed((1, one), (1, one), (1, one * 3))
-    assert both.short.served_count == 4
+    assert both.fast.served_count == 4
     both.end()
 
 
 def test_a_sender_that_need_not_wait_is_served_the_short_way_where_nobody_waits() -> None:
     both, one = Both(), send({**PLAIN, "WAIT": "false"})
     both.feed((1, one), (1, one), (1, one * 3))
-    assert both.short.served_count == 4
+    assert both.fast.served_count == 4
     both.end()
 
 
@@ -216,20 +216,20 @@ def test_a_sender_that_need_not_wait_is_served_the_short_way_where_nobody_waits(
 def test_longest_frame_of_a_peer_is_served_and_a_longer_one_on_no_path(*, is_binary: bool) -> None:
     both, one = Both(), send(is_binary=is_binary)
     both.feed((1, one), (1, one), (1, one))
-    before = both.short.served_count
+    before = both.fast.served_count
     for side in both.sides:
         dialogue: Any = side.core.broker.peers.by_id[1].dialogue
         dialogue.reader.frame_size_max = len(one)
     both.feed((1, one))
-    assert both.short.served_count == before + 1
+    assert both.fast.served_count == before + 1
     both.feed((1, send(body=b"longer", is_binary=is_binary)))
-    assert [peer for peer, _ in both.short.closed] == [1]
+    assert [peer for peer, _ in both.fast.closed] == [1]
     both.end()
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_connection_earns_with_served_requests_what_it_may_teach(*, is_binary: bool) -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     one = send(is_binary=is_binary)
     for _ in range(3):
         side.feed((1, one))
@@ -248,7 +248,7 @@ def test_connection_earns_with_served_requests_what_it_may_teach(*, is_binary: b
 
 
 def test_ends_that_take_the_general_path_each_time_are_tried_less_and_less() -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     for data in (send(), half(0), half(1)):
         side.feed((1, data))
     (*_, ended) = begun_of(b"".join(data for _, data in side.heard))
@@ -260,9 +260,9 @@ def test_ends_that_take_the_general_path_each_time_are_tried_less_and_less() -> 
 
 def test_few_queues_groups_and_texts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_TARGETS_MAX", "_GROUPS_MAX", "_UNNAMED_MAX"):
-        monkeypatch.setattr(short_puts, name, 2)
+        monkeypatch.setattr(fast_puts, name, 2)
     both = Both()
-    fast_path = both.short.core.remoting.fast_path
+    fast_path = both.fast.core.remoting.fast_path
     assert fast_path is not None
     puts = fast_path._puts
     for _ in range(2):
@@ -273,7 +273,7 @@ def test_few_queues_groups_and_texts_are_remembered(monkeypatch: pytest.MonkeyPa
             both.feed((1, sent * 2), (1, transacted * 2), (1, packed * 2))
             held = puts._targets, puts._groups, puts._unnamed
             assert max(map(len, held)) <= 2
-    assert both.short.served_count > 10
+    assert both.fast.served_count > 10
     both.end()
 
 
@@ -287,17 +287,17 @@ WITHOUT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", WITHOUT)
 def test_fast_path_is_not_even_tried_with(name: str) -> None:
     both = Both(**WITHOUT[name])
-    fast_path = both.short.core.remoting.fast_path
+    fast_path = both.fast.core.remoting.fast_path
     assert fast_path is not None
     if name == "no lane":
         fast_path.lane = None
     both.feed((1, send()), (1, send()), (1, send() * 3))
-    assert both.short.served_count == 0
+    assert both.fast.served_count == 0
     both.end()
 
 
 def test_answers_to_one_input_leave_in_one_write() -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     side.feed((1, send()))
     side.feed((1, send()))
     written: list[bytes] = []
@@ -324,7 +324,7 @@ def test_segments_and_queue_files_that_end_in_a_run_are_no_border() -> None:
     large = send(body=b"x" * 3_000)
     for _ in range(12):
         both.feed((1, large * 7), (2, send(e="2") * 30))
-    assert both.short.served_count > 300
+    assert both.fast.served_count > 300
     both.end()
 
 
@@ -336,10 +336,10 @@ def test_operator_who_changes_what_senders_are_told_is_heeded_at_once() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"acl_enabled": True}, {"rejects_transactions": True}])
-def test_short_way_is_shut_where_everybody_is_judged(settings: dict[str, object]) -> None:
+def test_fast_path_is_shut_where_everybody_is_judged(settings: dict[str, object]) -> None:
     both = Both(**settings)
     both.feed((1, send()), (1, send() * 3))
-    assert (both.short.served_count == 0) == ("acl_enabled" in settings)
+    assert (both.fast.served_count == 0) == ("acl_enabled" in settings)
     both.end()
 
 
@@ -354,7 +354,7 @@ def test_any_mixture_of_requests_and_reads_is_the_same_both_ways(seed: int) -> N
             both.forget()
         if chance.random() < 0.1:
             both.pass_time(chance.choice([1, 5, 700, 11_000]))
-    assert both.short.served_count > 0
+    assert both.fast.served_count > 0
     both.end()
 
 
@@ -467,7 +467,7 @@ def test_message_is_written_before_the_end_that_came_with_it(
 ) -> None:
     """Its sender is answered before the work for the END: only where it waits for nothing else."""
     frames, is_cut = TOGETHER[name]
-    side = Side(is_short=True, is_sync_flush=is_sync_flush)
+    side = Side(is_fast=True, is_sync_flush=is_sync_flush)
     for data in (MESSAGE, MESSAGE, SILENT, *[batch([entry(0)])] * 2):
         side.feed((1, data))
     side.heard.clear()

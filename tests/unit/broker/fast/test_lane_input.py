@@ -1,5 +1,5 @@
 """What the native lane gets. That it serves as the general path does is tested by test_fast_path,
-test_short_ends, and with odd bytes by tests/fuzz/test_lane.py."""
+test_fast_ends, and with odd bytes by tests/fuzz/test_lane.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.broker.fast import lane_input
 from escrowmq.broker.fast.end_replies import NOTE
-from escrowmq.broker.fast.lane_input import Places, Target, shape_of
-from escrowmq.codec.alike import END, SEND, Kind, learn
+from escrowmq.broker.fast.lane_input import LaneQueues, TargetQueue, lane_shape
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.reply_template import sent_template
-from escrowmq.lane.native import LaidOut, Shape, requests_lane
+from escrowmq.codec.request_shapes import END, SEND, RequestKind, learn_shape
+from escrowmq.lane.native import LaidOut, LaneShape, requests_lane
 from tests.unit.broker.both import (
     HALF,
     PLAIN,
@@ -31,14 +31,14 @@ from tests.unit.broker.both import (
 )
 
 
-def told(request: bytes, kind: Kind = SEND) -> Shape | None:
+def told(request: bytes, kind: RequestKind = SEND) -> LaneShape | None:
     header_end = 8 + int.from_bytes(request[5:8], "big")
-    one = learn(request, 0, header_end, kind)
+    one = learn_shape(request, 0, header_end, kind)
     assert one is not None
-    return shape_of(one)
+    return lane_shape(one)
 
 
-def shape_told(request: bytes) -> Shape:
+def shape_told(request: bytes) -> LaneShape:
     shape = told(request)
     assert shape is not None
     return shape
@@ -129,7 +129,7 @@ def test_odd_header_in_json_among_plain_ones_makes_no_difference(
 
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_lane_that_is_told_nonsense_of_a_shape_refuses_it(*, is_binary: bool) -> None:
-    side, plain = Side(is_short=True), send(is_binary=is_binary)
+    side, plain = Side(is_fast=True), send(is_binary=is_binary)
     lane = Watched(side)
     for _ in range(4):
         side.feed((1, plain * 2))
@@ -152,13 +152,13 @@ def test_lane_that_is_told_nonsense_of_a_shape_refuses_it(*, is_binary: bool) ->
             refused(*before, [odd], *rest)
 
 
-def target_of(queue_id: int) -> Target:
-    return Target("Orders", queue_id, sent_template({}, queue_id))
+def target_of(queue_id: int) -> TargetQueue:
+    return TargetQueue("Orders", queue_id, sent_template({}, queue_id))
 
 
 def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
-    places, one, narrow = Places(), target_of(12), target_of(13)
-    places.note(one, is_read=True)
+    places, one, narrow = LaneQueues(), target_of(12), target_of(13)
+    places.add_queue(one, is_read=True)
     (name,) = places.by_name
     assert name == b"Orders\x0012"
     target, tail, topic, queue_id, pieces, place = places.by_name[name]
@@ -166,10 +166,10 @@ def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
     assert (tail, topic, queue_id) == (None, "Orders", 12)
     assert place == b"REAL_TOPIC\x01Orders\x02REAL_QID\x0112\x02"
     assert len(pieces) == 11
-    places.note_halves(None)
+    places.set_half_queue(None)
     assert places.of_halves is None
     assert places.by_half == {place: places.by_name[name]}
-    places.note(narrow, is_read=False)
+    places.add_queue(narrow, is_read=False)
     assert len(places.by_name) == 2
     assert narrow.place not in places.by_half
     places.clear()
@@ -178,9 +178,9 @@ def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
 
 def test_queues_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane_input, "_PLACES_MAX", 3)
-    places, counts = Places(), []
+    places, counts = LaneQueues(), []
     for queue_id in range(5):
-        places.note(target_of(queue_id), is_read=True)
+        places.add_queue(target_of(queue_id), is_read=True)
         counts.append((len(places.by_name), len(places.by_half)))
     assert counts == [(1, 1), (2, 2), (3, 3), (1, 1), (2, 2)]
 
@@ -192,7 +192,7 @@ def counts_of(lane: Watched) -> list[int]:
 
 
 def test_lane_serves_all_of_a_read_that_it_knows() -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     lane = Watched(side)
     # Queues are made by the first, their ends are found for the second.
     for one in [send(e=str(queue)) for queue in range(4)] * 2 + [half(0), half(1)]:
@@ -204,7 +204,7 @@ def test_lane_serves_all_of_a_read_that_it_knows() -> None:
 
 
 def test_lane_is_asked_again_once_after_a_request_that_taught_it_something() -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     lane = Watched(side)
     side.feed((1, send()))
     assert counts_of(lane) == []  # there is no queue yet, so that nothing is learnt
@@ -216,7 +216,7 @@ def test_lane_is_asked_again_once_after_a_request_that_taught_it_something() -> 
 
 
 def test_connection_whose_requests_are_never_alike_learns_seldom() -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     side.feed((1, send()))
     lane = Watched(side)
     for number in range(400):
@@ -230,7 +230,7 @@ def test_connection_whose_requests_are_never_alike_learns_seldom() -> None:
 
 
 def test_half_of_a_sender_that_wants_an_id_ends_a_call() -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     lane = Watched(side)
     wants = send(HALF, f="4", escrowWantsId="true")
     for _ in range(2):
@@ -292,7 +292,7 @@ class CountingEnds(Watched):
 
 
 def watched(both: Both) -> CountingEnds:
-    return CountingEnds(both.short)
+    return CountingEnds(both.fast)
 
 
 def begun(both: Both, count: int, **changed: str) -> list[Begun]:

@@ -65,7 +65,7 @@ def test_what_cannot_be_put_for_a_fault_of_ours_is_asked_for(
     both = Both()
     both.send(*plains(30))
     puts = both.put.plain._puts
-    put = puts.put
+    put = puts.put_sends
     count = 0
 
     def fail_third(*values: Any, **more: Any) -> Any:
@@ -75,7 +75,7 @@ def test_what_cannot_be_put_for_a_fault_of_ours_is_asked_for(
             raise RuntimeError("no such luck")
         return put(*values, **more)
 
-    monkeypatch.setattr(puts, "put", fail_third)
+    monkeypatch.setattr(puts, "put_sends", fail_third)
     with caplog.at_level(logging.CRITICAL):
         both.send(*plains(6))
     monkeypatch.undo()

@@ -62,7 +62,7 @@ def test_signed_messages_are_served_the_short_way(account: str, *, is_binary: bo
         for n in range(20)
     ]
     pair.feed((1, one), (1, one), (1, one * 5), (1, b"".join(others)))
-    assert pair.short.served_count > 20
+    assert pair.fast.served_count > 20
     pair.end()
 
 
@@ -71,7 +71,7 @@ def test_who_signs_is_served_the_short_way_where_nobody_has_to(*, is_binary: boo
     pair = Both()
     for number in range(6):
         pair.feed((1, signed(send(opaque=number, body=b"%d" % number, is_binary=is_binary))))
-    assert pair.short.served_count >= 4
+    assert pair.fast.served_count >= 4
     pair.end()
 
 
@@ -108,11 +108,11 @@ def test_nobody_is_let_in_who_must_stay_out(*, is_binary: bool) -> None:
         mine.replace(b"orders-app", b"orders-apq"),
     ]
     pair.feed((1, mine), (1, mine), (1, mine))
-    served = pair.short.served_count
+    served = pair.fast.served_count
     for each in forged:
         (reply,) = pair.feed((1, each))
         assert reply.code == 1, reply
-    assert pair.short.served_count == served
+    assert pair.fast.served_count == served
     for each in forged:
         pair.feed((1, mine + each + mine), (1, each))
     pair.end()
@@ -126,7 +126,7 @@ def test_batches_and_halves_of_accounts_make_no_difference() -> None:
     batch = send(body=entry * 3, m="true", code=Request.SEND_BATCH_MESSAGE)
     for data in (send(), send(), batch, batch, batch, half(1), half(2), send()):
         pair.feed((1, signed(data)))
-    assert pair.short.served_count == 5  # all but the first, which makes the queue, and halves
+    assert pair.fast.served_count == 5  # all but the first, which makes the queue, and halves
     pair.end()
 
 
@@ -144,7 +144,7 @@ def test_account_at_its_bound_is_refused_alike() -> None:
     for _ in range(30):
         pair.feed((1, plain), (1, plain * 3), (2, plain))
         pair.pass_time(100)
-    assert pair.short.served_count > 5
+    assert pair.fast.served_count > 5
     pair.end()
 
 
@@ -155,7 +155,7 @@ def test_requests_that_could_not_be_written_together_count_once(
     pair = both(account_requests_per_s=20)
     plain = signed(send())
     pair.feed((1, plain), (1, plain))
-    log = pair.short.core.broker.store.log
+    log = pair.fast.core.broker.store.log
     append, refused = log.append, 0
 
     def refuse_once(data: bytes, stored_ms: int, **more: Any) -> None:
@@ -171,17 +171,17 @@ def test_requests_that_could_not_be_written_together_count_once(
         raise ValueError("a fault of ours")
 
     if is_of_ours:
-        monkeypatch.setattr(pair.short.core.remoting.fast_path, "_send", fail)
+        monkeypatch.setattr(pair.fast.core.remoting.fast_path, "_put_sends", fail)
     else:
         monkeypatch.setattr(log, "append", refuse_once)
-    served = pair.short.served_count
+    served = pair.fast.served_count
     assert [reply.code for reply in pair.feed((1, plain * 9))] == [0] * 9
     monkeypatch.undo()
     caplog.clear()
-    assert (refused, pair.short.served_count) == (1, served)
+    assert (refused, pair.fast.served_count) == (1, served)
     pair.pass_time(1)
     assert {reply.code for reply in pair.feed((1, plain * 9))} == {0}
-    assert pair.short.served_count > served
+    assert pair.fast.served_count > served
     assert 0 not in {reply.code for reply in pair.feed((1, plain * 9))[1:]}
     pair.end()
 
@@ -193,7 +193,7 @@ def test_certificate_decides_whose_requests_these_are(account: str) -> None:
         side.core.proved(1, account)
     plain = signed(send())
     pair.feed((1, plain), (1, plain), (1, plain * 3), (1, send()), (1, signed(send(), "bills-app")))
-    assert pair.short.served_count == 0
+    assert pair.fast.served_count == 0
     pair.end()
 
 
@@ -210,8 +210,8 @@ def test_decisions_of_a_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     pair = both()
     for topic in (*TOPICS, *TOPICS):
         pair.feed((1, signed(send(topic=topic)) * 2))
-        dialogue: Any = pair.short.core.broker.peers.by_id[1].dialogue
-        assert len(dialogue._known.grants.by_wish) <= 1
+        dialogue: Any = pair.fast.core.broker.peers.by_id[1].dialogue
+        assert len(dialogue._known.grants.by_request) <= 1
     pair.end()
 
 
@@ -221,7 +221,7 @@ def test_requests_that_are_let_in_but_not_plain_count_once() -> None:
     for _ in range(12):
         pair.feed((1, plain * 2 + later + plain), (1, later))
         pair.pass_time(100)
-    assert pair.short.served_count > 10
+    assert pair.fast.served_count > 10
     pair.end()
 
 
@@ -257,7 +257,7 @@ def test_mixtures_of_accounts_make_no_difference(seed: int) -> None:
             frames.append(signed(data, account, wrong) if account else data)
         pair.feed((chance.choice([1, 2]), b"".join(frames)))
         pair.pass_time(chance.choice([0, 1, 50]))
-    assert pair.short.served_count > 10
+    assert pair.fast.served_count > 10
     pair.end()
 
 
@@ -287,14 +287,14 @@ def test_users_with_policies_are_served_the_short_way_while_they_have_them() -> 
     grown(pair)
     plain, others = signed(send()), signed(send(topic="Bills"))
     pair.feed((1, plain), (1, plain), (1, plain * 4), (1, others), (1, plain + others + plain))
-    served = pair.short.served_count
+    served = pair.fast.served_count
     assert served >= 5
     gone = frame(3003, {"username": "orders-app"})
     (reply,) = pair.feed((2, signed(gone, "operator", "secret-of-operator")))
     assert reply.code == 0, reply
     (reply,) = pair.feed((1, plain))
     assert reply.code != 0
-    assert pair.short.served_count == served
+    assert pair.fast.served_count == served
     pair.end()
 
 
@@ -307,7 +307,7 @@ def test_where_both_kinds_of_rules_are_on_both_have_to_let_in() -> None:
     assert reply.code != 0  # no such user
     grown(pair)
     pair.feed((1, plain), (1, plain), (1, plain * 3), (1, signed(send(topic="Odd"))))
-    assert pair.short.served_count >= 3
+    assert pair.fast.served_count >= 3
     pair.end()
 
 

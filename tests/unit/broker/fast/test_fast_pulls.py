@@ -68,7 +68,7 @@ def sends(count: int, chance: random.Random | None = None) -> bytes:
 
 
 def served(both: Both) -> int:
-    pulls = both.short.core.remoting.pulls
+    pulls = both.fast.core.remoting.pulls
     assert pulls is not None
     return pulls.served_count
 
@@ -320,7 +320,7 @@ def test_what_was_written_before_this_start_is_checked_the_general_way() -> None
 def test_error_of_the_store_is_told_by_the_general_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     side.feed((1, sends(60) + pull(0) + pull(0)))
 
     def fail(*_: object, **__: object) -> object:

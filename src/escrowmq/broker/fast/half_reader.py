@@ -14,7 +14,7 @@ _ALONE_SIZE: Final = 8_192
 """Bytes to read of a half when it is the only one."""
 
 
-def bytes_of_halves(log: CommitLog, log_offsets: list[int]) -> tuple[bytes, list[int]]:
+def read_halves(log: CommitLog, log_offsets: list[int]) -> tuple[bytes, list[int]]:
     """Read the halves at these log offsets; long halves may be incomplete. Return the bytes, and
     the position of each half in them."""
     if len(log_offsets) == 1:

@@ -49,7 +49,7 @@ _is_odd_in_json: Final = re.compile(rb'"\s|\\').search
 one field."""
 
 
-class Kind(NamedTuple):
+class RequestKind(NamedTuple):
     """A kind of requests, and the fields in which requests of one shape may differ."""
 
     header: type[SendHeaderV2 | EndTransactionHeader]
@@ -58,8 +58,8 @@ class Kind(NamedTuple):
     """The number of these fields, from the first on, that each request must have."""
 
 
-SEND: Final = Kind(SendHeaderV2, ("e", "g", "i", SIGNATURE), 3)
-END: Final = Kind(
+SEND: Final = RequestKind(SendHeaderV2, ("e", "g", "i", SIGNATURE), 3)
+END: Final = RequestKind(
     EndTransactionHeader, ("tranStateTableOffset", "commitLogOffset", "transactionId", "msgId"), 4
 )
 _END_NAMES: Final = {
@@ -71,7 +71,7 @@ _Span = tuple[int, int, int]
 """A value in a header: its start, its end, and its number."""
 
 
-class Alike:
+class RequestShape:
     """The shape of requests, and the request from which it was learnt."""
 
     __slots__ = ("command", "header", "is_json", "order", "pieces", "signed")
@@ -91,10 +91,10 @@ class Alike:
         self.order = bytes(which for _, _, which in spans)
         """The numbers of the values, in their order in the header."""
         self.command, self.header = command, header
-        self.signed: Signed | None = None
+        self.signed: SignedContent | None = None
         ext = command.ext or {}
         if ext.get(ACCESS_KEY) and SIGNATURE in ext:
-            self.signed = Signed(ext)
+            self.signed = SignedContent(ext)
 
     @property
     def wants_id(self) -> bool:
@@ -115,7 +115,7 @@ class Alike:
         return b"".join((front, *parts, _SIZE.pack(len(text)), text, body))
 
 
-class Signed:
+class SignedContent:
     """The signed content that requests of one shape share: the values of their fields, sorted by
     name."""
 
@@ -135,7 +135,7 @@ class Signed:
         )
 
 
-def learn(data: bytes, at: int, header_end: int, kind: Kind) -> Alike | None:
+def learn_shape(data: bytes, at: int, header_end: int, kind: RequestKind) -> RequestShape | None:
     """Return the shape of the request whose frame starts at a position. Return None if the request
     is invalid, or similar ones are unlikely."""
     raw = data[at + _FRONT_SIZE : header_end]
@@ -149,11 +149,15 @@ def learn(data: bytes, at: int, header_end: int, kind: Kind) -> Alike | None:
         return None
     if WANTS_SAFETY in ext or (SIGNATURE in ext and not NEVER_ALIKE.isdisjoint(ext)):
         return None
-    spans = _spans_in_json(raw, command, kind) if data[at + 4] == JSON else _spans(raw, ext, kind)
-    return Alike(raw, sorted(spans), command, header) if spans else None
+    spans = (
+        _json_value_spans(raw, command, kind)
+        if data[at + 4] == JSON
+        else _value_spans(raw, ext, kind)
+    )
+    return RequestShape(raw, sorted(spans), command, header) if spans else None
 
 
-def _spans(raw: bytes, ext: dict[str, str], kind: Kind) -> list[_Span]:
+def _value_spans(raw: bytes, ext: dict[str, str], kind: RequestKind) -> list[_Span]:
     """Return the values in a binary header. Return none if it has a remark, an empty value, or more
     bytes than its fields take."""
     size = int.from_bytes(raw[_FIELDS_AT - _SIZE.size : _FIELDS_AT], "big")
@@ -169,7 +173,7 @@ def _spans(raw: bytes, ext: dict[str, str], kind: Kind) -> list[_Span]:
     return spans
 
 
-def _spans_in_json(raw: bytes, command: Command, kind: Kind) -> list[_Span]:
+def _json_value_spans(raw: bytes, command: Command, kind: RequestKind) -> list[_Span]:
     """Return the values in a JSON header. Return none if the header is not in the usual form."""
     opaque, ext = _OPAQUE_IN_JSON(raw), command.ext or {}
     if opaque is None or raw.count(b'"opaque":') != 1 or not raw.isascii():

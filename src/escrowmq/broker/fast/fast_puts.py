@@ -11,23 +11,23 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Property, Topic
 from escrowmq.broker.answers.frames import Frames
-from escrowmq.broker.fast.lane_input import Places, Target
-from escrowmq.broker.fast.short_ends import PutEnds, ShortEnds
+from escrowmq.broker.fast.fast_ends import EndsPut, FastEnds
+from escrowmq.broker.fast.lane_input import LaneQueues, TargetQueue
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rules import is_plain
 from escrowmq.broker.sends.half_rules import GROUP_RULES, HalfAsked, room_for_halves
 from escrowmq.broker.sends.send_rules import QUEUE_RULES, SPECIAL, SPECIAL_OF_HALF, ToQueue
 from escrowmq.codec.batch import decode_part
-from escrowmq.codec.plain_properties import PLAIN_KEYS_MAX, Properties
+from escrowmq.codec.plain_properties import PLAIN_KEYS_MAX, PlainProperties
 from escrowmq.codec.properties import encode_properties, parse_properties
 from escrowmq.codec.reply_template import sent_template
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.lane.native import LayOutSends, Moment, RequestsLane, Shape
+from escrowmq.lane.native import LaneLimits, LaneShape, LayOutSends, RequestsLane
 from escrowmq.store.encoding import ended
-from escrowmq.store.run import Run, Tail
+from escrowmq.store.record_run import QueueTail, RecordRun
 from escrowmq.store.store import Store
 from escrowmq.txn.half_records import real_place
 from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
@@ -41,7 +41,7 @@ _ALL: Final = 1 << 31
 
 
 PutSends = tuple[
-    int, bytes, int, int, list[tuple[str, int, int, int]], tuple[bytes, bool] | None, Tail
+    int, bytes, int, int, list[tuple[str, int, int, int]], tuple[bytes, bool] | None, QueueTail
 ]
 """The result of putting sends: the position of the first that was not put; all replies; how many
 were put (without batches), and how many of these are one-way; counts of each batch (lane/native);
@@ -49,7 +49,7 @@ opaque and encoding of the last one, if it is a half whose sender requests a sig
 end of the last one. (A plain tuple, because it is faster to create than a struct.)"""
 
 
-class ShortPuts:
+class FastPuts:
     """The records of one run. Nothing else changes before the run is written."""
 
     def __init__(
@@ -62,8 +62,8 @@ class ShortPuts:
         stats: Stats,
         frames: Frames,
         transactions: Transactions,
-        run: Run,
-        ends: ShortEnds,
+        run: RecordRun,
+        ends: FastEnds,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -73,13 +73,13 @@ class ShortPuts:
         self._transactions = transactions
         self._engine = transactions.engine
         self._run, self._ends = run, ends
-        self._properties = Properties(SPECIAL, SPECIAL_OF_HALF)
+        self._properties = PlainProperties(SPECIAL, SPECIAL_OF_HALF)
         self._body_size_max = store.settings.body_size_max
         self._unnamed: dict[bytes, bool] = {}
         """By the properties of a batch that has no unique key: whether they are plain."""
-        self._stored: list[tuple[str, int, int]] = []
+        self._batch_sizes: list[tuple[str, int, int]] = []
         """For each batch: its topic, its number of messages, and the size of their records."""
-        self.seal_ends, self.answer_ends = ends.seal, ends.answer_sealed
+        self.seal_ends, self.answer_ends = ends.put_op_record, ends.answer_sealed
         self.write = self._run.write
         self._now_ms = 0
         self._reply_fields: dict[str, str] = {}
@@ -87,12 +87,12 @@ class ShortPuts:
         self._suffix = b""
         self._depends_on: tuple[int, ...] = ()
         """The versions and settings for which the cached targets and replies are valid."""
-        self._targets: dict[tuple[str, int], Target] = {}
-        self._half_tail: Tail | None = None
-        self._places = Places()
+        self._targets: dict[tuple[str, int], TargetQueue] = {}
+        self._half_tail: QueueTail | None = None
+        self._lane_queues = LaneQueues()
         self._groups: set[str] = set()
-        self._sent: list[Target] = []
-        self._begun: list[PlainHalf] = []
+        self._touched_queues: list[TargetQueue] = []
+        self._put_halves: list[PlainHalf] = []
 
     @property
     def are_allowed(self) -> bool:
@@ -120,45 +120,45 @@ class ShortPuts:
             self._suffix = encode_properties(added)
             self._targets.clear()
             self._half_tail = None
-            self._places.clear()
+            self._lane_queues.clear()
         self._now_ms = now_ms
         return self._run.begin(now_ms)
 
-    def target(self, topic: str, queue_id: int) -> Target | None:
+    def target_queue(self, topic: str, queue_id: int) -> TargetQueue | None:
         """Return the target of plain messages to a queue; None if the general path must decide."""
-        return self._targets.get((topic, queue_id)) or self._new_target(topic, queue_id)
+        return self._targets.get((topic, queue_id)) or self._add_target_queue(topic, queue_id)
 
-    def _new_target(self, topic: str, queue_id: int) -> Target | None:
+    def _add_target_queue(self, topic: str, queue_id: int) -> TargetQueue | None:
         config = self._topics.get(topic)
         if not is_plain(QUEUE_RULES, ToQueue(self._settings, topic, queue_id, config)):
             return None
         if len(self._targets) >= _TARGETS_MAX:
             self._targets.clear()
-            self._places.clear()
-        target = Target(topic, queue_id, sent_template(self._reply_fields, queue_id))
-        self._note(target)
+            self._lane_queues.clear()
+        target = TargetQueue(topic, queue_id, sent_template(self._reply_fields, queue_id))
+        self._pass_to_lane(target)
         self._targets[topic, queue_id] = target
         return target
 
-    def _tail(self, target: Target) -> Tail | None:
+    def _queue_tail(self, target: TargetQueue) -> QueueTail | None:
         """Return the end of a target's queue; None if the general path has not created the queue
         yet."""
         if target.tail is None:
             target.find_tail(self._run)
-            self._note(target)
+            self._pass_to_lane(target)
         return target.tail
 
-    def _note(self, target: Target) -> None:
+    def _pass_to_lane(self, target: TargetQueue) -> None:
         queue_read = self._topics.queue_read(target.topic, target.queue_id)
-        self._places.note(target, is_read=queue_read == target.queue_id)
+        self._lane_queues.add_queue(target, is_read=queue_read == target.queue_id)
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def put(
+    def put_sends(
         self,
         lay_out: LayOutSends,
         peer: Peer,
-        shapes: list[Shape],
+        shapes: list[LaneShape],
         data: bytes,
         at: int,
         frame_size_max: int,
@@ -166,10 +166,10 @@ class ShortPuts:
     ) -> PutSends | None:
         """Put consecutive messages, halves and batches of known shapes, at most `count_max`. Return
         None if not even the first can be put this way."""
-        pending_count = self._engine.halves.pending.pages.count + len(self._begun)
+        pending_count = self._engine.halves.pending.pages.count + len(self._put_halves)
         laid_out = lay_out(
-            data, at, frame_size_max, shapes, self._properties.plans, self._places.by_name,
-            self._moment(peer, max(0, self._halves_max - pending_count)), count_max,
+            data, at, frame_size_max, shapes, self._properties.plans, self._lane_queues.by_name,
+            self._lane_limits(peer, max(0, self._halves_max - pending_count)), count_max,
         )  # fmt: skip
         if laid_out is None:
             return None
@@ -179,17 +179,17 @@ class ShortPuts:
         self._run.put_laid_out(records, units, keys)
         for target, sizes in sent:
             if not target.sizes:
-                self._sent.append(target)
+                self._touched_queues.append(target)
             target.sizes += sizes
         if halves:
-            self._begun += [PlainHalf(*half) for half in halves]
+            self._put_halves += [PlainHalf(*half) for half in halves]
         if batches:
-            self._stored += [batch[:3] for batch in batches]
+            self._batch_sizes += [batch[:3] for batch in batches]
         return at, replies, count, one_way_count, batches, asked, units[-1][0]
 
-    def sign_last(self) -> tuple[PlainHalf, str]:
+    def sign_last_half(self) -> tuple[PlainHalf, str]:
         """Return the half that was put last, and its signed id."""
-        half = self._begun[-1]
+        half = self._put_halves[-1]
         return half, self._transactions.sign(half, half.key.decode(), self._now_ms)
 
     @property
@@ -198,36 +198,36 @@ class ShortPuts:
         save it first, which may fail."""
         return not self._transactions.keyring.is_due(self._now_ms)
 
-    def _moment(self, peer: Peer, halves_max: int) -> Moment:
+    def _lane_limits(self, peer: Peer, halves_max: int) -> LaneLimits:
         run = self._run
         return (
             run.end, run.room_end, run.stored_ms, run.host, peer.packed, self._suffix, HALF_MARK,
             self._body_size_max, PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX, halves_max, self._groups,
-            self._places.of_halves, BATCH_AT_ONCE_MAX, self._unnamed,
+            self._lane_queues.of_halves, BATCH_AT_ONCE_MAX, self._unnamed,
         )  # fmt: skip
 
-    def teach(
+    def learn_send(
         self, topic: str, queue_id: int, properties: bytes, *, entries: bytes | None = None
     ) -> bool:
         """Prepare the native lane for a send that it could not serve: find its queue, learn which
         properties matter (also of a batch's entries), and check that its group may send halves.
         Return False if the general path must decide."""
-        target = self.target(topic, queue_id)
+        target = self.target_queue(topic, queue_id)
         if target is None:
             return False
-        is_there = self._tail(target) is not None
+        is_there = self._queue_tail(target) is not None
         if entries is not None:
-            return self._teach_batch(ended(properties), entries) and is_there
+            return self._learn_batch(ended(properties), entries) and is_there
         found = self._properties.read(ended(properties))
         if found is None:
             return False
         plan, fields = found
         if plan.is_half < 0:
             return is_there
-        is_known = plan.group >= 0 and self._is_group(fields[plan.group].decode())
+        is_known = plan.group >= 0 and self._may_send_halves(fields[plan.group].decode())
         return is_known and self._find_half_tail() is not None
 
-    def _teach_batch(self, properties: bytes, data: bytes) -> bool:
+    def _learn_batch(self, properties: bytes, data: bytes) -> bool:
         if b"UNIQ_KEY\x01" in properties:
             self._properties.read(properties)
         elif properties not in self._unnamed:
@@ -248,12 +248,12 @@ class ShortPuts:
             return False
         return self._properties.are_plain(names)
 
-    def _find_half_tail(self) -> Tail | None:
+    def _find_half_tail(self) -> QueueTail | None:
         self._half_tail = self._run.tail(Topic.HALF, 0)
-        self._places.note_halves(self._half_tail)
+        self._lane_queues.set_half_queue(self._half_tail)
         return self._half_tail
 
-    def _is_group(self, name: str) -> bool:
+    def _may_send_halves(self, name: str) -> bool:
         if name in self._groups:
             return True
         if not is_plain(GROUP_RULES, HalfAsked(self._settings, name)):
@@ -265,26 +265,26 @@ class ShortPuts:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def end(
+    def put_ends(
         self,
         lane: RequestsLane,
         peer: Peer,
-        shapes: list[Shape],
+        shapes: list[LaneShape],
         data: bytes,
         at: int,
         frame_size_max: int,
-    ) -> PutEnds | None:
+    ) -> EndsPut | None:
         """End transactions for consecutive ENDs of known shapes; return None if the first cannot be
         ended this way."""
         if self._half_tail is None:
             self._find_half_tail()
         return self._ends.put(
             lane, shapes, data, at, frame_size_max,
-            plans=self._properties.plans, places=self._places.by_half,
-            moment=self._moment(peer, 0), peer=peer, now_ms=self._now_ms,
+            plans=self._properties.plans, places=self._lane_queues.by_half,
+            moment=self._lane_limits(peer, 0), peer=peer, now_ms=self._now_ms,
         )  # fmt: skip
 
-    def teach_end(self, queue_offset: int, log_offset: int) -> bool:
+    def learn_end(self, queue_offset: int, log_offset: int) -> bool:
         """Prepare the native lane for an END that it could not serve: learn which properties of its
         half matter, and find its message's queue. Return False if the general path must decide."""
         halves = self._engine.halves
@@ -297,11 +297,11 @@ class ShortPuts:
         sent, _, _ = encode_properties(half.message.properties).rpartition(HALF_MARK)
         if not sent.endswith(self._suffix):
             return False
-        target = self.target(*place)
+        target = self.target_queue(*place)
         return (
             self._properties.read(sent[: -len(self._suffix)]) is not None
             and target is not None
-            and self._tail(target) is not None
+            and self._queue_tail(target) is not None
         )
 
     # -- the whole run -----------------------------------------------------------------------------
@@ -310,34 +310,34 @@ class ShortPuts:
         """Make the written run's records visible in their queues, count them, and update the
         transactions."""
         self._run.publish()
-        for target in self._sent:
+        for target in self._touched_queues:
             self._stats.put_each(target.topic, target.sizes)
-        for topic, count, size in self._stored:
+        for topic, count, size in self._batch_sizes:
             self._stats.put(topic, count, size)
-        if len(self._begun) == 1:  # most runs have at most one half
-            (half,) = self._begun
+        if len(self._put_halves) == 1:  # most runs have at most one half
+            (half,) = self._put_halves
             origin = self._clients.note_published(half.group, peer.id, half.topic)
             self._engine.halves.enter_plain(half, origin=origin, account=peer.counted_for)
-        elif self._begun:
+        elif self._put_halves:
             self._enter_halves(peer)
         if self._ends.ended:
-            self._ends.commit(now_ms)
+            self._ends.mark_halves_ended(now_ms)
 
     def _enter_halves(self, peer: Peer) -> None:
         """Add the run's halves to the pending ones, halves of the same group and topic in one
         call."""
         halves, account = self._engine.halves, peer.counted_for
-        for (group, topic), alike in groupby(self._begun, _SOURCE_OF):
+        for (group, topic), alike in groupby(self._put_halves, _SOURCE_OF):
             origin = self._clients.note_published(group, peer.id, topic)
             halves.enter_alike(list(alike), origin=origin, account=account)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the run's data."""
-        for target in self._sent:
+        for target in self._touched_queues:
             target.sizes.clear()
-        self._sent.clear()
-        self._stored.clear()
-        self._begun.clear()
+        self._touched_queues.clear()
+        self._batch_sizes.clear()
+        self._put_halves.clear()
         if self._ends.ended:
-            self._ends.forget()
-        self._run.done()
+            self._ends.clear()
+        self._run.clear()

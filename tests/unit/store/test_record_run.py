@@ -9,7 +9,7 @@ from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.index_chains import index_key
-from escrowmq.store.run import Run, Tail
+from escrowmq.store.record_run import QueueTail, RecordRun
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
@@ -18,20 +18,20 @@ from .stores import bodies, message, opened, small, sync
 HOST = bytes(8)
 
 
-def begun(store: Store, now_ms: int = 2_000) -> Run:
+def begun(store: Store, now_ms: int = 2_000) -> RecordRun:
     run = store.run(HOST)
     assert run.is_allowed
     run.begin(now_ms)
     return run
 
 
-def tail_of(run: Run, queue_id: int = 0) -> Tail:
+def tail_of(run: RecordRun, queue_id: int = 0) -> QueueTail:
     tail = run.tail("orders", queue_id)
     assert tail is not None
     return tail
 
 
-def put(run: Run, tail: Tail, number: int) -> int:
+def put(run: RecordRun, tail: QueueTail, number: int) -> int:
     one = message(number, queue_id=tail.queue_id, born_ms=1, topic=tail.topic)
     at = run.put(tail, one, encode_properties(one.properties), 0)
     if at >= 0:
@@ -41,12 +41,12 @@ def put(run: Run, tail: Tail, number: int) -> int:
     return at
 
 
-def _upcoming(tail: Tail) -> int:
+def _upcoming(tail: QueueTail) -> int:
     """The queue offset of the next record."""
     return tail.next_offset if tail.units else tail.queue.next_offset
 
 
-def commit(run: Run) -> bool:
+def commit(run: RecordRun) -> bool:
     """Write it, and have it found."""
     is_written = run.write()
     if is_written:
@@ -54,7 +54,7 @@ def commit(run: Run) -> bool:
     return is_written
 
 
-def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
+def laid_out(run: RecordRun, tails: list[QueueTail], numbers: range) -> None:
     """Put what another one would have laid out: here a run of its own, which is not committed."""
     before = {id(tail): len(tail.units) for tail in tails}
     upcoming = [_upcoming(tail) for tail in tails]
@@ -97,7 +97,7 @@ def test_records_that_were_laid_out_elsewhere_are_as_those_of_single_puts() -> N
                 put(run, tails[number % 2], number)
         put(run, tails[0], 8)
         assert commit(run)
-        run.done()
+        run.clear()
         store.close(3_000)
     first, second = [{n: bytes(f.live) for n, f in disk.files.items()} for disk in disks]
     assert first == second
@@ -123,7 +123,7 @@ def test_run_leaves_what_single_puts_leave(*, is_sync: bool) -> None:
                 assert store.put(one, 2_000).status is PutStatus.OK
         if is_run:
             assert commit(run)
-            run.done()
+            run.clear()
         store.close(3_000)
     first, second = [{n: bytes(f.live) for n, f in disk.files.items()} for disk in disks]
     assert first == second
@@ -156,7 +156,7 @@ def test_nothing_happens_where_a_segment_or_the_room_ends() -> None:
         count += 1
     assert count > 2
     assert commit(run)
-    run.done()
+    run.clear()
     assert store.put(message(9), 2_000).status is PutStatus.OK  # the general path makes the next
     assert len(bodies(store)) == count + 2
 
@@ -193,7 +193,7 @@ def test_queue_without_room_for_its_units_shows_them_when_there_is_some() -> Non
         assert put(run, tails[number % 2], number) >= 0
     disk.room = disk.used
     assert commit(run)
-    run.done()
+    run.clear()
     assert not run.is_allowed
     assert store.unseen_size > 0
     assert store.put(message(9), 2_000).queue_offset == 5
@@ -223,7 +223,7 @@ def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
     for number in range(2, 6):
         assert put(run, tail_of(run, number % 2), number) >= 0
     assert commit(run)
-    run.done()
+    run.clear()
     assert store.bounds("orders", 0) == store.bounds("orders", 1) == (0, 1)
     assert not store.dispatcher.arrivals
     assert store.put(message(6), 2_000).queue_offset == 3
@@ -231,7 +231,7 @@ def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
     assert run.is_allowed
     assert put(run, tail_of(run), 7) >= 0
     assert commit(run)
-    run.done()
+    run.clear()
     assert sync(store, 2_000)
     assert store.bounds("orders", 0) == (0, 5)
     assert store.bounds("orders", 1) == (0, 3)
@@ -246,7 +246,7 @@ def test_record_of_a_run_is_found_by_its_place_before_it_is_durable() -> None:
     run = begun(store)
     places = [put(run, tail_of(run), number) for number in (2, 3)]
     assert commit(run)
-    run.done()
+    run.clear()
     for number, place in enumerate(places, 2):
         found = store.read(place)
         assert found is not None
@@ -266,7 +266,7 @@ def test_run_of_a_topic_that_is_deleted_meanwhile_is_not_seen() -> None:
     for tail in (bills, tail_of(run)):
         assert put(run, tail, 2) >= 0
     assert commit(run)
-    run.done()
+    run.clear()
     store.delete_topic("bills")
     assert store.put(message(3, topic="bills"), 2_000).queue_offset == 0
     assert sync(store, 2_000)
@@ -281,7 +281,7 @@ def test_durable_run_without_room_for_its_units_is_seen_when_there_is_some() -> 
     for number in (3, 2, 4, 6, 5):
         assert put(run, tail_of(run, number % 2), number) >= 0
     assert commit(run)
-    run.done()
+    run.clear()
     disk.room = disk.used
     assert sync(store, 2_000)  # the second queue has two units of room in its file, and needs two
     assert store.bounds("orders", 1) == (0, 3)
@@ -317,7 +317,7 @@ def test_what_of_a_run_has_no_room_outlives_a_kill(*, is_sync_flush: bool) -> No
         assert put(run, tails[number % 2 == 1], number) >= 0
     disk.room = disk.used
     assert commit(run)
-    run.done()
+    run.clear()
     assert synced_wholly(store, 40_000)
     disk.crash(random.Random(1), Loss.NOTHING)
     disk.room = None

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 _TAILS_MAX: Final = 10_000
 
 
-class Tail:
+class QueueTail:
     """The end of one queue during a run: what its records have in common, and their units."""
 
     __slots__ = (
@@ -42,7 +42,7 @@ class Tail:
         return self.next_offset - len(self.units) // ENTRY_SIZE
 
 
-class Run:
+class RecordRun:
     """A sequence of records that are written together. Begin, put, write and publish it before
     anything else is put."""
 
@@ -53,9 +53,9 @@ class Run:
         self._pieces: list[bytes] = []
         self._data = b""
         """All records as bytes, once they are written."""
-        self._tails: dict[tuple[str, int], Tail] = {}
+        self._tails: dict[tuple[str, int], QueueTail] = {}
         """One tail for each queue, so that no offset is assigned twice."""
-        self._touched: list[Tail] = []
+        self._touched: list[QueueTail] = []
         self._keys = bytearray()
         self.end = self.stored_ms = self.room_end = 0
         """The log offset of the next record, the store time of all records, and the offset at which
@@ -72,7 +72,7 @@ class Run:
             or (dispatcher.waiting and dispatcher.is_held_up)
         )
 
-    def tail(self, topic: str, queue_id: int) -> Tail | None:
+    def tail(self, topic: str, queue_id: int) -> QueueTail | None:
         """Return the end of a queue, valid until its topic is deleted. Return None when the queue
         does not exist yet, or is for delayed delivery."""
         queue = self._state.queues.by_key.get((topic, queue_id))
@@ -80,7 +80,7 @@ class Run:
             return None
         tail = self._tails.get((topic, queue_id))
         if tail is None or tail.queue is not queue:
-            tail = self._tails[topic, queue_id] = Tail(queue)
+            tail = self._tails[topic, queue_id] = QueueTail(queue)
         return tail
 
     def begin(self, now_ms: int) -> bool:
@@ -99,7 +99,7 @@ class Run:
             self.stored_ms = log.stored_ms
         return True
 
-    def put(self, tail: Tail, message: Message, properties: bytes, tags_code: int) -> int:
+    def put(self, tail: QueueTail, message: Message, properties: bytes, tags_code: int) -> int:
         """Append a message of the broker's own, without index keys. Return its log offset; -1, with
         nothing done, when there is no space."""
         log_offset = self.end
@@ -115,7 +115,7 @@ class Run:
         return log_offset
 
     def put_laid_out(
-        self, records: bytes, units: Iterable[tuple[Tail, bytearray]], keys: bytes | bytearray
+        self, records: bytes, units: Iterable[tuple[QueueTail, bytearray]], keys: bytes | bytearray
     ) -> None:
         """Append records that were laid out for this offset and time, with the units of each queue
         and all index keys."""
@@ -145,7 +145,7 @@ class Run:
             log.append(data, self.stored_ms)
         except (StorageError, OSError) as error:
             _log.debug("%d bytes of messages are stored one by one: %s", len(data), error)
-            self.done()
+            self.clear()
             return False
         assert log.end_offset == self.end, (log.end_offset, self.end)
         return True
@@ -165,20 +165,20 @@ class Run:
             try:
                 tail.queue.put_units(bytes(tail.units))
             except (StorageError, OSError) as error:
-                self._stall(str(error), self._unseen(self._touched[nth:]))
+                self._wait_for_space(str(error), self._unseen(self._touched[nth:]))
                 return
             if dispatcher.is_awaited(tail.topic, tail.queue_id):
                 dispatcher.arrived(_units_of(tail), self.stored_ms)
         dispatcher.dispatched_run(self.end, self.stored_ms, self._keys)
 
-    def _unseen(self, tails: list[Tail]) -> UnseenRun:
+    def _unseen(self, tails: list[QueueTail]) -> UnseenRun:
         """Return the records of some of the queues, and all keys, to become visible later."""
         parts = [_units_of(tail) for tail in tails]
         data = self._data
         begin = self.end - len(data)
         return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys))
 
-    def _stall(self, reason: str, unseen: UnseenRun) -> None:
+    def _wait_for_space(self, reason: str, unseen: UnseenRun) -> None:
         """Let the records of queues without space wait until there is some."""
         for queue, _, _, first, units in unseen.parts:
             assert queue is not None, "it was found just now"
@@ -187,7 +187,7 @@ class Run:
         self._state.dispatcher.stall(reason, waiting)
         self._state.dispatcher.dispatched_run(waiting[0].log_offset, self.stored_ms, keys)
 
-    def done(self) -> None:
+    def clear(self) -> None:
         """Clear the run."""
         for tail in self._touched:
             tail.units.clear()
@@ -197,5 +197,5 @@ class Run:
         self._data = b""
 
 
-def _units_of(tail: Tail) -> UnitsOf:
+def _units_of(tail: QueueTail) -> UnitsOf:
     return UnitsOf(tail.queue, tail.topic, tail.queue_id, tail.first_offset, bytes(tail.units))

@@ -34,9 +34,9 @@ def test_halves_and_ends_are_served_the_short_way(verdict: str, *, is_binary: bo
     halves = begin(
         both, *[half(n, {"TAGS": "a", "KEYS": "k m"}, is_binary=is_binary) for n in range(1, 9)]
     )
-    before = both.short.served_count
+    before = both.fast.served_count
     both.feed((1, b"".join(end(one, verdict, is_binary=is_binary) for one in halves)))
-    assert both.short.served_count - before >= 7
+    assert both.fast.served_count - before >= 7
     both.feed((2, pull(0)))
     both.end()
 
@@ -84,7 +84,7 @@ def test_an_end_with_bytes_that_are_no_text_is_broken_every_way(
     at = frames[2].index(key, frames[2].index(name.encode()))
     frames[2] = frames[2][:at] + b"\xff" + frames[2][at + 1 :]
     both.feed((1, frames[0]), (1, frames[1]), (1, b"".join(frames[2:])))
-    assert len(both.short.closed) == 1
+    assert len(both.fast.closed) == 1
     both.end()
 
 
@@ -110,11 +110,11 @@ def test_halves_that_are_not_remembered_are_committed_the_short_way_too() -> Non
     long = send({**HALF, "UNIQ_KEY": "long"}, f="4", body=b"x" * 5_000)
     halves = begin(both, *[half(n, {"TAGS": "a", "KEYS": "k m"}) for n in range(1, 9)], long)
     both.forget()
-    before = both.short.served_count
+    before = both.fast.served_count
     frames = [end(one) for one in halves]
     both.feed((1, b"".join(frames[:4] + frames[2:3] + frames[4:])), (1, frames[0] + frames[8]))
     assert (
-        both.short.served_count - before >= len(halves) - 3
+        both.fast.served_count - before >= len(halves) - 3
     )  # the repeated one, and what passes behind it
     both.feed((2, pull(0)))
     both.end()
@@ -168,10 +168,10 @@ def test_a_half_whose_bytes_have_changed_is_not_committed_the_short_way(
         file = log.file(halves[1].log_offset)
         assert file is not None
         file.write(halves[1].log_offset + at, bytes([record[at] + 1]))
-    before = both.short.served_count
+    before = both.fast.served_count
     if is_alone:
         both.feed(*[(1, end(one)) for one in halves[:3]])
-        assert both.short.served_count <= before + 2 + (changed in ("flag", "system flag"))
+        assert both.fast.served_count <= before + 2 + (changed in ("flag", "system flag"))
     else:
         both.feed((1, b"".join(map(end, halves[:3]))))
     both.end()
@@ -259,7 +259,7 @@ def test_ends_that_are_all_of_an_input_are_sealed_in_their_run() -> None:
     halves = begin(both, *[half(n) for n in range(1, 9)])
     for verdict in ("8", "12"):
         both.feed((1, end(halves.pop(), verdict, flag=0)))
-    unsealed = both.short.core.transactions.engine.unsealed
+    unsealed = both.fast.core.transactions.engine.unsealed
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unsealed, "seal", None)
         for some, verdict in ((halves[:1], "8"), (halves[1:2], "12"), (halves[2:], "8")):
@@ -273,9 +273,9 @@ def test_ends_are_served_the_short_way_after_topics_have_changed() -> None:
     both.feed((1, send()), (1, send()))
     halves = begin(both, half(1), half(2), half(3), half(4))
     both.feed((1, end(halves.pop(), flag=0)), (2, send(topic="Fresh")))
-    before = both.short.served_count
+    before = both.fast.served_count
     both.feed((1, end(halves.pop(), flag=0)), (1, end(halves.pop(), flag=0)))
-    assert both.short.served_count - before == 2
+    assert both.fast.served_count - before == 2
     both.end()
 
 
@@ -286,9 +286,9 @@ def test_more_ends_of_one_input_than_an_op_record_names_are_sealed_by_several() 
     for first in range(0, OPS_OF_RECORD_MAX + 10, 70):
         found += begin(both, *(half(number) for number in range(first, first + 70)))
     both.feed((1, end(found.pop(), "12", flag=0)))
-    before = both.short.served_count
+    before = both.fast.served_count
     both.feed((1, b"".join(end(one, "12", flag=0) for one in found)))
-    assert both.short.served_count - before > OPS_OF_RECORD_MAX
+    assert both.fast.served_count - before > OPS_OF_RECORD_MAX
     both.end()
 
 
@@ -306,9 +306,9 @@ def test_ends_whose_op_record_has_no_room_are_refused_as_far_as_they_are_undone(
     both.feed((1, some[0] + some[1]))
     for side in both.sides:
         refuse_op_records(side)
-    before = both.short.served_count
+    before = both.fast.served_count
     replies = both.feed((1, b"".join(some[2:])))
-    assert both.short.served_count - before >= 5
+    assert both.fast.served_count - before >= 5
     assert {reply.code for reply in replies} == {0, 14}
     assert {reply.opaque for reply in replies} == {3}
     for side in both.sides:
@@ -373,7 +373,7 @@ def test_ends_of_one_size_that_say_different_things_are_known_beside_each_other(
     frames = [end(one, flag=2 * (nth % 2)) for nth, one in enumerate(halves)]
     assert len({len(one) for one in frames}) == 1
     both.feed((1, frames[0]), (1, frames[1]))
-    before = both.short.served_count
+    before = both.fast.served_count
     both.feed((1, b"".join(frames[2:])))
-    assert both.short.served_count - before == 6
+    assert both.fast.served_count - before == 6
     both.end()

@@ -88,9 +88,9 @@ def calls_of(side: Side, data: bytes, *left_out: str) -> tuple[int, int]:
 def calls_a_message(reads: Reads, *, burst: int = BURST) -> tuple[float, float]:
     """The fewest of some reads: others begin a segment, or write what was collected."""
     if reads is signed_sends:
-        side = Side(is_short=True, files={"plain_acl.yml": ACCOUNTS}, acl_enabled=True)
+        side = Side(is_fast=True, files={"plain_acl.yml": ACCOUNTS}, acl_enabled=True)
     else:
-        side = Side(is_short=True)
+        side = Side(is_fast=True)
     found = []
     # Alone, until what was learnt at first is made up for.
     for number in range(READS if burst > 1 else 4 * READS):
@@ -133,7 +133,7 @@ def test_a_message_alone_in_a_read_takes_no_more_calls_than_it_did(
 
 
 def test_a_pull_alone_in_a_read_takes_no_more_calls_than_it_did() -> None:
-    side = Side(is_short=True)
+    side = Side(is_fast=True)
     side.feed((1, sends(side, 1_000, 400)))
     found = []
     for number in range(READS):

@@ -9,16 +9,16 @@ import msgspec
 
 from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.base.own_properties import OUTCOME
-from escrowmq.broker.fast.end_replies import NOTE, STATES, EndReplies, EndsToAnswer, NotedEnds
-from escrowmq.broker.fast.short_halves import bytes_of_halves
+from escrowmq.broker.fast.end_replies import NOTE, STATES, EndReplies, EndsToAnswer, ServedEnds
+from escrowmq.broker.fast.half_reader import read_halves
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.sends.forbidden_to_senders import ODD_OF_HALF
-from escrowmq.codec.plain_properties import Plan
+from escrowmq.codec.plain_properties import PropertiesPlan
 from escrowmq.codec.reply_template import ReplyTemplate
-from escrowmq.lane.native import Moment, Place, RequestsLane, Shape
+from escrowmq.lane.native import LaneLimits, LaneQueue, LaneShape, RequestsLane
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.log_ends import LogEnds
-from escrowmq.store.run import Run
+from escrowmq.store.record_run import RecordRun
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.op_records import OPS_OF_RECORD_MAX, TAGS_CODE, plain_op
 from escrowmq.txn.state import State
@@ -28,7 +28,7 @@ _POOR_SHARE: Final = 4
 """The native lane pays if it puts at least one in this many ENDs that it was given."""
 
 
-class PutEnds(msgspec.Struct):
+class EndsPut(msgspec.Struct):
     """The result of putting ENDs: the position of the first that was not put, their number, and
     whether using the native lane has paid."""
 
@@ -37,11 +37,17 @@ class PutEnds(msgspec.Struct):
     has_paid: bool
 
 
-class ShortEnds:
+class FastEnds:
     """The ENDs of one run. No state changes before `commit`."""
 
     def __init__(
-        self, *, run: Run, log: CommitLog, engine: Engine, replies: EndReplies, log_ends: LogEnds
+        self,
+        *,
+        run: RecordRun,
+        log: CommitLog,
+        engine: Engine,
+        replies: EndReplies,
+        log_ends: LogEnds,
     ) -> None:
         self._run = run
         self._log = log
@@ -49,7 +55,7 @@ class ShortEnds:
         self._replies = replies
         self._log_ends = log_ends
         self._safety: dict[str, str] = {}
-        self._know_safety()
+        self._encode_replies()
         self.ended: dict[int, State] = {}
         """The outcomes of the ended halves, by queue offset."""
         self._op_offset: int | None = None
@@ -57,7 +63,7 @@ class ShortEnds:
         self._to_answer: EndsToAnswer | None = None
         """The ENDs of the run that need an answer."""
 
-    def _know_safety(self) -> None:
+    def _encode_replies(self) -> None:
         self._safety = safety = self._log_ends.safety
         rolled_back, committed = (
             ReplyTemplate({OUTCOME: state.name.lower(), **safety}).pieces for state in STATES
@@ -67,31 +73,31 @@ class ShortEnds:
     def put(
         self,
         lane: RequestsLane,
-        shapes: list[Shape],
+        shapes: list[LaneShape],
         data: bytes,
         at: int,
         frame_size_max: int,
         *,
-        plans: dict[tuple[bytes, ...], Plan | None],
-        places: dict[bytes, Place],
-        moment: Moment,
+        plans: dict[tuple[bytes, ...], PropertiesPlan | None],
+        places: dict[bytes, LaneQueue],
+        moment: LaneLimits,
         peer: Peer,
         now_ms: int,
-    ) -> PutEnds | None:
+    ) -> EndsPut | None:
         """End transactions for as many of the ENDs from a position on as the native lane serves, up
         to a limit. Return None if it does not serve the first."""
         if self._safety is not self._log_ends.safety:
-            self._know_safety()
+            self._encode_replies()
         found = lane.find_ends(data, at, frame_size_max, shapes, _AT_ONCE_MAX)
         if found is None:
             return None
         queue_offsets, log_offsets = found
         count = self._engine.halves.pending.count_there(queue_offsets, log_offsets)
         if count > 1 or self.ended:
-            count = self._count_fresh(queue_offsets[:count])
+            count = self._count_not_ended(queue_offsets[:count])
         if not count:
             return None
-        log, starts = bytes_of_halves(self._log, log_offsets[:count])
+        log, starts = read_halves(self._log, log_offsets[:count])
         laid_out = lane.lay_out_ends(
             data, at, frame_size_max, shapes, plans, places, moment, log, starts, self._rules
         )
@@ -107,10 +113,10 @@ class ShortEnds:
         if replies:
             if self._to_answer is None:
                 self._to_answer = EndsToAnswer(self._replies, peer, now_ms)
-            self._to_answer.add(NotedEnds(queue_offsets, notes), replies)
-        return PutEnds(end, put_count, put_count * _POOR_SHARE >= count)
+            self._to_answer.add(ServedEnds(queue_offsets, notes), replies)
+        return EndsPut(end, put_count, put_count * _POOR_SHARE >= count)
 
-    def _count_fresh(self, queue_offsets: list[int]) -> int:
+    def _count_not_ended(self, queue_offsets: list[int]) -> int:
         """Return how many of these halves, from the first on, were not yet ended in this run."""
         ended, seen = self.ended, set[int]()
         for nth, queue_offset in enumerate(queue_offsets):
@@ -119,7 +125,7 @@ class ShortEnds:
             seen.add(queue_offset)
         return len(queue_offsets)
 
-    def seal(self, now_ms: int) -> None:
+    def put_op_record(self, now_ms: int) -> None:
         """Put the op record of the run's ENDs, unless earlier ENDs of the input wait for an op
         record too, or there are too many for one record. Measured: a single END takes a quarter
         less time than with an op record at the end of its input."""
@@ -137,7 +143,7 @@ class ShortEnds:
         if run.put(tail, record, properties, TAGS_CODE) >= 0:
             self._op_offset = tail.next_offset - 1
 
-    def commit(self, now_ms: int) -> None:
+    def mark_halves_ended(self, now_ms: int) -> None:
         """Mark the halves as ended, now that the run is in the log."""
         self._engine.mark_plain(self.ended, now_ms, self._op_offset)
         if self._to_answer is not None and self._op_offset is None:
@@ -151,7 +157,7 @@ class ShortEnds:
             self._replies.send(self._to_answer, self._run.end)
         return True
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the run's data."""
         self.ended.clear()
         self._op_offset = None

@@ -38,7 +38,7 @@ _Found = tuple[bytes, int, int, int]
 """A reply frame, the number and size of its messages, and the next offset."""
 
 
-class _Plan:
+class _PullPlan:
     """How to serve further pulls of one shape."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class _Plan:
         self.pieces = pulled_template(Response.SUCCESS, _FOUND, flags).pieces
 
 
-class ShortPulls:
+class FastPulls:
     """Serves repeated pulls of a connection that find messages."""
 
     def __init__(
@@ -91,7 +91,7 @@ class ShortPulls:
         immediately if the input holds nothing else (`others_size` is 0)."""
         known, opaque, numbers, _ = match
         plan = known.plan or self._plan_of(known)
-        if type(plan) is not _Plan:
+        if type(plan) is not _PullPlan:
             return False
         queue_at, offset_at, commit_at = plan.numbers_at
         queue_id, group, topic = numbers[queue_at], plan.group, plan.topic
@@ -118,7 +118,9 @@ class ShortPulls:
             self._output.write_now(peer.id, [frame])
         return True
 
-    def _find(self, plan: _Plan, queue_id: int, queue_offset: int, opaque: int) -> _Found | None:
+    def _find(
+        self, plan: _PullPlan, queue_id: int, queue_offset: int, opaque: int
+    ) -> _Found | None:
         """Return the reply to a pull, if there are messages that this process has written or
         verified."""
         wish = (
@@ -126,7 +128,7 @@ class ShortPulls:
         )  # fmt: skip
         return self._store.reply(wish, plan.pieces, opaque)
 
-    def _plan_of(self, known: RequestTemplate) -> _Plan | None:
+    def _plan_of(self, known: RequestTemplate) -> _PullPlan | None:
         """Create the plan for further requests like this one; None if the general path has not
         judged one yet."""
         command, header = known.command, known.command.header
@@ -137,6 +139,6 @@ class ShortPulls:
         remembered = self._judge.recall(command.code, header)
         if remembered is None:
             return None
-        plan = _Plan(known, header, remembered)
+        plan = _PullPlan(known, header, remembered)
         known.attach_plan(plan)
         return plan

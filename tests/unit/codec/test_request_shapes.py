@@ -5,10 +5,20 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.command import Command
-from escrowmq.codec.alike import BORN, END, OPAQUE, PROPERTIES, QUEUE, SEND, Alike, Kind, learn
 from escrowmq.codec.command import encode_command
+from escrowmq.codec.request_shapes import (
+    BORN,
+    END,
+    OPAQUE,
+    PROPERTIES,
+    QUEUE,
+    SEND,
+    RequestKind,
+    RequestShape,
+    learn_shape,
+)
 from escrowmq.codec.signature import content_of
-from escrowmq.lane.native import Shape, requests_lane
+from escrowmq.lane.native import LaneShape, requests_lane
 
 FIELDS = {"a": "g", "b": "Orders", "e": "3", "f": "0", "g": "1700000000000", "i": "A\x01b\x02"}
 SIGNED = FIELDS | {"AccessKey": "app", "Signature": "s" * 27 + "=", "z": "last"}
@@ -30,28 +40,30 @@ def frame_of(
     return encode_command(command)
 
 
-def shape_of(frame: bytes, kind: Kind = SEND) -> Alike | None:
+def shape_of(frame: bytes, kind: RequestKind = SEND) -> RequestShape | None:
     header_end = 8 + int.from_bytes(frame[5:8], "big")
-    return learn(b"xx" + frame, 2, 2 + header_end, kind)
+    return learn_shape(b"xx" + frame, 2, 2 + header_end, kind)
 
 
-def learnt(frame: bytes, kind: Kind = SEND) -> Alike:
+def learnt(frame: bytes, kind: RequestKind = SEND) -> RequestShape:
     one = shape_of(frame, kind)
     assert one is not None
     return one
 
 
-def given_of(one: Alike) -> Shape:
-    return Shape(one.pieces, one.order, one.is_json, b"")
+def given_of(one: RequestShape) -> LaneShape:
+    return LaneShape(one.pieces, one.order, one.is_json, b"")
 
 
-def signed_in(one: Alike, *frames: bytes) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes]]:
+def signed_in(
+    one: RequestShape, *frames: bytes
+) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes]]:
     assert requests_lane is not None
     data = b"xx" + b"".join(frames)
     return requests_lane.find_signed(data, 2, 1 << 20, [given_of(one)], 64)
 
 
-def ends_in(one: Alike, *frames: bytes) -> tuple[list[int], list[int]] | None:
+def ends_in(one: RequestShape, *frames: bytes) -> tuple[list[int], list[int]] | None:
     assert requests_lane is not None
     return requests_lane.find_ends(b"".join(frames), 0, 1 << 20, [given_of(one)], 64)
 

@@ -39,11 +39,11 @@ def batch(
 def test_batches_are_served_the_short_way_and_nobody_sees_it(own: str, *, is_binary: bool) -> None:
     both = Both()
     both.feed((1, send(is_binary=is_binary)), (1, batch([entry(0)], own, is_binary=is_binary)))
-    before = both.short.served_count
+    before = both.fast.served_count
     entries = [entry(n, b"x" * n, n, TAGS="t", KEYS="a b", p=str(n)) for n in range(1, 20)]
     one = batch(entries, own, is_binary=is_binary)
     replies = both.feed((1, one + one + send(is_binary=is_binary) + one))
-    assert both.short.served_count - before == 4
+    assert both.fast.served_count - before == 4
     assert [(reply.ext or {})["msgId"].count(",") for reply in replies] == [18, 18, 0, 18]
     both.feed((1, batch(entries, own, is_binary=is_binary, flag=2) + one))
     both.feed((2, pull(0)), (2, pull(30)))
@@ -54,7 +54,7 @@ def test_batches_are_served_the_short_way_and_nobody_sees_it(own: str, *, is_bin
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_lane_lays_out_batches_among_other_requests(own: str, *, is_binary: bool) -> None:
     both = Both()
-    lane = Watched(both.short)
+    lane = Watched(both.fast)
     one, mute = (
         batch(
             [entry(n, TAGS="t", KEYS="a b") for n in range(5)], own, flag=flag, is_binary=is_binary
@@ -151,9 +151,9 @@ def test_batch_to_a_topic_with_a_long_name_is_served_as_far_as_it_is_stored(
     both.feed((1, send(topic=name)))
     one = send(PLAIN, body, code=Request.SEND_BATCH_MESSAGE, topic=name)
     both.feed((1, one), (1, one))
-    before = both.short.served_count
+    before = both.fast.served_count
     (answer,) = both.feed((1, one))
-    assert both.short.served_count == before + is_served
+    assert both.fast.served_count == before + is_served
     assert (answer.code == 0) == is_served
     both.end()
 
@@ -228,7 +228,7 @@ class Asked:
     """A call of the native lane for one batch, to be repeated with other arguments."""
 
     def __init__(self, entries: list[Entry]) -> None:
-        side = Side(is_short=True)
+        side = Side(is_fast=True)
         lane = Watched(side)
         for one in (send(), batch(entries), batch(entries)):
             side.feed((1, one))
@@ -250,7 +250,7 @@ class Asked:
 
 
 LOG_END, ROOM_END, SUFFIX, BODY_SIZE, PROPERTIES_SIZE, KEYS, COUNT = 0, 1, 5, 7, 8, 9, 13
-"""Positions in lane/native.Moment."""
+"""Positions in lane/native.LaneLimits."""
 
 
 def test_batch_is_laid_out_up_to_every_limit() -> None:
