@@ -19,7 +19,8 @@ COMMITTED: Final = {"committed"}
 
 
 class Member(NamedTuple):
-    """A member of a set of announced commits: the id and topic of one message."""
+    """The id and the topic of one message, as an entry in a set of announced or consumed
+    commits."""
 
     message_id: str
     topic: str
@@ -48,7 +49,7 @@ def ended_as(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
 
 
 class Compared(NamedTuple):
-    """The result of comparing one batch of announced commits."""
+    """The result of comparing one batch of announced messages with the consumed ones."""
 
     lost: list[str]
     """Messages announced but not consumed."""
@@ -67,4 +68,5 @@ class Sets(Protocol):
         """Add consumed messages."""
 
     def compare(self) -> Iterator[Compared]:
-        """Remove the messages that are in both sets; yield the announced ones in batches."""
+        """Remove the messages that are in both sets. Yield one result for each batch of announced
+        messages."""

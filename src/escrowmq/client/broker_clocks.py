@@ -1,6 +1,7 @@
-"""Measures how far brokers' clocks differ from this machine's. By its broker's clock a message may
-be young, and by this machine's old. Jobs that act only on messages above a certain age use this to
-correct the ages."""
+"""Measures how far brokers' clocks differ from this machine's.
+
+If the clocks differ, a message may be old by this machine's clock and young by its broker's. Jobs
+that act only on messages above a certain age use this to correct the ages."""
 
 from __future__ import annotations
 

@@ -49,12 +49,12 @@ _UNREACHABLE: Final = "a database that may have the marker cannot be queried"
 
 
 class Elsewhere(NamedTuple):
-    """A database's answer about a marker that it does not have, or could not look for."""
+    """The answer of a database that does not have the marker, or that could not be queried."""
 
     name: str = ""
-    """Its own name; the marker has that of another database."""
+    """The name of this database. The marker names another one."""
     error: str = ""
-    """Why it could not be queried."""
+    """Why the database could not be queried; empty if it could."""
 
 
 DatabaseCheck = Callable[
@@ -66,10 +66,10 @@ database."""
 
 @runtime_checkable
 class Opening(Protocol):
-    """A database's check that has work to begin on the producer's event loop."""
+    """A database's check that also starts work of its own when the producer is opened."""
 
     def opened(self) -> None:
-        """The producer is being opened, on the running loop."""
+        """Called on the producer's event loop while the producer is opened."""
 
 
 class _Asked(msgspec.Struct):
@@ -81,7 +81,7 @@ class _Asked(msgspec.Struct):
     checks: Sequence[Check | DatabaseCheck]
     """The functions to try in order; the first answer that knows the outcome decides."""
     elsewhere: list[Elsewhere] = []
-    """The databases that do not have the marker, as far as is known."""
+    """The databases asked so far that do not have the marker."""
 
 
 class _Line:
@@ -199,8 +199,8 @@ class Checks:
         return message
 
     def _checker(self, stored: StoredMessage) -> Check | None:
-        """Return the checker that answers: by the handler name in the message, else by topic, else
-        the one for all."""
+        """Return the user's checker for a half: the one that its message names, else the one for
+        its topic, else the one for all."""
         options = self._options
         name = stored.properties.get(CHECKER, "")
         found = options.checkers.get(name) if name else None
@@ -238,8 +238,8 @@ class Checks:
             await self._answer(asked, outcome, remark, is_open=is_open)
 
     async def _ask_all(self, asked: _Asked, workers: Workers) -> tuple[Outcome | None, str | None]:
-        """The first outcome that is known; else UNKNOWN if one of them may know it later, or None
-        if all of them have other markers."""
+        """Run the checks in order, and return the first outcome that is known. Otherwise return
+        UNKNOWN if a check said so, and None if no database has the marker."""
         open_answer: tuple[Outcome | None, str | None] = None, None
         for check in asked.checks:
             found, remark = await self._ask_user(asked.message, check, workers)
@@ -340,7 +340,7 @@ class Checks:
 
 
 async def _awaited(found: Any) -> Any:  # noqa: ANN401
-    """Return the result, awaited if a plain function returned a coroutine."""
+    """Return what the user's function returned; if that is a coroutine, await it first."""
     return await found if inspect.isawaitable(found) else found
 
 

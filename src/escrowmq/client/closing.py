@@ -35,9 +35,9 @@ class Closing:
 
 
 async def unless_closed(work: asyncio.Future[T]) -> T:
-    """Await a future that others may await too; cancelling one waiter does not cancel it. Only
-    closing the client ends it, with ClientClosed: with a CancelledError, a task would think that it
-    was cancelled itself."""
+    """Await a future that others may await too; cancelling one waiter does not cancel it. If the
+    future is cancelled because the client was closed, raise ClientClosed: the waiting task would
+    take a CancelledError for its own cancellation."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError as error:

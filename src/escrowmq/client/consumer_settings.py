@@ -93,8 +93,8 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Called with the queues that this member starts to read: a plain function, called on a thread,
     or a coroutine function. The calls come one after another."""
     on_revoked: Callable[[list[MessageQueue]], Any] | None = None
-    """Called with the queues that it no longer reads, after their offsets were committed; with all
-    queues at the end."""
+    """Called with the queues that this member no longer reads, after their offsets were committed.
+    When the consumer closes, these are all its queues."""
     concurrency: int = 20
     """Handlers that run at the same time."""
     batch_max: int = 1
@@ -142,11 +142,12 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     a loop over the consumer, has it, it stays hidden, up to `consume_timeout_ms`; not after
     `receive()`."""
     offsets_folder: str = ""
-    """Where offsets are kept (broadcasting)."""
+    """The folder in which a broadcasting consumer stores its offsets."""
     interceptors: Sequence[Interceptor] = ()
     """For tracing and metrics."""
     trace: bool | str = False
-    """Write RocketMQ's message trace: to RMQ_SYS_TRACE_TOPIC, or to a topic of this name."""
+    """Write RocketMQ's message trace: True to RMQ_SYS_TRACE_TOPIC, a text to the topic of this
+    name."""
 
     def __post_init__(self) -> None:
         bounds = {

@@ -76,7 +76,7 @@ class Reading:
         )
         self._began_ms = instance.clock.now_ms()
         self._found_at_first: dict[str, frozenset[MessageQueue]] = {}
-        """The queues that a topic had when they were first requested, while it is subscribed to."""
+        """By subscribed topic: the queues that it had when its route was first read."""
         self.locks = Locks(instance, self.wire_group)
         self.hold: Callable[[Sequence[HeldMessage]], Hold] = (
             hold_queue if options.is_orderly else lambda _: NoHold()
@@ -106,7 +106,8 @@ class Reading:
         return bool(self.subscriptions.keys() - {self.retry_topic()})
 
     def subscribed(self, topic: str) -> Subscription:
-        """Return the subscription to a topic; to everything if the topic is about to be left."""
+        """Return the subscription to a topic. If the topic was just unsubscribed, return one to all
+        messages."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
     def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
@@ -118,8 +119,8 @@ class Reading:
     # -- what the balance asks -----------------------------------------------------------------
 
     def wanted_topics(self) -> list[str]:
-        """Start to leave topics no longer subscribed to; return the topics to read, by the brokers'
-        names."""
+        """Return the topics to read, by the brokers' names. Start to leave topics that are no
+        longer subscribed to."""
         left = {queue.topic for queue in self.readers} - self.subscriptions.keys()
         for topic in left:
             self._leave(topic, ())
@@ -159,8 +160,8 @@ class Reading:
         return self.options.auto_commit and self.offsets.are_kept(queue)
 
     def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """Record which queues a topic has now. Those recorded first existed before this
-        consumer."""
+        """Record which queues a topic has now. The queues recorded first are those that existed
+        before this consumer."""
         self._found_at_first.setdefault(topic, frozenset(queues))
 
     def _since_ms(self, queue: MessageQueue) -> int | None:
@@ -171,7 +172,8 @@ class Reading:
         return self._began_ms - _CLOCKS_APART_MS
 
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
-        """Report to callers that wait for messages that brokers refuse access; None ends that."""
+        """Make callers that wait for messages raise a broker's refusal to read a topic; None
+        removes the refusal."""
         if error is not None:
             self.inbox.set_refusal(topic, error)
         else:
@@ -321,8 +323,8 @@ class Reading:
     async def _redeliver(
         self, message: HeldMessage, ticket: Ticket, reader: QueueFetcher, level: int
     ) -> bool:
-        """Have a failed message redelivered, or made a dead letter. Return whether its queue is
-        done with it: an unfinished message holds the offset."""
+        """Have a failed message redelivered, or made a dead letter. Return whether the message is
+        settled in its queue; until it is, the committed offset does not pass it."""
         if not self._is_ours(reader, ticket):
             if reader.has_passed(message, ticket.generation):
                 await self._return_passed(message, level)
@@ -375,8 +377,8 @@ class Reading:
         reader.finish(message, generation)
 
     def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
-        """Return the ticket of a message that is settled by this call; None if it was settled
-        before."""
+        """Mark a message as settled and report that to interceptors. Return its ticket; None if it
+        was settled before."""
         ticket = message.ticket
         assert ticket is not None
         if ticket.is_settled:
@@ -414,7 +416,7 @@ class Reading:
             self.instance.spawn(self._return_at_last(message, level))
 
     async def _return_at_last(self, message: HeldMessage, level: int) -> None:
-        """Return a message that cannot stay in memory to a broker, as soon as one accepts it."""
+        """Offer a message to brokers until one accepts it: it cannot stay in memory."""
         while not await self.return_to_broker(message, level):
             await asyncio.sleep(_KEEP_HERE_S)
 

@@ -73,13 +73,13 @@ class Ticket:
         """The delay level requested by the user's own call of `retry` or `reject`. A consumer that
         abandons a slow handler sets `level` alone."""
         self.keeps_acks = False
-        """Whether an acknowledgement waits for an open transaction (`consume_once`)."""
+        """Whether acknowledgements wait for an open transaction (`consume_once`)."""
         self.has_ack_waiting = False
         """Whether an acknowledgement is waiting for the open transaction."""
         self.end = ConsumeEnd.FAILED
         """The reason for its redelivery, if it is redelivered."""
         self.taken: tuple[str, int] | None = None
-        """The delivery by which the message was taken, and its time; for the trace."""
+        """For the trace: the id of the delivery, and when it was made."""
 
     def hide(self, receipt: Receipt, *, since_s: float) -> None:
         """Record that the message was popped, or its invisible time renewed: other members do not

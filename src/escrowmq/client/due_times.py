@@ -11,9 +11,9 @@ from escrowmq.codec.properties import number_in
 
 
 def due_ms(half: ReceivedMessage) -> int:
-    """Return the earliest time at which a half's message may become visible, by its broker's clock.
-    A delay counts from the commit, which is no earlier than the half was stored. Without a delay,
-    return the time of the half."""
+    """Return the earliest time, by its broker's clock, at which the message of a half may become
+    visible. A delay counts from the commit, so from the half's store time at the earliest. Without
+    a delay, return the half's store time."""
     if half.system.get(DELAYED) != "true":  # brokers deliver all others at once
         return half.stored_ms
     at_ms = _number(half, Property.TIMER_DELIVER_MS)

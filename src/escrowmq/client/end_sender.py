@@ -103,9 +103,8 @@ class Settler:
             await self._confirm(half, outcome, count)
 
     def _leave_open(self, half: Half) -> None:
-        """Report UNKNOWN to the broker without waiting for a connection. It changes nothing; like
-        RocketMQ's clients, it makes the broker log it. It must not wait, because an interrupt may
-        have ended the block."""
+        """Report UNKNOWN to the broker, as RocketMQ's clients do; the broker only logs it. Do not
+        wait for a connection, because an interrupt may have ended the block."""
         connection = self._ready_connection(half)
         if connection is None:
             return

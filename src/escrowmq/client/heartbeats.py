@@ -73,7 +73,8 @@ class Presence:
         self._producers[group] = self._producers.get(group, 0) + 1
 
     def add_consumer(self, group: str, source: ConsumerSource) -> None:
-        """Register a consumer of a group with the next heartbeat. There can be one per group."""
+        """Register the consumer of a group with the next heartbeat. A client has at most one per
+        group."""
         assert group not in self._consumers, f"{group} consumes here already"
         self._consumers[group] = source
 

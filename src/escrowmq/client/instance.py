@@ -62,10 +62,9 @@ T = TypeVar("T")
 
 
 class Instance:
-    """Open it inside a running event loop; use it on that loop only.
-
-    Clients on top of it register groups (`presence`) and handlers, watch topics, and make
-    requests."""
+    """The connection layer of one client. Open it inside a running event loop, and use it on that
+    loop only. Clients on top of it register groups (`presence`) and handlers, watch topics, and
+    make requests."""
 
     def __init__(
         self, options: ClientOptions, *, clock: Clock | None = None, chance: Chance | None = None

@@ -52,8 +52,8 @@ class IterationSlots:
         self._left: list[Slot] = []
 
     async def empty(self, slot: Slot) -> None:
-        """Acknowledge what an iteration delivered before; have messages that ended iterations still
-        hold redelivered."""
+        """Acknowledge the messages that this iteration delivered before. Messages that iterations
+        still held when they ended are redelivered."""
         slot.end_holds()
         if slot.handed:
             await self._reading.settle_batch(slot.handed, None)
@@ -67,9 +67,10 @@ class IterationSlots:
                 await self._reading.settle_batch(left.handed, BROKER_DECIDES)
 
     async def fill(self, slot: Slot, count_max: int, *, within_s: float) -> None:
-        """Put an iteration's next messages into its slot: up to a count, or until `within_s` after
-        the first. Raises ClientClosed at the end. An orderly queue gives no more messages until its
-        last ones are settled; iterations do not wait for that."""
+        """Put an iteration's next messages into its slot: up to `count_max`, or those that arrive
+        until `within_s` after the first. Raises ClientClosed when the consumer is closed. An
+        orderly queue hands out no more messages until the last ones are settled; this does not wait
+        for that."""
         reading = self._reading
         found = await reading.take(count_max)
         slot.arrived.extend(found)

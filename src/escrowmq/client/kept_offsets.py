@@ -23,7 +23,7 @@ class KeptOffsets(Protocol):
         """Return the stored offset of a queue; None if there is none."""
 
     def are_kept(self, queue: MessageQueue) -> bool:
-        """Whether a broker has an offset of the group in some queue of the topic."""
+        """Whether the queue's broker stores an offset of the group for any queue of the topic."""
 
     async def keep(self, readers: Iterable[QueueFetcher]) -> None:
         """Store changed offsets."""

@@ -42,8 +42,8 @@ class FileOffsets:
         self._lock = asyncio.Lock()
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Return where to start in a queue: at the stored offset, otherwise where the settings
-        say."""
+        """Return where to start in a queue: at the stored offset, otherwise where the consumer's
+        settings say."""
         found = self._table.get(queue)
         if found is not None:
             return found

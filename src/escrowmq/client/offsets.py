@@ -74,7 +74,7 @@ class BrokerOffsets:
         self._has_failed = False
         self._limit = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
         self._kept: set[tuple[str, str]] = set()
-        """Brokers, and the topics for which each stores offsets of this group."""
+        """Pairs of a broker and a topic for which the broker stores an offset of this group."""
         self._firsts: dict[tuple[str, str], asyncio.Future[EscrowMQError | None]] = {}
         """First commits that are in flight, with their results."""
 
@@ -114,7 +114,7 @@ class BrokerOffsets:
         return found
 
     def are_kept(self, queue: MessageQueue) -> bool:
-        """Whether a broker has an offset of the group in some queue of the topic."""
+        """Whether the queue's broker stores an offset of the group for any queue of the topic."""
         return (queue.broker_name, queue.topic) in self._kept
 
     async def commit(self, queue: MessageQueue, queue_offset: int) -> None:

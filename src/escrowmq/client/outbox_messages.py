@@ -66,7 +66,7 @@ class _End(NamedTuple):
 
     half: Half
     together: int
-    """The number of halves that the END ends, if they are a bundle; otherwise 0."""
+    """The number of halves that the END ends, if they are a bundle; 0 for a single half."""
     ends: Ends
 
 
@@ -97,7 +97,8 @@ class MarkedMessages:
         self.outcome: Outcome | None = None
         """The outcome, once all brokers have confirmed it; UNKNOWN if the marker decides."""
         self.error: EscrowMQError | None = None
-        """The error for which brokers have not confirmed the outcome; None if there was none."""
+        """The error because of which brokers did not confirm the outcome; None if there was
+        none."""
         self._may_repeat = True
         self._is_bundle = False
         self._is_sending = False
@@ -106,8 +107,8 @@ class MarkedMessages:
         self._told: list[asyncio.Future[None]] = []
 
     def without_repeats(self) -> Self:
-        """Store no message again that may be stored already: this fails instead. A repeat may leave
-        two messages, of one id, which the marker commits. Returns itself."""
+        """Make `send` and `stored` fail where they would otherwise send a message again that may be
+        stored already: the marker would commit both copies. Returns this object."""
         self._may_repeat = False
         return self
 
@@ -339,6 +340,6 @@ class MarkedMessages:
 
 
 def _retrieve_error(work: asyncio.Future[None]) -> None:
-    """Mark a future's failure as retrieved."""
+    """Read the error of a future, so that asyncio does not log it as never retrieved."""
     if not work.cancelled():
         work.exception()

@@ -181,7 +181,7 @@ class _QuickCall(_Call[T]):
         self._portal: Portal | None = None
 
     def begin(self, portal: Portal) -> None:
-        """Run a coroutine to its end if it does not wait; otherwise start a task for it."""
+        """Begin the work; if it would have to wait, start a task for its coroutine."""
         if self.is_dropped:
             self.fail()
             return
@@ -285,15 +285,17 @@ class Portal:
         return self._enter(_Call(coroutine)).result()
 
     def call_quickly(self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run work that can usually begin immediately, on the loop's thread and without a task;
-        otherwise run the coroutine that `wait` makes. Returns or raises like `call`."""
+        """Run `begin` on the loop's thread, without a task. If `begin` would have to wait, run the
+        coroutine that `wait` makes instead. Return the result or raise the error; an interrupt
+        cancels the work."""
         return self.begin_quickly(begin, wait).result()
 
     def begin_quickly(
         self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]
     ) -> Awaiting[T]:
-        """Begin work like `call_quickly`, without waiting for its result: the caller fetches it
-        later from the returned object."""
+        """Run `begin` on the loop's thread without waiting for its result, which the caller fetches
+        later from the returned object. If `begin` would have to wait, the coroutine that `wait`
+        makes runs instead."""
         self._check()
         return self._enter(_QuickCall(begin, wait))
 
@@ -338,8 +340,8 @@ class Portal:
             self._loop.call_soon_threadsafe(work)
 
     def begin_soon(self, work: Callable[[], object]) -> None:
-        """Like `post`, but in the order of this thread's calls: later calls run after the function.
-        Raises if the client cannot be used now."""
+        """Run a function on the loop's thread without waiting for it, but before all later calls of
+        this thread. Raises if the client cannot be used now."""
         self._check()
         self._line_up(_Errand(work))
 
@@ -379,8 +381,8 @@ class Portal:
             self._fail_waiting()
 
     def _fail_waiting(self) -> None:
-        """Fail the calls that a closed loop will not execute. The flag is cleared first, as in
-        `_take`: any caller that has seen it set is already in the queue."""
+        """Fail the calls that a closed loop will not execute. The flag is cleared first: a caller
+        that has seen it set has already queued its call."""
         self._is_woken = False
         with contextlib.suppress(IndexError):  # other threads may be here too
             while True:

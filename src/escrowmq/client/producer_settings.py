@@ -139,7 +139,8 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     interceptors: Sequence[Interceptor] = ()
     """For tracing and metrics."""
     trace: bool | str = False
-    """Write RocketMQ's message trace: to RMQ_SYS_TRACE_TOPIC, or to a topic of this name."""
+    """Write RocketMQ's message trace: True to RMQ_SYS_TRACE_TOPIC, a text to the topic of this
+    name."""
 
     def __post_init__(self) -> None:
         for name in ("timeout_ms", "batch_size", "inflight_max", "inflight_size_max",

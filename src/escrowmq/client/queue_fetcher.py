@@ -113,8 +113,8 @@ class QueueFetcher:
             self._room.set()
 
     def has_passed(self, message: HeldMessage, generation: int) -> bool:
-        """Whether the queue now begins after a message that was taken, because of a seek, or
-        because its broker has deleted old messages. Then no member reads the message again."""
+        """Whether the queue is now read from after this message, because of a seek or because its
+        broker has deleted old messages. Then no member reads the message again."""
         is_left = self.shelf.generation != generation
         return is_left and message.queue_offset < self.shelf.begin_offset
 

@@ -68,7 +68,8 @@ class Replies:
 
     @contextlib.contextmanager
     def expect(self) -> Iterator[Waiting]:
-        """Register a request that is about to be sent; it is removed at the end of the block."""
+        """Register a request that is about to be sent; yield the object that waits for its reply.
+        It is removed at the end of the block."""
         if len(self._waiting) >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX} requests wait for replies; wait for some of them")
         waiting = Waiting()

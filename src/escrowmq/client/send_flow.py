@@ -152,8 +152,9 @@ class SendDispatch:
         *,
         finish: Finish[tuple[SendAnswer, SendResult]],
     ) -> str:
-        """Send the only message of a transaction without waiting, like `begin`; return its id, or
-        an empty string if nothing was done."""
+        """Send the only message of a transaction without waiting. Return its id, or an empty
+        string, having done nothing, if that is impossible. `finish` gets the result, the error, or
+        a function that makes further attempts."""
         if self.watch:
             return ""
         self.check(message)

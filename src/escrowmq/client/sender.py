@@ -45,8 +45,8 @@ class Sender:
         return send_fields(message, queue, group=rules.group, asks_safety=rules.asks_safety)
 
     def begin(self, sending: SendRequest, done: Done) -> Begun | None:
-        """Make the first attempt immediately; return None if it must wait for capacity, a route, or
-        a connection. `done` gets the answer; then call `end`."""
+        """Make the first attempt immediately. Return None, having done nothing, if it would have to
+        wait for capacity, a route or a connection. `done` gets the answer; then call `end`."""
         message, queue, instance = sending.message, sending.queue, self._instance
         if self._faults is not None:
             return None
@@ -73,8 +73,8 @@ class Sender:
         return queue, connection, started
 
     def end(self, sending: SendRequest, begun: Begun, answer: Answer) -> SendAnswer | None:
-        """Finish a first attempt. Return None if its answer is not the final one; then await
-        `go_on`."""
+        """Finish a first attempt and return its answer. Return None if further attempts must
+        follow; then await `go_on`."""
         self._pressure.leave(len(sending.message.body))
         if isinstance(answer, Command) and answer.code == Response.SUCCESS:
             return SendAnswer(answer, begun[0], begun[1].address)

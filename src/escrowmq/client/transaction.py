@@ -55,7 +55,7 @@ class Transaction(Tidy):
 
     _INTERNAL = frozenset({"abandon", "begin_quickly", "leave_quickly", "settle_quickly"})
     _is_begun = _is_over = True
-    """The values for an object whose constructor failed: `__del__` then logs nothing."""
+    """Defaults for an object whose constructor failed: `__del__` logs nothing then."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class Transaction(Tidy):
     async def _begin_on(
         self, first: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
     ) -> Self:
-        """Continue a `begin_quickly` that takes longer, or has failed."""
+        """Complete a `begin_quickly` that takes longer."""
         try:
             await self._take(first, work)
         except BaseException:
@@ -218,8 +218,8 @@ class Transaction(Tidy):
         return await self.begin()
 
     def leave_unheard(self, later: Callable[[Callable[[], object]], None]) -> bool:
-        """End a block that did not raise, without waiting; `later` runs the rest on the loop's
-        thread. Return False to leave it to `settle_quickly`. Only this package uses it."""
+        """Commit in the background after a block that did not raise; `later` runs the work on the
+        loop's thread. Return False if the end must be waited for. Only this package uses it."""
         is_plain = self._halves and not self._is_over and self._failure is None
         if not is_plain or self._is_waited_for(self._plan):
             return False
@@ -369,7 +369,7 @@ class Transaction(Tidy):
 
     @property
     def _count(self) -> int:
-        """The number of messages to name in the END; 0 names none."""
+        """The number of messages to name in a bundle's END; otherwise 0."""
         return len(self._halves) if self._bundle and self._halves[0].signed_id else 0
 
     def _is_waited_for(self, outcome: Outcome) -> bool:

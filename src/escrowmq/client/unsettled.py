@@ -14,8 +14,8 @@ from escrowmq.errors import NotSupported
 
 
 class Unsettled(NamedTuple):
-    """The transactions that brokers may still ask a group about, and the brokers that were
-    asked."""
+    """The transactions that brokers may still ask a group about, and the brokers that reported
+    them."""
 
     keys: set[str]
     brokers: dict[str, int]

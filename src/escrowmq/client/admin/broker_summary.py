@@ -9,7 +9,8 @@ from escrowmq.base.human_format import moment, size_text, span
 
 
 def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
-    """Titles and values with their units; values that a broker does not report are left out."""
+    """Return the title and value of each usual metric, as text with its unit. Metrics that the
+    broker does not report are left out."""
     rows = [
         ("build", found.get("escrowVersion", "")),
         ("speaks", found.get("brokerVersionDesc", "")),

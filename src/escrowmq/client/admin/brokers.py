@@ -34,7 +34,7 @@ class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class ChangedSetting(msgspec.Struct, kw_only=True, rename="camel"):
-    """A setting changed by a request."""
+    """A setting whose value a request has changed since the broker's start."""
 
     name: str
     value: str

@@ -63,7 +63,8 @@ class Cluster:
         return sorted(self.instance.book.broker_names())
 
     async def gone(self) -> list[GoneBroker]:
-        """Return the brokers that left within the last hour, as far as the name server knows."""
+        """Return the brokers that left within the last hour, as far as the name server remembers
+        them."""
         self.instance.check_usable()
         names = self.instance.names
         reply = await names.ask(Request.ESCROW_GONE_BROKERS)

@@ -34,7 +34,8 @@ State = Literal[
 
 
 class Delivery(msgspec.Struct, kw_only=True, rename="camel"):
-    """How far one consumer group is with a message."""
+    """How far one consumer group is with one message: whether it has read, acknowledged or failed
+    it."""
 
     group: str
     state: State

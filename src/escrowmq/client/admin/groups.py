@@ -79,7 +79,7 @@ class Lag(msgspec.Struct, kw_only=True, rename="camel"):
     inflight: int
     """Messages that were fetched and not acknowledged yet."""
     consumed_ms: int
-    """When the last acknowledged message had been stored; 0 if there is none."""
+    """The store time of the last acknowledged message; 0 if there is none."""
 
     @property
     def count(self) -> int:
@@ -337,7 +337,7 @@ def _given_fields(
     may_broadcast: bool | None,
     is_ordered: bool | None,
 ) -> dict[str, Any]:
-    """Return the given fields, under RocketMQ's names."""
+    """Return those fields that are not None, under RocketMQ's names."""
     check_counts(attempts_max=attempts_max, retry_queues=retry_queues)
     given = {
         "retryMaxTimes": attempts_max,

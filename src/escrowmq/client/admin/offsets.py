@@ -59,7 +59,7 @@ class Offsets:
         return found
 
     async def preview(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
-        """Return the offsets that `reset` would set now; changes nothing."""
+        """Return the offsets that `reset` would set now, without setting them."""
         moment_ms = _moment_ms(to)
         found: dict[MessageQueue, int] = {}
         for name in await self._cluster.names_of(topic):
@@ -139,8 +139,8 @@ class Offsets:
     async def _reset_alone(
         self, group: str, topic: str, broker_name: str, moment_ms: int
     ) -> dict[MessageQueue, int]:
-        """Reset offsets queue by queue. RocketMQ 4's brokers leave this to the admin tool while no
-        member is connected."""
+        """Reset offsets queue by queue, without the broker's help: RocketMQ 4's brokers expect this
+        of the admin tool while no member is connected."""
         found = await self._places(topic, broker_name, moment_ms)
         keeper = self._keeper(group)
         for queue, queue_offset in found.items():

@@ -230,9 +230,9 @@ class Replicas:
         within_s: float,
         hand_over: Callable[[], Awaitable[None]] | None = None,
     ) -> GroupReport:
-        """Wait for the master of a later epoch than `above`, at these addresses or at one that a
-        member at them names. `hand_over` asks the present master to hand over; it is called again
-        if that master has given up waiting for its successor."""
+        """Wait until a member is the master in a later epoch than `above`; return its report. Asks
+        the members at these addresses, and at those that they report as their master's. `hand_over`
+        is called again whenever the present master has stopped waiting for its successor."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s
         known = set(addresses)
@@ -300,7 +300,7 @@ class Replicas:
 
 
 def _masters(reports: dict[str, GroupReport]) -> set[str]:
-    """Return the addresses that members report as their masters'; name servers may not list those
+    """Return the addresses that members report as their master's. Name servers may not list them
     yet."""
     return {one.master_address for one in reports.values() if one.master_address}
 

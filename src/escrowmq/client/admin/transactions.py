@@ -60,8 +60,8 @@ class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
     by_topic: dict[str, int] = {}
     by_group: dict[str, int] = {}
     parked_by_group: dict[str, int] = {}
-    """Parked halves by producer group; no producer is connected that could be asked. For gRPC
-    producers the group is the topic."""
+    """Parked halves by producer group: no producer of the group is connected, so none can be asked.
+    For gRPC producers the group is the topic."""
     not_counted: list[str] = []
     """Brokers that cannot report the numbers: RocketMQ's."""
     missing: list[str] = []
@@ -232,8 +232,8 @@ class Transactions:
         ask: Callable[[str], Awaitable[T]],
         silent: list[str] | None = None,
     ) -> list[T]:
-        """Ask each broker and return the answers of those that support the request; add the names
-        of the others to `silent`. Raises NotSupported if none does."""
+        """Ask each broker and return the answers. Brokers that do not support the request are
+        skipped, and their names added to `silent`. Raises NotSupported if no broker supports it."""
         found: list[T] = []
         refusal: NotSupported | None = None
         for name, address in masters.items():
@@ -389,7 +389,7 @@ def _broker_of(transaction: str) -> str:
 
 
 def _of_another(error: ResponseError) -> ResponseError:
-    """Return the error if it only says that this broker does not know the transaction; raise any
+    """Return the error if it only says that this broker does not know the transaction. Raise any
     other error."""
     if error.code not in _NOT_HERE:
         raise error

@@ -47,8 +47,9 @@ def _shown_as(method: Callable[..., object], call: Callable[P, T]) -> Callable[P
 
 
 def blocking_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
-    """Make all methods of a class blocking. `but` names those that the class implements itself,
-    because they are called for each message and should cost no extra call."""
+    """Return a decorator that wraps a class's public methods with `shorten_traceback`. `but` names
+    methods that shorten tracebacks themselves: they are called for each message and should cost no
+    extra call."""
 
     def decorate(kind: K) -> K:
         for name, found in list(vars(kind).items()):
@@ -87,7 +88,7 @@ class Served(Generic[C]):
     _is_closed: bool
 
     def _join(self) -> Portal:
-        """Start to use the process's shared event loop."""
+        """Start to use the process's shared event loop; return its portal."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             _log.warning(

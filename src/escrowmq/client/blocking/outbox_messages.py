@@ -37,11 +37,13 @@ class MarkedMessages(Face[engine.MarkedMessages]):
 
     @property
     def error(self) -> EscrowMQError | None:
-        """The error for which brokers have not confirmed the outcome; None if there was none."""
+        """The error because of which brokers did not confirm the outcome; None if there was
+        none."""
         return self.inner.error
 
     def without_repeats(self) -> Self:
-        """Store no message again that may be stored already: this fails instead. Returns itself."""
+        """Make `send` and `stored` fail where they would otherwise send a message again that may be
+        stored already. Returns this object."""
         self.inner.without_repeats()
         return self
 

@@ -30,7 +30,7 @@ _FOREIGN: Final = (
     (b"\x15\x03", "TLS"),
     (b"SSH-", "SSH"),
 )
-"""The first bytes that servers of other protocols answer with, to recognise them."""
+"""The first bytes of answers from servers of other protocols, by which these are recognised."""
 
 _NAMES: Final = {value: name for name, value in vars(Request).items() if name.isupper()}
 _MYSQL: Final = b"\x00\x0a"
@@ -162,8 +162,8 @@ class Dialogue:
             self.language = command.language
 
     def broken(self, data: bytes) -> str:
-        """Return why the bytes read are not a valid frame; empty if they are. `data` are the last
-        of them."""
+        """Return why the bytes read so far are not a valid frame; empty if they are valid. `data`
+        is the last part of them."""
         error = self._reader.broken
         if error is None:
             return ""
@@ -174,8 +174,9 @@ class Dialogue:
     # -- signing -----------------------------------------------------------------------------
 
     def _ask_again(self, waiting: _Asked, refusal: Command) -> None:
-        """Repeat a request with EscrowMQ's own signature, after a broker refused it because it
-        requires that. No other broker ever answers so; therefore no session is requested before."""
+        """Repeat a refused request with EscrowMQ's own signature, because the broker requires it.
+        The session for these signatures is requested only now: other brokers do not know such
+        sessions."""
         if waiting.is_own or self._sign_own is None:
             waiting.done(refusal, None)
             return
@@ -238,7 +239,8 @@ class Dialogue:
 
 
 def speaks(data: bytes) -> str:
-    """Return the name of the other protocol that an answer begins with; empty if unknown."""
+    """Return the name of the protocol with which an answer begins, if it is another than
+    RocketMQ's; empty if unknown."""
     if data[3:5] == _MYSQL:
         return "MySQL"
     return next((name for words, name in _FOREIGN if data.startswith(words)), "")

@@ -43,7 +43,7 @@ class Group(Generic[T]):
 
 
 class _Line(Generic[T]):
-    """The groups for one destination; only the last may still grow."""
+    """The groups for one destination, in order. Messages are added only to the last."""
 
     __slots__ = ("groups", "is_held")
 
@@ -75,8 +75,8 @@ class BatchGroups(Generic[T]):
     def put(
         self, place: BatchPlace, item: T, size: int, *, now: float, is_alone: bool = False
     ) -> bool:
-        """Add a message, which with `is_alone` shares its group with no other; return whether
-        groups are ready to leave."""
+        """Add a message; with `is_alone`, to a group of its own. Return whether groups are ready to
+        be sent."""
         line = self._lines.get(place)
         if line is None:
             line = self._lines[place] = _Line()

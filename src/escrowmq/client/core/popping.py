@@ -110,8 +110,8 @@ def ack_fields(receipt: Receipt, *, topic: str, group: str) -> dict[str, str]:
 
 
 def hidden_ms(level: int, *, deliveries_before: int) -> int:
-    """Return how long a failed message is hidden: the time of its delay level; without a level,
-    longer after each failure."""
+    """Return for how many milliseconds a failed message is hidden: the time of its delay level, or
+    without a level a time that grows with each failure."""
     assert level != NEVER, "that one must not be redelivered"
     chosen = level or min(RETRY_FIRST_LEVEL + deliveries_before, len(DELAY_LEVELS_S))
     return DELAY_LEVELS_S[chosen - 1] * 1000

@@ -27,7 +27,7 @@ a few."""
 _IN_VAIN_PAUSE_S: Final = (0.2, 1.0, 3.0)
 FAILED_PAUSE_S: Final = (0.2, 1.0, 3.0)
 MOVES_MAX: Final = 3
-"""After this many redirections to another offset, the client pauses before it asks again."""
+"""The client pauses after this many redirections to another offset in a row."""
 
 REFUSED_PAUSE_S: Final = 5.0
 REST_S: Final = 0.02
@@ -139,7 +139,8 @@ def pull_fields(
 
 
 def with_subscription(fields: dict[str, str], subscription: Subscription) -> dict[str, str]:
-    """Add the subscription to a pull, for a consumer that is not a member of its group."""
+    """Add the subscription to a pull's header. A consumer that is no member of its group needs it,
+    because the broker does not know its subscription."""
     flags = int(fields["sysFlag"]) | _SUBSCRIPTION
     return {**fields, "sysFlag": str(flags), "subscription": subscription.expression}
 

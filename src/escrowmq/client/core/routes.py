@@ -126,7 +126,7 @@ class RouteBook:
         return list(found)
 
     def _forget_unnamed(self) -> None:
-        """Forget brokers that neither a route nor the cluster's list names."""
+        """Forget brokers that are neither in a route nor in the cluster's list."""
         if not self._brokers.keys() <= self._listed:
             named = self._listed | self._collect()
             self._brokers = {name: at for name, at in self._brokers.items() if name in named}

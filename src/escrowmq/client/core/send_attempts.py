@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_MAX_S: Final = 0.25
 _IN_DOUBT: Final = (ConnectionLost, RequestTimeout)
-"""After these errors the message may or may not be stored."""
+"""Errors after which it is unknown whether the message is stored."""
 
 
 class SendRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,10 +87,9 @@ class Attempts:
         self._left = 1 if self._is_bound else 1 + rules.retries
         self._failures: list[tuple[str, Exception]] = []
         self._nowhere: EscrowMQError | None = None
-        """The last error because of which there was no broker to send to."""
+        """The last error that left no broker to send to."""
         self._time_up: RequestTimeout | None = None
-        """The error when this message's own timeout is over; it is not reported as a broker's
-        failure."""
+        """The error after this message's own timeout. It does not count as a broker's failure."""
         self._kept: SendAnswer | None = None
         """A result that is stored less safely than required; it is returned if no attempt does
         better."""

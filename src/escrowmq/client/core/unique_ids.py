@@ -26,7 +26,7 @@ billion have the same mark."""
 
 
 class _Month(NamedTuple):
-    """A month of local time, and the prefix of ids made in it."""
+    """A month of local time, and the part that all ids made in it begin with."""
 
     start_ms: int
     end_ms: int
@@ -34,7 +34,8 @@ class _Month(NamedTuple):
 
 
 class UniqueIds:
-    """Makes unique message ids; two makers differ in address, process or mark."""
+    """Makes unique message ids. The ids of two makers differ if their address, process or `mark` (a
+    random number) differ."""
 
     def __init__(self, *, host: str, process: int, mark: int) -> None:
         address = ipaddress.ip_address(host).packed[-4:]

@@ -12,8 +12,8 @@ from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import OutcomeContradicted
 
 KNOWN_MAX: Final = 10_000
-"""At most this many outcomes are remembered of transactions that ended here without the broker's
-confirmation. Beyond that, the oldest is forgotten, and the user's check answers for it."""
+"""Limit of remembered outcomes of transactions that ended here without the broker's confirmation.
+Beyond it the oldest is forgotten, and the user's check answers."""
 
 
 class TransactionBlock(Protocol):
@@ -28,10 +28,9 @@ class TransactionBlock(Protocol):
 class Verdicts:
     """Known outcomes of transactions by their key: the bundle's id, or the message's.
 
-    An open block has no outcome yet, however long it takes, and the database has none either: a
-    check that found no row would roll back what is committed a moment later. Open blocks are held
-    by weak references: for a block that was dropped without an end, the user's check gives the
-    better answer."""
+    While a block is open, checks are answered with UNKNOWN: the database has no row yet, so the
+    user's check would roll back a transaction that commits a moment later. Open blocks are held by
+    weak references. If a block was dropped without an end, the user's check answers."""
 
     def __init__(self) -> None:
         self._open: weakref.WeakValueDictionary[str, TransactionBlock] = (

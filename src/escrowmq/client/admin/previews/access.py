@@ -17,7 +17,7 @@ KINDS: Final = {True: "Default", False: "Custom"}
 async def create_user(
     admin: Admin, name: str, *, is_super: bool = False, broker: str = ""
 ) -> Preview:
-    """Preview `admin.access.create_user`. UsageError if the name is taken."""
+    """Preview `admin.access.create_user`. Raises UsageError if the name is taken."""
     known = [one.broker for one in await _users(admin, name, broker)]
     if known:
         raise UsageError(f"there already is a user {name!r}, on {', '.join(known)}")
@@ -64,7 +64,8 @@ async def delete_user(admin: Admin, name: str, *, broker: str = "") -> Preview:
 
 
 async def put_policy(admin: Admin, entry: PolicyEntry) -> Preview:
-    """Preview `admin.access.put_policy` of an entry; an empty broker means all."""
+    """Preview `admin.access.put_policy` of an entry. If the entry names no broker, it is for all
+    brokers."""
     known = await _existing_users(admin, entry.user, entry.broker)
     is_default = entry.policy_type == KINDS[True]
     there = await _entries(

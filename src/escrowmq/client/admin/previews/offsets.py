@@ -15,18 +15,19 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import EscrowMQError, UsageError
 
 PEEKED_MAX: Final = 8
-"""For at most this many queues, the preview reads the first message."""
+"""The preview reads the first message of at most this many queues, to describe it."""
 
 
 class Moves(msgspec.Struct, kw_only=True):
-    """Offsets of one group, now and after a reset."""
+    """A group's offsets in each queue, before and after a reset."""
 
     before: dict[MessageQueue, int]
     """Committed offsets before the reset; queues that the group has not read are missing."""
     after: dict[MessageQueue, int]
 
     def step(self, queue: MessageQueue) -> int:
-        """By how many messages the reset sets a queue back; negative if it skips messages."""
+        """Return the number of messages by which a queue is set back; negative if messages are
+        skipped."""
         return max(0, self.before.get(queue, self.after[queue])) - self.after[queue]
 
     @property
@@ -40,7 +41,7 @@ class Moves(msgspec.Struct, kw_only=True):
         return sum(max(0, -self.step(queue)) for queue in self.after)
 
     def said(self) -> str:
-        """Describe both numbers in words."""
+        """Say in words how many messages would be delivered again and how many skipped."""
         parts = [
             f"{count} messages would be {what}"
             for count, what in ((self.again, "delivered again"), (self.missed, "passed over"))
@@ -81,7 +82,7 @@ async def reset(
 
 
 async def clone(admin: Admin, source: str, target: str, *, topic: str = "") -> Preview:
-    """Preview `admin.offsets.clone`. UsageError if both are one group."""
+    """Preview `admin.offsets.clone`. Raises UsageError if both groups are the same."""
     if source == target:
         raise UsageError(f"{source} and {target} are the same group; name another one")
     after = committed(await admin.offsets.show(source, topic=topic))

@@ -12,7 +12,7 @@ ROWS_MAX: Final = 20
 
 
 class Row(msgspec.Struct, kw_only=True, rename="camel"):
-    """One thing that a change would affect."""
+    """One row of a preview: a thing that the change would affect."""
 
     what: str
     before: str = ""
@@ -25,7 +25,7 @@ class Preview(msgspec.Struct, kw_only=True, rename="camel"):
     said: str
     """A sentence that describes the change."""
     count: int | None = None
-    """Number of affected things; null if they were not counted."""
+    """Number of affected things; null if it is not known."""
     rows: list[Row] = []
     """The first of the affected things."""
 

@@ -8,7 +8,8 @@ from escrowmq.errors import UsageError
 
 
 async def switch(admin: Admin, broker: str, to: str = "") -> Preview:
-    """Preview `admin.replicas.switch`. UsageError for a member that cannot take over."""
+    """Preview `admin.replicas.switch`. Raises UsageError for a member that cannot become the
+    master."""
     group = await admin.replicas.group(broker)
     if not group.master:
         raise UsageError(f"{broker} has no master that could hand over")

@@ -85,7 +85,8 @@ async def update(
 
 
 async def delete(admin: Admin, topic: str) -> Preview:
-    """Preview `admin.topics.delete`. UsageError for a topic of the brokers' own."""
+    """Preview `admin.topics.delete`. Raises UsageError for a topic that belongs to the brokers
+    themselves."""
     found = await admin.topics.describe(topic)
     if topic.startswith(Topic.SYSTEM_PREFIX):
         raise UsageError(f"{topic} is one of the brokers' own topics, and cannot be deleted")

@@ -108,7 +108,7 @@ async def rotate_key(admin: Admin, *, broker: str = "") -> Preview:
 
 
 def rows(items: list[PendingTransaction], after: str) -> list[Row]:
-    """List transactions with their state now (before) and the state `after` the change."""
+    """Return one row per transaction: its state now, and `after`, its state after the change."""
     return [_row(item, after) for item in items[:ROWS_MAX]]
 
 
