@@ -44,7 +44,7 @@ from typing import ClassVar
 
 
 class EscrowMQError(Exception):
-    """The root: catch this to catch whatever EscrowMQ raises."""
+    """Base of all exceptions here: catch it to catch everything that EscrowMQ raises."""
 
 
 class UsageError(EscrowMQError, ValueError):
@@ -129,7 +129,7 @@ class ReplyTimeout(RequestTimeout):
 
 
 class AuthorityError(EscrowMQError):
-    """The engine that decides which broker is master failed to do its part."""
+    """The authority, which decides which broker of a group is the master, failed."""
 
 
 class AuthorityUnreachable(AuthorityError):
@@ -143,8 +143,8 @@ class AuthorityRefused(AuthorityUnreachable):
 
 
 class AuthorityUnfit(AuthorityError):
-    """The authority writes without comparing, or forgets what it wrote: two masters could both be
-    right. Use another engine, or another release of it."""
+    """The authority writes without comparing, or forgets what it wrote, so that two brokers could
+    become masters. Use another engine, or another release of it."""
 
 
 class RouteMissing(EscrowMQError):
@@ -314,7 +314,7 @@ class NothingNew(ResponseError):
 
 
 class PullAgain(ResponseError):
-    """A pull should be repeated at once."""
+    """A pull should be repeated immediately."""
 
     code = 20
 
@@ -419,7 +419,7 @@ class PollingTimedOut(ResponseError):
 
 
 class FlowControlled(ResponseError):
-    """The broker asks for a pause."""
+    """The broker asks the client to pause before it sends more."""
 
     code = 215
 
@@ -437,20 +437,21 @@ class GoingAway(ResponseError):
 
 
 class NotMaster(ServiceNotAvailable):
-    """The broker is a copy, or hands over to one: nothing was stored, and another broker is the
-    master, or soon will be."""
+    """The broker is a slave, or is handing over to another member: nothing was stored. Another
+    broker is the master, or will be soon."""
 
 
 SLAVE_REMARK = "this broker is a slave"
 SWITCHING_REMARK = "the group's master is about to be"
-"""By these texts a refusal is recognised as one of a broker that is not the master."""
+"""These two texts in a remark show that a broker refused because it is not the master."""
 
 _ACL_MARK = "AclException"
-"""Brokers with ACL 1.0 refuse with code 1 and this class in the remark."""
+"""The class name in the remark by which a refusal of ACL 1.0 is recognised: its code, 1, is that of
+any fault."""
 
 
 def response_error(code: int, remark: str | None, *, address: str) -> ResponseError:
-    """The exception for a peer's error code."""
+    """Make the exception for a peer's error code."""
     text = remark or ""
     if code == BrokerFault.code and _ACL_MARK in text:
         return PermissionDenied(text, code=code, address=address)

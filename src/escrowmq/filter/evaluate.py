@@ -26,7 +26,7 @@ DEPTH_MAX: Final = 64
 """Limit of the depth of nested nodes; RocketMQ's only limit is its stack."""
 
 _DIGITS_SAFE: Final = {OperandKind.INT: 10, OperandKind.LONG: 19}
-"""A whole number with fewer digits than this is always in range."""
+"""By type: a whole number with fewer digits than this is in range."""
 
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value | None]
@@ -48,7 +48,7 @@ _ORDERS: Final[dict[str, Holds]] = {
 
 
 class NodeKind(enum.Enum):
-    """The kind of a node, for RocketMQ's checks."""
+    """What a node is, as far as RocketMQ's parser treats nodes differently."""
 
     LITERAL = 0
     PROPERTY = 1
@@ -123,7 +123,8 @@ def negate(node: Node, *, at: int) -> Node:
 
 
 def as_truth(node: Node, *, at: int) -> Node:
-    """Make a node that is used as a boolean; a property there is false, or null if absent."""
+    """Make a node that is used as a boolean. A property used so is false, or null if the message
+    does not have it."""
     if node.shape is NodeKind.TRUTH or (
         node.shape is NodeKind.LITERAL and node.kind in (OperandKind.TRUTH, OperandKind.NOTHING)
     ):
@@ -154,7 +155,7 @@ def negation(node: Node, *, at: int) -> Node:
 
 
 def all_of(nodes: list[Node], *, at: int) -> Node:
-    """Make AND over any number of terms; false as soon as one is."""
+    """Make AND over any number of terms. It is false as soon as one term is."""
     terms = [node.evaluate for node in nodes]
     depth = _above(*nodes, at=at)
     if len(terms) == 2:
@@ -187,7 +188,7 @@ def _evaluate_and(left: Evaluate, right: Evaluate) -> Truth:
 
 
 def any_of(nodes: list[Node], *, at: int) -> Node:
-    """Make OR over any number of terms; true as soon as one is."""
+    """Make OR over any number of terms. It is true as soon as one term is."""
     terms = [node.evaluate for node in nodes]
 
     def evaluate(properties: Properties) -> bool | None:
@@ -336,7 +337,7 @@ def _orders(left: Node, holds: Holds, right: Node) -> Truth:
 
 
 def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
-    """Make BETWEEN; two numeric bounds must be in order."""
+    """Make BETWEEN. If both bounds are numbers, the lower must come first."""
     if low.shape is high.shape is NodeKind.LITERAL and low.is_number and high.is_number:
         assert low.value is not None
         assert high.value is not None
@@ -393,9 +394,9 @@ def search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
 
 
 def predicate(node: Node) -> Truth:
-    """Return the function that evaluates a whole expression. If RocketMQ's evaluation throws for a
-    message, the message does not match (ExpressionMessageFilter); here this gives None, as a
-    missing property may."""
+    """Return the function that evaluates a whole expression. Where RocketMQ's evaluation throws for
+    a message, so that the message does not match (ExpressionMessageFilter), the function returns
+    None, as for a missing property."""
     root = node.evaluate
 
     def evaluate(properties: Properties) -> bool | None:

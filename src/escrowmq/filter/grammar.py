@@ -73,8 +73,8 @@ class _Token:
 
 
 class _Parser:
-    """Parses an expression, reading at most one token ahead: text that RocketMQ does not read may
-    be anything."""
+    """Parses an expression. It reads one token ahead at most, because text that RocketMQ does not
+    read need not be valid."""
 
     def __init__(self, source: str, *, tokens_max: int) -> None:
         self._source = source
@@ -304,5 +304,5 @@ def compile_sql_anew(
 
 
 compile_sql: Final = functools.lru_cache(maxsize=COMPILED_MAX)(compile_sql_anew)
-"""Compile an expression like `compile_sql_anew`, with a cache, for callers that choose their own
-expressions."""
+"""Compile an expression like `compile_sql_anew`, with a cache. Only for callers that choose their
+expressions themselves."""

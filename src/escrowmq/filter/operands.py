@@ -31,12 +31,13 @@ class FilterError(UsageError):
 
 
 class IncomparableError(EscrowMQError):
-    """Raised for two values for which RocketMQ's evaluation throws; the message then does not
-    match."""
+    """Raised for two values that cannot be compared: RocketMQ's evaluation throws for them, and the
+    message does not match."""
 
 
 class OperandKind(enum.IntEnum):
-    """The Java type of a value. `int` and `long` parse properties in different ranges."""
+    """The Java type of a value. It decides the range in which a property is parsed: `int` and
+    `long` differ."""
 
     INT = 0
     LONG = 1

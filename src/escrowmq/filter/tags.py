@@ -28,8 +28,8 @@ class TagFilter(msgspec.Struct, frozen=True):
         return self.expression == ALL
 
     def matches_code(self, tags_code: int) -> bool:
-        """Whether an entry of the consume queue may belong to a matching message: different tags
-        can have equal hashes, so clients compare the tag itself again."""
+        """Whether a message with this tag hash may match. Different tags can have the same hash, so
+        clients compare the tag itself again."""
         return self.expression == ALL or _int32(tags_code) in self.codes
 
     def matches(self, tag: str | None) -> bool:
@@ -38,9 +38,8 @@ class TagFilter(msgspec.Struct, frozen=True):
 
 
 def parse_tags(expression: str | None, *, code_of: Callable[[str], int]) -> TagFilter:
-    """Parse a tag expression; `code_of` is the hash of consume queues.
-
-    Blanks alone match nothing, as in RocketMQ (FilterAPI, 5.3.3)."""
+    """Parse a tag expression. `code_of` computes the hash that consume queues store. An expression
+    of blanks matches nothing, as in RocketMQ (FilterAPI, 5.3.3)."""
     if not expression or expression == ALL:
         return TagFilter(ALL, frozenset(), frozenset())
     # Java's split drops empty parts at the end, so that `||` alone gives no parts at all.

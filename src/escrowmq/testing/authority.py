@@ -1,8 +1,8 @@
-"""An authority in memory, with the faults of real ones. The same calls have the same outcome each
-time; nothing in it waits.
+"""An authority in memory, with the faults of real ones.
 
-`read_now` and `write_now` are for a simulator, which itself decides when a request arrives and when
-its answer does; the other methods are the interface `base.authority.Authority` on top of them."""
+It has no randomness and never waits. `read_now` and `write_now` are for a simulator, which itself
+decides when a request arrives and when its answer does. The other methods are the interface
+`base.authority.Authority`, built on these two."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MemoryAuthority:
         self.answers_to_lose = 0
         """The number of next writes that take effect, but whose answer is lost."""
         self.ignores_conditions = False
-        """Whether to write whatever the expected revision is, as some S3 servers do."""
+        """Whether writes succeed whatever the expected revision is, as at some S3 servers."""
         self.reads_count = 0
         self.writes_count = 0
         self.history: list[tuple[str, Versioned]] = []
@@ -44,8 +44,8 @@ class MemoryAuthority:
             return None
         return self.put(key, value)
 
-    def put(self, key: str, value: bytes) -> Versioned:
-        """Write without comparing, as a person does with a tool."""
+    def put(self, key: str, value: bytes) -> VersionedRecord:
+        """Write a record unconditionally, as a person does with a tool."""
         self._writes_kept += 1
         digest = hashlib.sha256(value).hexdigest()[:16]
         record = Versioned(value, f"{self._writes_kept}-{digest}")
@@ -70,14 +70,14 @@ class MemoryAuthority:
         self._records, self._writes_kept = dict(backup._records), backup._writes_kept
         self.history += list(self._records.items())
 
-    async def read(self, key: str) -> Versioned:
-        """Return the record of a key. Raises AuthorityUnreachable if the authority is set so."""
+    async def read(self, key: str) -> VersionedRecord:
+        """Return the record of a key. Raises AuthorityUnreachable while `is_reachable` is False."""
         self._reach("a read")
         return self.read_now(key)
 
-    async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Compare and swap. Raises AuthorityUnreachable if the authority is set so, or the answer
-        is lost."""
+    async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
+        """Compare and swap. Raises AuthorityUnreachable while `is_reachable` is False, or if the
+        answer is to be lost."""
         self._reach("a write")
         written = self.write_now(key, value, revision)
         if self.answers_to_lose > 0:

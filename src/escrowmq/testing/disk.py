@@ -56,8 +56,8 @@ class SimFile:
         self.blocks: set[int] = set()
         self.is_name_durable = False
         self.is_mapped = False
-        """Whether the file is mapped, and so has a descriptor; if not, its next access needs
-        one."""
+        """Whether the file is mapped, and so occupies a descriptor. If it is not, its next access
+        needs one."""
         self.modified_ms = disk.now_ms
         self._disk = disk
         self._epoch = disk.epoch
@@ -83,7 +83,7 @@ class SimFile:
         return join_runs(runs, base, self.size, self.read)
 
     def memory(self) -> bytearray:
-        """Return the whole content, as the native lane reads mapped files."""
+        """Return the whole content. The native lane reads mapped files like this."""
         self._touch()
         self._disk.reads_count += 1
         return self.live
@@ -320,8 +320,8 @@ class SimDisk:
             raise SimCrash(f"stopped at operation {self.steps_count}, a {kind}")
 
     def run_out(self, shortage: Shortage, chance: random.Random | None = None) -> None:
-        """Make opening files fail from now on, for lack of descriptors. Before that, the program
-        would have unmapped files to stay within the limit: some of them, or all without
+        """Make opening files fail from now on, for lack of descriptors. Some mapped files lose
+        their mapping too, because a program near the limit unmaps files; all of them without
         `chance`."""
         self.shortage = shortage
         for file in self.files.values():
@@ -330,8 +330,7 @@ class SimDisk:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """Let a test inspect the disk inside the block: that needs no descriptors, and uses up
-        none."""
+        """Let a test inspect the disk inside the block, without needing or using up descriptors."""
         shortage, self.shortage = self.shortage, None
         closed = [] if shortage is None else [f for f in self.files.values() if not f.is_mapped]
         try:
@@ -347,8 +346,8 @@ class SimDisk:
             raise OSError(errno.EMFILE, _EMFILE)
 
     def need_spare(self, path: str) -> None:
-        """Raise the system's error for a sync, which has a descriptor in reserve
-        (net/descriptors.Spare), if even that is gone."""
+        """Raise the system's error for a sync if even the descriptor kept in reserve for syncs
+        (net/descriptors.Spare) is gone."""
         if self.shortage is Shortage.ALL_GONE:
             raise SyncNotBegun(errno.EMFILE, f"{_EMFILE}: {path}")
 
@@ -368,12 +367,13 @@ class SimDisk:
             raise SimCrash("the machine has stopped")
 
     def restart(self) -> None:
-        """Prepare the disk for the next start, after the program has ended in some way. Everything
-        written is still there."""
+        """Prepare the disk for the next start after the program has ended. Everything written is
+        still there."""
         self.crash(random.Random(0), Loss.NOTHING)
 
     def crash(self, chance: random.Random, loss: Loss) -> None:
-        """Lose what the mode and chance decide, and prepare the disk for the next start."""
+        """Lose unsynced writes, as `loss` and `chance` decide, and prepare the disk for the next
+        start."""
         self.stop_at = None
         self._is_stopped = False
         self._locks.clear()

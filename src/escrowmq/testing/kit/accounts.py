@@ -28,7 +28,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def accounts_file(accounts: Sequence[Account]) -> bytes:
-    """Encode plain_acl.yml with some accounts."""
+    """Return the content of a plain_acl.yml with these accounts."""
     return write_document({"accounts": [_entry(account) for account in accounts]})
 
 

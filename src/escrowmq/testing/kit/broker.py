@@ -24,7 +24,7 @@ _PATIENCE_S: Final = 5.0
 
 
 class AioBroker:
-    """Coroutine versions of those methods of `Broker` that block; `Broker.aio` is one."""
+    """The blocking methods of `Broker` as coroutines. `Broker.aio` is an object of this class."""
 
     def __init__(self, world: World, thread: LoopThread) -> None:
         self._world = world
@@ -260,7 +260,7 @@ class Broker:
         return self._find(lambda: self._world.looking.pending(topic))
 
     def parked(self, topic: str | None = None) -> Found:
-        """Bodies of open transactions for which no producer is connected that could be asked."""
+        """Bodies of open transactions whose group has no connected producer that could be asked."""
         return self._find(lambda: self._world.looking.parked(topic))
 
     def discarded(self, topic: str | None = None) -> Found:

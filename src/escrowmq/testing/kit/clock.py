@@ -6,7 +6,7 @@ import time
 
 
 class StillClock:
-    """Shows the time at which it was made, until it is moved."""
+    """Shows the time at which it was made, until `continue_from` moves it."""
 
     def __init__(self) -> None:
         self._now_ms = time.time_ns() // 1_000_000

@@ -63,7 +63,8 @@ class KitCore(BrokerCore):
         return found + [c for g in clients.consumers.values() for c in g.channels.values()]
 
     def hear_all(self, now_ms: int) -> None:
-        """Refresh every connected client, because their heartbeats follow another clock."""
+        """Mark every connected client as alive now. Their heartbeats follow real time, and the
+        broker's clock may be far ahead."""
         for channel in self.channels():
             channel.seen_ms = now_ms
 
@@ -83,7 +84,7 @@ def _is_end(command: Command) -> bool:
 
 
 def _asked_now(serve: Callable[[Asked[Any]], Reply], asked: Asked[Any]) -> Reply:
-    """Serve a request with the present time: clients' clocks run while this one stands still or is
-    advanced."""
+    """Serve a request as if it had been sent now: the clients' clocks run while the broker's stands
+    still or is advanced."""
     asked.header.born_time = 0
     return serve(asked)

@@ -10,7 +10,7 @@ FULL_PERCENT = 99
 
 
 class KitDisk(SimDisk):
-    """A disk in memory whose syncs can stall. They run on another thread than everything else
+    """A disk in memory whose syncs can stall. Only syncs run on another thread
     (net/sync_thread)."""
 
     def __init__(self) -> None:

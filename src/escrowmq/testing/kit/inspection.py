@@ -20,14 +20,14 @@ from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State
 
 _SHOWN_MAX: Final = 20
-"""Limit of the messages of each kind in the text."""
+"""Limit of the messages of each kind in a description."""
 
 _INNER: Final = "CLIENT_INNER_PRODUCER"
 
 
 class Found(list[bytes]):
-    """Bodies found in a broker. `told` describes everything else in it; pytest shows that if a
-    comparison fails."""
+    """Bodies found in a broker. `told` describes everything else in the broker; pytest shows it if
+    a comparison fails."""
 
     told: str = ""
 

@@ -15,12 +15,12 @@ HERE: Final = "127.0.0.1"
 """The host in the addresses of both ends."""
 
 _Chunk = bytes | None
-"""Bytes on their way to the other end; None: this end was closed."""
+"""Bytes on their way to the other end; None means that the writing end was closed."""
 
 
 class Traffic:
-    """Counts the chunks, of all connections, that one end has written and the other has not read
-    yet."""
+    """Counts the chunks, of all connections, that were written by one end and not yet read by the
+    other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class Traffic:
         return not self._count
 
     def note(self, count: int) -> None:
-        """Add to the number of chunks."""
+        """Add a number of chunks; negative for chunks that were read."""
         with self._lock:
             self._count += count
 
@@ -56,8 +56,7 @@ class End(asyncio.Transport):
         self._traffic = traffic
         self._inbox: collections.deque[_Chunk] = collections.deque()
         self._written_size = self._taken_size = 0
-        """Bytes that this end has written, and bytes that it has taken of what the other end
-        wrote."""
+        """The bytes written by this end, and the bytes that it has read from the other end."""
         self._high = _HIGH_WATER
         self._is_reading = True
         self._is_full = False

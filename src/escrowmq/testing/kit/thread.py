@@ -34,7 +34,8 @@ class LoopThread:
         return threading.get_ident() == self._thread.ident
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine that waits only for things on this loop; return its result."""
+        """Run a coroutine on the thread's loop; return its result. It may wait only for things on
+        this loop."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -50,8 +51,8 @@ class LoopThread:
         return self.call(work())
 
     def wait_for(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Run a coroutine that waits for clients, which may be on the caller's loop; return its
-        result."""
+        """Run a coroutine that waits for clients; return its result. Raises UsageError inside an
+        event loop, which it would block."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -63,7 +64,7 @@ class LoopThread:
         )
 
     async def awaited(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine like `wait_for`; awaitable from another event loop."""
+        """Run a coroutine like `wait_for`, for callers on another event loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     def close(self) -> None:

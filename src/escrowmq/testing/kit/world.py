@@ -39,10 +39,11 @@ _log = logging.getLogger(__name__)
 _HOSTS_MAX: Final = 250
 _PORT: Final = 10_000
 _NUMBERS: Final = itertools.cycle(range(GATES_MAX // 2))
-"""Numbers from which the addresses of name servers and brokers are made: one host, two ports."""
+"""Numbers from which the addresses of name servers and brokers are made: each gives one host and
+two ports."""
 _NEVER_IDLE_MS: Final = 1 << 60
 _STEPS_MAX: Final = 1_000_000
-"""Limit of the clock's stops during one advance; two weeks take some 250 000."""
+"""Limit of the clock's stops during one advance. Advancing by two weeks takes about 250,000."""
 
 _WAKES_MAX: Final = 10_000
 _LOOK_S: Final = 0.001
@@ -106,9 +107,10 @@ class World:
         self._shells: list[Shell] = []
         """The shell of the name server, and that of the broker while it runs."""
         self._gone: set[str] = set()
-        """Clients that were connected when the broker stopped."""
+        """The clients that were connected when the broker stopped. A start waits for them."""
         self._mute: set[tuple[int, int]] = set()
-        """Checks that were not answered in time, each by half and connection."""
+        """Checks that were not answered in time, as pairs of half and connection. They are no
+        longer waited for."""
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class World:
 
     @property
     def looking(self) -> Inspection:
-        """Return an object that reads the contents of the running broker."""
+        """Return an object for reading the contents of the running broker."""
         return Inspection(self._running())
 
     def found(self, bodies: list[bytes]) -> Found:
@@ -286,8 +288,8 @@ class World:
             shell.wake()
 
     def _wake_due(self) -> None:
-        """Do everything that is due now. Checks are sent up to 50 ms late, to send several
-        together, so the clock advances by that much."""
+        """Do everything that is due now. Checks that are due within 50 ms count as due, because a
+        broker delays them by so much to send several together."""
         for _ in range(_WAKES_MAX):
             now_ms = self.clock.now_ms()
             if self.core is not None:
