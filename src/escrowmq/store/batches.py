@@ -103,8 +103,8 @@ class BatchPuts:
         self._unseen_max = unseen_max
 
     def put(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
-        """Append messages of one queue, all or none, with consecutive queue offsets. They are like
-        `message`, except for their flags, bodies and properties."""
+        """Append messages of one queue, all or none, with consecutive queue offsets. Each is
+        `message` with its own flag, body and properties, given by `pieces`."""
         assert pieces, "a batch has messages"
         assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
         state = self._state
@@ -158,7 +158,8 @@ class BatchPuts:
 
     def put_long(self, batch: LongBatch, now_ms: int) -> Put:
         """Append the whole batch, or nothing. Return the offset of the first record, and the size
-        and end of all. Consumers see the batch part by part, and later records after it."""
+        and end of all. Consumers see the batch part by part; later records follow after its last
+        part."""
         assert batch.sizes, "a batch has messages"
         state, message = self._state, batch.message
         if state.write_gate.refusal is not None:

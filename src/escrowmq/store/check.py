@@ -70,8 +70,8 @@ class Checked(msgspec.Struct):
 
 
 class Check:
-    """Checks one store. `readers` maps a table's path to the parser that a broker's start uses.
-    `tell(read, total)` reports progress in bytes of the log."""
+    """Checks the files of one store. `readers` maps a table's path to the parser that a broker's
+    start uses. `tell(read, total)` reports progress in bytes of the log."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class Check:
         self._starts = array("q")
         self._units: dict[tuple[str, int], tuple[int, bytearray]] = {}
         self._earlier: Counter[tuple[str, int]] = Counter()
-        """By queue: the number of messages before the offset at which the queue began again, if no
-        recorded deletion explains that."""
+        """For each queue: the number of messages that later records with lower queue offsets
+        replaced, without a recorded deletion of the topic."""
         snapshot = read_snapshot(disk)
         self._deleted = Deleted()
         if snapshot is not None:

@@ -53,7 +53,8 @@ class CheckpointFile:
 
     @property
     def safe_ms(self) -> int:
-        """All records stored before this time are durable in log and queues (getMinTimestamp)."""
+        """The store time before which all records are durable in log and queues (RocketMQ:
+        getMinTimestamp)."""
         return max(min(self.value.log_ms, self.value.queue_ms) - _MARGIN_MS, 0)
 
     @property
@@ -71,7 +72,7 @@ class CheckpointFile:
         return True
 
     def write_again(self) -> None:
-        """Write the same value again, although it has not changed (store/failed_syncs.py)."""
+        """Write the same value again, after a sync that failed (store/failed_syncs.py)."""
         if self._file is not None and self._written:
             # The page may have been dropped: a read would then return older bytes from the disk.
             self._file.write(0, self._written)

@@ -56,7 +56,7 @@ class CommitLog:
         self.stored_ms = max(stored_ms, self.stored_ms)
 
     def go_back(self, now_ms: int) -> None:
-        """Let further records have this time, although earlier records have a later one."""
+        """Let the next records have this time, even if earlier records have a later one."""
         self.stored_ms = now_ms
 
     def fits(self, size: int) -> bool:
@@ -66,8 +66,8 @@ class CommitLog:
 
     @property
     def room_end(self) -> int:
-        """The offset up to which ordinary records fit into the current segment and the reserved
-        disk space."""
+        """The offset up to which ordinary records have space, in the current segment and on the
+        disk."""
         segment_end = self.end_offset - self.end_offset % self.segment_size + self.segment_size
         end = segment_end - FILLER_SIZE
         if end > self._ordinary_end:
@@ -133,8 +133,8 @@ class CommitLog:
         return files
 
     def drop_ahead(self) -> None:
-        """Remove segments that were created in advance and are empty, unless no other is left: one
-        must show that there is a log, and where it continues."""
+        """Remove segments that were created in advance and are empty. The last file is kept: it
+        shows that there is a log, and where it continues."""
         segments = self.segments
         while segments.last >= self.end_offset and segments.last > segments.first:
             segments.remove(segments.last)

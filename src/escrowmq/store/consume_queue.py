@@ -102,12 +102,12 @@ class ConsumeQueue:
         self.end += count
 
     def go_on(self) -> None:
-        """Give the next message the offset after the last unit: reserved offsets without a unit are
-        given up."""
+        """Set the next offset to one after the last unit. Offsets that were reserved, but have no
+        unit, are given up."""
         self.next_offset = self.end
 
     def expect(self, next_offset: int) -> None:
-        """Note that messages up to an offset are put. Their units follow later."""
+        """Set the next offset, because messages before it are stored. Their units follow later."""
         self.next_offset = max(self.next_offset, next_offset)
 
     def reserve(self, count: int) -> None:
@@ -124,8 +124,8 @@ class ConsumeQueue:
     def append_at(
         self, queue_offset: int, log_offset: int, record_size: int, tags_code: int
     ) -> None:
-        """Write a unit at an offset, after a gap if necessary: where a start found damage and the
-        disk had no space."""
+        """Write a unit at an offset, after gap units if the queue ends before it. Used when a start
+        found damage and the disk had no space to fill the gap."""
         if self.end != queue_offset:
             assert self.end < queue_offset, (self.end, queue_offset)
             is_first = not self.end
@@ -263,14 +263,14 @@ class ConsumeQueue:
             self.go_on()
 
     def doubt_last(self) -> None:
-        """Mark the last unit as wrong, so that it is rebuilt: it leads to no record of this
-        queue."""
+        """Mark the last unit as wrong, because it leads to no record of this queue. It is
+        rebuilt."""
         self.is_suspect = True
         self.end -= 1
 
     def end_at_log(self, log_offset: int) -> bool:
-        """Remove the units of records from a log offset on. If the queue's end is in doubt, remove
-        all later units too. Return whether any were removed."""
+        """Remove the units of records from a log offset on. If the queue's end is suspect, also
+        clear everything after it. Return whether anything was removed."""
         high = self.end
         low = self._without_torn(self.first_at_log(log_offset))
         if low < high:
@@ -281,8 +281,8 @@ class ConsumeQueue:
         return was_suspect or self.end < high
 
     def _without_torn(self, end: int) -> int:
-        """Return the end of the units without torn ones before it. A power failure may have kept
-        only later units, or only the first bytes of the last."""
+        """Return one after the last complete unit before `end`. A power failure may have lost units
+        in between, or the last bytes of the last unit."""
         count = 1
         while end > self.min:
             begin = max(end - count, self.min)
@@ -339,8 +339,8 @@ class ConsumeQueue:
         return removed
 
     def drop_dead(self, log_offset: int) -> bool:
-        """Remove files with units that lead before this log offset. They belong to a deleted topic,
-        and a power failure brought them back. Return whether there were any."""
+        """Remove files of a deleted topic that a power failure brought back: their units lead
+        before this log offset. Return whether there were any."""
         found = False
         while self.files.starts:
             ends_dead = self.end > self.min and self._leads_before(self.end - 1, log_offset)
@@ -364,7 +364,7 @@ class ConsumeQueue:
 
     def write_again(self, log_offset: int) -> Iterator[None]:
         """Rewrite the units of records from a log offset on in place, in parts. Raises
-        CorruptRecord if log offsets do not rise, so that the units are not what was written."""
+        CorruptRecord if their log offsets do not rise, because then units were lost."""
         # The search may skip lost units (zeros): start one unit earlier to notice them.
         at = max(self.first_at_log(log_offset) - 1, self.min)
         while (at := max(at, self.min)) < self.end:
@@ -393,8 +393,8 @@ class ConsumeQueue:
 
     @property
     def _writing_start(self) -> int:
-        """The start of the file that gets the next unit, or of the last file that exists. Files
-        that were created in advance do not count."""
+        """The start of the file that gets the next unit, or else of the last existing file. Files
+        created in advance do not count."""
         return max(min(self.files.last, self.files.start_of(self.end * ENTRY_SIZE)), 0)
 
     def has_file(self, position: int) -> bool:

@@ -48,8 +48,9 @@ class CopiedDeletions:
         return True
 
     def begin_anew(self, queue: ConsumeQueue) -> None:
-        """Handle a queue that begins again with offset 0: its topic was deleted after the queue's
-        last record. Remove the queue, and the topic's other queues that have no newer records."""
+        """Remove a queue that begins again with offset 0, because its topic was deleted after the
+        queue's last record. Remove also the topic's other queues, except those with newer
+        records."""
         state = self._state
         self.end_life(queue.topic, self._end_of(queue), state.log.stored_ms)
         if state.queues.by_key.get((queue.topic, queue.queue_id)) is queue:

@@ -109,9 +109,9 @@ class CopiedLog:
             state.index.remove_all()
 
     def append(self, data: bytes, records: Sequence[Scanned]) -> None:
-        """Append consecutive records at the end, and make them visible. Raises DiskFull if there is
-        no space, after appending as many as fit; CorruptRecord if one cannot belong to this log;
-        StorageError while a failed sync is repaired."""
+        """Append consecutive records at the end, and make them visible. Raises DiskFull after
+        appending as many as fit; CorruptRecord if a record cannot belong to this log; StorageError
+        while a failed sync is repaired."""
         self._need_sound_disk()
         dispatcher = self._state.dispatcher
         if dispatcher.stalled is not None and dispatcher.unseen_size > UNSEEN_MAX:
@@ -198,8 +198,8 @@ class CopiedLog:
         self._state.dispatcher.show_run(run)
 
     def _append_alone(self, data: bytes, base: int, record: Scanned) -> None:
-        """Append a record whose queue offset does not follow: the master deleted and recreated its
-        topic, or skipped damaged records before it."""
+        """Append a record whose queue offset does not follow the last one. Either the master
+        deleted and recreated the topic, or it skipped damaged records."""
         known = self._queue_of(record)
         is_before = record.queue_offset < known.next_offset
         queue = self._begun_anew(record, known) if is_before else known

@@ -26,9 +26,9 @@ _ALL: Final = 1 << 62
 FROM_THE_LOG: Final = (
     "escrow/pending", "escrow/decisions", "config/delayOffset.json", "config/timercheck",
 )  # fmt: skip
-"""Files that a start rebuilds from the log if they are missing. Each says up to where it covers the
-log, so it must be removed: once the log has grown again with other records, its content would be
-wrong. (Decisions whose records are no longer in the log come from the master again.)"""
+"""Files that a start rebuilds from the log if they are missing. Each says up to which log offset it
+is complete. A cut removes them: once the log has grown again with other records, their content
+would be wrong. (Decisions whose records left the log come from the master again.)"""
 
 FOLDERS_FROM_THE_LOG: Final = ("escrow/checks",)
 
@@ -45,8 +45,8 @@ def record_before(store: Store, log_offset: int) -> int:
 
 
 def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> None:
-    """Cut the log at an offset, durably. After a crash in the middle, some of the bytes after the
-    offset may remain, without gaps."""
+    """Cut the log at an offset, durably. A crash in the middle may leave some of the bytes after
+    the offset, without gaps."""
     _forget(disk)
     snapshot, undeleted = _without_own_deletions(disk, at)
     if undeleted:
@@ -75,8 +75,8 @@ def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> 
 
 
 def _without_own_deletions(disk: Disk, at: int) -> tuple[Snapshot, list[str]]:
-    """Return the snapshot without the deletions that this member made as a replaced master, and the
-    topics of those."""
+    """Return the snapshot without the deletions that this member made as a master and that its
+    present master does not have. Return also their topics."""
     found = read_snapshot(disk) or Snapshot()
     deleted = Deleted()
     deleted.load(found.deleted, found.latest_ms)

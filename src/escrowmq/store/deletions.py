@@ -25,8 +25,8 @@ class Deletion(msgspec.Struct, rename="camel", array_like=True):
     log_end: int
     stored_ms: int
     is_own: bool = False
-    """Whether this member of a group made the deletion as the master. If a later master's log parts
-    from this one before that, the deletion was never confirmed."""
+    """Whether this member of a group made the deletion while it was the master. If a later master's
+    log differs from this one before `log_end`, the deletion was never confirmed."""
     before: tuple[int, int] | None = None
     """For an own deletion: end and time of the last confirmed deletion of the topic before it."""
 
@@ -70,12 +70,14 @@ class Deleted:
         self.of_topic[topic] = found
 
     def has_own(self, log_offset: int) -> bool:
-        """Whether this member made deletions as a replaced master that its present master does not
-        have. Their logs part at this offset."""
+        """Whether this member deleted topics, as a master that was replaced, when its log ended at
+        or after this offset. Its present master does not have these deletions: the two logs differ
+        from there on."""
         return any(one.is_own and one.log_end >= log_offset for one in self.of_topic.values())
 
     def undo_own(self, log_offset: int) -> list[str]:
-        """Remove the deletions that `has_own` looks for, and return their topics."""
+        """Remove the deletions that `has_own` finds, and return their topics. An earlier, confirmed
+        deletion of a topic is restored."""
         undone = [
             topic
             for topic, found in self.of_topic.items()
@@ -100,14 +102,14 @@ class Deleted:
             found.stored_ms = max(found.stored_ms, self.latest_ms)
 
     def forget_before(self, log_offset: int) -> None:
-        """Remove the deletions that only concern records before this log offset, where the log now
-        begins."""
+        """Remove the deletions that concern only records before this log offset. The log now begins
+        there."""
         self.of_topic = {
             topic: found for topic, found in self.of_topic.items() if found.log_end > log_offset
         }
 
     def cut(self, log_end: int) -> None:
-        """Shorten the deletions to this log offset, where the log now ends: later records are
-        new."""
+        """Let no deletion cover records from this log offset on, because the log was cut there:
+        later records are new."""
         for found in self.of_topic.values():
             found.log_end = min(found.log_end, log_end)

@@ -39,7 +39,7 @@ class Dispatch(NamedTuple):
 
     @property
     def due_end(self) -> int:
-        """The end of the log that must be visible before this record may be."""
+        """This record becomes visible once the log is visible up to this offset."""
         return self.log_offset + self.record_size
 
     def covers(self, log_offset: int) -> bool:
@@ -65,7 +65,7 @@ class DispatchRun(NamedTuple):
 
     @property
     def due_end(self) -> int:
-        """The end of the log that must be visible before the first record may be."""
+        """The first record becomes visible once the log is visible up to this offset."""
         return self.log_offset + self.sizes[0]
 
     def covers(self, log_offset: int) -> bool:
@@ -117,8 +117,8 @@ class UnseenRun(NamedTuple):
 
     @property
     def due_end(self) -> int:
-        """The end of the log that must be visible before these records may be: the end of the last
-        one."""
+        """These records become visible once the log is visible up to this offset, the end of the
+        last one."""
         return self.log_offset + len(self.data)
 
     def covers(self, log_offset: int) -> bool:
@@ -137,9 +137,10 @@ class UnseenRun(NamedTuple):
         return self.held_back(0)[0]
 
     def held_back(self, nth: int) -> tuple[list[Dispatch], bytes]:
-        """Return the records of the parts from the nth on, each on its own, and the keys of the
-        records before them. Records in between that have their units already are included without a
-        queue: keys must enter the index in the log's order."""
+        """Split the run before its nth part. Return the records from that part on, each on its own,
+        and the index keys of the records before them. Records that have their units already, but
+        follow a record without one, are returned without a queue: keys must enter the index in the
+        log's order."""
         singles = {}
         for queue, _, _, first, units in self.parts[nth:]:
             for queue_offset, (at, size, _) in enumerate(ENTRY.iter_unpack(units), first):
@@ -195,9 +196,9 @@ class Dispatcher:
     def take_arrivals(self) -> list[Arrival]:
         """Return the messages to report, and clear them.
 
-        Index keys stay collected until there are enough, a query arrives or a flush round begins:
-        written one by one they would cost three times as much. Recovery adds those that a killed
-        process did not write.
+        Index keys are not written here. They stay collected until there are enough, or a query
+        arrives, or a flush round begins: one by one they would cost three times as much. Recovery
+        adds those that a killed process did not write.
         """
         found = self.arrivals.copy()
         self.arrivals.clear()
@@ -230,7 +231,8 @@ class Dispatcher:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether an item waits that consumers could already see. Call it only if items wait."""
+        """Whether the first waiting item should be visible to consumers already. Call it only if
+        items wait."""
         return self.stalled is not None or self.waiting[0].due_end <= self._ends.visible_end
 
     @property
@@ -244,7 +246,8 @@ class Dispatcher:
         return self.waiting[0].log_offset if self.waiting else self._log.end_offset
 
     def unqueue(self, doomed: Collection[ConsumeQueue]) -> None:
-        """Let waiting records of queues that will be removed become visible without a queue."""
+        """Detach waiting records from queues that will be removed. They are still added to the
+        index."""
         for at, item in enumerate(self.waiting):
             if isinstance(item, UnseenRun):
                 self.waiting[at] = item.without(doomed)
@@ -289,8 +292,8 @@ class Dispatcher:
             self.stalled = str(error)
 
     def run(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
-        """Dispatch the waiting records that may be seen; of long batches, at most this many
-        parts."""
+        """Dispatch the waiting records that may be visible, but at most this many parts of long
+        batches."""
         waiting, seen_until = self.waiting, self._ends.visible_end
         try:
             while waiting and waiting[0].due_end <= seen_until:
@@ -456,7 +459,7 @@ class Dispatcher:
             )
 
     def forget_found(self) -> None:
-        """Drop the collected keys, because recovery will find them again."""
+        """Drop the collected index keys, because recovery will find them again."""
         self._keys, self.stalled = bytearray(), None
 
 

@@ -26,13 +26,13 @@ class Durability:
 
     @property
     def safe_ms(self) -> int:
-        """All records stored before this time are durable, with units and index entries."""
+        """The store time before which all records are durable, with units and index entries."""
         safe_ms, index_ms = self._checkpoint.safe_ms, self.checkpoint.index_ms
         return min(safe_ms, index_ms) if self._has_index and index_ms else safe_ms
 
     def all_synced(self, stored_ms: int, derived_offset: int, derived_ms: int) -> None:
-        """Record that everything is durable: the log up to its end, and units and entries of the
-        records before an offset; with the times of the newest records of both."""
+        """Record that the log is durable up to its end, and units and index entries up to
+        `derived_offset`. The times are those of the newest records before these offsets."""
         saved = self.checkpoint
         self._ends.made_durable(self._ends.written)
         saved.confirmed_offset, saved.log_ms = self._ends.durable, stored_ms

@@ -109,7 +109,8 @@ class SyncRepair:
 
     def _write_all(self, now_ms: int) -> Iterator[Sync | None]:
         """Rewrite everything that is not known to be durable, then yield a sync of all of it.
-        Nothing is put meanwhile. Raises CorruptRecord if the read data are not what was written."""
+        Nothing is stored meanwhile. Raises CorruptRecord if the data read are not what was
+        written."""
         state, log = self._state, self._state.log
         segments, begin, end = log.segments, self._state.ends.durable, log.end_offset
         for position, size in whole_parts(segments, begin, end, has_crc=state.settings.appends_crc):
@@ -137,7 +138,8 @@ def write_derived_again(state: StoreState, log_offset: int) -> Iterator[None]:
 
 
 def safe_segment(state: StoreState) -> int:
-    """Return the newest segment whose first record is old enough to be durable everywhere."""
+    """Return the start of the newest segment whose first record is old enough to be durable
+    everywhere."""
     segments, safe_ms = state.log.segments, state.durability.safe_ms
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)
@@ -150,8 +152,8 @@ def safe_segment(state: StoreState) -> int:
 
 
 def maybe_unsynced_from(state: StoreState) -> int:
-    """Return the offset of the first record that may not be durable everywhere, by its store time.
-    It is found by the queues."""
+    """Return the offset of the first record that may not be durable everywhere, judged by its store
+    time and found by the queues."""
     safe_ms, found = state.durability.safe_ms, state.log.segments.end
     for queue in state.queues:
         low, high = queue.min, queue.end

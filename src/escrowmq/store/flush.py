@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 _PAGE_SIZE: Final = 4096
 _FILE_SPAN_MS: Final = 20
 _ROUND_SPAN_MAX_MS: Final = 60_000
-"""Each queue file in a round delays the next round by some time; this is the most."""
+"""The longest pause that the queue files of a round add before the next round; each file adds a
+little."""
 
 _ROUND_FILES_MAX: Final = 32
 """The most files of queues and index in one sync. The others of the round follow in later syncs."""
@@ -62,8 +63,8 @@ class Flusher:
         self._found_count = 0
         self._is_put_off = False
         self.quiet_until_ms = 0
-        """The time before which no sync is due, whatever is stored. It saves calls, because each
-        input asks."""
+        """The time before which no sync is due, whatever is stored. It saves work, because the
+        broker asks at each input."""
 
     def started(self, now_ms: int, *, stored_ms: int) -> None:
         """Begin with everything synced, after the store was opened."""
@@ -73,13 +74,13 @@ class Flusher:
         self._write_checkpoint()
 
     def look_again(self) -> None:
-        """Check again with the next call whether a sync is due, because other records may wait for
+        """Let the next call check whether a sync is due. Call this when other records may wait for
         the disk now."""
         self.quiet_until_ms = 0
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """Return the next sync if one is due and none is running. After a failed sync,
-        store/failed_syncs decides in place of this."""
+        store/failed_syncs decides instead."""
         if self._under_way is not None or self._is_finished:
             return None
         assert self.failed is None, "a sync now could call durable what the failed one lost"
@@ -151,7 +152,7 @@ class Flusher:
         return self._under_way is not None or self._is_finished
 
     def begin(self, sync: Sync | None) -> Sync | None:
-        """Begin the sync that follows the repair of a failed one, if there is one."""
+        """Treat this sync, which follows the repair of a failed one, as running; return it."""
         self._under_way, self._under_way_ms = sync, self._state.log.stored_ms
         return sync
 
@@ -230,8 +231,8 @@ class Flusher:
         return dispatched_offset > self._durability.derived_offset or self._durability.is_stale
 
     def _begin_round(self, now_ms: int) -> None:
-        """Begin a round. If a file cannot be opened, sync the files found so far without a
-        checkpoint; the next round has the others."""
+        """Begin a round. If a file cannot be opened, the files found so far are synced without a
+        checkpoint, and the next round has the others."""
         if self._round_ms >= 0:  # a round is still running
             self._round_due_ms = now_ms + self._queue_interval_ms
             return

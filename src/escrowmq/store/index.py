@@ -172,7 +172,7 @@ class IndexFile:
 
     def write_again(self, log_offset: int) -> Iterator[None]:
         """Rewrite the entries of records from a log offset on in place, and the slots that lead to
-        them, in parts. Raises CorruptRecord if entries are not what was written."""
+        them, in parts. Raises CorruptRecord if an entry is not what was written."""
         first, newest = self._first_from(log_offset), 0
         pages: set[int] = set()
         while first < self.count:
@@ -202,8 +202,8 @@ class IndexFile:
         self.file.write_again(0, _HEADER_SIZE)
 
     def _first_from(self, log_offset: int) -> int:
-        """Return the number of the last entry before those of records from a log offset on. Lost
-        entries are zeros, so it may be too low but never too high."""
+        """Return the number of the last entry of a record before a log offset. Lost entries are
+        zeros, so the number may be too low, but never too high."""
         first = self.count
         while first > 1:
             block = max(first - _BLOCK, 1)

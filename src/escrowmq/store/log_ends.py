@@ -55,8 +55,8 @@ class LogEnds:
 
     @property
     def lasting_end(self) -> int:
-        """Data that depend on the log up to this offset may be saved: neither a crash nor a new
-        master of a group can take it back."""
+        """The log offset before which nothing can be taken back, neither by a crash nor by a new
+        master of a group. Data that depend on the log up to here may be saved."""
         return min(self.durable, self.confirmed) if self._hides_unconfirmed else self.durable
 
     def start(self, end_offset: int) -> None:
@@ -88,8 +88,8 @@ class LogEnds:
         self._draw()
 
     def lead_group(self, *, timeout_ms: int) -> None:
-        """Let senders and consumers wait for the copies of a group (escrowmq.group), so that a
-        fail-over takes back nothing that was seen."""
+        """Let senders and consumers wait for the copies of a group (escrowmq.group). So a fail-over
+        takes back nothing that was seen."""
         self._hides_unconfirmed = True
         self.wait_for_copies(timeout_ms=timeout_ms)
 
@@ -122,8 +122,8 @@ class LogEnds:
         self.holds_answers = self.answerable_end < NO_END
 
     def late_code(self, log_end: int, waited_ms: int) -> int | None:
-        """Return the response code for a record that ends at this offset, if its sender has waited
-        too long; else None. The disk is considered first, as in RocketMQ."""
+        """Return the response code for a sender that has waited too long for a record that ends at
+        this offset; else None. A disk timeout comes before a replica timeout, as in RocketMQ."""
         if self.durable < log_end and waited_ms >= self._disk_timeout_ms:
             return Response.FLUSH_DISK_TIMEOUT
         if self.confirmed < log_end and waited_ms >= self._replicas_timeout_ms:

@@ -62,8 +62,8 @@ class QueueJournal:
         return found
 
     def begin_anew(self) -> None:
-        """Clear the journal, because a snapshot contains everything noted. On a full disk nothing
-        is noted from now on, so that a start may miss lost files, as in RocketMQ."""
+        """Clear the journal, because a snapshot contains everything noted. On a full disk, nothing
+        is noted from now on: then a start may miss lost files, as in RocketMQ."""
         try:
             if self._file is None:
                 size = self._disk.size(PATH)
@@ -82,7 +82,8 @@ class QueueJournal:
         self.is_full = False
 
     def relieved(self) -> None:
-        """Note that a snapshot is about to be written, because the journal is full."""
+        """Note that a snapshot is about to be written. It was requested because the journal is
+        full."""
         self.is_full = False
 
     def note(self, topic: str, queue_id: int, *, position: int, log_offset: int) -> None:

@@ -28,7 +28,7 @@ _LOG_OFFSET: Final = struct.Struct(">q")
 
 ReadRequest = tuple[str, int, int, int, int, frozenset[int] | None]
 """A request to read: topic, queue, offset, the most messages, the most bytes, and the tags codes to
-select (None: any)."""
+select (None selects any)."""
 
 _Choice = tuple[bytes, int, frozenset[int] | None, int, int]
 """The arguments of `runs_of`."""
@@ -75,9 +75,9 @@ class QueueReader:
         accept: Callable[[bytes], bool] | None = None,
         tested_max: int = 0,
     ) -> Got:
-        """Return records of a queue from an offset on that have one of these tags codes (None: any)
-        and that `accept` admits. `accept` is called for at most `tested_max` records (0: no limit).
-        Unreadable records are skipped."""
+        """Return records of a queue from an offset on that have one of these tags codes (None:
+        any), and for which `accept` returns true. `accept` is called for at most `tested_max`
+        records (0: no limit). Unreadable records are skipped."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             # RocketMQ creates a queue when it is read, and so never answers that there is none.
@@ -116,9 +116,9 @@ class QueueReader:
     def reply(
         self, wish: ReadRequest, pieces: tuple[bytes, ...], opaque: int
     ) -> tuple[bytes, int, int, int] | None:
-        """Return a pull's reply frame with trusted, recent messages, built by the native lane from
-        these pieces; the number and size of the messages, and the next offset. None if there are
-        none, or they are in two files."""
+        """Build the reply frame of a pull from recent, trusted messages, in the native lane.
+        `pieces` are the frame's other parts. Return the frame, the number and size of its messages,
+        and the next offset. Return None if there are no such messages, or they are in two files."""
         found = self._trusted_units(wish)
         if found is None or native.reply_with_runs is None:
             return None

@@ -83,7 +83,7 @@ def write_snapshot(state: StoreState) -> None:
 
 
 def note_deletions(state: StoreState) -> None:
-    """Write the file, which names the deleted topics. If that fails, the topic is deleted
+    """Write the file, which names the deleted topics. If that fails, the deletions are in force
     nevertheless, and the write is retried later."""
     try:
         write_snapshot(state)
@@ -119,23 +119,23 @@ def relieve_journal(state: StoreState) -> None:
 
 
 def note_log_begin(state: StoreState, log_offset: int) -> None:
-    """Record that the log before an offset is about to be deleted: a power failure meanwhile may
+    """Record that the log before an offset is about to be deleted. A power failure during that may
     bring back some of its files."""
     _change(state, log_begin=log_offset)
 
 
 def note_boot(state: StoreState) -> None:
-    """Record the present boot, if the disk was too full for that at the start. A start that does
-    not know that the boot is the same takes a damaged end of the log for one that a power failure
-    cut off."""
+    """Record the machine's present boot in the file, if the disk was too full for that at the
+    start. Without it, the next start takes a damaged end of the log for the effect of a power
+    failure."""
     with contextlib.suppress(StorageError, OSError):
         _change(state, boot=state.boot)
         state.boot_noted(is_noted=True)
 
 
 def _change(state: StoreState, **fields: object) -> None:
-    """Change fields of the file. The queues' begins are removed, because queues were or will be
-    trimmed."""
+    """Change some fields of the file. The begins of queues are left out, because queues were or
+    will be trimmed."""
     # If the file was removed, write the present queues: a file without any would hide losses.
     snapshot = read_snapshot(state.disk) or _present(state)
     changed = msgspec.structs.replace(snapshot, queue_begins=None, **fields)

@@ -36,7 +36,7 @@ class Queues:
         return notes
 
     def expect(self, places: set[tuple[str, int]]) -> None:
-        """Set the queues (topic and queue id) that must exist, because groups have offsets in
+        """Set which queues (topic, queue id) must exist, because consumer groups have offsets in
         them."""
         self._expected = places
 

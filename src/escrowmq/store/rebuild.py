@@ -43,9 +43,9 @@ _HELD: Final = -2
 class _Builder:
     """Collects the units of one queue from the records of the log.
 
-    `next` is the next queue offset: -1 before the first record, and _HELD, which no record has,
-    while a record is held back. `expected` is the next offset if the held record turns out to be
-    damaged.
+    `next` is the next queue offset; -1 before the first record. While a record is held back, it is
+    _HELD, an offset that no record has. `expected` is the next offset if the held record turns out
+    to be damaged.
     """
 
     __slots__ = ("expected", "held", "next", "queue", "start", "units")
@@ -70,8 +70,8 @@ class _Builder:
 
 
 class Rebuild:
-    """Rebuilds queues in one scan. `is_whole`: the scan began where the log begins. `was_clean`:
-    after a clean stop, so every unit should exist already."""
+    """Rebuilds queues in one scan of the log. `is_whole`: the scan began where the log begins.
+    `was_clean`: the store was closed cleanly, so every unit should exist already."""
 
     def __init__(self, state: StoreState, *, is_whole: bool, was_clean: bool) -> None:
         self._state = state
@@ -206,8 +206,8 @@ class Rebuild:
         builder.next = queue_offset
 
     def _keep_below(self, builder: _Builder, queue_offset: int) -> None:
-        """Cut the units that wait for space at an offset, or fill them up with gaps, so that the
-        next unit follows them."""
+        """Make the units that wait for disk space end at a queue offset: remove later ones, or add
+        gaps."""
         missing_count = queue_offset - builder.next
         if missing_count > _UNITS_KEPT_MAX:
             raise DiskFull(

@@ -54,7 +54,7 @@ class Recovered(NamedTuple):
     stored_ms: int
     """The time of the newest record; 0 when there is none."""
     trusted_from: int
-    """The log offset from which on records were read and verified."""
+    """The log offset from which on all records were read and verified."""
     stalled: list[Dispatch]
     """Records that have no unit because the disk is full."""
 
@@ -153,8 +153,8 @@ class Recovery:
                         del state.queues.by_key[queue.topic, queue.queue_id]
 
     def _drop_leftovers(self) -> None:
-        """Delete segments before a hole that an interrupted deletion has left. A hole elsewhere is
-        damage, and everything before it is kept."""
+        """Delete the segments before a hole that an interrupted deletion has left. Any other hole
+        is damage, and everything before it is kept."""
         segments = self._log.segments
         begin = self._snapshot.log_begin if self._snapshot is not None else 0
         starts = segments.starts
@@ -187,7 +187,7 @@ class Recovery:
         return once
 
     def _end_once(self, end: int) -> int:
-        """Return where the log ended before, as far as that is known; else 0."""
+        """Return where the log ended before the last stop, as far as that is known; else 0."""
         marked = self._state.durability.checkpoint.confirmed_offset
         if self._report.was_clean or not self._is_same_boot:
             return marked if self._report.was_clean else 0
@@ -317,7 +317,7 @@ class Recovery:
                 queue.doubt_last()
 
     def _trusted_start(self) -> int:
-        """Return the log offset from which on suspect queues must be rebuilt."""
+        """Return the log offset from which on the scan must read to rebuild suspect queues."""
         start = _END_OF_TIME
         for queue in self._state.queues:
             if queue.is_suspect:
@@ -415,7 +415,8 @@ class Recovery:
             item.queue.expect(item.queue_offset + 1)
 
     def _keep_offsets(self) -> None:
-        """Let queues that lost records continue after the offsets that they once assigned."""
+        """Let queues that lost records continue after the highest offsets that they once
+        assigned."""
         if self._snapshot is None or not self._report.damaged:
             return
         for topic, ends in self._snapshot.queue_ends.items():
@@ -425,8 +426,8 @@ class Recovery:
                     queue.fill_gap(end)
 
     def _distrust(self, start: int) -> int:
-        """Treat everything that the checkpoint does not call durable as unsynced. Return the log
-        offset from which on."""
+        """Treat everything as unsynced that the checkpoint does not call durable. Return the log
+        offset at which that begins."""
         start = min(start, safe_segment(self._state))
         for queue in self._state.queues:
             queue.distrust_from(start)
@@ -435,9 +436,9 @@ class Recovery:
         return start
 
     def _write_again(self, end: int) -> None:
-        """Rewrite what the previous process wrote, because its last sync may have failed, so that
-        the data may be in memory only. This is done in any case, because the record of the boot may
-        be missing."""
+        """Rewrite what the previous process wrote. Its last sync may have failed, so that data are
+        in memory only. This is done after every abnormal end, because the record of the boot may be
+        missing."""
         state, segments = self._state, self._log.segments
         position = max(safe_segment(state), min(state.durability.checkpoint.confirmed_offset, end))
         while position < end:

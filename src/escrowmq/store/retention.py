@@ -77,7 +77,7 @@ class Retention:
         carries forward pending halves, and returns the log offset from which on the log is still
         needed."""
         self.kept_count = 0
-        """The number of segments that are past their time but still needed."""
+        """The number of segments that are old enough to be deleted, but still needed."""
         self._told_of = -1
         self._freed = _Freed(0, 0)
         self._untrimmed: list[tuple[str, int]] = []
@@ -85,7 +85,7 @@ class Retention:
         self._planned_ms = 0
 
     def ask(self) -> None:
-        """Order a clean-up now, at any hour (RocketMQ's manual deletion)."""
+        """Request a clean-up at the next wake-up, at any hour (RocketMQ's manual deletion)."""
         self._manual_rounds = _MANUAL_ROUNDS
         self._planned_ms = 0
 
@@ -180,9 +180,8 @@ class Retention:
         return free
 
     def _replaced_durably(self, free: list[int], now_ms: int) -> list[int]:
-        """Return the segments that may be deleted now. Copies that replace their messages may have
-        been appended in this turn: until the log is durable up to there, a power failure would take
-        both."""
+        """Return the segments that may be deleted now. Copies of their messages may have been
+        appended in this turn. Until these are durable, a power failure could take both."""
         log, ends, freed = self._state.log, self._state.ends, self._freed
         if not free or ends.durable >= ends.written:
             return free

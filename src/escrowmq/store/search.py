@@ -77,8 +77,8 @@ class Searcher:
         return stored_ms_in(head)
 
     def offset_at(self, queue: ConsumeQueue, time_ms: int, *, upper: bool) -> int:
-        """Return the first queue offset stored at a time or later; with `upper`, the last one
-        stored at that time or before."""
+        """Return the first queue offset stored at a time or later. With `upper`: the last one
+        stored at that time or earlier."""
         low, high = queue.min, queue.end
         if low == high:
             return 0
@@ -97,8 +97,8 @@ class Searcher:
         return low - 1 if low > begin else 0
 
     def _stored_ms_up_to(self, queue: ConsumeQueue, queue_offset: int, low: int) -> tuple[int, int]:
-        """Return the last message up to an offset, not before `low`, that has a readable store
-        time, and that time; -1 when there is none."""
+        """Search backwards, from a queue offset to `low`, for a message with a readable store time.
+        Return its offset and that time; `low` and -1 if there is none."""
         while queue_offset >= low:
             queue_offset, unit = queue.unit_up_to(queue_offset, low)
             stored_ms = self.stored_ms_at(unit[0]) if unit is not None else -1

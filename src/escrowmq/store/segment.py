@@ -114,7 +114,7 @@ class Segments:
         )
 
     def make(self, position: int) -> File:
-        """Return the file that holds a position; create it when there is none."""
+        """Return the file that holds a position; create it if there is none."""
         start = self.start_of(position)
         found = self._files.get(start)
         if found is None:
@@ -147,8 +147,8 @@ class Segments:
         return None if memory is None else (memory(), start)
 
     def data_size(self, start: int) -> int:
-        """Return a size of a file after which there are only zeros, as far as that is known without
-        reading it."""
+        """Return how many bytes of a file may hold data; only zeros follow. If the file cannot
+        tell, it is the full size."""
         found = self.file(start)
         if isinstance(found, SparseFile):
             return found.data_end()

@@ -252,8 +252,8 @@ class Store:
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
     def run(self, host: bytes) -> RecordRun:
-        """Return the run that puts messages of one input together, sent from one host (see
-        `Run`)."""
+        """Return the object that stores messages of one input together (see `RecordRun`). `host` is their
+        sender's address."""
         return RecordRun(self._state, host)
 
     def has_room(self, messages: Sequence[Message]) -> bool:
@@ -296,9 +296,8 @@ class Store:
         return list(ENTRY.iter_unpack(queue.units(queue_offset, count)))
 
     def offset_at(self, topic: str, queue_id: int, time_ms: int, *, upper: bool = False) -> int:
-        """Return the first queue offset stored at a time or later; with `upper`, the last one
-        stored then or before. After the end: the end (the last one). Before the beginning: the
-        first (0)."""
+        """Return the first queue offset stored at a time or later; the queue's end if there is
+        none. With `upper`: the last one stored at that time or earlier; 0 if there is none."""
         queue = self._by_key.get((topic, queue_id))
         return self._searcher.offset_at(queue, time_ms, upper=upper) if queue is not None else 0
 
@@ -357,7 +356,7 @@ class Store:
         return self.deleted.is_kept
 
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
-        """Remove the queues of topics that are not in the list. Return those topics."""
+        """Remove the queues of all topics that are not live. Return those topics."""
         doomed = sorted(set(self.topics()) - set(live_topics))
         for topic in doomed:
             self.delete_topic(topic)
@@ -436,7 +435,8 @@ class Store:
 
     @property
     def lasting_offset(self) -> int:
-        """The log offset up to which the log is final: data that depend on it may be saved."""
+        """The log offset before which nothing can be taken back. Data that depend on the log up to
+        here may be saved."""
         return self.ends.lasting_end
 
     @property
@@ -486,9 +486,9 @@ class Store:
         return self.log.stored_ms
 
     def go_back(self, now_ms: int) -> None:
-        """Let further records have this time, although earlier ones have a later time: the clock
-        was wrong then. Save that now, because it decides which records a deletion of a topic
-        covers."""
+        """Let the next records have this time, although earlier ones have a later time: the clock
+        was wrong then. This is saved at once, because it decides which records a deletion of a
+        topic covers."""
         self.deleted.note_earlier_times(self.log.stored_ms)
         note_deletions(self._state)
         self.log.go_back(now_ms)

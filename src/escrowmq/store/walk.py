@@ -18,12 +18,14 @@ EVER_MS: Final = (1 << 62) - 1
 """The end of a search without a time limit. Record times may be in the future."""
 _READ_COUNT: Final = 256
 _SAME_KEY_MAX: Final = 64
-"""The most messages with one unique key that are examined; each resumption adds one."""
+"""The most messages with one unique key that are examined. Each resumption of a half stores one
+more."""
 
 
 def walk(store: Store, log_offset: int, *, kind: int | None = None) -> Iterator[StoredMessage]:
     """Yield the whole records of the log from an offset on, or only those of one transaction type.
-    Damaged parts are skipped. Of other types only the first bytes are read: 0.4 us each."""
+    Damaged parts are skipped. Of records of other types, only the first bytes are read (0.4 us
+    each)."""
     has_crc = store.settings.appends_crc
     walker = Walker(store.log.segments, has_crc=has_crc, leads_to=store.queues.proof())
     end_offset, start = store.end_offset, max(log_offset, store.min_log_offset)
@@ -59,8 +61,8 @@ def walk_queue(
 def with_unique_key(
     store: Store, topic: str, unique_key: str, *, after: int = -1
 ) -> list[StoredMessage]:
-    """Return messages of a topic with a unique key, newest first, stored after a log offset. No
-    time limits them, because clocks may be set back."""
+    """Return messages of a topic with a unique key, newest first, stored after a log offset. Store
+    times do not matter, because clocks may be set back."""
     found = store.query(
         topic, unique_key, count_max=_SAME_KEY_MAX, begin_ms=0, end_ms=EVER_MS, after=after
     )
