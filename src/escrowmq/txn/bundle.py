@@ -53,8 +53,8 @@ class Bundles:
         self._members: dict[BundleId, list[int]] = {}
         """The queue offsets of each bundle's pending halves, in order: each END needs the first."""
         self._sizes: dict[BundleId, int] = {}
-        """Bytes of bodies in each bundle, counted since the start of the process. A transaction
-        that spans a restart may have the limit twice."""
+        """The total size of the bodies in each bundle, counted since the start of the process. So a
+        transaction that spans a restart may have twice the limit."""
         self.of: dict[int, BundleId] = {}
         """By queue offset: the bundle of each half that has one. Other code only reads it."""
         self._ended: OrderedDict[str, State] = OrderedDict()
@@ -103,8 +103,8 @@ class Bundles:
         return bundle is None or self._members[bundle][0] == queue_offset
 
     def remove(self, queue_offset: int, state: State | None) -> int | None:
-        """Remove a half that was settled or, without a state, is unreadable. Return the next half
-        to check, if others remain."""
+        """Remove a settled half, or, if `state` is None, an unreadable one. Return the next half to
+        check, if others of its bundle remain."""
         bundle = self.of.pop(queue_offset, None)
         if bundle is None:
             return None
@@ -142,8 +142,8 @@ class Bundles:
             self._ended.popitem(last=False)
 
     def leave(self, queue_offset: int) -> int | None:
-        """Remove a half that a copy replaces; the copy must be a member already. If this half was
-        the one to check, return the next one, which need not be the copy."""
+        """Remove a half that was replaced by its copy, which must be a member already. If the
+        removed half was the one to check, return the next one, which need not be the copy."""
         bundle = self.of.pop(queue_offset, None)
         if bundle is None:
             return None

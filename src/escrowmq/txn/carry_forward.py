@@ -24,7 +24,8 @@ CARRIED_AT_ONCE: Final = 500
 """The most halves that are carried forward in one turn; others follow in later turns."""
 
 _FOLLOWED_MIN: Final = 10_000
-"""The least number of carried positions to remember, because ENDs may be repeated."""
+"""At least this many carried halves are tracked, even if their transactions have ended: ENDs may be
+repeated."""
 
 
 class Carrier:
@@ -38,8 +39,8 @@ class Carrier:
         self.carried_count = 0
 
     def carry(self, until: int, now_ms: int) -> int:
-        """Carry forward a bounded number of pending halves that are before a log offset. Return the
-        log offset from which on the log is still needed."""
+        """Carry forward the pending halves before a log offset, at most `CARRIED_AT_ONCE`. Return
+        the log offset from which on the log is still needed."""
         pending = self._engine.halves.pending
         # Copies made in this turn are after this offset, and so are not carried again.
         until = min(until, self._store.end_offset)

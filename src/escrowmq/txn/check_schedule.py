@@ -109,7 +109,8 @@ class Checker:
         self._ready: dict[str, collections.deque[int]] = {}
         self._parked = engine.halves.parked
         self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
-        """Parked halves that become due, as an iterator for each group, and their new deadline."""
+        """Parked halves that become due: an iterator over those of a group, and their new
+        deadline."""
         self._under_way: dict[int, _UnderWay] = {}
         self._by_time: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
@@ -158,7 +159,7 @@ class Checker:
                 halves.events.note(now_ms, queue_offset, "not heard", detail="connection lost")
 
     def answered(self, queue_offset: int, peer: int, *, is_unknown: bool = False) -> None:
-        """Note that a check was answered, so that the group's next check may be sent."""
+        """Note that a check was answered, so that the next check of the group may be sent."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
         self.unconfirmed.answered(peer, queue_offset)
@@ -168,7 +169,8 @@ class Checker:
 
     def held_open(self, queue_offset: int, peer: int) -> None:
         """Note a client's report that the transaction is still open there. While the client repeats
-        this, only it is asked, without a limit on checks. In RocketMQ mode this has no effect."""
+        the report, only that client is asked, without a limit on checks. In RocketMQ mode, a report
+        has no effect."""
         if self._settings.asks_origin_first and queue_offset in self._engine.halves.pending:
             self._engine.halves.hold_open(queue_offset, peer)
 
@@ -235,8 +237,8 @@ class Checker:
         return self._by_time[0].asked_ms + self._settings.check_answer_ms
 
     def due(self, now_ms: int) -> list[Ask]:
-        """Return the checks to send now. Discard transactions that had too many checks or are too
-        old."""
+        """Return the checks to send now. Discard halves that are too old or were checked too
+        often."""
         self._expire_silent(now_ms)
         self._unpark_some()
         self._has_room = False
@@ -257,8 +259,7 @@ class Checker:
         return asks
 
     def _expire_silent(self, now_ms: int) -> None:
-        """Stop waiting for checks that have timed out, and mark clients that stay silent as
-        mute."""
+        """End the wait for checks that timed out, and mark silent clients as mute."""
         while self._silent_at_ms() <= now_ms:
             under_way = self._by_time.popleft()
             # Answered checks stay in the queue. `is`: the half may have been checked again.
@@ -371,8 +372,8 @@ class Checker:
                 self._sent(queue_offset, group, member.peer, now_ms)
 
     def _parks_unread(self, queue_offset: int, group: str, now_ms: int) -> bool:
-        """Park a half without reading its record, which would delay other requests while a group
-        with many halves has no producers. Return False if the record is needed."""
+        """Park a half without reading its record: reading many would delay other requests. Return
+        False if the record is needed."""
         halves = self._engine.halves
         is_decided = queue_offset in halves.decided or queue_offset in halves.epochs.of
         if is_decided or self._settings.counts_all_checks:
@@ -412,7 +413,7 @@ class Checker:
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
     def _end_of_epoch(self, half: OpenHalf, now_ms: int) -> None:
-        """End a due half of an epoch as decided; roll it back if no decision came in time."""
+        """End a due half of an epoch as decided, or roll it back without a decision in time."""
         engine, queue_offset, message = self._engine, half.queue_offset, half.message
         attempt = engine.halves.epochs.of[queue_offset]
         verdict = engine.halves.epochs.verdict(attempt)
@@ -438,8 +439,7 @@ class Checker:
     def _holder(
         self, queue_offset: int, row: PendingRow, half: StoredMessage
     ) -> LiveProducer | None:
-        """Return the client that last reported the transaction as open, if it is still
-        connected."""
+        """Return the connected client that last reported the transaction as open."""
         peer = self._engine.halves.take_holder(queue_offset)
         if peer is None:
             return None
@@ -448,7 +448,8 @@ class Checker:
     def _choose(
         self, members: list[LiveProducer], row: PendingRow, queue_offset: int
     ) -> LiveProducer:
-        """Choose whom to ask: first the sender, then producers of the topic, then others."""
+        """Choose the producer to ask: first the sender, then producers of the topic, then
+        others."""
         if not self._settings.asks_origin_first:
             self._turn += 1
             return members[self._turn % len(members)]

@@ -28,8 +28,8 @@ class HalfStatus(NamedTuple):
 def newest_place(
     queue_offset: int, log_offset: int, halves: Halves, store: Store
 ) -> tuple[int, int]:
-    """Return the queue offset and log offset where a half is now: its own, or those of the newest
-    copy if it was carried forward."""
+    """Return the queue offset and log offset of a half's newest copy. They are the half's own if it
+    was not carried forward."""
     newest = halves.carried.get(queue_offset)
     if newest is None:
         return queue_offset, log_offset

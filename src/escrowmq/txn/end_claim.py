@@ -42,7 +42,7 @@ class Claim(msgspec.Struct, kw_only=True):
     count: int | None = None
     """The number of messages that the producer sent in this transaction, if the END says so."""
     who: str = ""
-    """The administrator that decides, and its reason; empty for a producer."""
+    """The administrator that decided, and the reason; empty for an END of a producer."""
 
     def means(self, half: StoredMessage) -> bool:
         """Whether this half can be the one that the END names. After a power failure, another half

@@ -68,11 +68,12 @@ def end_records(
 
 
 def _are_all(half: OpenHalf, keys_count: int) -> bool:
-    """Whether all messages of a transaction are here, if its halves say how many it has.
+    """Whether all messages of a transaction are here; True if its halves do not say how many it
+    has.
 
-    Such a transaction is never committed in part: other messages may still be in flight, or were
-    lost in a power failure. When the rest of an interrupted commit is completed, fewer halves are
-    left than the number says.
+    If some are missing, the transaction is not committed: they may still be in flight, or a power
+    failure has lost them. (An interrupted commit is completed nevertheless. Fewer halves are left
+    then.)
     """
     text = half.message.properties.get(MESSAGES)
     said_count = None if text is None else number_in(text, most=INT_MAX)

@@ -1,11 +1,14 @@
 """The rules about ENDs: which verdicts settle a half, and why an END is refused.
 
-END_RULES are evaluated in order for a half that was found (txn/end_requests), and the first that
-applies decides. The fast path (broker/fast/fast_ends) serves plain halves only: those of no epoch
-and no bundle, without check immunity, that are pending under their own number. None of these rules
-concerns such a half. The names of its properties decide whether a half is plain
-(broker/sends/send_rules). Add new rules here, and their examples to
-tests/unit/broker/rule_examples.py.
+`EndRequests` finds the half, then evaluates END_RULES in order; the first rule that applies
+decides.
+
+The fast path (broker/fast/fast_ends) evaluates no rules, because it serves only plain halves:
+those of no epoch and no bundle, without check immunity, that are pending under their own number. No
+rule concerns such a half. broker/sends/send_rules decides by a half's properties whether it is
+plain.
+
+Add new rules here, and their examples to tests/unit/broker/rule_examples.py.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ VERDICTS: Final = {int(verdict): verdict for verdict in WANTED}
 
 
 def plain_verdict(said: int, *, is_from_check: bool) -> State | None:
-    """Return the state that a producer's own commit or rollback gives a half; None for the answer
-    to a check, or an unknown verdict."""
+    """Return the state that a half gets from a commit or rollback that its producer sends unasked.
+    None for an answer to a check, or for an unknown verdict."""
     verdict = VERDICTS.get(said)
     return None if verdict is None or is_from_check else WANTED[verdict]
 
@@ -93,7 +96,8 @@ END_RULES: Final = (
 
 
 def judged(about: EndAsked) -> Ended | None:
-    """Return the answer to an END that may not be carried out, or was before; None if it may."""
+    """Return the answer to an END that is refused or repeats an earlier one; None if the END may be
+    carried out."""
     for rule in END_RULES:
         if rule.concerns(about):
             return rule.answer(about)

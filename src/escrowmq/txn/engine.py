@@ -105,8 +105,8 @@ class Engine:
         return ended
 
     def complete(self, members: list[int], verdict: Verdict, now_ms: int) -> None:
-        """Complete transactions of which a crash left some messages committed or discarded, and
-        others not."""
+        """Complete transactions that a crash has left committed, or discarded, only in part.
+        `members` are the halves that remain."""
         self.halves.owe(members, verdict, now_ms)
         for member in members:
             half = self.halves.open_half(member) if member in self.halves.pending else None

@@ -69,7 +69,7 @@ class Decider:
     # -- life --------------------------------------------------------------------------------
 
     def load(self, saved: bytes | None, now_ms: int) -> None:
-        """Load the decisions. Call it when the engine knows the pending halves."""
+        """Load the decisions. Call it once the engine knows the pending halves."""
         low, high = self._store.bounds(Topic.DECISIONS, 0)
         file = _read(saved)
         if file is not None:
@@ -110,9 +110,9 @@ class Decider:
     # -- deciding ----------------------------------------------------------------------------
 
     def decide(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> DecidedEpoch:
-        """Decide for these tokens: make their halves visible, and drop all others of this and
-        earlier batches. If the batch is decided already, return that decision, and drop the halves
-        of those given tokens that it does not count."""
+        """Decide an epoch: make the halves of these tokens visible, and drop all others of this and
+        earlier batches. If the batch is decided already, return that decision, and drop those
+        halves of the given tokens that it does not count."""
         known = self._epochs.decision(query, batch)
         if known is not None:
             self.abandon(query, batch, tokens.keys() - known.tokens.keys(), now_ms)

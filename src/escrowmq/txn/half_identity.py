@@ -23,11 +23,9 @@ def likeness(properties: dict[str, str]) -> Likeness:
 
 
 def likeness_of_final(final: Message) -> Likeness:
-    """Return the identity of the half that a final record commits.
-
-    RocketMQ 5.5 clears REAL_TOPIC (EndTransactionProcessor), so the final's own topic counts. This
-    is trusted only if the record names its half, which clients cannot cause.
-    """
+    """Return the identity of the half that a final record commits. The final's own topic counts,
+    because RocketMQ 5.5 clears REAL_TOPIC (EndTransactionProcessor). Only records that name their
+    half are trusted in this; clients cannot send such records."""
     found = likeness(final.properties)
     if Property.REAL_TOPIC in final.properties or not final.prepared_log_offset:
         return found

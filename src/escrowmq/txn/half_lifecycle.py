@@ -31,7 +31,8 @@ from escrowmq.txn.transaction_counters import HalfCounters, Meter
 _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3_600_000
 _ALIASES_MIN: Final = 10_000
-"""Former copies that are looked up in memory, whether or not their transactions have ended."""
+"""The number of former copies that are kept in memory whether or not their transactions have
+ended."""
 
 
 class Settled(msgspec.Struct):
@@ -83,8 +84,8 @@ class Halves:
         identity. An END may name the first copy."""
 
     def note_alias(self, like: Likeness, queue_offset: int) -> None:
-        """A half was stored again. From time to time, forget those that have ended: the log has
-        their outcomes."""
+        """Record the newest copy of a half that was stored again. From time to time, forget copies
+        whose transactions have ended: the log has their outcomes."""
         self.aliases[like] = queue_offset
         if len(self.aliases) > 2 * len(self.pending) + _ALIASES_MIN:
             self.aliases = {like: at for like, at in self.aliases.items() if at in self.pending}
@@ -127,8 +128,8 @@ class Halves:
         self._add(queue_offset, row, bundle_of(properties), attempt)
 
     def _wait_ms(self, wish_ms: int | None) -> int:
-        """Return how long a half is not checked. An immunity that is longer than halves are kept is
-        shortened."""
+        """Return the time from the storing of a half to its first check. An immunity that is longer
+        than halves are kept is shortened."""
         if wish_ms is None:
             return self._settings.transaction_timeout_ms
         return min(wish_ms, self._store.settings.reserved_hours * _HOUR_MS + 1)
@@ -258,7 +259,7 @@ class Halves:
         return settled
 
     def forget(self, queue_offset: int) -> None:
-        """Remove a half that another broker has settled, as its op record says."""
+        """Remove a half that another broker has settled, as an op record shows."""
         self._drop(queue_offset)
         self.decided.pop(queue_offset, None)
         self.bundles.drop(queue_offset)
@@ -328,8 +329,8 @@ class Halves:
     # -- between -----------------------------------------------------------------------------
 
     def owe(self, queue_offsets: Iterable[int], verdict: Verdict, now_ms: int) -> None:
-        """Order the rest of a transaction that was ended only in part to be ended by this verdict,
-        without further checks."""
+        """Let the remaining halves of a partly ended transaction be ended by this verdict, without
+        further checks."""
         for queue_offset in queue_offsets:
             self.decided[queue_offset] = verdict
             self.pending.schedule(queue_offset, now_ms)
@@ -343,8 +344,8 @@ class Halves:
         self._held_open[queue_offset] = peer
 
     def take_holder(self, queue_offset: int) -> int | None:
-        """Return and forget the connection that reported the transaction as open: each check needs
-        a new report."""
+        """Return, and forget, the connection that reported the transaction as open. Each check
+        needs a new report."""
         return self._held_open.pop(queue_offset, None)
 
     def unpark(self, queue_offset: int, group: str) -> None:

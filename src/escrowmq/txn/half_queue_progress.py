@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _OPS_WATCHED_MAX: Final = 65_536
-"""The most entries for op records that may still be needed. One old pending half keeps all of
+"""The most entries for op records that may still be needed. A single old pending half keeps all of
 them."""
 
 
@@ -41,7 +41,8 @@ class Progress:
             self._ops.append(ops[-1])
 
     def op_offset(self, half_progress: int) -> int:
-        """Return the first op record that is needed if halves from `half_progress` on are."""
+        """Return the queue offset of the first op record that is still needed, if all halves before
+        `half_progress` have ended."""
         while self._ops and self._ops[0][1] < half_progress:
             self._op_next = self._ops.popleft()[0] + 1
         return self._op_next

@@ -35,11 +35,9 @@ def is_delayed(properties: dict[str, str]) -> bool:
 
 
 def half_of(message: Message) -> Message:
-    """Return the half to store for a message.
-
-    A delay is removed, unless the sender wants it to count from the commit: RocketMQ's clients
-    remove the level themselves, and RocketMQ loses a half with a delivery time.
-    """
+    """Return the half to store for a message. Its delay is removed, unless the sender wants the
+    delay to count from the commit. RocketMQ's clients remove the delay level themselves, and
+    RocketMQ loses a half with a delivery time."""
     properties = dict(message.properties)
     if not is_delayed(properties):
         for name in _DELAYING:
@@ -74,11 +72,9 @@ def real_place(half: StoredMessage) -> tuple[str, int] | None:
 
 
 def final_of(half: StoredMessage) -> Message | None:
-    """Return the message that a commit makes visible; None if the half lacks its topic or queue.
-
-    It keeps all properties of the half, as in RocketMQ, except the account's mark. Of a bundle it
-    keeps the mark too: a start needs it to know which messages belong together.
-    """
+    """Return the message that a commit makes visible; None if the half lacks its topic or queue. It
+    keeps all properties of the half, as in RocketMQ, except the account's mark. In a bundle it
+    keeps that mark too: a start needs it to know which messages belong together."""
     place = real_place(half)
     if place is None:
         return None

@@ -39,8 +39,8 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def plain_op(ended: Mapping[int, State]) -> tuple[bytes, bytes]:
-    """Return what `encode_op` returns for ends that need no property of their own, in less time:
-    the body and the encoded properties of an op record."""
+    """Encode an op record for ends without a bundle and without an administrator. Return the same
+    body and encoded properties as `encode_op` would give it, in less time."""
     if len(ended) == 1:
         ((queue_offset, state),) = ended.items()
         return b"%d," % queue_offset, _PLAIN_OF_ONE[state]
@@ -58,9 +58,8 @@ def encode_op(
     who: str = "",
     is_last: bool = True,
 ) -> Message:
-    """Return the op record that names settled halves with their outcomes and, if it was an
-    administrator, who ended them. `bundles`: the outcomes' letters by the digests of ended
-    bundles."""
+    """Return the op record that names settled halves with their outcomes. `bundles`: the outcomes'
+    letters by the digests of ended bundles. `who`: the administrator that ended them, if any."""
     properties = {
         Property.WAIT: "true",
         Property.TAGS: TAG_DONE,

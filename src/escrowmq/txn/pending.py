@@ -45,7 +45,7 @@ class Sources:
         return len(self._numbers)
 
     def take(self, source: Source, count: int = 1) -> int:
-        """Count halves of a source, and return the source's number."""
+        """Count further halves of a source. Return the source's number."""
         number = self._numbers.get(source)
         if number is None:
             number = self._numbers[source] = self._new(source)
@@ -80,7 +80,7 @@ class Sources:
         )
 
     def give_back(self, number: int, count: int = 1) -> Source:
-        """Uncount halves of a source; drop it with the last. Return the source."""
+        """Uncount halves of a source, and drop the source with its last half. Return the source."""
         source = self._sources[number]
         assert source is not None, number
         self._counts[number] -= count
@@ -147,7 +147,8 @@ class Pending:
         """The rows of the halves. Other code only reads them."""
         self.count_there = self.pages.count_there
         self.take = self.pages.take
-        """Removes rows. The caller must then uncount their sources (`sources.give_back`)."""
+        """Removes rows. The caller must then uncount their halves from the sources
+        (`sources.give_back`)."""
         self._buckets: dict[int, array[int]] = {}
         self._bucket_heap: list[int] = []
         self._noted_count = 0
@@ -366,8 +367,8 @@ class Pending:
         return taken
 
     def clock_leapt(self, by_ms: int, age_max_ms: int) -> None:
-        """Shift the deadlines by the clock's jump. The deadline by a half's age stays, because its
-        store time in the log does."""
+        """Shift the deadlines by the clock's jump. Deadlines that come from a half's age stay,
+        because its store time in the log stays too."""
         for page in self.pages:
             for at, due_ms in enumerate(page.due_ms):
                 if due_ms != NEVER_MS:

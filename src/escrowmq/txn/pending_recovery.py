@@ -182,8 +182,8 @@ class HalvesRecovery:
         return min(max(low, offset), high)
 
     def _entries(self, topic: str, queue_offset: int) -> list[Entry]:
-        """Return entries of a queue from an offset on. After the queue's end, return records in the
-        log that have no entry yet because the disk is full: they are stored all the same."""
+        """Return entries of a queue from an offset on. After the queue's end, return those of
+        stored records that have no entry yet, because the disk is full."""
         entries = self._store.entries(topic, 0, queue_offset, _READ_COUNT)
         return entries or [
             (waiting.log_offset, waiting.record_size, 0)
@@ -419,8 +419,8 @@ class HalvesRecovery:
         return alias if pending.log_offset(alias) < discard.log_offset else None
 
     def _make_visible(self, now_ms: int) -> None:
-        """Sync the log if it has SYNC_FLUSH. Otherwise the first message of a transaction that is
-        completed here would become visible without the others."""
+        """Sync the log if it has SYNC_FLUSH. Without that, the first message of a transaction that
+        is completed here would become visible before the others."""
         sync = self._store.sync_wanted(now_ms)
         if sync is not None:
             for file in sync.files:

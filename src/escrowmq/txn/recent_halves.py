@@ -61,7 +61,7 @@ class Recent:
             del self._kept[next(iter(self._kept))]
 
     def half(self, *, queue_offset: int, log_offset: int) -> OpenHalf | None:
-        """Return the half at this position; None if it is not cached."""
+        """Return the half at this position from the cache; None if it is not cached."""
         kept = self._kept.get(queue_offset)
         if isinstance(kept, PlainHalf):
             half = OpenHalf(queue_offset, kept.message(), kept.properties)

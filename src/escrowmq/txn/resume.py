@@ -24,8 +24,8 @@ from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.state import State
 
 _NEAR_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX
-"""How many discarded messages before and after one are searched for others of its transaction. They
-are discarded together, and may be there twice after a resumption."""
+"""How many discarded messages before and after one are searched for others of its transaction. All
+were discarded together. A message may be there twice if it was resumed and discarded again."""
 
 
 class Resumed(msgspec.Struct):

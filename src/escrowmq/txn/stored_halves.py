@@ -36,9 +36,9 @@ _NONE: Final[tuple[list[int], list[KnownShape]]] = [], []
 def alike_from(
     data: bytes, base: int, entries: list[Entry], first: int, nth: int, shapes: Shapes
 ) -> tuple[list[int], list[KnownShape]]:
-    """Return store times and shapes of halves from the nth entry on, as long as they are complete
-    and of known shapes. The entry of index 0 has the queue offset `first`. Uses compiled code;
-    without it, returns nothing. Measured: 0.3 us each."""
+    """Return store times and shapes of halves from the nth entry on, up to the first that is
+    incomplete or of an unknown shape. The entry of index 0 has the queue offset `first`. Uses
+    compiled code; without it, the lists are empty. Measured: 0.3 us each."""
     if alike_halves is None:
         return _NONE
     return alike_halves(data, base, entries, first, nth, _TOPIC, shapes.by_size)

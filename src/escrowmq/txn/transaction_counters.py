@@ -58,10 +58,11 @@ class Meter:
         cumulative."""
         self.latency_ms: Counter[str] = Counter()
         self._deleted: set[str] = set()
-        """Deleted topics with pending halves: their figures go with the last of these."""
+        """Deleted topics that still have pending halves. Their figures are removed with the last of
+        these."""
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted."""
+        """Remove the figures of a deleted topic: now, or when its last pending half ends."""
         for counts in (self.committed, self.rolled_back, self.expired, self.latency_ms):
             counts.pop(topic, None)
         self.latency_counts.pop(topic, None)
@@ -104,7 +105,7 @@ class Meter:
             self.forget(topic)
 
     def note_undone(self, topic: str) -> None:
-        """A rollback could not be stored: the half is pending again."""
+        """Take back a counted rollback that could not be stored: the half is pending again."""
         if topic in self.rolled_back:  # not deleted since
             self.rolled_back[topic] -= 1
         self._counters.rolled_back -= 1

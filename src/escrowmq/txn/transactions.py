@@ -163,8 +163,8 @@ class Transactions:
         return None if mark is None else mark.state
 
     def _snapshot(self, oldest: int, now_ms: int) -> bytes:
-        """Return a snapshot of pending halves if a start would gain by it, else empty bytes. None
-        is made while ends lack an op record, or halves lack a queue entry."""
+        """Return a snapshot of pending halves, or empty bytes. It is made only if it would make the
+        next start faster, every end has its op record, and every half its queue entry."""
         pending = self.engine.halves.pending
         behind = pending.end - oldest
         if (
@@ -221,8 +221,8 @@ class Transactions:
         return found, half
 
     def half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
-        """Return the half at a position, or its newest copy if it was carried forward; None if
-        there is none."""
+        """Return the half at a position, or its newest copy if it was carried forward; None if it
+        is not in the log."""
         place = newest_place(queue_offset, log_offset, self.engine.halves, self._store)
         half = self.engine.halves.named(*place)
         return None if half is None else half.message

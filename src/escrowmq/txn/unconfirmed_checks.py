@@ -48,7 +48,8 @@ class UnconfirmedChecks:
         return [queue_offset for queue_offset, at_ms in asked if at_ms > heard_ms]
 
     def clock_leapt(self, by_ms: int) -> None:
-        """Shift the times of checks by the clock's jump; those of heartbeats are shifted too."""
+        """Shift the times of checks by the clock's jump. The owner of the heartbeat times shifts
+        those."""
         for peer, asked in self._of.items():
             shifted = [(queue_offset, at_ms + by_ms) for queue_offset, at_ms in asked]
             self._of[peer] = deque(shifted, maxlen=UNHEARD_MAX)

@@ -31,7 +31,7 @@ class EndAnswer(Protocol):
     record too, so that no client learns an outcome earlier than another."""
 
     def give(self, sealed: Sealed) -> None:
-        """Send the answers: the ends of the input are sealed."""
+        """Send the answers, now that the ends of the input are sealed."""
         ...
 
 
