@@ -245,8 +245,8 @@ class BrokerCore:
                 self._tables.save_and_answer(now_ms)
 
     def _settle(self, now_ms: int) -> None:
-        """Finish an input: settle the parts, also for requests that in-process fronts make when
-        they get answers. So an ack is stored by the end of the input that caused it."""
+        """Let the parts finish an input, again if in-process fronts made further requests when they
+        got answers: an ack, for example, must be stored by the end of the input that caused it."""
         self._settle_parts(now_ms)
         for _ in range(_MORE_SETTLES_MAX):
             if not self.serving.needs_settle:

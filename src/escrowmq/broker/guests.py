@@ -95,7 +95,7 @@ class Guests:
 
     def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
         """Make a request. `on_reply` is called with the answer, immediately or later; without it no
-        answer is passed on. Return the request's number for `forget`."""
+        answer is passed on. Return the request's number for `forget_request`."""
         self._finish(now_ms)
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
@@ -269,8 +269,8 @@ class _Guest:
         """Do nothing: the front asks whether its clients are authenticated (`passed_count`)."""
 
     def lost(self, now_ms: int) -> None:
-        """Answer all waiting requests of a guest that has left: its calls may be on connections
-        that stay open."""
+        """Answer all waiting requests of a guest that has disconnected, because the connections
+        that they came on may stay open."""
         waiting, self.waiting = self.waiting, {}
         for on_reply in waiting.values():
             on_reply(_LEFT)

@@ -20,7 +20,7 @@ class Long(msgspec.Struct, Generic[Q]):
 
     asked: Q
     parts: Iterator[Reply]
-    """Each step serves one part of the request: HELD until the last, which yields the answer."""
+    """The steps of the request. Each returns HELD, except the last, which returns the answer."""
 
 
 class Peer:

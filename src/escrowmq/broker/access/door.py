@@ -157,7 +157,7 @@ class Door(Part):
                 _log.warning("%d accounts of plain_acl.yml were migrated to users", count)
 
     def users_replaced(self) -> None:
-        """Load the file of users again, after a copy has received its master's."""
+        """Load the file of users again: this copy has received a newer one from its master."""
         self.users.book.load()
         self._changed()
 
@@ -278,8 +278,8 @@ class Door(Part):
     def _judge(
         self, asked: Question, now_ms: int, *, is_held: bool = False
     ) -> tuple[Refusal, str] | None:
-        """Return the refusal of a request by the rules, and the bare reason; None when it is
-        admitted."""
+        """Judge a request by the rules, its signature included. Return the refusal and the reason
+        without RocketMQ's prefix; None when it is admitted."""
         proof = _UNPROVED
         if self.accounts is None or not self.accounts.trusts(asked.peer):
             window_s = 0 if is_held else self._settings.signature_window_s
@@ -293,8 +293,9 @@ class Door(Part):
     def _judge_rights(
         self, asked: Question, now_ms: int, *, is_proved: bool
     ) -> tuple[Refusal, str] | None:
-        """Return the refusal of a request, and the bare reason, from the rights of its sender;
-        `is_proved`: the sender's identity was already verified."""
+        """Judge a request by the rights of its sender. Return the refusal and the reason without
+        RocketMQ's prefix; None when it is admitted. `is_proved`: the sender's identity was already
+        verified."""
         self._places.now_ms = now_ms
         rights = Rights(asked, self._places, self._settings)
         if self.accounts is not None:
@@ -351,9 +352,9 @@ class Door(Part):
             self._answers.give(asked, refusal)
 
     def _may_see(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
-        """Whether a producer may be sent a check of a half: only if it may end the half. `owner` is
-        the mark of the account that stored it. A heartbeat alone makes any client a member of any
-        group."""
+        """Whether a producer may be sent a check of a half: only if it may end the half. That it is
+        a member of the half's group proves nothing, because any client can claim a group in its
+        heartbeat. `owner` is the mark of the account that stored the half."""
         peer = self._peers.by_id.get(peer_id)
         if peer is None:
             return False
@@ -377,7 +378,7 @@ class Door(Part):
     # -- as a part of the broker -------------------------------------------------------------
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """Uncount a lost connection for its account."""
+        """Subtract a lost connection from those of its account."""
         self.quotas.left(peer)
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:

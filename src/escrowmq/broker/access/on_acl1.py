@@ -71,7 +71,8 @@ class AclHandlers:
         return self._files.trouble
 
     def load(self, now_ms: int) -> None:
-        """Read the accounts. UsageError when they cannot be read; all requests are refused then."""
+        """Read the accounts. Raises UsageError if they cannot be read; all requests are refused
+        then."""
         self._files.load()
         self._look_at_ms = now_ms + LOOK_MS
 

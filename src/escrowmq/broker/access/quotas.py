@@ -98,7 +98,8 @@ class Quotas:
         return not self._buckets.take_size(account, size, self._rate(), now_ms)
 
     def uncount(self, account: str, size: int) -> None:
-        """Uncount a message that was admitted but not stored: its request will be judged again."""
+        """Subtract an admitted message that was not stored; the access check will count its request
+        again."""
         self._buckets.uncount(account, size)
 
     def _excess_of_kind(self, asked: Question) -> str:
@@ -122,8 +123,9 @@ class Quotas:
         return ""
 
     def _excess_of_free(self, asked: Question) -> str:
-        """Return the quota that a request without a required right exceeds: a trace, which every
-        account may send, or a reply, which is pushed to the requesting client."""
+        """Count a request that needs no right: a trace, which every account may send, or a reply,
+        which is pushed to the requesting client. Return the quota that it exceeds, else an empty
+        text."""
         most = self._settings.account_free_bytes_per_s
         rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
         return self._free_buckets.take(asked.account, asked, rate)
@@ -196,7 +198,7 @@ class Quotas:
         return ""
 
     def left(self, peer: Peer) -> None:
-        """Uncount an ended connection for its account."""
+        """Subtract an ended connection from those of its account."""
         account, peer.counted_for = peer.counted_for, ""
         if account:
             self._connections[account] -= 1

@@ -61,7 +61,7 @@ class Buckets:
         return ""
 
     def uncount(self, who: str, size: int) -> None:
-        """Uncount a request that was not served; it will be counted when it is judged again."""
+        """Subtract a request that was not served; the access check will count it again."""
         bucket = self._buckets.get(who)
         if bucket is not None:
             bucket.requests += 1

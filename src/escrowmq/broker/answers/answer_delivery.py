@@ -22,7 +22,7 @@ class Marks(Protocol):
 
     @property
     def changes_end(self) -> int:
-        """The end of the newest mark that was appended for changed tables."""
+        """Log offset after the newest mark that was appended for changed tables."""
         ...
 
     def of_denials(self) -> Put:
@@ -50,10 +50,10 @@ class Answers:
         self._marks = marks
 
     def once_confirmed(self, denial: Answer | Refusal) -> Answer | Refusal:
-        """Prepare an answer that something does not exist, which is final for the client. In a
-        group, it waits until the copies confirm a later record: otherwise a replaced master that
-        does not know it yet could deny what its successor has. If the log accepts no record, the
-        client gets a retryable refusal."""
+        """In a group, make an answer that something does not exist wait until the copies confirm a
+        later record. The client takes such an answer as final, and a master that was replaced
+        without knowing it would deny what its successor has. If the log accepts no record, return a
+        retryable refusal."""
         if self._marks is None:
             return denial
         if isinstance(denial, Refusal):

@@ -51,7 +51,8 @@ class Latency:
         self._add((row.code, answered, is_one_way, row.is_read), took_ms, 1)
 
     def note_alike(self, code: int, answered: int, took_ms: int, count: int) -> None:
-        """Record requests that took the same time. None was one-way, and none was a read."""
+        """Record requests that took the same time. Only for requests that are neither one-way nor
+        reads."""
         if took_ms <= 0:
             self.at_once[code, answered, 0] += count
             return

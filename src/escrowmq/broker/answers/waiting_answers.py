@@ -51,7 +51,7 @@ class WaitingAnswer(msgspec.Struct):
         self.tell(self.asked, self.answer)
 
     def send_late(self, code: int) -> None:
-        """Send the reply with the code of the timeout, or with its own code for this case."""
+        """Send the reply with `code`, or with the code that the reply has for a timeout."""
         if self.answer.late_code is not None:
             code = self.answer.late_code
         late = msgspec.structs.replace(

@@ -217,7 +217,8 @@ class Assembly:
         return Copying(copy, (copy,), copy.keeps_from)
 
     def _only_copy(self, b: Broker, copy: Part) -> None:
-        """Assemble a copy: its parts store, check and deliver nothing on their own."""
+        """Keep only the parts that a copy needs: none that stores, checks or delivers messages on
+        its own."""
         self.parts = (
             *(copy, self.pulls, self.clients, self.registration, self.door),
             b.answers.waiting,

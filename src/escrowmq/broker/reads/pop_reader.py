@@ -168,8 +168,8 @@ class Popper:
     def offset(
         self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
     ) -> int:
-        """Return the offset from which a group continues in a queue. With `commits`, a group that
-        had none gets it as its committed offset."""
+        """Return the offset from which a group continues in a queue. With `commits`, commit it if
+        the group had none."""
         offset = self._offsets.get(group, topic, queue_id)
         if offset >= 0:
             return offset

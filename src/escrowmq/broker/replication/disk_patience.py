@@ -37,7 +37,7 @@ class DiskPatience:
         return False
 
     def ask_next(self, now_ms: int) -> None:
-        """Allow to ask another member immediately, because the asked one has not taken over."""
+        """Let another member be asked immediately, because the asked one has not taken over."""
         self._due_ms = min(self._due_ms, now_ms)
 
     def log(self, text: str) -> None:

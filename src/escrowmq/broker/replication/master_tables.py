@@ -102,7 +102,7 @@ class MasterTables:
         """The end of the master's log before the progress of the delay levels was requested."""
         self._lives: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, int] = {}
-        """Topics that the master no longer has, with the end of its log before it said so."""
+        """By topic that the master no longer has: where its log ended before it reported that."""
         self._is_ours = True
         self._needed_end = -1
         self._faults: set[str] = set()

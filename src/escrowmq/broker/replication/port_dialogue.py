@@ -21,7 +21,8 @@ class PortDialogue:
         receive: Callable[[Peer, bytes, int], None],
         gone: Callable[[Peer, int], None] | None = None,
     ) -> None:
-        """The side that has dialled passes no `gone`: its `unreached` is called in any case."""
+        """`gone` is called when the connection is lost. The side that has dialled passes none,
+        because the core calls its `unreached` anyway."""
         self._peer = peer
         self._receive = receive
         self._gone = gone

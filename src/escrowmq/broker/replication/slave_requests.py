@@ -55,7 +55,7 @@ _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 def of_a_slave() -> str:
-    """Return the advice to clients which broker to ask."""
+    """Return the advice for clients of a slave: which broker to ask."""
     return "ask the master of its name, brokerId 0"
 
 
@@ -66,8 +66,8 @@ def rows_of_slave(
     of_the_master: frozenset[int] = OF_THE_MASTER,
     advice: Callable[[], str] = of_a_slave,
 ) -> dict[int, RequestRow]:
-    """Return the request table of a slave. It refuses `of_the_master`, and names the broker to ask,
-    as returned by `advice`."""
+    """Return the request table of a slave. It refuses the requests in `of_the_master`, with the
+    text of `advice`, which names the broker to ask."""
 
     def refused(_: Question) -> Reply:
         # RocketMQ's producers try SERVICE_NOT_AVAILABLE at another broker

@@ -41,7 +41,8 @@ _SETTINGS: Final = [
     *settings_of(ReplicaSettings),
 ]
 _OURS: Final = ("is_sync_flush", "memory_size")
-"""Settings that are not set by these names in the settings file."""
+"""Names of our own fields that the settings file does not have: they are derived from other
+settings, or measured."""
 
 FIXED_NAMES: Final = frozenset(s.name for s in _SETTINGS if s.holds == "fixed") | {*_OURS}
 """Settings that no request may change. No other setting is a path, address or command. RocketMQ

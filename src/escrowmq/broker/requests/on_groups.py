@@ -41,7 +41,8 @@ class GroupHandlers:
         clients: Clients,
         forgetters: tuple[Callable[[str], None], ...],
     ) -> None:
-        """`forgetters`: they drop what parts of the broker know about a group."""
+        """`forgetters` are called with the name of a deleted group, so that each part of the broker
+        drops what it knows about it."""
         self._settings = settings
         self._topics = topics
         self._groups = groups

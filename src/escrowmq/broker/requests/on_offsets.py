@@ -108,8 +108,8 @@ class OffsetHandlers:
         return DONE
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether to accept offsets of a queue: if it exists, or was removed but may still have
-        messages. RocketMQ accepts any offset, so its file grows."""
+        """Whether to accept offsets of a queue: it exists, or was removed but may still have
+        messages. (RocketMQ accepts any offset, so clients can make its file grow.)"""
         config = self._topics.get(topic)
         if self._settings.places_as_rocketmq or config is None:
             return self._settings.places_as_rocketmq

@@ -59,8 +59,8 @@ class Pull(msgspec.Struct):
 
 
 _Crowd = deque[tuple[Arrival, list[LongPoll[Pull]] | None]]
-"""Arrived messages of one queue that many pulls wait for, each with the pulls still to be tried;
-None until its turn comes."""
+"""Arrived messages of a queue for which many pulls wait, the oldest first. Each has the pulls that
+are still to be tried; None if none was tried yet."""
 
 
 class PullHandlers(Part):

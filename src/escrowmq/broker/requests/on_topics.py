@@ -57,7 +57,8 @@ class TopicHandlers:
         clients: Clients,
         forgetters: tuple[Callable[[str], None], ...],
     ) -> None:
-        """`forgetters`: they drop what parts of the broker know about a topic."""
+        """`forgetters` are called with the name of a deleted topic, so that each part of the broker
+        drops what it knows about it."""
         self._settings = settings
         self._store = store
         self._topics = topics

@@ -133,7 +133,8 @@ class EndHandlers(Part):
         return self.answer(asked, ended)
 
     def answer(self, asked: Question, ended: Ended) -> Reply:
-        """Return the answer to an END. An outcome is answered later, once it is durable."""
+        """Return the answer to an END. For an outcome, return HELD: it is answered once it is
+        durable."""
         match ended.answer:
             case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
                 if not asked.command.flag & Flag.ONE_WAY:
@@ -188,7 +189,7 @@ class EndHandlers(Part):
         self._checker.producer_came(group, now_ms)
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """Uncount checks that the producer on a lost connection may not have received."""
+        """Subtract the checks that the producer on a lost connection may not have received."""
         self._checker.peer_lost(peer.id, now_ms)
 
     def wake(self, now_ms: int) -> None:

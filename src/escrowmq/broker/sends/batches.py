@@ -44,8 +44,8 @@ _IDS_AT_ONCE: Final = 5_000
 
 _EXPECTED: Final = frozenset({Property.UNIQ_KEY})
 _OURS: Final = _EXPECTED | MARKED | {Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER}
-"""The properties that keep a message off the short path. A batch message with none of them, except
-the unique key, is copied as it is."""
+"""Properties that must be examined or set. A message of a batch that has none of them, except the
+unique key, is stored as its sender encoded it."""
 
 
 class BatchSends:

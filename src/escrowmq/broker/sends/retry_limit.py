@@ -9,13 +9,9 @@ from escrowmq.delivery.groups import GroupConfig
 def is_dead(
     redelivery: int, group: GroupConfig, *, times_max: int | None, sender_version: int
 ) -> bool:
-    """Whether a message is a dead letter because another redelivery would exceed the limit. The
-    sender may have a limit of its own instead of its group's.
-
-    RocketMQ compares with `>=` where a broker reads the message that is sent back, because the
-    stored count is that of the redelivery that failed, and with `>` where the consumer writes the
-    copy, with the count of the next one. Both are the same limit; this function takes the number of
-    the next one."""
+    """Whether a message becomes a dead letter, because redelivery number `redelivery` would exceed
+    the limit: the sender's own, or its group's. (RocketMQ compares this number with `>`, and the
+    number of the redelivery that failed with `>=`; both mean the same limit.)"""
     if times_max is None or sender_version < Version.V3_4_9:
         times_max = group.retry_max_times
     return redelivery > times_max

@@ -28,7 +28,8 @@ class DelayPart(Part):
         *,
         is_in_log: bool = False,
     ) -> None:
-        """`is_in_log`: a start whose file is damaged reads from the log what was delivered."""
+        """`is_in_log`: the broker can start without the file, because it finds in the log what was
+        delivered."""
         self.name = name
         self._path = path
         self._queues = queues
