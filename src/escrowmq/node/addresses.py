@@ -17,7 +17,7 @@ _OUTSIDE: Final = ("192.0.2.1", 9)
 
 
 def joined(host: str, port: int) -> str:
-    """HOST:PORT, with brackets around an IPv6 address."""
+    """Return HOST:PORT, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -30,7 +30,7 @@ def advertised(host: str, *, chosen: str | None) -> str:
 
 
 def log_advertised(host: str, told: str, *, is_chosen: bool) -> None:
-    """Log possible problems with the address registered for clients."""
+    """Log a warning if clients elsewhere may be unable to use the registered address."""
     if host in ANY and not is_chosen:
         _log.info(
             "%s is registered for clients; set brokerIP1 if they reach this broker at another "
@@ -45,7 +45,7 @@ def log_advertised(host: str, told: str, *, is_chosen: bool) -> None:
 
 
 def log_open(host: str, *, has_accounts: bool) -> None:
-    """Log that a broker reachable from other machines has no access control."""
+    """Log a warning if the broker is reachable from other machines and has no access control."""
     if not has_accounts and not _is_loopback(host):
         _log.warning(
             "anyone who can reach %s may read, write and change everything: there is no access "

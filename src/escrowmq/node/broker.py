@@ -58,7 +58,7 @@ _PRESETS = {
 
 
 class BrokerNode:
-    """A broker process's broker, from opening to closing."""
+    """One broker of this process, from its start until it is closed: core, shell and ports."""
 
     def __init__(  # noqa: PLR0913 - what a process knows and a broker must be told
         self,
@@ -181,12 +181,12 @@ class BrokerNode:
         self._shell.start()
 
     def _let_in_soon(self) -> None:
-        """Accept clients soon. A member's master calls this when messages that consumers see will
-        survive the next fail-over."""
+        """Start to accept clients, in a task. A group's master calls this as soon as messages that
+        consumers see will survive the next fail-over."""
         self._letting_in = asyncio.get_running_loop().create_task(self._let_in())
 
     async def _let_in(self) -> None:
-        """Accept clients."""
+        """Open the ports for clients."""
         assert self._shell is not None
         await self._shell.listen(Listener(self._door))
         if self._fast_door is not None:
@@ -200,7 +200,8 @@ class BrokerNode:
         return self._clock.now_ms()
 
     def perform(self) -> None:
-        """Perform the core's effects after it was changed by something other than an input."""
+        """Perform the effects that the core has queued. Call it after a change of the core that was
+        not caused by an input."""
         if self._shell is not None:
             self._shell.perform()
 
@@ -250,8 +251,8 @@ class BrokerNode:
         return [*self.core.measure(self._clock.now_ms()), *spans]
 
     async def registered(self, stop: asyncio.Event) -> None:
-        """Wait, for a limited time, until the broker has registered at each name server or that has
-        failed; clients that start then find a route."""
+        """Wait, for a limited time, until each name server has accepted the registration or failed
+        once. Clients that start after that find a route."""
         outcome, registration = asyncio.Event(), self.core.registration
 
         def note_outcome() -> None:
@@ -266,7 +267,7 @@ class BrokerNode:
             each.cancel()
 
     async def close(self) -> None:
-        """Unregister, save, close."""
+        """Unregister the broker, save its files, and close its ports and its store."""
         if self._letting_in is not None:
             await asyncio.gather(self._letting_in, return_exceptions=True)
         if self._shell is not None:
@@ -286,8 +287,8 @@ class BrokerNode:
 
 
 def _watched(disk: FileDisk, membership: GroupMembership) -> Disk:
-    """Return the disk with its writes reported, so that a group's master sends changed tables to
-    its copies."""
+    """Return a disk that also reports the files written to it, so that a group's master sends
+    changed tables to its copies. For a copy, return the disk itself."""
     if membership.leads is None:
         return disk
     from escrowmq.broker.replication.table_marks import WatchedDisk

@@ -44,13 +44,13 @@ class GroupPorts:
         return None if self._fast_door is None else self._fast_door.dup()
 
     def grpc_door(self) -> socket.socket | None:
-        """Return the listening socket for gRPC clients; a new one for each time as master, like
-        `ha_door`."""
+        """Return the listening socket for gRPC clients. Each time this member becomes master gets a
+        new one."""
         return bind(self._host, self.grpc_port) if self.grpc_port else None
 
     def ha_door(self) -> socket.socket:
-        """Return the listening socket for replication: a new one for each time as master, closed
-        with it. Its number stays the same."""
+        """Return the listening socket for replication. Each time this member becomes master gets a
+        new one with the same port number; it is closed when that time ends."""
         return bind(self._ha_host, self.ha_port)
 
     def close(self) -> None:
@@ -61,8 +61,8 @@ class GroupPorts:
 
 
 def bind_fast(host: str, port: int) -> socket.socket | None:
-    """Bind the second port of RocketMQ's brokers, two below the first, which clients use for the
-    "VIP channel". Return None if the system chose the first port."""
+    """Bind the second port of RocketMQ's brokers, two below the first; clients use it for the "VIP
+    channel". Return None if the system chose the first port."""
     if port <= _FAST_BELOW:
         return None
     try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BrokerProcess(msgspec.Struct, kw_only=True):
-    """The settings and ports of a broker's process, from which it creates brokers."""
+    """Creates a process's brokers, from its settings and ports."""
 
     settings: BrokerSettings
     store: StoreSettings
@@ -55,7 +55,8 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
         )
 
     def member(self, membership: GroupMembership, number: int, doors: GroupPorts) -> BrokerNode:
-        """Create a member's broker for its present role; this may change its settings."""
+        """Create a group member's broker for its present role. It gets copies of the settings,
+        because a broker may change them."""
         settings = copy.copy(self.settings)
         settings.broker_id = number
         return BrokerNode(

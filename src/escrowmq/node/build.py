@@ -14,7 +14,7 @@ from typing import Final
 from escrowmq.base.release import RELEASE
 
 BAKED: Final = "commit.txt"
-"""The file in a built package's folder with the commit, in the form of `commit_of`."""
+"""The name of the file in a built package that has the commit, in the form of `commit_of`."""
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _SOURCES: Final = ("src", "setup.py", "pyproject.toml")

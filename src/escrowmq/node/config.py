@@ -36,7 +36,7 @@ SET_ENV: Final = "ESCROWMQ_SET"
 rather than files."""
 
 _ASKS_FOR_IT: Final = ("brokerRole", "haListenPort", "inSyncReplicas")
-"""Settings with which a broker opens its replication port. RocketMQ always opens it."""
+"""The settings with which a broker opens its replication port. (RocketMQ always opens it.)"""
 
 _SPIN_MAX_US: Final = 1_000
 Port = Annotated[int, msgspec.Meta(ge=0, le=_PORT_MAX)]
@@ -189,7 +189,7 @@ def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) 
 
 
 def unknown_keys(found: dict[str, str]) -> list[str]:
-    """Return the keys that have no effect here; RocketMQ has many."""
+    """Return the keys that no setting has; RocketMQ has many that mean nothing here."""
     known = {
         field.encode_name
         for kind in (
@@ -208,7 +208,7 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
 
 
 def warn_unknown(found: dict[str, str], *, source: str) -> None:
-    """Log keys without effect."""
+    """Log a warning for keys that no setting has."""
     unknown = unknown_keys(found)
     if unknown:
         _log.warning("%s: unknown settings, without effect: %s", source, ", ".join(unknown))

@@ -19,8 +19,8 @@ from escrowmq.group.drills import Drills
 _log = logging.getLogger(__name__)
 
 _ANSWER_S: Final = 0.1
-"""Delay of a fault in seconds, so that the answer is sent before the process can send nothing
-more."""
+"""The seconds between a drill's request and its fault, so that the answer is sent before the
+process is stopped."""
 
 _KILLED: Final = 128 + signal.SIGKILL
 _INIT: Final = 1
@@ -46,11 +46,11 @@ class OwnProcess:
         self._stoppers: set[asyncio.Task[None]] = set()
 
     def kill(self) -> None:
-        """End immediately, without flushing or notifying anything."""
+        """End the process in a moment, without flushing or notifying anything."""
         asyncio.get_running_loop().call_later(_ANSWER_S, _end)
 
     def freeze(self, span_ms: int) -> None:
-        """Suspend the process for a time."""
+        """Suspend the process for a time, in a moment."""
         loop = asyncio.get_running_loop()
         if os.getpid() == _INIT:
             # The first process of a container gets no SIGSTOP from inside.
@@ -115,9 +115,9 @@ class DrilledAuthority:
             raise AuthorityUnreachable(f"{self.name}: a drill cuts this member off from it")
 
     async def prove(self) -> None:
-        """Raise AuthorityUnfit unless the engine really compares revisions."""
+        """Raise AuthorityUnfit if the engine does not compare revisions when it writes."""
         await self._real.prove()
 
     async def close(self) -> None:
-        """Release connections."""
+        """Close the connections to the engine."""
         await self._real.close()

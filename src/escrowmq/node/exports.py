@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from escrowmq.node.otlp import OtlpExport
 
 _OTLP: Final = "OTEL_EXPORTER_OTLP_"
-"""Prefix of OpenTelemetry's variables. If none is set, and the setting is not either, its packages
-are not loaded."""
+"""The prefix of OpenTelemetry's variables. Its packages are loaded only if one of these variables,
+or the setting, is set."""
 
 
 class MetricsSource(Protocol):

@@ -41,7 +41,7 @@ _SECRET_SIZE_MIN: Final = 16
 
 
 def steady_ms() -> int:
-    """Return the member's own time in ms, which does not jump with the clock."""
+    """Return the time in ms of a clock that is never set."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -121,8 +121,8 @@ class GroupNode:
     # -- life --------------------------------------------------------------------------------
 
     async def open(self, opens: Callable[[BrokerNode], Coroutine[Any, Any, None]]) -> None:
-        """Test the authority, then start as a copy until it has answered. `opens` opens a
-        broker."""
+        """Test the authority, then start as a copy until the authority has answered. `opens` opens
+        a broker."""
         self._open = opens
         try:
             await self._authority.prove()
@@ -162,8 +162,8 @@ class GroupNode:
             self.current.core.broker.settings.broker_id = number
 
     def perform(self) -> None:
-        """Carry out the member's orders. On return, stored state is durable and a copy has stopped;
-        the rest is done in the background."""
+        """Carry out the member's orders. State that must be stored is durable on return, and a copy
+        has stopped where it must. A task does the rest."""
         for order in self.member.take():
             if isinstance(order, Keep):
                 self._folder.keep(order.state)
@@ -191,7 +191,8 @@ class GroupNode:
         return self.current.now_ms()
 
     def _after(self) -> None:
-        """Carry out the orders that follow from a change of the member."""
+        """Continue after a change of the member: carry out its new orders, and let the broker act
+        on them."""
         self.member.wake(steady_ms())
         self.perform()
         self._learn_number()
@@ -211,7 +212,8 @@ class GroupNode:
             self._after()
 
     def _perform_orders(self) -> None:
-        """Carry out orders after the broker has changed the member, and set its timer again."""
+        """Carry out orders, and set the member's timer again. The broker calls this after it has
+        changed the member."""
         self.perform()
         self._acted.set()
 
@@ -295,8 +297,9 @@ class GroupNode:
     async def _open_role(
         self, leads: Record | None, *, epoch_end: int = 0, before: object = None
     ) -> None:
-        """Open the folder as the master of an epoch, or as a copy. `before`: the pending
-        transactions known to the copy that becomes the master."""
+        """Open a broker in the folder: as the master of the record's epoch, or as a copy (None).
+        `before`: the pending transactions that this member knew as a copy, for the master that it
+        becomes."""
         await self._close_broker()
         member, plan = self.member, self._plan
         membership = GroupMembership(

@@ -67,8 +67,8 @@ class Folder:
         return state
 
     def keep(self, state: MemberState) -> None:
-        """Write the state durably, even on a full disk: without that, a member cannot follow
-        another."""
+        """Write the state durably. This works even on a full disk, because a member that cannot
+        write it could not follow a new master."""
         self._state.write(state.encode())
 
     def faults(self) -> tuple[FaultReport, ...]:
@@ -98,8 +98,8 @@ class Folder:
             disk.close()
 
     def empty(self, state: MemberState) -> MemberState:
-        """Remove the store, but neither the member's identity nor files that are not ours. The next
-        start continues after a crash."""
+        """Remove the store. The member's identity and all files that are not ours remain. If a
+        crash interrupts this, the next start continues."""
         state = replace(state, is_emptying=True, history=())
         self.keep(state)
         root = Path(self._root)

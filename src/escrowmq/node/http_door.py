@@ -64,7 +64,7 @@ class HttpDoor:
             self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
 
     def open(self, broker: HealthSource, settings: BrokerSettings, *, data: str) -> dict[str, str]:
-        """Accept connections; return the open port, for the ready line."""
+        """Accept connections; return the address of the port, for the ready line."""
         if self._door is None:
             return {}
         from escrowmq.node.http_port import HttpPort, has_console, serving

@@ -139,8 +139,8 @@ def serving(
 
 
 def plain_pages(vitals: Vitals) -> WSGIApplication:
-    """Make an application that serves /healthz, /readyz and /metrics, and for other paths names the
-    extra to install."""
+    """Make the application that is used without the extra `console`: it serves /healthz, /readyz
+    and /metrics, and for other paths names the extra."""
 
     from escrowmq.base.probes import health, readiness
 
@@ -165,8 +165,8 @@ def plain_pages(vitals: Vitals) -> WSGIApplication:
 
 
 def _text() -> list[tuple[str, str]]:
-    """Return the headers of a text. Each call makes a new list, because wsgiref adds the length to
-    the list it gets."""
+    """Return the headers of a plain-text answer: a new list each time, because wsgiref changes
+    it."""
     return [("Content-Type", "text/plain; charset=utf-8")]
 
 

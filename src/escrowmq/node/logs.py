@@ -86,7 +86,8 @@ class Counted(logging.Filter):
         return count <= LINES_MAX
 
     def _begin(self, record: logging.LogRecord) -> None:
-        """Begin another span; the number of suppressed lines is added to its first line."""
+        """Begin another span, and add to its first line how many lines of this kind were
+        suppressed."""
         left = sum(max(0, count - LINES_MAX) for count in self._counts.values())
         self._counts.clear()
         self._until_s = record.created + SPAN_S
@@ -99,7 +100,8 @@ class Counted(logging.Filter):
 def handler_of(
     stream: TextIO, form: str | None = None, *, is_json: bool = False
 ) -> logging.Handler:
-    """Make a handler that writes to a stream in this format, with this limit."""
+    """Make a handler that writes lines to a stream, in the form `form` or as JSON, with the limit
+    on lines of one kind."""
     handler = logging.StreamHandler(stream)
     text = LogLine() if form is None else LogLine(form)
     handler.setFormatter(JsonLine() if is_json else text)
@@ -108,7 +110,7 @@ def handler_of(
 
 
 def log_to_stderr(level: str, form: str | None = None, *, is_json: bool = False) -> None:
-    """Write lines from a log level on to standard error."""
+    """Write lines of this log level and above to standard error."""
     handler = handler_of(sys.stderr, form, is_json=is_json)
     logging.basicConfig(handlers=[handler], level=level.upper())
     # Operators' actions are logged whatever the log level is.

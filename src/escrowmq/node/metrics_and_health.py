@@ -31,7 +31,8 @@ _QUICK_S: Final = 0.02
 """If computing all metrics takes no longer than this, they are computed for each request."""
 
 _REST: Final = 9
-"""Otherwise they are computed again only after this many times as long as it took."""
+"""If computing all metrics takes longer than `_QUICK_S`, the result is reused for this many times
+as long."""
 
 T = TypeVar("T")
 Read = Callable[[], list[Family]]
@@ -42,7 +43,7 @@ _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
 
 
 class _Computed(NamedTuple):
-    """The text of all metrics, and until when clients get it."""
+    """The text of all metrics, and until when it is reused."""
 
     text: bytes
     until_s: float
@@ -77,8 +78,8 @@ class Vitals:
 
     def figures(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that the client accepts, and the name of that format. If
-        they take long to compute, requests in quick succession get the same ones: anyone may send
-        requests, and the metrics are computed on the broker's event loop."""
+        they take long to compute, requests in quick succession get the same text: the metrics are
+        computed on the broker's event loop, and any client may request them."""
         encode, kind = choose_encoder(accept)
         with self._computing:
             known = self._computed.get(kind)

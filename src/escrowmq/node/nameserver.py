@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which accounts a name server knows, to decide which clients may change it."""
+    """The accounts that a name server knows. They decide which clients may change its data."""
 
     settings: NameServerGuardSettings
     accounts: str

@@ -40,13 +40,13 @@ _INTERVAL_MS: Final = 60_000
 _NS_PER_MS: Final = 1_000_000
 _SCOPE: Final = "escrowmq"
 _LAST_S: Final = 5.0
-"""A stop waits this many seconds until the last metrics are sent."""
+"""The most seconds for which a stop waits until the last metrics are sent."""
 
 
 def endpoint_of(setting: str) -> str:
-    """Return the address that metrics are sent to; empty for none. The setting overrides the
-    environment. There, a path is added to the endpoint of all signals, as OpenTelemetry
-    specifies."""
+    """Return the address that metrics are sent to; empty if none is configured. The setting
+    overrides the environment. To an endpoint for all signals, the path for metrics is added, as
+    OpenTelemetry specifies."""
     if setting:
         return _with_path(setting, SETTING)
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":

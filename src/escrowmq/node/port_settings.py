@@ -115,8 +115,9 @@ def with_tls_file(found: dict[str, str]) -> dict[str, str]:
 
 
 def doors_of(settings: PortSettings, *, source: str, calls_itself: bool = False) -> PortOptions:
-    """Make the policy of ports from the settings; raises UsageError if it is impossible.
-    `calls_itself`: the broker's name server is in this process, behind the same policy."""
+    """Make the ports' policy from the settings: limits and TLS. Raises UsageError if they
+    contradict each other. `calls_itself`: the broker's name server is in this process, with the
+    same policy."""
     limits = ConnectionLimits(
         connections_max=settings.connections_max, per_address_max=settings.per_address_max
     )
@@ -132,7 +133,8 @@ def doors_of(settings: PortSettings, *, source: str, calls_itself: bool = False)
 
 
 def _calling_itself(settings: PortSettings) -> PortSettings:
-    """Use TLS for this process's own connections if its port refuses plain ones."""
+    """Return the settings with TLS for this process's connections to its own port, because the port
+    refuses plain ones."""
     if settings.clients == "require" and not settings.client_certificate:
         raise UsageError(
             "the name server requires a certificate of the broker: name one in "
@@ -177,7 +179,7 @@ def _identities(settings: PortSettings) -> Identities | None:
 
 def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
     """Make the TLS context for a broker's connections to name servers. Host names are not verified,
-    as nowhere in RocketMQ: they are mostly addresses, and change."""
+    because addresses are used mostly, and they change; RocketMQ does not verify them anywhere."""
     if not settings.dials_tls:
         return None
     context = ssl.create_default_context()
@@ -197,8 +199,8 @@ def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
 
 
 def console_tls(settings: PortSettings) -> ssl.SSLContext | None:
-    """Return the TLS context for the console's connections to servers of its own process. If they
-    refuse plain connections, it is the one with which a broker connects to its name servers."""
+    """Return the TLS context with which the console connects to the servers in its own process;
+    None for plain connections."""
     if settings.mode != "enforcing" or not settings.certificate:
         return None
     return _dialling(msgspec.structs.replace(settings, dials_tls=True))

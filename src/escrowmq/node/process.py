@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 _GC_YOUNG = 50_000
-"""Number of allocations between collections of young objects. The hot path makes no cycles; the
-default of 700 costs several per cent of a loaded broker's time."""
+"""The number of allocations between two collections of young objects. Serving requests creates no
+reference cycles; with Python's default of 700, collections cost several per cent of a loaded
+broker's time."""
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -34,7 +35,8 @@ def raise_file_limit() -> None:
 
 
 def announce(**doors: str) -> None:
-    """Print the ready line, because all ports are open."""
+    """Print the ready line with the addresses of the open ports, and report to systemd that the
+    process is ready."""
     text = " ".join(f"{name}={address}" for name, address in doors.items())
     print(f"escrowmq ready {text}", flush=True)  # noqa: T201 - the contract's one line
     _notify(f"READY=1\nSTATUS={text}")

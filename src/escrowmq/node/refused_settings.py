@@ -20,8 +20,8 @@ _BOUNDS: Final = {
     "diskSpaceWarningLevelRatio": (35, 99, 35, 90),
     "diskSpaceCleanForciblyRatio": (30, 99, 30, 85),
 }
-"""For each setting: its lowest and highest value, and the values used instead of one below and one
-above."""
+"""For each setting: its lowest and highest valid value, and the values that replace a lower and a
+higher one."""
 
 _WITHOUT_EFFECT: Final = {
     "storePathConsumeQueue": "consumequeue",
@@ -29,14 +29,14 @@ _WITHOUT_EFFECT: Final = {
     "storeCheckpoint": "checkpoint",
     "abortFile": "abort",
 }
-"""Keys in many broker.conf files that no RocketMQ version reads, and the folder or file that they
-seem to move."""
+"""Keys in many broker.conf files that no RocketMQ version reads; for each, the folder or file that
+it seems to move."""
 
 
 JUDGED: Final = frozenset(
     {"storeType", "enableDLegerCommitLog", "enableControllerMode", "readOnlyCommitLogStorePaths"}
 )
-"""Keys that only this module examines."""
+"""Keys that no settings class has, because only this module examines them."""
 
 
 def refuse_unserved(found: dict[str, str], *, source: str) -> None:

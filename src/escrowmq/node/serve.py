@@ -229,8 +229,8 @@ def _serve_alone(process: BrokerProcess, http: HttpDoor) -> int:
 
 
 def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
-    """Return credentials for the embedded broker at the name server beside it, if it has no account
-    of its own. They never leave the process."""
+    """Return new credentials for the embedded broker at the name server of its process, if it has
+    no account of its own. They never leave the process."""
     has_accounts = settings.acl_enabled or settings.authenticates
     if not has_accounts or settings.inner_user.strip():
         return None
@@ -312,8 +312,8 @@ def _grpc_door(
     host: str,
     is_embedded: bool,
 ) -> socket.socket | None:
-    """Bind the gRPC port. The embedded server has one by default, unless the system chose its other
-    port."""
+    """Bind the gRPC port. The embedded server has one by default, unless the system chose the port
+    for clients."""
     wanted = options.grpc_port
     if wanted is None and "grpcServerPort" in found:
         wanted = node.grpc_port

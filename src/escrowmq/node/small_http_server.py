@@ -57,8 +57,8 @@ class SmallHttpServer(ThreadingWSGIServer):
         self.server_activate()
 
     def process_request(self, request: Request, client_address: object) -> None:
-        """Serve one more connection; beyond the maximum, close the oldest. Metrics are served
-        within milliseconds, so the oldest is an idle one."""
+        """Serve one more connection. Beyond the maximum, close the oldest: metrics are served
+        within milliseconds, so it is idle."""
         with self._guard:
             while len(self._since_s) >= THREADS_MAX:
                 self._cut(next(iter(self._since_s)))
@@ -66,8 +66,8 @@ class SmallHttpServer(ThreadingWSGIServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Close connections that take too long, even if they send or read a byte now and then;
-        called regularly."""
+        """Close connections that take too long, even if they send or read a byte now and then. The
+        base class calls this regularly."""
         with self._guard:
             late_s = steady_s() - self._patience_s
             for request in [each for each, since_s in self._since_s.items() if since_s < late_s]:

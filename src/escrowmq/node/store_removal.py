@@ -22,7 +22,8 @@ _FILES: Final = (
     pending_snapshot.PATH, epoch_decision.PATH, *sorted(COPIED),
 )  # fmt: skip
 _ENDINGS: Final = ("", FORMER, ".former", ".tmp")
-"""Of a file itself, its previous content, and what a crash leaves of its replacement."""
+"""The endings of a file's own name, its previous content's, and that of a replacement that a crash
+left behind."""
 
 _NUMBERED: Final = (index.FOLDER, TIMER_LOG, check_counts.FOLDER)
 """Folders of files that are named by numbers, beside those of log and queues."""
