@@ -11,7 +11,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record, encode_record
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 LOG_SIZE = 1 << 16
@@ -87,7 +87,7 @@ class Forger:
         return found
 
 
-def put(store: Store, message: Message, now_ms: int, chance: random.Random) -> Put:
+def put(store: Store, message: Message, now_ms: int, chance: random.Random) -> PutResult:
     encoded = "".join(f"{k}\x01{v}\x02" for k, v in message.properties.items()).encode()
     if chance.random() < 0.3:
         encoded = encoded[:-1]  # as some clients send them
@@ -117,11 +117,11 @@ def seen(store: Store) -> dict[tuple[str, int], list[bytes]]:
 def sync(store: Store, now_ms: int) -> None:
     """Everything becomes durable."""
     while store.durable_offset < store.end_offset or store.flusher.wake_at_ms() < NEVER_MS:
-        wanted = store.sync_wanted(now_ms)
+        wanted = store.next_sync(now_ms)
         if wanted is not None:
             for file in wanted.files:
                 file.sync()
-            store.synced(wanted.log_offset, now_ms)
+            store.sync_finished(wanted.log_offset, now_ms)
         now_ms += 10_000
 
 

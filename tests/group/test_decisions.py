@@ -46,8 +46,8 @@ def forget_old_files(world: GroupWorld, host: MemberHost) -> None:
     store = store_of(host)
     assert host.broker is not None
     host.disk.now_ms = 0
-    store.retention.ask()
-    while store.retention.clean(host.broker.now_ms + 1_000 * HOURS_MS):
+    store.retention.request_cleanup()
+    while store.retention.clean_up(host.broker.now_ms + 1_000 * HOURS_MS):
         pass
     assert store.min_log_offset > 0
     low, end = store.bounds("rmq_sys_ESCROW_DECISIONS", 0)

@@ -41,7 +41,7 @@ from escrowmq.store.log_ends import LogEnds
 
 def answers_at_once(ends, *, timeout_ms):
     ends._hides_unconfirmed = True
-    ends._draw()
+    ends._update_ends()
 
 LogEnds.lead_group = answers_at_once
 sys.exit(main(sys.argv[1:]))

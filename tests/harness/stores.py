@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from escrowmq.base.message import Message
 from escrowmq.codec.properties import encode_properties
-from escrowmq.store.store import Put, Store
+from escrowmq.store.store import PutResult, Store
 
 
-def put_batch(store: Store, messages: Sequence[Message], now_ms: int) -> list[Put]:
+def put_batch(store: Store, messages: Sequence[Message], now_ms: int) -> list[PutResult]:
     """Messages that differ in what a batch's may differ in, as one batch."""
     pieces = [(m.flag, m.body, encode_properties(m.properties), m.properties) for m in messages]
     return store.batches.put(messages[0], pieces, now_ms)

@@ -52,7 +52,7 @@ def waiting_in(store: Store) -> list[Seen]:
     """The records of the log that wait for room in a queue."""
     if store.dispatcher.stalled is None:
         return []
-    rows = [row for item in store.dispatcher.waiting for row in item.singles()]
+    rows = [row for item in store.dispatcher.waiting for row in item.single_dispatches()]
     return [
         Seen(row.log_offset, row.record_size, decode_record(record, check_crc=True))
         for row in rows
@@ -192,7 +192,7 @@ class Reading:
         found: list[Seen | None] = list(known[start:low])
         found += [None] * (low - start - len(found))
         while start + len(found) < end:
-            entries = store.entries(*queue, start + len(found), _COUNT)
+            entries = store.read_units(*queue, start + len(found), _COUNT)
             if not entries:
                 raise Violation(f"{queue} ends at {end}, but {start + len(found)} cannot be read")
             for log_offset, size, _ in entries:

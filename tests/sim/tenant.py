@@ -169,7 +169,7 @@ class SimTenant(SimClient):
         found: dict[int, bytes] = {}
         at, end = store.bounds(life.topic, 0)
         while at < end:
-            entries = store.entries(life.topic, 0, at, _READ_COUNT)
+            entries = store.read_units(life.topic, 0, at, _READ_COUNT)
             for log_offset, size, _ in entries:
                 if log_offset < store.min_log_offset:
                     continue  # its queue could not be trimmed for want of a descriptor

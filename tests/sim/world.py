@@ -95,7 +95,7 @@ class World:
         )
         self.host.on_step = self._stepped
         self.tenant = SimTenant(self.stage, self.network, _BROKER)
-        self.tenant.is_kept = lambda: self.core is None or self.core.broker.store.deleted.is_kept
+        self.tenant.is_kept = lambda: self.core is None or self.core.broker.store.deleted.is_saved
         self.checker = Checker(self.stage, plan, self.ledger, self.host.wall, self.tenant)
         self._overheard = self._listen()
         self.producers = self._make_producers()

@@ -16,7 +16,7 @@ from escrowmq.store.failed_syncs import log_files
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.recovery import Recovery
 from escrowmq.store.results import RecoveryReport
-from escrowmq.store.store import Put
+from escrowmq.store.store import PutResult
 
 
 def answer_before_durable(core: BrokerCore) -> None:
@@ -33,9 +33,9 @@ def later_sync_believed(core: BrokerCore) -> None:
     def spoilt(now_ms: int) -> Iterator[Sync]:
         log = store.log
         files = log_files(log.segments, store.durable_offset, log.end_offset)
-        yield Sync(files + store.flusher.take_round(now_ms), log.end_offset)
+        yield Sync(files + store.flusher.restart_round(now_ms), log.end_offset)
 
-    store.mending._write_all = spoilt  # type: ignore[method-assign]
+    store.mending._rewrite_all = spoilt  # type: ignore[method-assign]
 
 
 def sync_of_a_start_believed(core: BrokerCore) -> None:
@@ -55,20 +55,20 @@ def sync_of_a_start_believed(core: BrokerCore) -> None:
 
 def deletion_not_noted(core: BrokerCore) -> None:
     """A start that reads the log brings deleted topics back."""
-    core.broker.store.deleted.note = lambda topic, **_: None  # type: ignore[method-assign]
+    core.broker.store.deleted.record_deletion = lambda topic, **_: None  # type: ignore[method-assign]
 
 
 def shortage_taken_for_loss(core: BrokerCore) -> None:
     """Where no file can be opened the store takes nothing any more until it is restarted."""
     write_gate = core.broker.store.write_gate
-    failed = write_gate.failed
+    failed = write_gate.failed_put
 
-    def spoilt(error: Exception) -> Put:
+    def spoilt(error: Exception) -> PutResult:
         if not isinstance(error, DiskFull):
             write_gate.refuse(str(error), is_lasting=True)
         return failed(error)
 
-    write_gate.failed = spoilt  # type: ignore[method-assign]
+    write_gate.failed_put = spoilt  # type: ignore[method-assign]
 
 
 def unopened_is_gone(core: BrokerCore) -> None:
@@ -95,7 +95,7 @@ def delayed_deleted_with_its_segment(core: BrokerCore) -> None:
 
 def deleted_before_its_copy_is_durable(core: BrokerCore) -> None:
     """A segment goes as soon as nothing needs it, whatever a loss of power would take."""
-    core.broker.store.retention._replaced_durably = lambda free, now_ms: free  # type: ignore[method-assign]
+    core.broker.store.retention._deletable_segments = lambda free, now_ms: free  # type: ignore[method-assign]
 
 
 def kept_in_a_queue_that_is_gone(core: BrokerCore) -> None:
@@ -110,7 +110,7 @@ def kept_in_a_queue_that_is_gone(core: BrokerCore) -> None:
 
 def ahead_for_ever(core: BrokerCore) -> None:
     """A clock that was days ahead once stamps all records from then on."""
-    core.broker.store.go_back = lambda now_ms: None  # type: ignore[method-assign]
+    core.broker.store.allow_earlier_times = lambda now_ms: None  # type: ignore[method-assign]
 
 
 def tables_told_before_they_are_kept(core: BrokerCore) -> None:

@@ -178,7 +178,7 @@ def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
     exchange.end("a", log_offset, 0, ROLLBACK)
     store = exchange.core.broker.store
     assert store.bounds(Topic.HALF, 0) == (0, 0)
-    store.ends.made_durable(store.end_offset)  # durable, and its unit is not written yet
+    store.ends.set_durable(store.end_offset)  # durable, and its unit is not written yet
     core = exchange.core
     ProgressOfHalves(core.broker.offsets, core.transactions).files_to_save(exchange.now_ms)
     offsets = exchange.core.broker.offsets
@@ -279,8 +279,8 @@ def test_units_of_more_than_two_files_are_synced_before_the_checkpoint_says_so()
     for _ in range(70):  # twenty a file
         store.put(Message(topic="orders", body=b"x"), 1_000)
     for now_ms in (1_000, 3_000, 5_000, 7_000):
-        while (wanted := store.sync_wanted(now_ms)) is not None:
+        while (wanted := store.next_sync(now_ms)) is not None:
             for file in wanted.files:
                 file.sync()
-            store.synced(wanted.log_offset, now_ms)
+            store.sync_finished(wanted.log_offset, now_ms)
     assert not [path for path, file in disk.files.items() if "consumequeue" in path and file.writes]

@@ -120,9 +120,9 @@ def test_several_messages_are_not_ended_where_the_log_cannot_be_opened(exchange:
     exchange.run_out_of_descriptors()
     log.segments._files.clear()
     log._reserve._reserved_end = log.end_offset
-    assert not store.has_room(messages)
+    assert not store.has_settling_space(messages)
     exchange.find_descriptors()
-    assert store.has_room(messages)
+    assert store.has_settling_space(messages)
 
 
 def test_a_put_is_refused_where_its_file_cannot_be_opened_and_the_next_is_stored(
@@ -157,15 +157,15 @@ def test_a_queue_that_cannot_be_opened_is_synced_later_and_the_log_now() -> None
     exchange.reopen()
     caller = exchange.connect()
     store = exchange.core.broker.store
-    (queue,) = store.queues.of("T")
-    queue.distrust()
-    log_file = store.log.segments.make(store.end_offset)
+    (queue,) = store.queues.queues_of("T")
+    queue.mark_unsynced()
+    log_file = store.log.segments.get_or_create(store.end_offset)
     caller.send("T", b"more")
     exchange.holds_syncs = True
     store.queues.close()
     exchange.disk.run_out(Shortage.SPARE_LEFT)
     log_file.is_mapped = True  # type: ignore[attr-defined]
-    queue.distrust()
+    queue.mark_unsynced()
     exchange.advance(10_000)
     assert queue.is_dirty
     assert store.refusal is None

@@ -21,7 +21,7 @@ from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.delayed_messages import DelayRules
 from escrowmq.errors import StorageError
-from escrowmq.store.store import Put
+from escrowmq.store.store import PutResult
 from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.half_records import final_of
@@ -137,8 +137,8 @@ def silence_holds_its_place(core: BrokerCore) -> None:
 def progress_before_durable(core: BrokerCore) -> None:
     """The progress of the half queue reaches the disk before the ends that it rests on."""
     marks = core.transactions._marks
-    take = marks.take
-    marks.take = lambda durable_offset: take(1 << 62)  # type: ignore[method-assign]
+    take = marks.take_durable
+    marks.take_durable = lambda durable_offset: take(1 << 62)  # type: ignore[method-assign]
 
 
 def repeated_end_answered_at_once(core: BrokerCore) -> None:
@@ -175,7 +175,7 @@ def op_record_divided(core: BrokerCore) -> None:
 
 def units_without_room(core: BrokerCore) -> None:
     """Nobody looks whether the queues have room for all messages of a transaction."""
-    core.broker.store.queues.reserve = lambda messages: True  # type: ignore[method-assign]
+    core.broker.store.queues.reserve_units = lambda messages: True  # type: ignore[method-assign]
 
 
 def resumed_in_part(core: BrokerCore) -> None:
@@ -209,7 +209,7 @@ def order_key_at_the_half(core: BrokerCore) -> None:
     engine = core.transactions.engine
     prepare, as_delivered = engine.prepare, engine._as_delivered
 
-    def chosen(message: Message, now_ms: int, *, origin: str) -> Put:
+    def chosen(message: Message, now_ms: int, *, origin: str) -> PutResult:
         key = message.properties.get(ORDER_KEY)
         topic = core.broker.topics.get(message.topic)
         if key and topic is not None:
@@ -245,8 +245,8 @@ def tally_forgotten(core: BrokerCore) -> None:
 
 def pictured_too_early(core: BrokerCore) -> None:
     """What is said to be done with is kept before the ends that it rests on are durable."""
-    take = core.transactions._marks.take
-    core.transactions._marks.take = lambda durable_offset: take(1 << 62)  # type: ignore[method-assign]
+    take = core.transactions._marks.take_durable
+    core.transactions._marks.take_durable = lambda durable_offset: take(1 << 62)  # type: ignore[method-assign]
 
 
 def pictured_in_part(core: BrokerCore) -> None:
@@ -294,7 +294,7 @@ def meter_drifts(core: BrokerCore) -> None:
     engine = core.transactions.engine
     resume = engine.resume
 
-    def spoilt(source: StoredMessage, now_ms: int) -> Put:
+    def spoilt(source: StoredMessage, now_ms: int) -> PutResult:
         put = resume(source, now_ms)
         if put.log_offset >= 0:
             row = engine.halves.pending.row(put.queue_offset)

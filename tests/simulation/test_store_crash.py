@@ -8,7 +8,7 @@ from tests.harness.stores import put_batch, split
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 
 QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
@@ -52,8 +52,8 @@ class Run:
         self.chance = random.Random(seed)
         self.now_ms = now_ms
         self.boot = chance_of_boot(seed)
-        self.written: dict[int, tuple[Message, Put]] = {}
-        self.durable: dict[int, tuple[Message, Put]] = {}
+        self.written: dict[int, tuple[Message, PutResult]] = {}
+        self.durable: dict[int, tuple[Message, PutResult]] = {}
         self.visible: set[tuple[str, int, int]] = set()
         self.store = Store(disk, settings(is_sync=is_sync), boot=self.boot)
 
@@ -87,14 +87,14 @@ class Run:
         self.disk.crash(chance, loss)
 
     def sync(self) -> None:
-        wanted = self.store.sync_wanted(self.now_ms)
+        wanted = self.store.next_sync(self.now_ms)
         if wanted is not None:
             for file in wanted.files:
                 file.sync()
             for log_offset, item in self.written.items():
                 if item[1].log_end <= wanted.log_offset:
                     self.durable[log_offset] = item
-            self.store.synced(wanted.log_offset, self.now_ms)
+            self.store.sync_finished(wanted.log_offset, self.now_ms)
         for arrival in self.store.take_arrivals():
             self.visible.add((arrival.topic, arrival.queue_id, arrival.queue_offset))
             if self.is_sync:
@@ -121,7 +121,7 @@ def readable(store: Store) -> dict[int, bytes]:
     return found
 
 
-def verify(run: Run, promised: dict[int, tuple[Message, Put]], *, is_kill: bool) -> None:
+def verify(run: Run, promised: dict[int, tuple[Message, PutResult]], *, is_kill: bool) -> None:
     store = Store(run.disk, settings(is_sync=run.is_sync), boot=run.boot)
     report = store.open(run.now_ms)
     found = readable(store)

@@ -238,7 +238,7 @@ class BrokerCore:
             broker.present.account = ""  # from here on nothing counts for an account
             self._settle(now_ms)
         else:
-            sync = broker.store.sync_wanted(now_ms)
+            sync = broker.store.next_sync(now_ms)
             if sync is not None:
                 broker.output.add(sync)
             if self._tables.are_changed:  # changed by a request without further work
@@ -270,7 +270,7 @@ class BrokerCore:
             self._tables.save_and_answer(now_ms)
 
     def _sync_if_due(self, now_ms: int) -> None:
-        sync = self.broker.store.sync_wanted(now_ms)
+        sync = self.broker.store.next_sync(now_ms)
         if sync is not None:
             self.broker.output.add(sync)
 
@@ -278,7 +278,7 @@ class BrokerCore:
         """Note that the log is durable up to an offset, and send the answers that waited for
         that."""
         self.broker.moment.begin(now_ms)
-        self.broker.store.synced(log_offset, now_ms)
+        self.broker.store.sync_finished(log_offset, now_ms)
         self.broker.answers.waiting.release()
         self._settle(now_ms)
 

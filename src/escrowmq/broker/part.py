@@ -10,7 +10,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.delivery.delay_progress import NEVER_MS
-from escrowmq.store.config_tables import Take
+from escrowmq.store.config_tables import TableParser
 
 File = tuple[str, bytes]
 """A file to write: its path and content."""
@@ -28,10 +28,10 @@ class Start(Protocol):
     lost_from: int | None
     """The log offset from which on written records are missing or damaged; None if nothing is."""
 
-    def take(self, path: str, take: Take) -> bool:
+    def take(self, path: str, take: TableParser) -> bool:
         """Read a table. Return whether its newest version was read."""
 
-    def take_lesser(self, path: str, take: Take) -> None:
+    def take_lesser(self, path: str, take: TableParser) -> None:
         """Read a table that the broker can start without."""
 
     def restore_groups(self, names: Iterable[str], now_ms: int) -> None:

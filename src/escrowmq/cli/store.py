@@ -23,7 +23,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, EscrowMQError
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.read_only import ReadOnlyDisk
-from escrowmq.store.check import Check, Checked, sized
+from escrowmq.store.check import CheckResult, StoreCheck, with_actual_file_sizes
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.queues import Queues
@@ -89,7 +89,7 @@ def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     settings = msgspec.structs.replace(settings, **changes)
     progress = Progress("checking the log")
     try:
-        check = Check(disk, settings, readers=readers(), tell=progress)
+        check = StoreCheck(disk, settings, readers=readers(), tell=progress)
         checked = check.run(SystemClock().now_ms())
     finally:
         progress.end()
@@ -101,7 +101,7 @@ def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     return SOUND if checked.is_sound else DAMAGED
 
 
-def _show(checked: Checked) -> None:
+def _show(checked: CheckResult) -> None:
     print_line(
         f"log {checked.log_begin}..{checked.log_end}: {checked.records_count} records; "
         f"{checked.queues_count} queues, {checked.units_count} units; "
@@ -119,7 +119,7 @@ def _show(checked: Checked) -> None:
 
 
 def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
-    settings = sized(disk, StoreSettings())
+    settings = with_actual_file_sizes(disk, StoreSettings())
     segments = Segments(disk, FOLDER, segment_size=settings.log_segment_size)
     segments.load()
     if arguments.queue is not None:
@@ -127,13 +127,13 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
             print_error_line("escrowmq store dump: --queue needs --topic")
             return UNUSABLE
         queues = Queues(disk, segment_size=settings.queue_segment_size)
-        queue = queues.make(arguments.topic, arguments.queue)
+        queue = queues.get_or_create(arguments.topic, arguments.queue)
         queue.load()
         messages = _of_queue(segments, queue, arguments.begin)
     else:
         queues = Queues(disk, segment_size=settings.queue_segment_size)
         queues.load()
-        scan = Walker(segments, leads_to=queues.proof())
+        scan = Walker(segments, leads_to=queues.unit_check())
         messages = _of_log(segments, scan, arguments.begin, arguments.topic)
     damaged = shown = 0
     for log_offset, message in messages:
@@ -166,7 +166,7 @@ def _of_queue(
 def _of_log(
     segments: Segments, scan: Walker, begin: int, topic: str | None
 ) -> Iterator[tuple[int, StoredMessage | None]]:
-    start = segments.first if begin <= segments.first else scan.next_record(begin)
+    start = segments.first_position if begin <= segments.first_position else scan.next_record(begin)
     if start is None:
         return
     wanted = topic.encode() if topic is not None else None

@@ -41,7 +41,10 @@ async def body_of(request: Request) -> bytes:
                 size += len(part)
                 if size > BODY_MAX:
                     raise Problem(
-                        413, "too_large", f"a body of more than {BODY_MAX} bytes", "send less"
+                        413,
+                        "too_large_result",
+                        f"a body of more than {BODY_MAX} bytes",
+                        "send less",
                     )
                 parts.append(part)
     except TimeoutError as error:

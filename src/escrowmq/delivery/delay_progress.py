@@ -16,8 +16,8 @@ from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
-from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.store.walk import walk
+from escrowmq.store.store import PutResult, PutStatus, Store
+from escrowmq.store.walk import walk_log
 
 RETRY_MS: Final = 100
 """The pause after a failed put, as in RocketMQ."""
@@ -34,7 +34,7 @@ another broker, which would have saved its progress."""
 RESAVE_SIZE: Final = 8 * 1024 * 1024
 """After this much more log, even unchanged progress is saved again, so that a start reads less."""
 
-PutMessage = Callable[[Message, int], Put]
+PutMessage = Callable[[Message, int], PutResult]
 
 _log = logging.getLogger(__name__)
 _LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
@@ -73,7 +73,7 @@ class Delivered:
         if oldest_pending is None:
             return
         self._scan_from = log_offset = max(log_offset, oldest_pending)
-        for message in walk(self._store, log_offset):
+        for message in walk_log(self._store, log_offset):
             properties = message.properties
             if self._mark in properties and properties.get(Property.REAL_TOPIC) == message.topic:
                 self._counts[_fingerprint(message)] += 1

@@ -27,7 +27,7 @@ from escrowmq.delivery.delay_progress import (
 )
 from escrowmq.delivery.delayed_messages import restore
 from escrowmq.errors import StorageError
-from escrowmq.store.durable_progress import Mark, Marks
+from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Arrival, Store
 
 _log = logging.getLogger(__name__)
@@ -59,8 +59,8 @@ class DelayQueues:
         self._offsets = dict.fromkeys(self._spans_ms, 0)
         self._due_ms = dict.fromkeys(self._spans_ms, NEVER_MS)
         self._delivered = Delivered(store, Property.DELAY)
-        self._marks: Marks[dict[int, int]] = Marks()
-        self._noted = Mark(0, 0, dict(self._offsets))
+        self._marks: ProgressMarks[dict[int, int]] = ProgressMarks()
+        self._noted = ProgressMark(0, 0, dict(self._offsets))
         self._saved: dict[int, int] | None = None
         self._saved_from = 0
         self._stuck: set[int] = set()
@@ -109,7 +109,7 @@ class DelayQueues:
         places = []
         for level, offset in self._offsets.items():
             start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
-            places += self._store.entries(Topic.SCHEDULE, level - 1, max(offset, start), 1)
+            places += self._store.read_units(Topic.SCHEDULE, level - 1, max(offset, start), 1)
         return min((log_offset for log_offset, _, _ in places), default=None)
 
     def needed_from(self) -> int:
@@ -150,8 +150,10 @@ class DelayQueues:
         return passed
 
     def _note(self) -> None:
-        self._noted = Mark(self._store.end_offset, self._delivered.scan_from, dict(self._offsets))
-        self._marks.note(self._noted)
+        self._noted = ProgressMark(
+            self._store.end_offset, self._delivered.scan_from, dict(self._offsets)
+        )
+        self._marks.add(self._noted)
 
     def _try_to_deliver(self, level: int, now_ms: int, count_max: int) -> int:
         """Deliver the due messages of a level. If the disk cannot read them, the level waits,
@@ -171,7 +173,7 @@ class DelayQueues:
         reached. Return how many records were passed."""
         start = self._offsets[level]
         while (passed := self._offsets[level] - start) < count_max:
-            entries = self._store.entries(
+            entries = self._store.read_units(
                 Topic.SCHEDULE,
                 level - 1,
                 self._offsets[level],
@@ -220,7 +222,7 @@ class DelayQueues:
         if offset < start:  # retention has removed the message to deliver
             self.courier.drop(-1, f"{start - offset} entries of level {level} are gone")
             offset = self._offsets[level] = start
-        entries = self._store.entries(Topic.SCHEDULE, level - 1, offset, 1)
+        entries = self._store.read_units(Topic.SCHEDULE, level - 1, offset, 1)
         self._due_ms[level] = self._guard(level, entries[0][2], now_ms) if entries else NEVER_MS
 
     def backlog(self) -> dict[int, tuple[int, int]]:
@@ -246,7 +248,7 @@ class DelayQueues:
         """
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note()
-        mark = self._marks.take(self._store.lasting_offset)
+        mark = self._marks.take_durable(self._store.irrevocable_offset)
         if mark is None or (
             mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
         ):

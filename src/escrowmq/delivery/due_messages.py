@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from escrowmq.base.message import Message
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.store.store import Put, Store
+from escrowmq.store.store import PutResult, Store
 
 
 class Due:
@@ -14,7 +14,7 @@ class Due:
         self._store = store
         self._topics = topics
 
-    def put(self, message: Message, now_ms: int) -> Put:
+    def put(self, message: Message, now_ms: int) -> PutResult:
         """Store a due message, in a queue that is still read."""
         message.queue_id = self._topics.queue_read(message.topic, message.queue_id)
         return self._store.put(message, now_ms)

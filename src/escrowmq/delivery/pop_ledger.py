@@ -53,7 +53,7 @@ from escrowmq.delivery.revive_records import (
     revive_topic,
 )
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.store.store import Arrival, Put, PutStatus, Store
+from escrowmq.store.store import Arrival, PutResult, PutStatus, Store
 
 DUE_MAX: Final = 256
 """The most check points that are handled in one turn; others follow in later turns."""
@@ -252,7 +252,7 @@ class PopLedger:
         *,
         next_offset: int | None = None,
         is_settling: bool = False,
-    ) -> Put:
+    ) -> PutResult:
         message = revive_record(self.topic, tag, body, queue_id, deliver_ms=now_ms, host=self._host)
         if next_offset is not None:
             message.properties[NEXT_PROPERTY] = str(next_offset)
@@ -338,7 +338,7 @@ class PopLedger:
             body = msgspec.json.encode(OrderBody(c=group, o=offset, q=queue_id, t=topic))
             self._put(ORDER_TAG, body, 0, now_ms, is_settling=True)
 
-    def _put_ack(self, point: CheckPoint, offsets: list[int], now_ms: int) -> Put:
+    def _put_ack(self, point: CheckPoint, offsets: list[int], now_ms: int) -> PutResult:
         tag, body = encode_ack(point.handle(), offsets, broker_name=self._settings.name)
         return self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
 

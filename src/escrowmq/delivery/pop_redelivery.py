@@ -117,7 +117,7 @@ class Redelivery:
         group, topic = handle.group, handle.topic
         if self._topics.get(normal_topic(topic, group)) is None or self._groups.peek(group) is None:
             return True  # as in RocketMQ: a message that no longer exists gets nothing
-        entries = self._store.entries(topic, handle.queue_id, queue_offset, 1)
+        entries = self._store.read_units(topic, handle.queue_id, queue_offset, 1)
         source = self._read(*entries[0][:2]) if entries else None
         if source is None:
             queue = f"{topic}/{handle.queue_id}"

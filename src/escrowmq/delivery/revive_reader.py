@@ -62,7 +62,7 @@ class ReviveReader:
             low, end = store.bounds(topic, queue_id)
             at = max(low, self._offsets.get(REVIVE_GROUP, topic, queue_id) + 1)
             known = self._offsets.get(MARK_GROUP, topic, queue_id)
-            while entries := store.entries(topic, queue_id, at, min(_READ_COUNT, end - at)):
+            while entries := store.read_units(topic, queue_id, at, min(_READ_COUNT, end - at)):
                 for log_offset, size, _ in entries:
                     record = self.read(log_offset, size)
                     if record is not None:

@@ -44,7 +44,7 @@ from escrowmq.delivery.timer_file import (
 )
 from escrowmq.delivery.timer_unread import NOT_TAKEN, Unread, UnreadRecords
 from escrowmq.errors import StorageError
-from escrowmq.store.durable_progress import Mark, Marks
+from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Arrival, Store
 
 PENDING_MAX: Final = 20_000_000
@@ -82,7 +82,7 @@ class TimerQueue:
         """Key and slot of messages that are recalled. The slot is needed because a recall may have
         another message's key."""
         self._delivered = Delivered(store, Property.TIMER_OUT_MS)
-        self._marks: Marks[Progress] = Marks()
+        self._marks: ProgressMarks[Progress] = ProgressMarks()
         self._saved: Progress | None = None
         self._saved_from = 0
         self._border = 0
@@ -130,7 +130,7 @@ class TimerQueue:
         """Return the log offset of the first record that may be undelivered; None if there is
         none."""
         oldest = max(self._before.oldest, start)
-        places = self._store.entries(Topic.TIMER, 0, oldest, 1)
+        places = self._store.read_units(Topic.TIMER, 0, oldest, 1)
         return places[0][0] if places else None
 
     def needed_from(self) -> int:
@@ -138,7 +138,7 @@ class TimerQueue:
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         start, _ = self._store.bounds(Topic.TIMER, 0)
-        places = self._store.entries(Topic.TIMER, 0, max(oldest, start), 1)
+        places = self._store.read_units(Topic.TIMER, 0, max(oldest, start), 1)
         return places[0][0] if places else self._store.end_offset
 
     @property
@@ -229,7 +229,7 @@ class TimerQueue:
         for _ in range(_TAKE_MAX // _ENTRIES_READ):
             start, end = store.bounds(Topic.TIMER, 0)
             self._taken = max(self._taken, start)
-            entries = store.entries(Topic.TIMER, 0, self._taken, _ENTRIES_READ)
+            entries = store.read_units(Topic.TIMER, 0, self._taken, _ENTRIES_READ)
             if not entries or len(self._heap) >= PENDING_MAX:
                 self._has_more = False
                 return
@@ -308,7 +308,7 @@ class TimerQueue:
     # -- delivering ------------------------------------------------------------------------------
 
     def _read(self, queue_offset: int) -> StoredMessage | None:
-        entries = self._store.entries(Topic.TIMER, 0, queue_offset, 1)
+        entries = self._store.read_units(Topic.TIMER, 0, queue_offset, 1)
         if not entries:
             self.courier.drop(-1, f"entry {queue_offset} of the timer's queue is gone")
             return None
@@ -388,8 +388,8 @@ class TimerQueue:
     def _note(self, now_ms: int) -> None:
         """Record the progress now, if it is exact."""
         if self._is_exact:
-            self._marks.note(
-                Mark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
+            self._marks.add(
+                ProgressMark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
             )
 
     def check_point(self, now_ms: int) -> bytes:
@@ -406,7 +406,7 @@ class TimerQueue:
         already."""
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note(now_ms)
-        mark = self._marks.take(self._store.lasting_offset)
+        mark = self._marks.take_durable(self._store.irrevocable_offset)
         if mark is None or (
             mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
         ):
@@ -414,7 +414,7 @@ class TimerQueue:
         self._saved, self._saved_from = mark.state, mark.scan_from
         return self._encode(mark, now_ms)
 
-    def _encode(self, mark: Mark[Progress], now_ms: int) -> bytes:
+    def _encode(self, mark: ProgressMark[Progress], now_ms: int) -> bytes:
         self._counter += 1
         head = encode_head(mark.state, now_ms, self._counter)
         return as_file(encode_both(head, mark.state, mark.scan_from))
@@ -428,7 +428,7 @@ class TimerQueue:
         names = disk.names(TIMER_LOG)
         if not names and disk.size(WHEEL) is None:
             return
-        mark = Mark(self._store.end_offset, self._delivered.scan_from, self._before)
+        mark = ProgressMark(self._store.end_offset, self._delivered.scan_from, self._before)
         disk.replace(PATH, self._encode(mark, now_ms))
         for name in names:
             disk.remove(f"{TIMER_LOG}/{name}")

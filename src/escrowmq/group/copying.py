@@ -188,7 +188,7 @@ class Copy:
         """Return the report to send to the master now; empty if there is none."""
         if not self.is_welcome:
             return b""
-        now = (self._log.kept_end, self._tables_count)
+        now = (self._log.safe_end, self._tables_count)
         if now == self._reported and not self._is_asked:
             return b""
         self._reported, self._is_asked = now, False

@@ -24,7 +24,7 @@
     one(copy_runs, 3, "memory, base, runs", "base/runs.join_runs") \
     one(reply_with_runs, 11, \
         "units, first, codes, count_max, size_max, memory, base, pieces, opaque, low, high", \
-        "store/queue_reading.QueueReader.reply") \
+        "store/queue_reading.QueueReader.build_reply") \
     one(are_whole, 5, "data, runs, topic, queue_offsets, has_crc", "store/queue_reading") \
     one(find_repeated, 3, "data, at, known", "codec/repeated_requests.RepeatedRequests.find") \
     one(find_records, 1, "data", "pipeline/arrow/columns.py") \

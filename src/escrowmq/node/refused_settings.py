@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from escrowmq.errors import UsageError
-from escrowmq.store.retention import not_hours
+from escrowmq.store.retention import invalid_hours
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
 def _check_hours(text: str, *, source: str) -> None:
     """Log an invalid hour, but accept it, as RocketMQ does from existing files. A request that sets
     one is refused (store/retention.check_hours)."""
-    never = not_hours(text)
+    never = invalid_hours(text)
     if not all(part.isdigit() for part in never):
         raise UsageError(
             f"{source}: deleteWhen={text}: hours of two digits, separated by `;`, are "

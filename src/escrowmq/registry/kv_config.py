@@ -11,7 +11,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import CorruptRecord, UsageError
-from escrowmq.store.config_tables import take_table
+from escrowmq.store.config_tables import load_table
 
 ORDER_CONF: Final = "ORDER_TOPIC_CONFIG"
 """The namespace that maps an ordered topic to `broker:queues;...`."""
@@ -47,7 +47,7 @@ class KvConfig:
         if self._disk is None:
             return found
         try:
-            note = take_table(self._disk, self._path, take)
+            note = load_table(self._disk, self._path, take)
         except CorruptRecord as error:
             # A name server without order configuration is better than one that does not start; the
             # file is kept until the next change.

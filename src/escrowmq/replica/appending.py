@@ -33,7 +33,7 @@ class SlaveLog(Protocol):
         """Return where the next byte is appended."""
 
     @property
-    def kept_end(self) -> int:
+    def safe_end(self) -> int:
         """Return up to where the log is stored as safely as the slave promises."""
 
     @property
@@ -46,7 +46,7 @@ class SlaveLog(Protocol):
     def append(self, data: bytes, records: Sequence[Scanned]) -> None:
         """Append consecutive records that start at the end of the log."""
 
-    def fill(self, position: int, data: bytes) -> None:
+    def write_padding(self, position: int, data: bytes) -> None:
         """Write the bytes after a filler, which belong to no record."""
 
     def roll(self) -> None:
@@ -129,9 +129,9 @@ class Appender:
         segment_end = base - base % self._log.segment_size + self._log.segment_size
         part = data[: segment_end - begin]
         if begin == base:
-            self._log.fill(begin + FILLER_SIZE, part[FILLER_SIZE:])
+            self._log.write_padding(begin + FILLER_SIZE, part[FILLER_SIZE:])
         else:
-            self._log.fill(begin, part)
+            self._log.write_padding(begin, part)
         self._filled_to = begin + len(part)
         if self._filled_to == segment_end:
             self._filled_to = 0

@@ -108,7 +108,7 @@ class Follower:
         if self._reported < 0:
             end = self._start if self._ticket is None else self._ticket
         else:
-            end = self._log.kept_end if self.is_proved else self._start
+            end = self._log.safe_end if self.is_proved else self._start
             if self._is_beginning:  # an empty log has nothing to report
                 end = 0
             if end <= self._reported and now_ms < self._reported_ms + self._terms.heartbeat_ms:

@@ -15,13 +15,13 @@ from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, DispatchRun
 from escrowmq.store.encoding import (
     Piece,
-    answers_of,
     encode_pieces,
-    too_large,
+    put_results,
+    too_large_result,
     with_crcs,
-    without_zeros,
+    without_final_zeros,
 )
-from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.results import PutResult, PutStatus
 from escrowmq.store.store_parts import StoreState
 
 
@@ -45,7 +45,7 @@ class LongBatch:
         message = self.message
         records = encode_pieces(
             message,
-            without_zeros(pieces),
+            without_final_zeros(pieces),
             queue_offset=0,
             log_offset=0,
             has_crc=self._has_crc,
@@ -54,9 +54,9 @@ class LongBatch:
         self._records += b"".join(records)
         self.sizes += map(len, records)
         self._counts.append(len(pieces))
-        self._singles += [_single(message, properties) for _, _, _, properties in pieces]
+        self._singles += [_single_message(message, properties) for _, _, _, properties in pieces]
 
-    def placed(self, *, queue_offset: int, log_offset: int, stored_ms: int) -> bytes:
+    def fill_in_offsets(self, *, queue_offset: int, log_offset: int, stored_ms: int) -> bytes:
         """Return the records with their offsets filled in."""
         place_run(
             self._records,
@@ -73,7 +73,7 @@ class LongBatch:
         """Return the log offsets of the records, given that of the first."""
         return accumulate(self.sizes[:-1], initial=log_offset)
 
-    def runs(self, queue: ConsumeQueue, put: Put) -> Iterator[DispatchRun]:
+    def runs(self, queue: ConsumeQueue, put: PutResult) -> Iterator[DispatchRun]:
         """Yield the runs to dispatch once the records are stored."""
         queue_offset, log_offset = put.queue_offset, put.log_offset
         begin = 0
@@ -88,13 +88,13 @@ class LongBatch:
             log_offset += sum(sizes)
 
 
-class BatchPuts:
+class BatchWriter:
     """Stores batches, each as a whole or not at all."""
 
     def __init__(
         self,
         state: StoreState,
-        judge: Callable[[Message, int, int], Put | None],
+        judge: Callable[[Message, int, int], PutResult | None],
         *,
         unseen_max: int = UNSEEN_MAX,
     ) -> None:
@@ -102,7 +102,7 @@ class BatchPuts:
         self._judge = judge
         self._unseen_max = unseen_max
 
-    def put(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
+    def put(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[PutResult]:
         """Append messages of one queue, all or none, with consecutive queue offsets. Each is
         `message` with its own flag, body and properties, given by `pieces`."""
         assert pieces, "a batch has messages"
@@ -112,8 +112,8 @@ class BatchPuts:
         if refused is not None:
             return [refused] * len(pieces)
         now_ms = max(now_ms, state.log.stored_ms)
-        pieces = without_zeros(pieces)
-        queue, log = state.queues.make(message.topic, message.queue_id), state.log
+        pieces = without_final_zeros(pieces)
+        queue, log = state.queues.get_or_create(message.topic, message.queue_id), state.log
         encode = partial(
             encode_pieces,
             message,
@@ -127,26 +127,26 @@ class BatchPuts:
             size = sum(map(len, records))
             if not log.fits(size):
                 if size > log.record_size_max:
-                    return [too_large(size, log.record_size_max)] * len(pieces)
+                    return [too_large_result(size, log.record_size_max)] * len(pieces)
                 log.roll(size)
                 records = encode(log_offset=log.end_offset)
             log_offset = log.end_offset
             log.append(b"".join(records), now_ms)
         except (StorageError, OSError, struct.error) as error:
-            return [state.write_gate.failed(error)] * len(pieces)
-        puts = answers_of(
+            return [state.write_gate.failed_put(error)] * len(pieces)
+        puts = put_results(
             records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
         )
-        queue.expect(queue.next_offset + len(puts))
+        queue.set_next_offset(queue.next_offset + len(puts))
         if not state.dispatcher.dispatch_batch(queue, message, pieces, puts):
-            state.dispatcher.wait(_singles(queue, message, pieces, puts))
+            state.dispatcher.enqueue(_single_dispatches(queue, message, pieces, puts))
         return puts
 
-    def refusal(self, message: Message, pieces: Sequence[Piece]) -> Put | None:
+    def refusal(self, message: Message, pieces: Sequence[Piece]) -> PutResult | None:
         """Return why the messages of a batch cannot be stored; None when they can."""
         state = self._state
         if state.write_gate.refusal is not None:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
         body_size = max([len(piece[1]) for piece in pieces])
         properties_size = max([len(piece[2]) for piece in pieces])
         return self._judge(message, body_size, properties_size)
@@ -156,47 +156,47 @@ class BatchPuts:
         `put_long`."""
         return LongBatch(message, has_crc=self._state.settings.appends_crc)
 
-    def put_long(self, batch: LongBatch, now_ms: int) -> Put:
+    def put_long(self, batch: LongBatch, now_ms: int) -> PutResult:
         """Append the whole batch, or nothing. Return the offset of the first record, and the size
         and end of all. Consumers see the batch part by part; later records follow after its last
         part."""
         assert batch.sizes, "a batch has messages"
         state, message = self._state, batch.message
         if state.write_gate.refusal is not None:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
         unseen = state.dispatcher.unseen_size
         if unseen > self._unseen_max:
             reason = f"{unseen} bytes wait to be shown to consumers, {self._unseen_max} may"
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
         now_ms = max(now_ms, state.log.stored_ms)
-        queue, log = state.queues.make(message.topic, message.queue_id), state.log
+        queue, log = state.queues.get_or_create(message.topic, message.queue_id), state.log
         size, number = sum(batch.sizes), queue.next_offset
         try:
             if not log.fits(size):
                 if size > log.record_size_max:
-                    return too_large(size, log.record_size_max)
+                    return too_large_result(size, log.record_size_max)
                 log.roll(size)
             at = log.end_offset
-            placed = batch.placed(queue_offset=number, log_offset=at, stored_ms=now_ms)
+            placed = batch.fill_in_offsets(queue_offset=number, log_offset=at, stored_ms=now_ms)
             log.append(placed, now_ms)
         except (StorageError, OSError, struct.error) as error:
-            return state.write_gate.failed(error)
-        put = Put(PutStatus.OK, at, number, size, now_ms, at + size)
-        queue.expect(number + len(batch.sizes))
-        state.dispatcher.wait(batch.runs(queue, put))
+            return state.write_gate.failed_put(error)
+        put = PutResult(PutStatus.OK, at, number, size, now_ms, at + size)
+        queue.set_next_offset(number + len(batch.sizes))
+        state.dispatcher.enqueue(batch.runs(queue, put))
         return put
 
 
-def _singles(
-    queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
+def _single_dispatches(
+    queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[PutResult]
 ) -> Iterator[Dispatch]:
     for (_, _, _, properties), put in zip(pieces, puts, strict=True):
-        single = _single(message, properties)
+        single = _single_message(message, properties)
         places = (put.queue_offset, put.log_offset, put.record_size, put.stored_ms)
         yield Dispatch(queue, single, *places)
 
 
-def _single(message: Message, properties: dict[str, str]) -> Message:
+def _single_message(message: Message, properties: dict[str, str]) -> Message:
     """Return one message of a batch, to be dispatched."""
     return Message(
         topic=message.topic,

@@ -52,7 +52,7 @@ class CheckpointFile:
         return notes
 
     @property
-    def safe_ms(self) -> int:
+    def durable_until_ms(self) -> int:
         """The store time before which all records are durable in log and queues (RocketMQ:
         getMinTimestamp)."""
         return max(min(self.value.log_ms, self.value.queue_ms) - _MARGIN_MS, 0)

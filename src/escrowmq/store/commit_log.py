@@ -42,7 +42,7 @@ class CommitLog:
     @property
     def min_offset(self) -> int:
         """The offset at which the oldest segment starts."""
-        return self.segments.first
+        return self.segments.first_position
 
     def start(self, end_offset: int) -> None:
         """Append from this offset on, after recovery."""
@@ -51,11 +51,11 @@ class CommitLog:
         self._file = None
         self._unsynced = []
 
-    def stamp(self, stored_ms: int) -> None:
+    def raise_stored_ms(self, stored_ms: int) -> None:
         """Raise the time of the newest record to this one."""
         self.stored_ms = max(stored_ms, self.stored_ms)
 
-    def go_back(self, now_ms: int) -> None:
+    def allow_earlier_times(self, now_ms: int) -> None:
         """Let the next records have this time, even if earlier records have a later one."""
         self.stored_ms = now_ms
 
@@ -65,7 +65,7 @@ class CommitLog:
         return size + FILLER_SIZE <= left
 
     @property
-    def room_end(self) -> int:
+    def space_end(self) -> int:
         """The offset up to which ordinary records have space, in the current segment and on the
         disk."""
         segment_end = self.end_offset - self.end_offset % self.segment_size + self.segment_size
@@ -80,11 +80,11 @@ class CommitLog:
         end_offset = self.end_offset
         end = end_offset + len(record)
         if end > self._ordinary_end:
-            self._admit(end, is_settling=is_settling)
+            self._reserve_until(end, is_settling=is_settling)
         position = end_offset - self._file_start
         file = self._file
         if file is None or position >= self.segment_size:
-            file = self._switch()
+            file = self._next_file()
             position = end_offset - self._file_start
         assert position + len(record) + FILLER_SIZE <= self.segment_size, "roll the segment first"
         file.write(position, record)
@@ -92,14 +92,14 @@ class CommitLog:
         if stored_ms > self.stored_ms:
             self.stored_ms = stored_ms
 
-    def make_room(self, size: int) -> bool:
+    def reserve_settling_space(self, size: int) -> bool:
         """Try to reserve space for several settling records of this total size. Return whether
         there is enough."""
         end = self.end_offset + size
         if not self.fits(size):  # the unused end of a segment is smaller than the next record
             segments_count = size // self.segment_size + 1
             end += min(size, self.segment_size) * segments_count + FILLER_SIZE
-        return self._has_room(end, is_settling=True)
+        return self._has_space(end, is_settling=True)
 
     def roll(self, size: int, *, is_settling: bool = False) -> None:
         """Close the segment with a filler, and continue in the next one with space for `size`
@@ -107,52 +107,54 @@ class CommitLog:
         start = self.segments.start_of(self.end_offset) + self.segment_size
         left = start - self.end_offset
         assert left >= FILLER_SIZE, left
-        self._admit(start + size, is_settling=is_settling)
-        file = self._file or self._switch()
+        self._reserve_until(start + size, is_settling=is_settling)
+        file = self._file or self._next_file()
         file.write(self.end_offset - self._file_start, encode_filler(left))
         self.end_offset = start
         assert self.fits(size), (size, self.segment_size)
 
-    def fill(self, position: int, data: bytes) -> None:
+    def write_padding(self, position: int, data: bytes) -> None:
         """Write bytes that belong to no record, after the end of the log and in the same
         segment."""
-        file = self._file or self._switch()
+        file = self._file or self._next_file()
         assert self.end_offset + FILLER_SIZE <= position, (position, self.end_offset)
         assert position + len(data) <= self._file_start + self.segment_size, position
         file.write(position - self._file_start, data)
 
-    def extend(self) -> bool:
+    def refill_reserve(self) -> bool:
         """Try to fill up the reserve for settling writes. Return whether it is full."""
-        return self._has_room(self.end_offset, is_settling=False)
+        return self._has_space(self.end_offset, is_settling=False)
 
-    def unsynced(self) -> tuple[File, ...]:
+    def unsynced_files(self) -> tuple[File, ...]:
         """Return the files to sync so that everything up to the current end becomes durable."""
         files = tuple(self._unsynced)
         # The current file is written during that sync, so the next sync needs it too.
         self._unsynced = [self._file] if self._file is not None else []
         return files
 
-    def drop_ahead(self) -> None:
+    def remove_unused_segments(self) -> None:
         """Remove segments that were created in advance and are empty. The last file is kept: it
         shows that there is a log, and where it continues."""
         segments = self.segments
-        while segments.last >= self.end_offset and segments.last > segments.first:
-            segments.remove(segments.last)
+        while (
+            segments.last_start >= self.end_offset and segments.last_start > segments.first_position
+        ):
+            segments.remove(segments.last_start)
         self._ordinary_end = self.end_offset
         self._reserve.begin_at(self.end_offset)
 
-    def _switch(self) -> File:
-        self._file = self.segments.make(self.end_offset)
+    def _next_file(self) -> File:
+        self._file = self.segments.get_or_create(self.end_offset)
         self._file_start = self.segments.start_of(self.end_offset)
         self._unsynced.append(self._file)
         return self._file
 
-    def _has_room(self, end: int, *, is_settling: bool) -> bool:
+    def _has_space(self, end: int, *, is_settling: bool) -> bool:
         try:
-            self._admit(end, is_settling=is_settling)
+            self._reserve_until(end, is_settling=is_settling)
         except (StorageError, OSError):
             return False
         return True
 
-    def _admit(self, end: int, *, is_settling: bool) -> None:
-        self._ordinary_end = self._reserve.admit(end, is_settling=is_settling)
+    def _reserve_until(self, end: int, *, is_settling: bool) -> None:
+        self._ordinary_end = self._reserve.reserve_until(end, is_settling=is_settling)

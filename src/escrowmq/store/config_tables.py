@@ -16,7 +16,7 @@ import msgspec
 from escrowmq.base.ports import Disk, former_path
 from escrowmq.errors import CorruptRecord, RemoteProtocolError
 
-_MISREAD: Final = (
+_PARSE_ERRORS: Final = (
     RemoteProtocolError,
     msgspec.MsgspecError,
     AttributeError,
@@ -29,26 +29,26 @@ _MISREAD: Final = (
 """The exceptions by which a parser shows that a file is torn or invalid."""
 
 
-Take = Callable[[bytes | None], None]
+TableParser = Callable[[bytes | None], None]
 
 _ABSENT: Final = "is not there"
 _BLANK: Final = b" \t\r\n\0"
 """Matches a file that lost its data in a power failure; such content is not JSON."""
 
 
-def take_table(disk: Disk, path: str, take: Take) -> str:
+def load_table(disk: Disk, path: str, take: TableParser) -> str:
     """Pass the content of a table to its parser: the newest readable version, or None when there is
     no file.
 
     Return a warning to log, else an empty text. Raises CorruptRecord when files exist but none can
     be read.
     """
-    problem = _try(path, disk.read(path), take)
+    problem = _parse_problem(path, disk.read(path), take)
     if not problem:
         return ""
     former = former_path(path)
     data = disk.read(former)
-    behind = _try(path, data, take)
+    behind = _parse_problem(path, data, take)
     if not behind:
         return f"{path} {problem}: read from {former}, which may be a little older"
     if data is None and problem == _ABSENT:
@@ -60,7 +60,7 @@ def take_table(disk: Disk, path: str, take: Take) -> str:
     )
 
 
-def _try(path: str, data: bytes | None, take: Take) -> str:
+def _parse_problem(path: str, data: bytes | None, take: TableParser) -> str:
     """Pass data to a parser. Return what is wrong with it; empty if it was accepted."""
     if data is None:
         return _ABSENT
@@ -68,6 +68,6 @@ def _try(path: str, data: bytes | None, take: Take) -> str:
         return "is empty"
     try:
         take(data)
-    except _MISREAD as error:
+    except _PARSE_ERRORS as error:
         return f"cannot be read ({type(error).__name__}: {error})"
     return ""

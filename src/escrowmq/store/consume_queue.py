@@ -21,7 +21,7 @@ from escrowmq.codec.hashes import java_hash
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.store.segment import Segments
-from escrowmq.store.trailing_zeros import without_zeros
+from escrowmq.store.trailing_zeros import strip_trailing_zeros
 
 FOLDER: Final = "consumequeue"
 GAP_SIZE: Final = 0x7FFFFFFF
@@ -73,7 +73,7 @@ class ConsumeQueue:
         """Write a unit at `end`. Raises DiskFull, with nothing changed, when there is no space."""
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
-            self._switch(position, log_offset)
+            self._switch_file(position, log_offset)
         file = self._file
         assert file is not None
         file.write(position - self._file_start, _pack(log_offset, record_size, tags_code))
@@ -92,7 +92,7 @@ class ConsumeQueue:
             self.next_offset = end
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
-            self._switch(position, ENTRY.unpack_from(units)[0])
+            self._switch_file(position, ENTRY.unpack_from(units)[0])
         if position + len(units) <= self._file_end:
             assert self._file is not None
             self._file.write(position - self._file_start, units)
@@ -101,23 +101,23 @@ class ConsumeQueue:
             self.write(self.end, units)
         self.end += count
 
-    def go_on(self) -> None:
+    def reset_next_offset(self) -> None:
         """Set the next offset to one after the last unit. Offsets that were reserved, but have no
         unit, are given up."""
         self.next_offset = self.end
 
-    def expect(self, next_offset: int) -> None:
+    def set_next_offset(self, next_offset: int) -> None:
         """Set the next offset, because messages before it are stored. Their units follow later."""
         self.next_offset = max(self.next_offset, next_offset)
 
-    def reserve(self, count: int) -> None:
+    def reserve_units(self, count: int) -> None:
         """Reserve disk space for the units of this many more messages. Raises DiskFull when there
         is none."""
         position, size = self.next_offset * ENTRY_SIZE, count * ENTRY_SIZE
         while size:
             start = self.files.start_of(position)
             part = min(size, start + self.files.segment_size - position)
-            self.files.make(position).reserve(position - start, part)
+            self.files.get_or_create(position).reserve(position - start, part)
             position += part
             size -= part
 
@@ -156,9 +156,9 @@ class ConsumeQueue:
             start = self.files.start_of(position)
             part = units[: start + self.files.segment_size - position]
             self._dirty_start = min(self._dirty_start, start)
-            self.files.make(position).write(position - start, part)
+            self.files.get_or_create(position).write(position - start, part)
             if position == start:
-                self._note_file(start, ENTRY.unpack_from(part)[0])
+                self._journal_file(start, ENTRY.unpack_from(part)[0])
             position += len(part)
             units = units[len(part) :]
             self.is_dirty = True
@@ -231,9 +231,9 @@ class ConsumeQueue:
             self.is_suspect = True
             for start in starts:
                 self.files.remove(start)
-        self.min = self.files.first // ENTRY_SIZE
+        self.min = self.files.first_position // ENTRY_SIZE
         self._find_end()
-        self._dirty_start = self._writing_start - self.files.segment_size
+        self._dirty_start = self._current_file_start - self.files.segment_size
         return notes
 
     def truncate(self, queue_offset: int) -> None:
@@ -241,38 +241,40 @@ class ConsumeQueue:
         found again."""
         position = queue_offset * ENTRY_SIZE
         # From the end, so that a kill in between leaves no hole: `load` would drop all files.
-        while self.files.last > position or (self.files.last == position and position > 0):
+        while self.files.last_start > position or (
+            self.files.last_start == position and position > 0
+        ):
             self._close_files()
-            self.files.remove(self.files.last)
+            self.files.remove(self.files.last_start)
         if self.files.has(position):
             start = self.files.start_of(position)
             size = self.files.segment_size - (position - start)
-            data = without_zeros(self.files.read(position, size))
+            data = strip_trailing_zeros(self.files.read(position, size))
             if data:
-                self.files.make(position).write(position - start, bytes(len(data)))
+                self.files.get_or_create(position).write(position - start, bytes(len(data)))
                 self._dirty_start = min(self._dirty_start, start)
                 self.is_dirty = True
         self.end = min(self.end, queue_offset)
         self.min = min(self.min, self.end)
 
-    def drop_gaps(self, queue_offset: int) -> None:
+    def drop_trailing_gaps(self, queue_offset: int) -> None:
         """Remove the units from an offset on if all of them are gaps."""
         gaps = self.units(queue_offset, self.end - queue_offset)
         if self.next_offset == self.end and gaps == GAP_ENTRY * (self.end - queue_offset):
             self.truncate(queue_offset)
-            self.go_on()
+            self.reset_next_offset()
 
-    def doubt_last(self) -> None:
+    def invalidate_last_unit(self) -> None:
         """Mark the last unit as wrong, because it leads to no record of this queue. It is
         rebuilt."""
         self.is_suspect = True
         self.end -= 1
 
-    def end_at_log(self, log_offset: int) -> bool:
+    def truncate_at_log_offset(self, log_offset: int) -> bool:
         """Remove the units of records from a log offset on. If the queue's end is suspect, also
         clear everything after it. Return whether anything was removed."""
         high = self.end
-        low = self._without_torn(self.first_at_log(log_offset))
+        low = self._end_without_torn_units(self.first_at_log_offset(log_offset))
         if low < high:
             self.truncate(low)
         if was_suspect := self.is_suspect:
@@ -280,7 +282,7 @@ class ConsumeQueue:
             self.is_suspect = False
         return was_suspect or self.end < high
 
-    def _without_torn(self, end: int) -> int:
+    def _end_without_torn_units(self, end: int) -> int:
         """Return one after the last complete unit before `end`. A power failure may have lost units
         in between, or the last bytes of the last unit."""
         count = 1
@@ -293,7 +295,7 @@ class ConsumeQueue:
             end, count = begin, _GAPS_READ_COUNT
         return end
 
-    def first_at_log(self, log_offset: int) -> int:
+    def first_at_log_offset(self, log_offset: int) -> int:
         """Return the first queue offset whose record is at or after a log offset.
 
         A bisection, which works because log offsets rise; gaps are skipped.
@@ -301,14 +303,16 @@ class ConsumeQueue:
         low, high = self.min, self.end
         while low < high:
             middle = (low + high) // 2
-            found, unit = self.unit_up_to(middle, low)
+            found, unit = self.find_unit_backwards(middle, low)
             if unit is not None and unit[0] >= log_offset:
                 high = found
             else:
                 low = middle + 1
         return low
 
-    def unit_up_to(self, queue_offset: int, low: int) -> tuple[int, tuple[int, int, int] | None]:
+    def find_unit_backwards(
+        self, queue_offset: int, low: int
+    ) -> tuple[int, tuple[int, int, int] | None]:
         """Search backwards, from an offset to `low`, for a unit that stands for a message. Return
         its offset and the unit; `low` and None if there is none."""
         unit = self.unit(queue_offset)
@@ -327,10 +331,10 @@ class ConsumeQueue:
     def drop_before(self, log_offset: int) -> int:
         """Remove the units of records before a log offset: raise `min`, and delete the files that
         are no longer needed, except the last. Return how many were deleted."""
-        self.min = self.first_at_log(log_offset)
+        self.min = self.first_at_log_offset(log_offset)
         removed = 0
         while len(self.files.starts) > 1:
-            first = self.files.first
+            first = self.files.first_position
             if first + self.files.segment_size > self.min * ENTRY_SIZE:
                 break
             self._close_files()
@@ -338,27 +342,27 @@ class ConsumeQueue:
             removed += 1
         return removed
 
-    def drop_dead(self, log_offset: int) -> bool:
+    def remove_stale_files(self, log_offset: int) -> bool:
         """Remove files of a deleted topic that a power failure brought back: their units lead
         before this log offset. Return whether there were any."""
         found = False
         while self.files.starts:
-            ends_dead = self.end > self.min and self._leads_before(self.end - 1, log_offset)
-            begins_dead = self.end > self.min and self._leads_before(self.min, log_offset)
+            ends_dead = self.end > self.min and self._is_record_before(self.end - 1, log_offset)
+            begins_dead = self.end > self.min and self._is_record_before(self.min, log_offset)
             if not ends_dead and not begins_dead:
                 break
             # Where units of the deleted topic come before those of the new one, none can be
             # trusted.
-            doomed = self.files.starts if begins_dead else [self.files.last]
+            doomed = self.files.starts if begins_dead else [self.files.last_start]
             for start in reversed(doomed):
                 self.files.remove(start)
             self.is_suspect = self.is_suspect or not ends_dead
             found = True
-            self.min = self.files.first // ENTRY_SIZE
+            self.min = self.files.first_position // ENTRY_SIZE
             self._find_end()
         return found
 
-    def _leads_before(self, queue_offset: int, log_offset: int) -> bool:
+    def _is_record_before(self, queue_offset: int, log_offset: int) -> bool:
         unit = self.unit(queue_offset)
         return unit is not None and unit[0] < log_offset
 
@@ -366,48 +370,48 @@ class ConsumeQueue:
         """Rewrite the units of records from a log offset on in place, in parts. Raises
         CorruptRecord if their log offsets do not rise, because then units were lost."""
         # The search may skip lost units (zeros): start one unit earlier to notice them.
-        at = max(self.first_at_log(log_offset) - 1, self.min)
+        at = max(self.first_at_log_offset(log_offset) - 1, self.min)
         while (at := max(at, self.min)) < self.end:
             units = self.units_of_file(at, _UNITS_AGAIN_COUNT)
             count = len(units) // ENTRY_SIZE
-            if not count or rising(units) < count:
+            if not count or count_valid_units(units) < count:
                 raise CorruptRecord(f"{self.files.folder} lacks units from {at} on")
             position = at * ENTRY_SIZE
             start = self.files.start_of(position)
-            self.files.make(position).write_again(position - start, len(units))
+            self.files.get_or_create(position).write_again(position - start, len(units))
             self._dirty_start = min(self._dirty_start, start)
             self.is_dirty = True
             # The last unit is read again, to compare the next part with it.
             at += count - 1 if count > 1 and at + count < self.end else count
             yield None
 
-    def dirty_files(self) -> list[File]:
+    def take_dirty_files(self) -> list[File]:
         """Return the files that may hold unsynced units, and treat the queue as clean from now
         on."""
         dirty = [start for start in self.files.starts if start >= self._dirty_start]
         # If one of them cannot be opened now, all stay marked as dirty.
         files = [file for start in dirty if (file := self.files.file(start)) is not None]
         self.is_dirty = False
-        self._dirty_start = self._writing_start
+        self._dirty_start = self._current_file_start
         return files
 
     @property
-    def _writing_start(self) -> int:
+    def _current_file_start(self) -> int:
         """The start of the file that gets the next unit, or else of the last existing file. Files
         created in advance do not count."""
-        return max(min(self.files.last, self.files.start_of(self.end * ENTRY_SIZE)), 0)
+        return max(min(self.files.last_start, self.files.start_of(self.end * ENTRY_SIZE)), 0)
 
     def has_file(self, position: int) -> bool:
         """Whether the file that starts at a position exists and has at least one unit."""
         return self.files.has(position) and self.end * ENTRY_SIZE > position
 
-    def distrust_from(self, log_offset: int) -> None:
+    def mark_unsynced_from(self, log_offset: int) -> None:
         """Treat the units of records from a log offset on as unsynced."""
         if len(self.files.starts) > 1:  # else its one file counts as unsynced anyway
-            start = self.files.start_of(self.first_at_log(log_offset) * ENTRY_SIZE)
+            start = self.files.start_of(self.first_at_log_offset(log_offset) * ENTRY_SIZE)
             self._dirty_start = min(self._dirty_start, start)
 
-    def distrust(self) -> None:
+    def mark_unsynced(self) -> None:
         """Treat every unit as unsynced."""
         self._dirty_start = 0
         self.is_dirty = self.end > self.min
@@ -427,36 +431,36 @@ class ConsumeQueue:
         self._file = None
         self._file_start = self._file_end = 0
 
-    def _switch(self, position: int, log_offset: int) -> None:
-        self._file = self.files.make(position)
+    def _switch_file(self, position: int, log_offset: int) -> None:
+        self._file = self.files.get_or_create(position)
         self._file_start = self.files.start_of(position)
         if position == self._file_start:
-            self._note_file(position, log_offset)
+            self._journal_file(position, log_offset)
         self._file_end = self._file_start + self.files.segment_size
 
-    def _note_file(self, position: int, log_offset: int) -> None:
-        self._journal.note(self.topic, self.queue_id, position=position, log_offset=log_offset)
+    def _journal_file(self, position: int, log_offset: int) -> None:
+        self._journal.note_file(self.topic, self.queue_id, position=position, log_offset=log_offset)
 
     def _find_end(self) -> None:
         """Find the end of the queue, after its last valid unit. Log offsets must rise: where they
         do not, the queue ends and is marked `is_suspect`, so that recovery rebuilds it from there
         on."""
         self.end = self.min
-        start = self.files.last
+        start = self.files.last_start
         if start < 0:
             return
-        data = without_zeros(self.files.read(start, self.files.data_size(start)))
+        data = strip_trailing_zeros(self.files.read(start, self.files.data_size(start)))
         count = -(-len(data) // ENTRY_SIZE)
-        good = rising(data.ljust(count * ENTRY_SIZE, b"\0"))
+        good = count_valid_units(data.ljust(count * ENTRY_SIZE, b"\0"))
         if good < count:
             self.is_suspect = True
             good = max(good - 1, 0)  # it is unknown which of two neighbours is wrong
         self.end = start // ENTRY_SIZE + good
         if not data:  # created in advance, for messages without a unit yet
-            self.end = self._without_torn(self.end)
+            self.end = self._end_without_torn_units(self.end)
 
 
-def rising(units: bytes) -> int:
+def count_valid_units(units: bytes) -> int:
     """Return how many units, from the first on, can belong to one queue: sizes above 0, log offsets
     rise.
 
@@ -466,7 +470,7 @@ def rising(units: bytes) -> int:
     for begin in range(0, len(units), _COLUMN_SIZE):
         part = units[begin : begin + _COLUMN_SIZE]
         count = len(part) // ENTRY_SIZE
-        to_offsets, to_sizes = _columns(count)
+        to_offsets, to_sizes = _column_getters(count)
         offsets, sizes = to_offsets(part), to_sizes(part)
         if (
             min(sizes) > 0
@@ -485,7 +489,7 @@ def rising(units: bytes) -> int:
 
 
 @lru_cache(maxsize=16)
-def _columns(count: int) -> tuple[Callable[[bytes], tuple[int, ...]], ...]:
+def _column_getters(count: int) -> tuple[Callable[[bytes], tuple[int, ...]], ...]:
     """Return two functions: one extracts the log offsets, the other the sizes of this many
     units."""
     return Struct(">" + "q12x" * count).unpack, Struct(">" + "8xi8x" * count).unpack

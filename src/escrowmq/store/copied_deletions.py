@@ -22,7 +22,7 @@ class CopiedDeletions:
         self._state = state
         self._forget_queues = forget_queues
 
-    def end_life(self, topic: str, log_end: int, stored_ms: int) -> bool:
+    def apply_deletion(self, topic: str, log_end: int, stored_ms: int) -> bool:
         """Remove the queues of a topic that the master deleted when its log ended at `log_end`,
         except queues with newer records. Return False if this log does not reach that offset
         yet."""
@@ -35,43 +35,43 @@ class CopiedDeletions:
         newer = {
             queue
             for item in state.dispatcher.waiting
-            for queue, end in _ends_of(item)
+            for queue, end in _waiting_record_ends(item)
             if end > log_end
         }
         doomed = [
             queue
-            for queue in state.queues.of(topic)
-            if queue not in newer and queue.first_at_log(log_end) == queue.end
+            for queue in state.queues.queues_of(topic)
+            if queue not in newer and queue.first_at_log_offset(log_end) == queue.end
         ]
-        state.deleted.note(topic, log_end=log_end, stored_ms=stored_ms)
-        self._remove(doomed)
+        state.deleted.record_deletion(topic, log_end=log_end, stored_ms=stored_ms)
+        self._remove_queues(doomed)
         return True
 
-    def begin_anew(self, queue: ConsumeQueue) -> None:
+    def remove_restarted_queue(self, queue: ConsumeQueue) -> None:
         """Remove a queue that begins again with offset 0, because its topic was deleted after the
         queue's last record. Remove also the topic's other queues, except those with newer
         records."""
         state = self._state
-        self.end_life(queue.topic, self._end_of(queue), state.log.stored_ms)
+        self.apply_deletion(queue.topic, self._last_record_end(queue), state.log.stored_ms)
         if state.queues.by_key.get((queue.topic, queue.queue_id)) is queue:
-            self._remove([queue])  # it had no readable record
+            self._remove_queues([queue])  # it had no readable record
 
-    def _end_of(self, queue: ConsumeQueue) -> int:
+    def _last_record_end(self, queue: ConsumeQueue) -> int:
         """Return the end of the queue's last record in the log, visible or not; 0 if it has
         none."""
         for item in reversed(self._state.dispatcher.waiting):
-            for one, end in _ends_of(item):
+            for one, end in _waiting_record_ends(item):
                 if one is queue:
                     return end
-        _, unit = queue.unit_up_to(queue.end - 1, queue.min)
+        _, unit = queue.find_unit_backwards(queue.end - 1, queue.min)
         return 0 if unit is None else unit[0] + unit[1]
 
-    def _remove(self, doomed: list[ConsumeQueue]) -> None:
+    def _remove_queues(self, doomed: list[ConsumeQueue]) -> None:
         self._forget_queues()
         remove_queues(self._state, doomed)
 
 
-def _ends_of(item: Unseen) -> list[tuple[ConsumeQueue, int]]:
+def _waiting_record_ends(item: Unseen) -> list[tuple[ConsumeQueue, int]]:
     """Return the queues of records that wait to become visible, each with the end of its last
     record."""
     if isinstance(item, UnseenRun):
@@ -84,6 +84,6 @@ def _ends_of(item: Unseen) -> list[tuple[ConsumeQueue, int]]:
     if item.queue is None:
         return []
     if isinstance(item, Dispatch):
-        return [(item.queue, item.due_end)]
+        return [(item.queue, item.needed_visible_end)]
     assert isinstance(item, DispatchRun)
     return [(item.queue, item.log_offset + sum(item.sizes))]

@@ -19,9 +19,9 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.copied_deletions import CopiedDeletions
-from escrowmq.store.dispatch import UnitsOf, UnseenRun
+from escrowmq.store.dispatch import QueueUnits, UnseenRun
 from escrowmq.store.queue_snapshot import write_snapshot
-from escrowmq.store.scanned import RecordKeys, UnitCodes
+from escrowmq.store.scanned import RecordKeys, UnitTagsCodes
 from escrowmq.store.store_parts import StoreState
 
 _PREPARED: Final = SysFlag.PREPARED  # this bit is set for rolled-back records too
@@ -32,7 +32,7 @@ _GAP_MAX: Final = 1_000_000
 _pack: Final = ENTRY.pack
 
 
-class _Part:
+class _QueuePart:
     """Collects the units of consecutive records of one queue that are appended together."""
 
     __slots__ = ("next_offset", "queue", "units")
@@ -43,7 +43,7 @@ class _Part:
         self.units = bytearray()
 
 
-_Parts = dict[tuple[bytes, int], _Part]
+_Parts = dict[tuple[bytes, int], _QueuePart]
 
 
 class CopiedLog:
@@ -57,7 +57,7 @@ class CopiedLog:
         self.read = state.log.read
         self.has_crc = state.settings.appends_crc
         self._topics: dict[bytes, int] = {}
-        self._codes = UnitCodes(state.dispatcher.delays_ms)
+        self._codes = UnitTagsCodes(state.dispatcher.delays_ms)
         self._keys = RecordKeys()
 
     @property
@@ -71,7 +71,7 @@ class CopiedLog:
         return self._log.end_offset
 
     @property
-    def kept_end(self) -> int:
+    def safe_end(self) -> int:
         """The offset up to which the log is as safe as an acknowledged record: durable, if
         acknowledgements wait for the disk."""
         ends = self._state.ends
@@ -81,7 +81,7 @@ class CopiedLog:
     def is_empty(self) -> bool:
         """Whether the log is empty, so that it may begin at any segment."""
         segments = self._log.segments
-        return not segments.starts or self._log.end_offset == segments.first
+        return not segments.starts or self._log.end_offset == segments.first_position
 
     def begin_at(self, log_offset: int) -> None:
         """Begin an empty log at the start of one of the master's segments."""
@@ -91,20 +91,20 @@ class CopiedLog:
         if log_offset == self.end_offset and segments.has(log_offset):
             return
         segments.remove_unwritten_files()
-        self._forget_derived()
+        self._remove_derived_files()
         self._log.start(log_offset)
         state.ends.start(log_offset)
         state.dispatcher.start(log_offset, 0, ())
         # This happens once per folder. A start refuses a folder whose log is missing although there
         # is evidence of one: a power failure must not leave such a folder.
-        segments.make(log_offset).sync()
+        segments.get_or_create(log_offset).sync()
         write_snapshot(state)
 
-    def _forget_derived(self) -> None:
+    def _remove_derived_files(self) -> None:
         """Remove queues and index, because a power failure has left the log empty."""
         state = self._state
         state.queues.remove_all()
-        state.dispatcher.forget_found()
+        state.dispatcher.drop_collected_keys()
         if state.index is not None:
             state.index.remove_all()
 
@@ -112,22 +112,22 @@ class CopiedLog:
         """Append consecutive records at the end, and make them visible. Raises DiskFull after
         appending as many as fit; CorruptRecord if a record cannot belong to this log; StorageError
         while a failed sync is repaired."""
-        self._need_sound_disk()
+        self._raise_if_repairing()
         dispatcher = self._state.dispatcher
         if dispatcher.stalled is not None and dispatcher.unseen_size > UNSEEN_MAX:
             raise DiskFull(
                 f"{dispatcher.stalled}; copying continues when there is space for queues"
             )
         base, parts, keys = self.end_offset, _Parts(), bytearray()
-        code_of, add_keys = self._codes.of, self._keys.add
+        code_of, add_keys = self._codes.code_of, self._keys.add
         before: Scanned | None = None
         for record in records:
             if not record.sys_flag & _PREPARED:
                 place = record.topic, record.queue_id
-                part = parts.get(place) or self._part(record)
+                part = parts.get(place) or self._begin_part(record)
                 if part is None or part.next_offset != record.queue_offset:
                     self._append_together(data, base, before, parts, keys)
-                    self._append_alone(data, base, record)
+                    self._append_single(data, base, record)
                     before, parts, keys = None, _Parts(), bytearray()
                     continue
                 parts[place] = part
@@ -139,7 +139,7 @@ class CopiedLog:
             before = record
         self._append_together(data, base, before, parts, keys)
 
-    def _part(self, record: Scanned) -> _Part | None:
+    def _begin_part(self, record: Scanned) -> _QueuePart | None:
         """Return a new part for the queue of a record; None if the record's queue offset does not
         follow the existing units."""
         queue = self._queue_of(record)
@@ -147,14 +147,16 @@ class CopiedLog:
         if next_offset != record.queue_offset:
             return None
         follows = queue.end == next_offset or self._state.dispatcher.waiting
-        return _Part(queue, next_offset) if follows else None
+        return _QueuePart(queue, next_offset) if follows else None
 
     def _queue_of(self, record: Scanned) -> ConsumeQueue:
         topic = record.topic.decode("utf-8", "replace")
         queues, queue_offset = self._state.queues, record.queue_offset
         known = queues.by_key.get((topic, record.queue_id))
         if known is not None and known.min <= queue_offset < known.next_offset:
-            known.drop_gaps(queue_offset)  # their records were damaged here, and are copied again
+            known.drop_trailing_gaps(
+                queue_offset
+            )  # their records were damaged here, and are copied again
         next_offset = 0 if known is None else known.next_offset
         if known is not None and next_offset == queue_offset:
             return known
@@ -172,7 +174,7 @@ class CopiedLog:
                 f"the record at log offset {record.log_offset} is number {queue_offset} of "
                 f"its queue; at most {most} is possible"
             )
-        return known or queues.make(topic, record.queue_id)
+        return known or queues.get_or_create(topic, record.queue_id)
 
     def _append_together(
         self,
@@ -191,22 +193,22 @@ class CopiedLog:
         units = []
         for part in parts.values():
             queue, next_offset = part.queue, part.next_offset
-            queue.expect(next_offset)
+            queue.set_next_offset(next_offset)
             first = next_offset - len(part.units) // ENTRY_SIZE
-            units.append(UnitsOf(queue, queue.topic, queue.queue_id, first, bytes(part.units)))
+            units.append(QueueUnits(queue, queue.topic, queue.queue_id, first, bytes(part.units)))
         run = UnseenRun(begin, part_of_data, log.stored_ms, units, bytes(keys))
-        self._state.dispatcher.show_run(run)
+        self._state.dispatcher.make_run_visible(run)
 
-    def _append_alone(self, data: bytes, base: int, record: Scanned) -> None:
+    def _append_single(self, data: bytes, base: int, record: Scanned) -> None:
         """Append a record whose queue offset does not follow the last one. Either the master
         deleted and recreated the topic, or it skipped damaged records."""
         known = self._queue_of(record)
         is_before = record.queue_offset < known.next_offset
-        queue = self._begun_anew(record, known) if is_before else known
+        queue = self._restarted_queue(record, known) if is_before else known
         begin = record.log_offset - base
         self._log.append(data[begin : begin + record.size], record.stored_ms)
         self._note_topic(record)
-        self._state.dispatcher.show(
+        self._state.dispatcher.make_visible(
             queue,
             decode_record(data, begin),
             record.queue_offset,
@@ -214,11 +216,11 @@ class CopiedLog:
             record.size,
         )
 
-    def _begun_anew(self, record: Scanned, queue: ConsumeQueue) -> ConsumeQueue | None:
+    def _restarted_queue(self, record: Scanned, queue: ConsumeQueue) -> ConsumeQueue | None:
         if record.queue_offset:
             return None  # RocketMQ (ConsumeQueue.putMessagePositionInfo) skips it, too
-        self.deletions.begin_anew(queue)
-        return self._state.queues.make(queue.topic, record.queue_id)
+        self.deletions.remove_restarted_queue(queue)
+        return self._state.queues.get_or_create(queue.topic, record.queue_id)
 
     def _note_topic(self, record: Scanned) -> None:
         topic, queue_id = record.topic, record.queue_id
@@ -236,20 +238,20 @@ class CopiedLog:
         found, self._topics = self._topics, {}
         return {topic.decode("utf-8", "replace"): queue_id for topic, queue_id in found.items()}
 
-    def _need_sound_disk(self) -> None:
+    def _raise_if_repairing(self) -> None:
         """Raise StorageError while a failed sync is repaired: the repair expects the log's end not
         to move."""
         if fault := self._state.write_gate.disk_fault:
             raise StorageError(fault)
 
-    def fill(self, position: int, data: bytes) -> None:
+    def write_padding(self, position: int, data: bytes) -> None:
         """Copy the bytes after a segment's filler. They have no meaning, but the logs must be
         equal."""
-        self._need_sound_disk()
+        self._raise_if_repairing()
         if data.count(0) != len(data):
-            self._log.fill(position, data)
+            self._log.write_padding(position, data)
 
     def roll(self) -> None:
         """Write the filler, and continue with the next segment."""
-        self._need_sound_disk()
+        self._raise_if_repairing()
         self._log.roll(0)

@@ -15,7 +15,7 @@ import msgspec
 from escrowmq.base.ports import Disk, former_path
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.consume_queue import FOLDER
-from escrowmq.store.deletions import Deleted
+from escrowmq.store.deletions import DeletedTopics
 from escrowmq.store.queue_snapshot import PATH, Snapshot, read_snapshot
 from escrowmq.store.recovery import ABORT
 from escrowmq.store.store import Store
@@ -23,7 +23,7 @@ from escrowmq.store.store_parts import StoreState
 
 _ALL: Final = 1 << 62
 
-FROM_THE_LOG: Final = (
+DERIVED_FILES: Final = (
     "escrow/pending", "escrow/decisions", "config/delayOffset.json", "config/timercheck",
 )  # fmt: skip
 """Files that a start rebuilds from the log if they are missing. Each says up to which log offset it
@@ -38,7 +38,7 @@ def record_before(store: Store, log_offset: int) -> int:
     log; 0 if none is known."""
     found = 0
     for queue in store.queues:
-        unit = queue.unit(queue.first_at_log(log_offset) - 1)
+        unit = queue.unit(queue.first_at_log_offset(log_offset) - 1)
         if unit is not None and unit[0] < log_offset:
             found = max(found, unit[0])
     return found
@@ -47,7 +47,7 @@ def record_before(store: Store, log_offset: int) -> int:
 def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> None:
     """Cut the log at an offset, durably. A crash in the middle may leave some of the bytes after
     the offset, without gaps."""
-    _forget(disk)
+    _remove_derived_files(disk)
     snapshot, undeleted = _without_own_deletions(disk, at)
     if undeleted:
         read_from = 0  # their queues must be rebuilt from the log
@@ -63,9 +63,9 @@ def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> 
     disk.replace(ABORT, b"cut")
     segments = held.log.segments
     segments.load()
-    segments.clear_behind(at)
+    segments.clear_after(at)
     for start in segments.starts[-1:]:
-        segments.make(start).sync()
+        segments.get_or_create(start).sync()
     segments.close()
     held.checkpoint.close()
     for topic in undeleted:
@@ -78,9 +78,9 @@ def _without_own_deletions(disk: Disk, at: int) -> tuple[Snapshot, list[str]]:
     """Return the snapshot without the deletions that this member made as a master and that its
     present master does not have. Return also their topics."""
     found = read_snapshot(disk) or Snapshot()
-    deleted = Deleted()
+    deleted = DeletedTopics()
     deleted.load(found.deleted, found.latest_ms)
-    topics = deleted.undo_own(at)
+    topics = deleted.undo_own_after(at)
     found.deleted = deleted.of_topic
     found.queue_ends = {name: of for name, of in found.queue_ends.items() if name not in topics}
     return found, topics
@@ -95,8 +95,8 @@ def _remove_queues(disk: Disk, topic: str) -> None:
     disk.remove(folder)
 
 
-def _forget(disk: Disk) -> None:
-    for path in FROM_THE_LOG:
+def _remove_derived_files(disk: Disk) -> None:
+    for path in DERIVED_FILES:
         disk.remove(path)
         if former := former_path(path):
             disk.remove(former)

@@ -35,12 +35,12 @@ class Deletion(msgspec.Struct, rename="camel", array_like=True):
         return log_offset < self.log_end and stored_ms <= self.stored_ms
 
 
-class Deleted:
+class DeletedTopics:
     """The deletions of topics whose records may still be in the log."""
 
     def __init__(self) -> None:
         self.of_topic: dict[str, Deletion] = {}
-        self.is_kept = True
+        self.is_saved = True
         """Whether the deletions are saved in their file."""
         self.latest_ms = 0
         """The latest time of any record, if the clock was once ahead and was set back."""
@@ -49,11 +49,11 @@ class Deleted:
         """Set the deletions read from the file."""
         self.of_topic, self.latest_ms = dict(of_topic), latest_ms
 
-    def kept(self, *, is_kept: bool) -> None:
+    def set_saved(self, *, is_kept: bool) -> None:
         """Set whether the deletions could be saved in their file."""
-        self.is_kept = is_kept
+        self.is_saved = is_kept
 
-    def note(
+    def record_deletion(
         self, topic: str, *, log_end: int, stored_ms: int, confirmed: int | None = None
     ) -> None:
         """Record that a topic is about to be deleted. A group's master passes the offset up to
@@ -69,15 +69,15 @@ class Deleted:
                 found.before = (known.log_end, known.stored_ms) if is_confirmed else known.before
         self.of_topic[topic] = found
 
-    def has_own(self, log_offset: int) -> bool:
+    def has_own_after(self, log_offset: int) -> bool:
         """Whether this member deleted topics, as a master that was replaced, when its log ended at
         or after this offset. Its present master does not have these deletions: the two logs differ
         from there on."""
         return any(one.is_own and one.log_end >= log_offset for one in self.of_topic.values())
 
-    def undo_own(self, log_offset: int) -> list[str]:
-        """Remove the deletions that `has_own` finds, and return their topics. An earlier, confirmed
-        deletion of a topic is restored."""
+    def undo_own_after(self, log_offset: int) -> list[str]:
+        """Remove the deletions that `has_own_after` finds, and return their topics. An earlier,
+        confirmed deletion of a topic is restored."""
         undone = [
             topic
             for topic, found in self.of_topic.items()
@@ -108,7 +108,7 @@ class Deleted:
             topic: found for topic, found in self.of_topic.items() if found.log_end > log_offset
         }
 
-    def cut(self, log_end: int) -> None:
+    def truncate(self, log_end: int) -> None:
         """Let no deletion cover records from this log offset on, because the log was cut there:
         later records are new."""
         for found in self.of_topic.values():

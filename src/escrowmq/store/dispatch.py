@@ -21,7 +21,7 @@ from escrowmq.store.encoding import Piece
 from escrowmq.store.index import Index
 from escrowmq.store.index_chains import KEY, KEY_SIZE, index_key
 from escrowmq.store.log_ends import LogEnds
-from escrowmq.store.results import Arrival, Put
+from escrowmq.store.results import Arrival, PutResult
 
 _KEYS_BATCH_SIZE: Final = 256 * KEY_SIZE
 
@@ -38,7 +38,7 @@ class Dispatch(NamedTuple):
     stored_ms: int
 
     @property
-    def due_end(self) -> int:
+    def needed_visible_end(self) -> int:
         """This record becomes visible once the log is visible up to this offset."""
         return self.log_offset + self.record_size
 
@@ -46,7 +46,7 @@ class Dispatch(NamedTuple):
         """Whether this is the record that starts at a log offset."""
         return log_offset == self.log_offset
 
-    def singles(self) -> list[Dispatch]:
+    def single_dispatches(self) -> list[Dispatch]:
         """Return this record only."""
         return [self]
 
@@ -64,7 +64,7 @@ class DispatchRun(NamedTuple):
     sizes: Sequence[int]
 
     @property
-    def due_end(self) -> int:
+    def needed_visible_end(self) -> int:
         """The first record becomes visible once the log is visible up to this offset."""
         return self.log_offset + self.sizes[0]
 
@@ -72,7 +72,7 @@ class DispatchRun(NamedTuple):
         """Whether one of these records starts at a log offset."""
         return log_offset in accumulate(self.sizes[:-1], initial=self.log_offset)
 
-    def singles(self) -> list[Dispatch]:
+    def single_dispatches(self) -> list[Dispatch]:
         """Return the records, each on its own."""
         rows = zip(
             repeat(self.queue),
@@ -85,7 +85,7 @@ class DispatchRun(NamedTuple):
         return list(map(Dispatch._make, rows))
 
 
-class UnitsOf(NamedTuple):
+class QueueUnits(NamedTuple):
     """Consecutive units of one queue. Without a queue they are not written."""
 
     queue: ConsumeQueue | None
@@ -112,11 +112,11 @@ class UnseenRun(NamedTuple):
 
     data: bytes
     stored_ms: int
-    parts: list[UnitsOf]
+    parts: list[QueueUnits]
     keys: bytes
 
     @property
-    def due_end(self) -> int:
+    def needed_visible_end(self) -> int:
         """These records become visible once the log is visible up to this offset, the end of the
         last one."""
         return self.log_offset + len(self.data)
@@ -127,16 +127,16 @@ class UnseenRun(NamedTuple):
             log_offset == at for part in self.parts for at, _, _ in ENTRY.iter_unpack(part.units)
         )
 
-    def without(self, doomed: Collection[ConsumeQueue]) -> UnseenRun:
+    def without_queues(self, doomed: Collection[ConsumeQueue]) -> UnseenRun:
         """Return this run without the units of some queues."""
         parts = [p._replace(queue=None) if p.queue in doomed else p for p in self.parts]
         return self._replace(parts=parts)
 
-    def singles(self) -> list[Dispatch]:
+    def single_dispatches(self) -> list[Dispatch]:
         """Return the records, each on its own."""
-        return self.held_back(0)[0]
+        return self.rest_from_part(0)[0]
 
-    def held_back(self, nth: int) -> tuple[list[Dispatch], bytes]:
+    def rest_from_part(self, nth: int) -> tuple[list[Dispatch], bytes]:
         """Split the run before its nth part. Return the records from that part on, each on its own,
         and the index keys of the records before them. Records that have their units already, but
         follow a record without one, are returned without a queue: keys must enter the index in the
@@ -146,7 +146,7 @@ class UnseenRun(NamedTuple):
             for queue_offset, (at, size, _) in enumerate(ENTRY.iter_unpack(units), first):
                 message = decode_record(self.data, at - self.log_offset)
                 singles[at] = Dispatch(queue, message, queue_offset, at, size, self.stored_ms)
-        begin, before = min(singles, default=self.due_end), bytearray()
+        begin, before = min(singles, default=self.needed_visible_end), bytearray()
         for code, at, stored_ms in KEY.iter_unpack(self.keys):
             if at < begin:
                 before += KEY.pack(code, at, stored_ms)
@@ -182,7 +182,7 @@ class Dispatcher:
         self.delays_ms = delays_ms
         self.arrivals: list[Arrival] = []
         """Visible messages of awaited queues that were not reported yet."""
-        self.is_awaited: Callable[[str, int], bool] = _always
+        self.is_awaited: Callable[[str, int], bool] = _always_awaited
         """Returns whether anything waits for the messages of a queue (`report_arrivals`)."""
         self._keys = bytearray()
         self.keys_count = 0
@@ -218,22 +218,24 @@ class Dispatcher:
         self.stalled = reason
         self.waiting.extend(items)
 
-    def wait(self, items: Iterable[Unseen]) -> None:
+    def enqueue(self, items: Iterable[Unseen]) -> None:
         """Let items wait to become visible, after all that wait already."""
         self.waiting.extend(items)
 
     @property
-    def is_behind(self) -> bool:
+    def has_due_items(self) -> bool:
         """Whether `run` has more to do now."""
         if not self.waiting or self.stalled is not None:
             return False
-        return self.waiting[0].due_end <= self._ends.visible_end
+        return self.waiting[0].needed_visible_end <= self._ends.visible_end
 
     @property
-    def is_held_up(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether the first waiting item should be visible to consumers already. Call it only if
         items wait."""
-        return self.stalled is not None or self.waiting[0].due_end <= self._ends.visible_end
+        return (
+            self.stalled is not None or self.waiting[0].needed_visible_end <= self._ends.visible_end
+        )
 
     @property
     def unseen_size(self) -> int:
@@ -245,16 +247,16 @@ class Dispatcher:
         """The log offset from which on consumers cannot see the records."""
         return self.waiting[0].log_offset if self.waiting else self._log.end_offset
 
-    def unqueue(self, doomed: Collection[ConsumeQueue]) -> None:
+    def detach_queues(self, doomed: Collection[ConsumeQueue]) -> None:
         """Detach waiting records from queues that will be removed. They are still added to the
         index."""
         for at, item in enumerate(self.waiting):
             if isinstance(item, UnseenRun):
-                self.waiting[at] = item.without(doomed)
+                self.waiting[at] = item.without_queues(doomed)
             elif item.queue in doomed:
                 self.waiting[at] = item._replace(queue=None)
 
-    def show(
+    def make_visible(
         self,
         queue: ConsumeQueue | None,
         message: Message,
@@ -276,14 +278,14 @@ class Dispatcher:
             else:
                 return
         if queue is not None:
-            queue.expect(queue_offset + 1)
+            queue.set_next_offset(queue_offset + 1)
         self.waiting.append(
             Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
         )
 
-    def show_run(self, run: UnseenRun) -> None:
+    def make_run_visible(self, run: UnseenRun) -> None:
         """Make the newest records visible, now or when they may be."""
-        if self.waiting or run.due_end > self._ends.visible_end:
+        if self.waiting or run.needed_visible_end > self._ends.visible_end:
             self.waiting.append(run)
             return
         try:
@@ -296,7 +298,7 @@ class Dispatcher:
         batches."""
         waiting, seen_until = self.waiting, self._ends.visible_end
         try:
-            while waiting and waiting[0].due_end <= seen_until:
+            while waiting and waiting[0].needed_visible_end <= seen_until:
                 first = waiting[0]
                 if isinstance(first, Dispatch):
                     self.dispatch(*first)
@@ -308,7 +310,7 @@ class Dispatcher:
                 elif runs_max > 0:
                     runs_max -= 1
                     waiting.popleft()
-                    waiting.extendleft(reversed(first.singles()))
+                    waiting.extendleft(reversed(first.single_dispatches()))
                 else:
                     break
             self.stalled = None
@@ -333,7 +335,7 @@ class Dispatcher:
             tags = properties.get("TAGS")
             code = tags_code(tags) if tags else 0
             if queue.is_schedule:
-                code = unit_code(properties, stored_ms, code, self.delays_ms)
+                code = schedule_unit_code(properties, stored_ms, code, self.delays_ms)
             queue.append_at(queue_offset, log_offset, record_size, code)
             topic, queue_id = message.topic, message.queue_id
             if self.is_awaited(topic, queue_id):
@@ -345,16 +347,16 @@ class Dispatcher:
             if message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
                 return  # as in RocketMQ: dropped records must not be found
             prefix = java_hash(f"{message.topic}#") if queue is None else queue.key_prefix
-            self._collect(prefix, properties, log_offset, stored_ms)
+            self._collect_keys(prefix, properties, log_offset, stored_ms)
             if len(self._keys) >= _KEYS_BATCH_SIZE:
                 self.flush_keys()
 
     def dispatch_batch(
-        self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
+        self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[PutResult]
     ) -> bool:
         """Dispatch the records of a batch now. Return False, with nothing done, when they must
         wait."""
-        is_unseen = puts[0].log_offset >= self._ends.visible_end  # as in `show`
+        is_unseen = puts[0].log_offset >= self._ends.visible_end  # as in `make_visible`
         if is_unseen or self.waiting or queue.is_schedule:
             return False
         codes = [tags_code(piece[3].get("TAGS", "")) for piece in pieces]
@@ -377,12 +379,12 @@ class Dispatcher:
         self.dispatched_offset, self.dispatched_ms = last.log_end, stored_ms
         if self.index is not None:
             for (_, _, _, properties), put in zip(pieces, puts, strict=True):
-                self._collect(queue.key_prefix, properties, put.log_offset, put.stored_ms)
+                self._collect_keys(queue.key_prefix, properties, put.log_offset, put.stored_ms)
             if len(self._keys) >= _KEYS_BATCH_SIZE:
                 self.flush_keys()
         return True
 
-    def _collect(
+    def _collect_keys(
         self, prefix: int, properties: Mapping[str, str], log_offset: int, stored_ms: int
     ) -> None:
         unique, keys = properties.get("UNIQ_KEY"), properties.get("KEYS")
@@ -392,7 +394,7 @@ class Dispatcher:
             for key in split_keys(keys):
                 self._keys += index_key(prefix, key, log_offset, stored_ms)
 
-    def dispatched_run(self, end: int, stored_ms: int, keys: bytes | bytearray) -> None:
+    def note_run_dispatched(self, end: int, stored_ms: int, keys: bytes | bytearray) -> None:
         """Note that all units up to a log offset are written, and collect the records' index
         keys."""
         self.dispatched_offset, self.dispatched_ms = end, stored_ms
@@ -411,16 +413,16 @@ class Dispatcher:
             try:
                 queue.put_units(units)
             except (StorageError, OSError):
-                held_back, keys = run.held_back(nth)
+                held_back, keys = run.rest_from_part(nth)
                 self.waiting.extendleft(reversed(held_back))
                 # Only before this offset do all records have units.
-                self.dispatched_run(held_back[0].log_offset, run.stored_ms, keys)
+                self.note_run_dispatched(held_back[0].log_offset, run.stored_ms, keys)
                 raise
             if self.is_awaited(topic, queue_id):
-                self.arrived(run.parts[nth], run.stored_ms)
-        self.dispatched_run(run.due_end, run.stored_ms, run.keys)
+                self.add_arrivals(run.parts[nth], run.stored_ms)
+        self.note_run_dispatched(run.needed_visible_end, run.stored_ms, run.keys)
 
-    def arrived(self, part: UnitsOf, stored_ms: int) -> None:
+    def add_arrivals(self, part: QueueUnits, stored_ms: int) -> None:
         """Report records of a run that became visible."""
         self.arrivals += part.arrivals(stored_ms)
 
@@ -439,7 +441,7 @@ class Dispatcher:
             self._keys = keys
             self.stalled = str(error)
 
-    def index_found(self, keys: bytearray) -> None:
+    def index_recovered_keys(self, keys: bytearray) -> None:
         """Add keys that recovery found missing. Without space they stay collected in memory; raises
         DiskFull when there are too many for that."""
         assert self.index is not None
@@ -458,16 +460,16 @@ class Dispatcher:
                 f"{INDEX_KEYS_HELD_MAX} are allowed"
             )
 
-    def forget_found(self) -> None:
+    def drop_collected_keys(self) -> None:
         """Drop the collected index keys, because recovery will find them again."""
         self._keys, self.stalled = bytearray(), None
 
 
-def _always(_topic: str, _queue_id: int) -> bool:
+def _always_awaited(_topic: str, _queue_id: int) -> bool:
     return True
 
 
-def unit_code(
+def schedule_unit_code(
     properties: dict[str, str], stored_ms: int, code: int, delays_ms: dict[int, int]
 ) -> int:
     """Return the value that a unit of the schedule topic has in place of a tags code: the delivery

@@ -25,29 +25,29 @@ class Durability:
         return self._checkpoint.value
 
     @property
-    def safe_ms(self) -> int:
+    def durable_until_ms(self) -> int:
         """The store time before which all records are durable, with units and index entries."""
-        safe_ms, index_ms = self._checkpoint.safe_ms, self.checkpoint.index_ms
+        safe_ms, index_ms = self._checkpoint.durable_until_ms, self.checkpoint.index_ms
         return min(safe_ms, index_ms) if self._has_index and index_ms else safe_ms
 
-    def all_synced(self, stored_ms: int, derived_offset: int, derived_ms: int) -> None:
+    def note_all_synced(self, stored_ms: int, derived_offset: int, derived_ms: int) -> None:
         """Record that the log is durable up to its end, and units and index entries up to
         `derived_offset`. The times are those of the newest records before these offsets."""
         saved = self.checkpoint
-        self._ends.made_durable(self._ends.written)
+        self._ends.set_durable(self._ends.written)
         saved.confirmed_offset, saved.log_ms = self._ends.durable, stored_ms
         self.derived_offset, saved.queue_ms = derived_offset, derived_ms
         if self._has_index:
             saved.index_ms = derived_ms
 
-    def log_synced(self, log_offset: int, stored_ms: int) -> None:
+    def note_log_synced(self, log_offset: int, stored_ms: int) -> None:
         """Record that the log is durable up to an offset; `stored_ms` is the time of the newest
         record before it."""
-        self._ends.made_durable(log_offset)
+        self._ends.set_durable(log_offset)
         self.checkpoint.log_ms = max(self.checkpoint.log_ms, stored_ms)
         self.checkpoint.confirmed_offset = self._ends.durable
 
-    def derived_synced(self, log_offset: int, stored_ms: int) -> None:
+    def note_derived_synced(self, log_offset: int, stored_ms: int) -> None:
         """Record that units and entries of records before an offset are durable; `stored_ms` is the
         time of the newest of them."""
         assert log_offset <= self._ends.durable, "units before their records"

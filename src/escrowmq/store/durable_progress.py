@@ -9,7 +9,7 @@ MARKS_MAX: Final = 64
 T = TypeVar("T")
 
 
-class Mark(NamedTuple, Generic[T]):
+class ProgressMark(NamedTuple, Generic[T]):
     """The progress of a delivery at one moment, and the log offsets that it depends on."""
 
     log_end: int
@@ -22,13 +22,13 @@ class Mark(NamedTuple, Generic[T]):
     state: T
 
 
-class Marks(Generic[T]):
+class ProgressMarks(Generic[T]):
     """Progress at several moments, each waiting for its deliveries to become durable."""
 
     def __init__(self) -> None:
-        self._marks: list[Mark[T]] = []
+        self._marks: list[ProgressMark[T]] = []
 
-    def note(self, mark: Mark[T]) -> None:
+    def add(self, mark: ProgressMark[T]) -> None:
         """Add the progress of this moment. If many wait, every second one is dropped."""
         if self._marks and self._marks[-1].log_end == mark.log_end:
             self._marks.pop()
@@ -36,7 +36,7 @@ class Marks(Generic[T]):
         if len(self._marks) > MARKS_MAX:
             del self._marks[-2:0:-2]
 
-    def take(self, durable_offset: int) -> Mark[T] | None:
+    def take_durable(self, durable_offset: int) -> ProgressMark[T] | None:
         """Return the newest progress whose deliveries are all durable, and drop it and older ones;
         None when there is none."""
         found = None

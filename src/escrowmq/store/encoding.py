@@ -13,7 +13,7 @@ from escrowmq.codec.entries import is_path_safe
 from escrowmq.codec.layout import RECORD_SIZE_MIN, V6_MORE
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import encode_run
-from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.results import PutResult, PutStatus
 
 _OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * V6_MORE + 1
 """The largest size of a record's fixed fields: two IPv6 hosts and a long topic."""
@@ -22,34 +22,34 @@ Piece = tuple[int, bytes, bytes, dict[str, str]]
 """What differs between messages of a batch: flag, body, encoded properties, properties."""
 
 
-def judge(
+def check_message(
     message: Message,
     body_size: int,
     properties_size: int,
     *,
     body_size_max: int,
     properties_size_max: int,
-) -> Put | None:
+) -> PutResult | None:
     """Return why a message cannot be stored; None when it can."""
     if body_size > body_size_max:
         reason = f"body of {body_size} bytes, {body_size_max} allowed"
-        return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=reason)
     if properties_size > properties_size_max:
         reason = f"properties of {properties_size} bytes, {properties_size_max} allowed"
-        return Put(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
+        return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
     if not is_path_safe(message.topic) or not 0 <= message.queue_id < TOPIC_QUEUES_MAX:
         reason = f"no queue can be {message.topic!r}/{message.queue_id}"
-        return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+        return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=reason)
     return None
 
 
-def too_large(size: int, size_max: int) -> Put:
+def too_large_result(size: int, size_max: int) -> PutResult:
     """Return the result for a message whose record fits into no segment."""
     reason = f"record of {size} bytes, segments take {size_max}"
-    return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
+    return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=reason)
 
 
-def size_bound(message: Message) -> int:
+def record_size_max(message: Message) -> int:
     """Return the largest size that the record of a message can have."""
     properties_size = len(encode_properties(message.properties)) + CRC_PROPERTY_SIZE + 1
     return _OVERHEAD_MAX + len(message.body) + len(message.topic.encode()) + properties_size
@@ -68,7 +68,7 @@ def encode_pieces(
     property at their ends if wanted."""
     if has_crc:
         pieces = [
-            (flag, body, ended(encoded) + bytes(CRC_PROPERTY_SIZE), properties)
+            (flag, body, with_final_separator(encoded) + bytes(CRC_PROPERTY_SIZE), properties)
             for flag, body, encoded, properties in pieces
         ]
     records = encode_run(
@@ -77,18 +77,23 @@ def encode_pieces(
     return [_with_crc(record) for record in records] if has_crc else records
 
 
-def ended(properties: bytes) -> bytes:
+def with_final_separator(properties: bytes) -> bytes:
     """Return properties with a final 0x02, which clients leave out. Without it, a value that ends
     with a zero would look like a torn write."""
     return properties + b"\x02" if properties and properties[-1] != 2 else properties
 
 
-def without_zeros(pieces: Sequence[Piece]) -> Sequence[Piece]:
+def without_final_zeros(pieces: Sequence[Piece]) -> Sequence[Piece]:
     """Return the pieces, changed so that no encoded properties end with a zero."""
     if b"\0" not in [piece[2][-1:] for piece in pieces]:
         return pieces
     return [
-        (flag, body, ended(encoded) if encoded[-1:] == b"\0" else encoded, properties)
+        (
+            flag,
+            body,
+            with_final_separator(encoded) if encoded[-1:] == b"\0" else encoded,
+            properties,
+        )
         for flag, body, encoded, properties in pieces
     ]
 
@@ -107,13 +112,13 @@ def with_crcs(records: bytes, sizes: Sequence[int]) -> bytes:
     )
 
 
-def answers_of(
+def put_results(
     records: list[bytes], *, queue_offset: int, log_offset: int, stored_ms: int
-) -> list[Put]:
+) -> list[PutResult]:
     """Return the results for messages whose records were appended at these offsets."""
     puts = []
     for number, record in enumerate(records, queue_offset):
         log_end = log_offset + len(record)
-        puts.append(Put(PutStatus.OK, log_offset, number, len(record), stored_ms, log_end))
+        puts.append(PutResult(PutStatus.OK, log_offset, number, len(record), stored_ms, log_end))
         log_offset = log_end
     return puts

@@ -27,7 +27,7 @@ from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
 
-AGAIN_MS: Final = 1_000
+FIRST_RETRY_MS: Final = 1_000
 """The pause before the first attempt to repair; it doubles with each further one."""
 
 AGAIN_MAX_MS: Final = 60_000
@@ -57,7 +57,7 @@ class SyncRepair:
         self._attempt: Iterator[Sync | None] | None = None
         self._wanted: Sync | None = None
         self._is_wanted_taken = False
-        self._wait_ms = AGAIN_MS
+        self._wait_ms = FIRST_RETRY_MS
         self._due_ms = _NEVER_MS
         self.failures_count = 0
         self.lost = ""
@@ -66,9 +66,9 @@ class SyncRepair:
     def sync_failed(self, now_ms: int) -> None:
         """Schedule a repair after a failed sync."""
         self.failures_count += 1
-        self._try_later(now_ms)
+        self._schedule_next_try(now_ms)
 
-    def _try_later(self, now_ms: int) -> None:
+    def _schedule_next_try(self, now_ms: int) -> None:
         self._attempt = self._wanted = None
         if not self.lost:
             self._due_ms = now_ms + self._wait_ms
@@ -79,7 +79,7 @@ class SyncRepair:
         if now_ms < self._due_ms or self._wanted is not None:
             return
         if self._attempt is None:
-            self._attempt = self._write_all(now_ms)
+            self._attempt = self._rewrite_all(now_ms)
         try:
             self._wanted = next(self._attempt)
             self._is_wanted_taken = False
@@ -88,13 +88,13 @@ class SyncRepair:
             self._given_up(self.lost)
         except (StorageError, OSError) as error:
             _log.info("not repaired yet: %s", error)
-            self._try_later(now_ms)
+            self._schedule_next_try(now_ms)
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` has something to do."""
         return _NEVER_MS if self._wanted is not None else self._due_ms
 
-    def sync_wanted(self) -> Sync | None:
+    def next_sync(self) -> Sync | None:
         """Return the sync that shows whether the disk works again, once everything is rewritten;
         else None."""
         if self._wanted is None or self._is_wanted_taken:
@@ -102,21 +102,23 @@ class SyncRepair:
         self._is_wanted_taken = True
         return self._wanted
 
-    def synced(self) -> None:
+    def sync_finished(self) -> None:
         """Finish the repair: its sync has succeeded, so everything is durable."""
         self._attempt = self._wanted = None
-        self._due_ms, self._wait_ms = _NEVER_MS, AGAIN_MS
+        self._due_ms, self._wait_ms = _NEVER_MS, FIRST_RETRY_MS
 
-    def _write_all(self, now_ms: int) -> Iterator[Sync | None]:
+    def _rewrite_all(self, now_ms: int) -> Iterator[Sync | None]:
         """Rewrite everything that is not known to be durable, then yield a sync of all of it.
         Nothing is stored meanwhile. Raises CorruptRecord if the data read are not what was
         written."""
         state, log = self._state, self._state.log
         segments, begin, end = log.segments, self._state.ends.durable, log.end_offset
-        for position, size in whole_parts(segments, begin, end, has_crc=state.settings.appends_crc):
-            write_log_again(segments, position, size)
+        for position, size in verified_parts(
+            segments, begin, end, has_crc=state.settings.appends_crc
+        ):
+            rewrite_log(segments, position, size)
             yield None
-        for _ in write_derived_again(state, state.durability.derived_offset):
+        for _ in rewrite_derived(state, state.durability.derived_offset):
             yield None
         state.queues.journal.write_again()
         state.checkpoint.write_again()
@@ -125,7 +127,7 @@ class SyncRepair:
         yield Sync(files, end)
 
 
-def write_derived_again(state: StoreState, log_offset: int) -> Iterator[None]:
+def rewrite_derived(state: StoreState, log_offset: int) -> Iterator[None]:
     """Rewrite the units and index entries of records from a log offset on in place, in parts.
     Raises CorruptRecord if they are not what was written. Topics may be deleted between parts."""
     for queue in list(state.queues):
@@ -137,10 +139,10 @@ def write_derived_again(state: StoreState, log_offset: int) -> Iterator[None]:
         yield from state.index.write_again(log_offset)
 
 
-def safe_segment(state: StoreState) -> int:
+def newest_durable_segment(state: StoreState) -> int:
     """Return the start of the newest segment whose first record is old enough to be durable
     everywhere."""
-    segments, safe_ms = state.log.segments, state.durability.safe_ms
+    segments, safe_ms = state.log.segments, state.durability.durable_until_ms
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)
         found = parse(data, start)
@@ -148,20 +150,20 @@ def safe_segment(state: StoreState) -> int:
             found = parse(segments.read(start, found.wanted_size), start)
         if found.records and 0 < found.records[0].stored_ms <= safe_ms:
             return start
-    return segments.first
+    return segments.first_position
 
 
 def maybe_unsynced_from(state: StoreState) -> int:
     """Return the offset of the first record that may not be durable everywhere, judged by its store
     time and found by the queues."""
-    safe_ms, found = state.durability.safe_ms, state.log.segments.end
+    safe_ms, found = state.durability.durable_until_ms, state.log.segments.end
     for queue in state.queues:
         low, high = queue.min, queue.end
-        if low < high and not _is_young(state, queue, high - 1, safe_ms):
+        if low < high and not _may_be_unsynced(state, queue, high - 1, safe_ms):
             continue
         while low < high:
             middle = (low + high) // 2
-            if _is_young(state, queue, middle, safe_ms):
+            if _may_be_unsynced(state, queue, middle, safe_ms):
                 high = middle
             else:
                 low = middle + 1
@@ -176,7 +178,9 @@ def maybe_unsynced_from(state: StoreState) -> int:
     return max(found, state.log.min_offset)
 
 
-def _is_young(state: StoreState, queue: ConsumeQueue, queue_offset: int, safe_ms: int) -> bool:
+def _may_be_unsynced(
+    state: StoreState, queue: ConsumeQueue, queue_offset: int, safe_ms: int
+) -> bool:
     unit = queue.unit(queue_offset)
     if unit is None or unit[1] <= 0:
         return True
@@ -190,7 +194,7 @@ def log_files(segments: Segments, begin: int, end: int) -> tuple[File, ...]:
     return tuple(file for start in starts if (file := segments.file(start)) is not None)
 
 
-def write_log_again(segments: Segments, position: int, size: int) -> None:
+def rewrite_log(segments: Segments, position: int, size: int) -> None:
     """Rewrite a range of one segment in place, including the start of its first page."""
     start = segments.start_of(position)
     file = segments.file(position)
@@ -199,13 +203,13 @@ def write_log_again(segments: Segments, position: int, size: int) -> None:
         file.write_again(first, position - start + size - first)
 
 
-def whole_parts(
+def verified_parts(
     segments: Segments, begin: int, end: int, *, has_crc: bool
 ) -> Iterator[tuple[int, int]]:
     """Yield offsets and sizes of consecutive parts of the log, each verified to hold whole records.
     Raises CorruptRecord where one does not."""
     position = begin
-    while (position := max(position, segments.first)) < end:
+    while (position := max(position, segments.first_position)) < end:
         following = segments.start_of(position) + segments.segment_size
         left = min(following, end) - position
         data = segments.read(position, min(_PART_SIZE, left))

@@ -66,19 +66,19 @@ class Flusher:
         """The time before which no sync is due, whatever is stored. It saves work, because the
         broker asks at each input."""
 
-    def started(self, now_ms: int, *, stored_ms: int) -> None:
+    def start(self, now_ms: int, *, stored_ms: int) -> None:
         """Begin with everything synced, after the store was opened."""
         self._flushed_at_ms, self.quiet_until_ms = now_ms, 0  # the clock may have been set back
         self._round_due_ms = now_ms + self._queue_interval_ms
         self._all_synced(stored_ms)
         self._write_checkpoint()
 
-    def look_again(self) -> None:
+    def end_quiet_time(self) -> None:
         """Let the next call check whether a sync is due. Call this when other records may wait for
         the disk now."""
         self.quiet_until_ms = 0
 
-    def sync_wanted(self, now_ms: int) -> Sync | None:
+    def next_sync(self, now_ms: int) -> Sync | None:
         """Return the next sync if one is due and none is running. After a failed sync,
         store/failed_syncs decides instead."""
         if self._under_way is not None or self._is_finished:
@@ -89,12 +89,12 @@ class Flusher:
         if now_ms >= self._round_due_ms:
             self._begin_round(now_ms)
         if self._queues:
-            self._find_some()
+            self._find_next_files()
         if not log_due and not self._round:
-            self._be_quiet()
+            self._set_quiet_time()
             return None
         # The log is in every sync: units must not count as durable before their records.
-        files = state.log.unsynced()
+        files = state.log.unsynced_files()
         if self._round:
             count = _ROUND_FILES_MAX_WAITED if self._is_awaited else _ROUND_FILES_MAX
             files += tuple(self._round[:count])
@@ -103,7 +103,7 @@ class Flusher:
         self._under_way_ms = state.log.stored_ms
         return self._under_way
 
-    def _be_quiet(self) -> None:
+    def _set_quiet_time(self) -> None:
         """Compute until when no sync is due."""
         if not self._ends.waits_for_disk:
             wait_ms = min(self._interval_ms, self._thorough_ms)
@@ -125,7 +125,7 @@ class Flusher:
             or (passed_ms >= self._interval_ms and size >= self._size_min)
         )
 
-    def synced(self, log_offset: int, now_ms: int) -> None:
+    def sync_finished(self, log_offset: int, now_ms: int) -> None:
         """Process a finished sync: record what became durable, and make it visible."""
         assert self._under_way is not None, "a sync was wanted"
         assert log_offset == self._under_way.log_offset, log_offset
@@ -135,9 +135,9 @@ class Flusher:
         self.failed = None
         self._flushed_at_ms = now_ms
         seen_until = self._ends.visible_end
-        self._durability.log_synced(log_offset, self._under_way_ms)
+        self._durability.note_log_synced(log_offset, self._under_way_ms)
         if self._round_ms >= 0 and not self._round and not self._queues:
-            self._durability.derived_synced(self._round_offset, self._round_ms)
+            self._durability.note_derived_synced(self._round_offset, self._round_ms)
             self._round_ms = -1
         if self._ends.visible_end != seen_until:
             self._state.dispatcher.run()
@@ -151,16 +151,16 @@ class Flusher:
         """Whether a sync is running, or no more syncs will follow."""
         return self._under_way is not None or self._is_finished
 
-    def begin(self, sync: Sync | None) -> Sync | None:
+    def begin_sync(self, sync: Sync | None) -> Sync | None:
         """Treat this sync, which follows the repair of a failed one, as running; return it."""
         self._under_way, self._under_way_ms = sync, self._state.log.stored_ms
         return sync
 
-    def take_round(self, now_ms: int) -> tuple[File, ...]:
+    def restart_round(self, now_ms: int) -> tuple[File, ...]:
         """Restart the round with all files that may be unsynced, and return them, including those
         of the failed sync."""
         self._round, self._queues, self._round_ms = [], [], -1
-        self._collect(now_ms)
+        self._collect_round(now_ms)
         self._find_files(_ALL)
         files, self._round = tuple(self._round), []
         return (*files, *self._durability.files())
@@ -171,10 +171,10 @@ class Flusher:
         self._round, self._queues, self._round_ms = [], [], -1
         # Files that the round had taken count as clean already: nothing else would sync them.
         for queue in self._state.queues:
-            queue.distrust()
+            queue.mark_unsynced()
 
     def wake_at_ms(self) -> int:
-        """The time at which `sync_wanted` may return a sync that does not depend on new records."""
+        """The time at which `next_sync` may return a sync that does not depend on new records."""
         if self._under_way is not None:
             return _NEVER_MS
         if self.failed is not None:
@@ -184,9 +184,9 @@ class Flusher:
             # A small amount waits for more; an earlier wake would find nothing due.
             wait_ms = self._interval_ms if unsynced >= self._size_min else self._thorough_ms
             return min(self._round_due_ms, self._flushed_at_ms + wait_ms)
-        return self._round_due_ms if self._has_dirt() else _NEVER_MS
+        return self._round_due_ms if self._has_unsynced_files() else _NEVER_MS
 
-    def finish(self, now_ms: int) -> bool:
+    def sync_everything(self, now_ms: int) -> bool:
         """Sync everything before the store is closed. Return whether all of it is durable and
         visible."""
         state = self._state
@@ -198,14 +198,14 @@ class Flusher:
             # A sync that another thread runs now may fail: its files are synced here too.
             under_way = self._under_way.files if self._under_way is not None else ()
             self._find_files(_ALL)
-            for file in (*under_way, *self._round, *state.log.unsynced()):
+            for file in (*under_way, *self._round, *state.log.unsynced_files()):
                 file.sync()
             self._round, self._round_ms = [], -1
-            self._durability.log_synced(state.log.end_offset, state.log.stored_ms)
+            self._durability.note_log_synced(state.log.end_offset, state.log.stored_ms)
             state.dispatcher.run(runs_max=UNSEEN_MAX)
             state.dispatcher.flush_keys()
             self._round_due_ms = now_ms
-            self._collect(now_ms)
+            self._collect_round(now_ms)
             self._find_files(_ALL)
             for file in self._round:
                 file.sync()
@@ -220,12 +220,14 @@ class Flusher:
 
     def _all_synced(self, stored_ms: int) -> None:
         derived = self._state.dispatcher
-        self._durability.all_synced(stored_ms, derived.dispatched_offset, derived.dispatched_ms)
+        self._durability.note_all_synced(
+            stored_ms, derived.dispatched_offset, derived.dispatched_ms
+        )
 
     def _write_checkpoint(self) -> tuple[File, ...]:
         return self._durability.write_checkpoint(self._state.dispatcher.unseen_from)
 
-    def _has_dirt(self) -> bool:
+    def _has_unsynced_files(self) -> bool:
         """Whether a round has anything to sync, apart from the log."""
         dispatched_offset = self._state.dispatcher.dispatched_offset
         return dispatched_offset > self._durability.derived_offset or self._durability.is_stale
@@ -237,11 +239,11 @@ class Flusher:
             self._round_due_ms = now_ms + self._queue_interval_ms
             return
         try:
-            self._collect(now_ms)
+            self._collect_round(now_ms)
         except (StorageError, OSError) as error:
             self._postpone_rest(error)
         else:
-            self._note_found()
+            self._note_all_found()
 
     def _postpone_rest(self, error: Exception) -> None:
         if not self._is_put_off:
@@ -249,23 +251,23 @@ class Flusher:
         self._is_put_off = True
         self._queues, self._round_ms = [], -1
 
-    def _find_some(self) -> None:
+    def _find_next_files(self) -> None:
         """Collect the files of as many queues as the next sync may have."""
         try:
             self._find_files(_ROUND_FILES_MAX)
         except (StorageError, OSError) as error:
             self._postpone_rest(error)
         else:
-            self._note_found()
+            self._note_all_found()
 
-    def _note_found(self) -> None:
+    def _note_all_found(self) -> None:
         """Note that all files of a round could be opened."""
         if not self._queues:
             self._is_put_off = False
 
     def _find_files(self, count: int) -> None:
         while self._queues and len(self._round) < count:
-            files = self._queues.pop().dirty_files()
+            files = self._queues.pop().take_dirty_files()
             self._round += files
             self._found_count += len(files)
         # A thousand syncs a second would keep the disk busy. Units that queues lose in a power
@@ -273,7 +275,7 @@ class Flusher:
         span_ms = min(self._found_count * _FILE_SPAN_MS, _ROUND_SPAN_MAX_MS)
         self._round_due_ms = max(self._round_due_ms, self._round_began_ms + span_ms)
 
-    def _collect(self, now_ms: int) -> None:
+    def _collect_round(self, now_ms: int) -> None:
         """Collect what a round must sync: changed queues, index files, journal and checkpoint."""
         self._round_due_ms = now_ms + self._queue_interval_ms
         state = self._state
@@ -284,8 +286,8 @@ class Flusher:
         self._queues = [queue for queue in state.queues if queue.is_dirty]
         self._round_began_ms, self._found_count = now_ms, 0
         if state.index is not None:
-            self._round += state.index.dirty_files()
-        self._round += state.queues.journal.dirty_files()
+            self._round += state.index.take_dirty_files()
+        self._round += state.queues.journal.take_dirty_files()
         if self._round or self._queues:
             # Units that a full disk holds back are younger than this.
             self._round_ms = max(dispatched_ms, self._durability.checkpoint.queue_ms)

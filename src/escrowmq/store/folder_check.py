@@ -18,7 +18,7 @@ from escrowmq.store.segment import NAME_SIZE
 _ROCKSDB: Final = "CURRENT"
 """A file that every RocksDB folder has."""
 
-_OTHERS: Final = ("users", "acls")
+_IGNORED_DATABASES: Final = ("users", "acls")
 """RocksDB folders below `config/` that are not part of the store: the accounts of ACL 2.0."""
 
 _CONFIG_V2: Final = "rdb"
@@ -49,17 +49,17 @@ is closed."""
 _DLEDGER: Final = "dledger-"
 
 
-def refuse_other(disk: Disk, *, boot: str = "") -> None:
+def refuse_unsupported(disk: Disk, *, boot: str = "") -> None:
     """Raise StorageError if the folder has an unsupported kind of store, or remains of a store
     whose log is missing. `boot` identifies the machine's present boot, if known."""
-    fault = _other_kind(disk) or _without_log(disk, boot)
+    fault = _unsupported_files(disk) or _missing_log_evidence(disk, boot)
     if fault:
         raise StorageError(fault)
 
 
-def _other_kind(disk: Disk) -> str:
+def _unsupported_files(disk: Disk) -> str:
     """Return which files of an unsupported kind of store exist; empty when there are none."""
-    fault = _tables_elsewhere(disk)
+    fault = _tables_in_database(disk)
     if fault:
         return fault
     names = disk.names("")
@@ -88,13 +88,13 @@ def _other_kind(disk: Disk) -> str:
     return ""
 
 
-def _tables_elsewhere(disk: Disk) -> str:
+def _tables_in_database(disk: Disk) -> str:
     """Return which tables are in a database; empty when there are none."""
     tables = TABLES.rstrip("/")
     found = sorted(
         name
         for name in disk.names(tables)
-        if name not in _OTHERS and _is_rocksdb(disk, f"{tables}/{name}")
+        if name not in _IGNORED_DATABASES and _is_rocksdb(disk, f"{tables}/{name}")
     )
     if not found:
         return ""
@@ -124,11 +124,11 @@ def _has_data(disk: Disk, folder: str) -> bool:
     )
 
 
-def _without_log(disk: Disk, boot: str) -> str:
+def _missing_log_evidence(disk: Disk, boot: str) -> str:
     """Return the evidence that a log is missing, and what to do; empty if none is missing."""
     if has_log(disk):
         return ""
-    witness = _witness(disk, boot)
+    witness = _message_evidence(disk, boot)
     if not witness:
         return ""
     return (
@@ -147,7 +147,7 @@ def has_log(disk: Disk) -> bool:
     )
 
 
-def _witness(disk: Disk, boot: str) -> str:
+def _message_evidence(disk: Disk, boot: str) -> str:
     """Return the evidence that there were messages once; empty without any. Queues are evidence
     after a clean stop, or within the same boot of the machine: otherwise they may have survived a
     log that a power failure took."""

@@ -40,7 +40,7 @@ def key_hash(prefix_hash: int, key: str | bytes) -> int:
     size = len(key)
     if not key.isascii() or not 0 < size <= _HASHED_SIZE_MAX:
         text = key if isinstance(key, str) else key.decode()
-        code = prefix_hash * pow(31, _units_count(text), 1 << 32) + java_hash(text)
+        code = prefix_hash * pow(31, _utf16_length(text), 1 << 32) + java_hash(text)
     else:
         units = key if isinstance(key, bytes) else key.encode("ascii")
         try:
@@ -55,7 +55,7 @@ def key_hash(prefix_hash: int, key: str | bytes) -> int:
     return 0 if code == 0x8000_0000 else 0x1_0000_0000 - code
 
 
-def _units_count(text: str) -> int:
+def _utf16_length(text: str) -> int:
     return len(text) + sum(char > "\uffff" for char in text)
 
 
@@ -73,7 +73,7 @@ def find_slots(keys: bytes, slots_count: int, slots_at: int) -> list[int]:
     return [slots_at + code % slots_count * size for code, _, _ in KEY.iter_unpack(keys)]
 
 
-def chain(
+def build_chains(
     keys: bytes, places: list[int], heads: bytes, first: int, begin_ms: int
 ) -> tuple[bytes, dict[int, int], int]:
     """Return the entries of keys, numbered from `first`, the number of the newest entry of each

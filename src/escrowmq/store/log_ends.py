@@ -45,8 +45,8 @@ class LogEnds:
         self.safety: dict[str, str] = {}
         """Fields of a send's answer that say how safe its record is. A new dictionary replaces them
         when this changes."""
-        self._promise()
-        self._draw()
+        self._update_safety()
+        self._update_ends()
 
     @property
     def written(self) -> int:
@@ -54,7 +54,7 @@ class LogEnds:
         return self._log.end_offset
 
     @property
-    def lasting_end(self) -> int:
+    def irrevocable_end(self) -> int:
         """The log offset before which nothing can be taken back, neither by a crash nor by a new
         master of a group. Data that depend on the log up to here may be saved."""
         return min(self.durable, self.confirmed) if self._hides_unconfirmed else self.durable
@@ -62,30 +62,30 @@ class LogEnds:
     def start(self, end_offset: int) -> None:
         """Set the end of the log after a recovery; all before it is durable."""
         self.durable = end_offset
-        self._draw()
+        self._update_ends()
 
-    def made_durable(self, log_offset: int) -> None:
+    def set_durable(self, log_offset: int) -> None:
         """Record that a sync of everything up to an offset has finished."""
         assert log_offset <= self.written, (log_offset, self.written)
         self.durable = max(self.durable, log_offset)
         if self._is_alone:
             self.confirmed = max(self.confirmed, self.durable)
-        self._draw()
+        self._update_ends()
 
-    def made_confirmed(self, log_offset: int) -> None:
+    def set_confirmed(self, log_offset: int) -> None:
         """Record that as many replicas as required have the log up to an offset. The value never
         decreases: what was confirmed is on the replicas' disks."""
         assert log_offset <= self.written, (log_offset, self.written)
         self.confirmed = max(self.confirmed, log_offset)
-        self._draw()
+        self._update_ends()
 
     def wait_for_copies(self, *, timeout_ms: int, copies: int = 1) -> None:
         """Let senders wait for replicas too, until this many brokers, including this one, have
         their record, or until a timeout. A timeout of 0 ends that."""
         self._waits_for_copies, self._copies_timeout_ms = timeout_ms > 0, timeout_ms
         self._copies = copies
-        self._promise()
-        self._draw()
+        self._update_safety()
+        self._update_ends()
 
     def lead_group(self, *, timeout_ms: int) -> None:
         """Let senders and consumers wait for the copies of a group (escrowmq.group). So a fail-over
@@ -94,26 +94,26 @@ class LogEnds:
         self.wait_for_copies(timeout_ms=timeout_ms)
 
     @property
-    def leads_group(self) -> bool:
+    def is_group_master(self) -> bool:
         """Whether this is the log of a group's master."""
         return self._hides_unconfirmed
 
-    def are_in_sync(self, copies: int) -> None:
+    def set_in_sync(self, copies: int) -> None:
         """Set how many members of a group are in sync, including this one. If it is the only one,
         the durable part of the log counts as confirmed."""
         self._copies, self._is_alone = copies, copies == 1
         self.waits_for_disk = self._is_alone or self._settings.is_sync_flush
         if self._is_alone:
             self.confirmed = max(self.confirmed, self.durable)
-        self._promise()
-        self._draw()
+        self._update_safety()
+        self._update_ends()
 
-    def _promise(self) -> None:
+    def _update_safety(self) -> None:
         self.safety = {DURABILITY: "disk" if self.waits_for_disk else "memory"}
         if self._copies > 1:
             self.safety[COPIES] = str(self._copies)
 
-    def _draw(self) -> None:
+    def _update_ends(self) -> None:
         disk = self.durable if self.waits_for_disk else NO_END
         copies = self.confirmed if self._waits_for_copies else NO_END
         self.answerable_end = min(disk, copies)
@@ -121,7 +121,7 @@ class LogEnds:
         self.visible_end = self.answerable_end if self._hides_unconfirmed else disk
         self.holds_answers = self.answerable_end < NO_END
 
-    def late_code(self, log_end: int, waited_ms: int) -> int | None:
+    def timeout_code(self, log_end: int, waited_ms: int) -> int | None:
         """Return the response code for a sender that has waited too long for a record that ends at
         this offset; else None. A disk timeout comes before a replica timeout, as in RocketMQ."""
         if self.durable < log_end and waited_ms >= self._disk_timeout_ms:
@@ -130,7 +130,7 @@ class LogEnds:
             return Response.FLUSH_SLAVE_TIMEOUT
         return None
 
-    def late_after_ms(self, log_end: int) -> int:
+    def answer_timeout_ms(self, log_end: int) -> int:
         """Return how long the sender of a record that ends at this offset may wait."""
         disk_ms = self._disk_timeout_ms if self.durable < log_end else NO_END
         copies_ms = self._replicas_timeout_ms if self.confirmed < log_end else NO_END

@@ -15,13 +15,13 @@ import msgspec
 
 from escrowmq.base.ports import Disk, File
 from escrowmq.errors import StorageError
-from escrowmq.store.trailing_zeros import without_zeros
+from escrowmq.store.trailing_zeros import strip_trailing_zeros
 
 PATH: Final = "queues.journal"
 SIZE: Final = 1024 * 1024
 
 
-class Begun(msgspec.Struct, array_like=True, frozen=True):
+class QueueFileStart(msgspec.Struct, array_like=True, frozen=True):
     """Where a queue file begins: its queue, its position, and the log offset of its first
     record."""
 
@@ -32,7 +32,7 @@ class Begun(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Begun).decode
+_decode: Final = msgspec.json.Decoder(QueueFileStart).decode
 
 
 class QueueJournal:
@@ -47,11 +47,11 @@ class QueueJournal:
         """Whether a snapshot is needed, because the journal has no space for more notes."""
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the journal exists on the disk."""
         return self._disk.size(PATH) is not None
 
-    def load(self) -> list[Begun]:
+    def load(self) -> list[QueueFileStart]:
         """Return the notes of an earlier process, up to the first line that is torn or invalid."""
         found = []
         for line in (self._disk.read(PATH) or b"").split(b"\n"):
@@ -61,7 +61,7 @@ class QueueJournal:
                 break
         return found
 
-    def begin_anew(self) -> None:
+    def clear(self) -> None:
         """Clear the journal, because a snapshot contains everything noted. On a full disk, nothing
         is noted from now on: then a start may miss lost files, as in RocketMQ."""
         try:
@@ -72,7 +72,7 @@ class QueueJournal:
                 self._file = self._disk.open(PATH, size=SIZE)
                 self._file.reserve(0, SIZE)
                 was = self._file.read(0, SIZE) if size == SIZE else b""
-                self._end = len(without_zeros(was))
+                self._end = len(strip_trailing_zeros(was))
             self._file.write(0, bytes(self._end))
         except (StorageError, OSError):
             self._file = None
@@ -81,16 +81,16 @@ class QueueJournal:
         self._is_dirty = True
         self.is_full = False
 
-    def relieved(self) -> None:
+    def note_snapshot_begun(self) -> None:
         """Note that a snapshot is about to be written. It was requested because the journal is
         full."""
         self.is_full = False
 
-    def note(self, topic: str, queue_id: int, *, position: int, log_offset: int) -> None:
+    def note_file(self, topic: str, queue_id: int, *, position: int, log_offset: int) -> None:
         """Note that a queue file gets its first unit."""
         if self._file is None:
             return
-        line = _encode(Begun(topic, queue_id, position, log_offset)) + b"\n"
+        line = _encode(QueueFileStart(topic, queue_id, position, log_offset)) + b"\n"
         if self._end + len(line) >= SIZE:
             self.is_full = True
             return
@@ -104,7 +104,7 @@ class QueueJournal:
             self._file.write_again(0, self._end)
             self._is_dirty = True
 
-    def dirty_files(self) -> list[File]:
+    def take_dirty_files(self) -> list[File]:
         """Return the file if it may hold unsynced notes, and treat it as clean from now on."""
         if self._file is None or not self._is_dirty:
             return []

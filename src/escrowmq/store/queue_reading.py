@@ -17,8 +17,8 @@ from escrowmq.codec.log_stretches import check_record, is_whole, parse
 from escrowmq.lane import native
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
-from escrowmq.store.results import Got, GotStatus
-from escrowmq.store.scanned import UnitCodes
+from escrowmq.store.results import GetResult, GetStatus
+from escrowmq.store.scanned import UnitTagsCodes
 from escrowmq.store.unit_runs import CODES_MAX, RECORDS_SIZE_MAX, encode_codes, select_runs
 
 _MEND_SIZE_MAX: Final = 4 * 1024 * 1024
@@ -30,7 +30,7 @@ ReadRequest = tuple[str, int, int, int, int, frozenset[int] | None]
 """A request to read: topic, queue, offset, the most messages, the most bytes, and the tags codes to
 select (None selects any)."""
 
-_Choice = tuple[bytes, int, frozenset[int] | None, int, int]
+_UnitSelection = tuple[bytes, int, frozenset[int] | None, int, int]
 """The arguments of `runs_of`."""
 
 Stretch = tuple[list[bytes], int, int, int, int, int]
@@ -51,7 +51,7 @@ class QueueReader:
         self._log = log
         self._queues = queues
         self._settings = settings
-        self._codes = UnitCodes(delay_levels(settings.delay_levels))
+        self._codes = UnitTagsCodes(delay_levels(settings.delay_levels))
         self._recent_size = settings.memory_size * settings.memory_percent // 100
         self.trusted_from = 0
         self.mended_count = 0
@@ -74,17 +74,17 @@ class QueueReader:
         codes: frozenset[int] | None = None,
         accept: Callable[[bytes], bool] | None = None,
         tested_max: int = 0,
-    ) -> Got:
+    ) -> GetResult:
         """Return records of a queue from an offset on that have one of these tags codes (None:
         any), and for which `accept` returns true. `accept` is called for at most `tested_max`
         records (0: no limit). Unreadable records are skipped."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             # RocketMQ creates a queue when it is read, and so never answers that there is none.
-            return Got(GotStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min, queue.end
         if not low <= queue_offset < high:
-            return self._outside(queue, queue_offset)
+            return self._result_outside(queue, queue_offset)
         count_max, size_max, units_max, is_behind = self._limits(
             queue, queue_offset, count_max, size_max, codes, accept
         )
@@ -94,26 +94,28 @@ class QueueReader:
         if not units:
             per_file = queue.files.segment_size // ENTRY_SIZE
             following = (queue_offset // per_file + 1) * per_file
-            return Got(GotStatus.OFFSET_FOUND_NULL, following, low, high)
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
         if accept is None:
             found = select_runs(units, queue_offset, codes, count_max, size_max)
             # If a unit is impossible or leads to no record, each is read on its own below.
             if found is not None:
                 runs, offsets, following, size = found
                 chunks = self._log.read_runs(runs) if runs else []
-                status = GotStatus.FOUND if runs else GotStatus.NO_MATCHED_MESSAGE
-                got = Got(
+                status = GetStatus.FOUND if runs else GetStatus.NO_MATCHED_MESSAGE
+                got = GetResult(
                     status, following, low, high,
                     chunks, len(offsets), size, offsets, is_behind,
                 )  # fmt: skip
                 (first_log_offset,) = _LOG_OFFSET.unpack_from(units)
-                if first_log_offset >= self.trusted_from or self._are_whole(got, runs, queue):
+                if first_log_offset >= self.trusted_from or self._are_valid_records(
+                    got, runs, queue
+                ):
                     return got
-        got = Got(GotStatus.FOUND, queue_offset, low, high, is_behind=is_behind)
+        got = GetResult(GetStatus.FOUND, queue_offset, low, high, is_behind=is_behind)
         self._collect_checked(queue, got, units, count_max, size_max, codes, accept)
         return got
 
-    def reply(
+    def build_reply(
         self, wish: ReadRequest, pieces: tuple[bytes, ...], opaque: int
     ) -> tuple[bytes, int, int, int] | None:
         """Build the reply frame of a pull from recent, trusted messages, in the native lane.
@@ -131,7 +133,7 @@ class QueueReader:
             queue.min, queue.end,
         )  # fmt: skip
 
-    def _trusted_units(self, wish: ReadRequest) -> tuple[ConsumeQueue, int, _Choice] | None:
+    def _trusted_units(self, wish: ReadRequest) -> tuple[ConsumeQueue, int, _UnitSelection] | None:
         """Return a queue, the log offset of the first record, and the arguments for choosing units;
         None if the record is not trusted and recent."""
         topic, queue_id, queue_offset, count_max, size_max, codes = wish
@@ -139,7 +141,7 @@ class QueueReader:
         if queue is None or not queue.min <= queue_offset < queue.end:
             return None
         settings = self._settings
-        count_max, size_max, units_max = self._bounds(
+        count_max, size_max, units_max = self._capped_limits(
             settings.read_count_max, settings.read_size_max, count_max, size_max, codes
         )
         units = queue.units_of_file(queue_offset, units_max)
@@ -150,15 +152,15 @@ class QueueReader:
             return None
         return queue, log_offset, (units, queue_offset, codes, count_max, size_max)
 
-    def _outside(self, queue: ConsumeQueue, queue_offset: int) -> Got:
+    def _result_outside(self, queue: ConsumeQueue, queue_offset: int) -> GetResult:
         low, high = queue.min, queue.end
         if high == 0:
-            return Got(GotStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
         if queue_offset < low:
-            return Got(GotStatus.OFFSET_TOO_SMALL, low, low, high)
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
         if queue_offset == high:
-            return Got(GotStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
-        return Got(GotStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
     def _limits(
         self,
@@ -181,9 +183,9 @@ class QueueReader:
         else:
             count, size = settings.read_count_max, settings.read_size_max
         choice = accept if codes is None else codes
-        return *self._bounds(count, size, count_max, size_max, choice), is_behind
+        return *self._capped_limits(count, size, count_max, size_max, choice), is_behind
 
-    def _bounds(
+    def _capped_limits(
         self, count: int, size: int, count_max: int, size_max: int, choice: object
     ) -> tuple[int, int, int]:
         """Return the most messages, bytes and units to read, from allowed and requested numbers. It
@@ -198,7 +200,7 @@ class QueueReader:
             return count, size, count
         return count, size, max(self._settings.filter_scan_size // ENTRY_SIZE, count_max)
 
-    def _are_whole(self, got: Got, runs: bytes, queue: ConsumeQueue) -> bool:
+    def _are_valid_records(self, got: GetResult, runs: bytes, queue: ConsumeQueue) -> bool:
         topic, has_crc = queue.topic.encode(), self._settings.appends_crc
         chunks, offsets = got.chunks, got.queue_offsets
         if len(chunks) == 1:
@@ -217,7 +219,7 @@ class QueueReader:
     def _collect_checked(
         self,
         queue: ConsumeQueue,
-        got: Got,
+        got: GetResult,
         units: bytes,
         count_max: int,
         size_max: int,
@@ -233,9 +235,9 @@ class QueueReader:
             if size != GAP_SIZE and (codes is None or code in codes):
                 if found and total + size > size_max:
                     break
-                record = self.record(log_offset, size, queue_offset=at, topic=topic)
+                record = self.read_record(log_offset, size, queue_offset=at, topic=topic)
                 if record is None:
-                    record = self._mend(queue, at, topic)
+                    record = self._repair_unit(queue, at, topic)
                 if record is None:
                     lost += 1
                 elif accept is None or accept(record):
@@ -247,9 +249,9 @@ class QueueReader:
                 break
         got.next_offset, got.size, got.count = at, total, len(found)
         if not found:
-            got.status = GotStatus.MESSAGE_WAS_REMOVING if lost else GotStatus.NO_MATCHED_MESSAGE
+            got.status = GetStatus.MESSAGE_WAS_REMOVING if lost else GetStatus.NO_MATCHED_MESSAGE
 
-    def _mend(self, queue: ConsumeQueue, queue_offset: int, topic: bytes) -> bytes | None:
+    def _repair_unit(self, queue: ConsumeQueue, queue_offset: int, topic: bytes) -> bytes | None:
         """Search for the record of a wrong unit between the records of its neighbours, and correct
         the unit. Return the record; None if it was not found."""
         before, after = queue.unit(queue_offset - 1), queue.unit(queue_offset + 1)
@@ -262,13 +264,13 @@ class QueueReader:
             if (record.queue_offset, record.queue_id) == (queue_offset, queue.queue_id) and (
                 record.topic == topic and not record.sys_flag & SysFlag.PREPARED
             ):
-                code = self._codes.of(record, is_schedule=queue.is_schedule)
+                code = self._codes.code_of(record, is_schedule=queue.is_schedule)
                 queue.write(queue_offset, ENTRY.pack(record.log_offset, record.size, code))
                 self.mended_count += 1
                 return self._log.read(record.log_offset, record.size)
         return None
 
-    def record(
+    def read_record(
         self,
         log_offset: int,
         size: int,

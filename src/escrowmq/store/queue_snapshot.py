@@ -53,7 +53,7 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
         return None
 
 
-def _present(state: StoreState) -> Snapshot:
+def _current_snapshot(state: StoreState) -> Snapshot:
     """Return the snapshot of the present state."""
     state.deleted.forget_before(state.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
@@ -61,8 +61,8 @@ def _present(state: StoreState) -> Snapshot:
     for queue in state.queues:
         if queue.end:
             ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
-        if queue.files.first:
-            begins.setdefault(queue.topic, {})[queue.queue_id] = queue.files.first
+        if queue.files.first_position:
+            begins.setdefault(queue.topic, {})[queue.queue_id] = queue.files.first_position
     return Snapshot(
         queue_ends=ends,
         queue_begins=begins,
@@ -76,27 +76,27 @@ def _present(state: StoreState) -> Snapshot:
 
 def write_snapshot(state: StoreState) -> None:
     """Write the snapshot file, and clear the journal."""
-    state.disk.replace(PATH, msgspec.json.encode(_present(state)))
-    state.boot_noted(is_noted=True)
+    state.disk.replace(PATH, msgspec.json.encode(_current_snapshot(state)))
+    state.set_boot_saved(is_noted=True)
     # Only now: until the file is there, the journal alone tells which files were begun.
-    state.queues.journal.begin_anew()
+    state.queues.journal.clear()
 
 
-def note_deletions(state: StoreState) -> None:
+def save_deletions(state: StoreState) -> None:
     """Write the file, which names the deleted topics. If that fails, the deletions are in force
     nevertheless, and the write is retried later."""
     try:
         write_snapshot(state)
     except (StorageError, OSError) as error:
-        if state.deleted.is_kept:
+        if state.deleted.is_saved:
             _log.warning(
                 "the deletion of topics could not be recorded yet (%s): until it is, a "
                 "start that reads the log may bring their messages back",
                 error,
             )
-        state.deleted.kept(is_kept=False)
+        state.deleted.set_saved(is_kept=False)
     else:
-        state.deleted.kept(is_kept=True)
+        state.deleted.set_saved(is_kept=True)
 
 
 def remove_queues(state: StoreState, doomed: Collection[ConsumeQueue]) -> None:
@@ -104,40 +104,40 @@ def remove_queues(state: StoreState, doomed: Collection[ConsumeQueue]) -> None:
     start would take them for lost, or rebuild them."""
     for queue in doomed:
         del state.queues.by_key[queue.topic, queue.queue_id]
-    state.dispatcher.unqueue(set(doomed))
-    note_deletions(state)
+    state.dispatcher.detach_queues(set(doomed))
+    save_deletions(state)
     for queue in doomed:
         queue.remove()
 
 
-def relieve_journal(state: StoreState) -> None:
+def empty_full_journal(state: StoreState) -> None:
     """Write the snapshot because the journal is full. If that fails, it is retried when the next
     queue file begins."""
-    state.queues.journal.relieved()
+    state.queues.journal.note_snapshot_begun()
     with contextlib.suppress(StorageError, OSError):
         write_snapshot(state)
 
 
-def note_log_begin(state: StoreState, log_offset: int) -> None:
+def save_log_begin(state: StoreState, log_offset: int) -> None:
     """Record that the log before an offset is about to be deleted. A power failure during that may
     bring back some of its files."""
-    _change(state, log_begin=log_offset)
+    _save_fields(state, log_begin=log_offset)
 
 
-def note_boot(state: StoreState) -> None:
+def save_boot(state: StoreState) -> None:
     """Record the machine's present boot in the file, if the disk was too full for that at the
     start. Without it, the next start takes a damaged end of the log for the effect of a power
     failure."""
     with contextlib.suppress(StorageError, OSError):
-        _change(state, boot=state.boot)
-        state.boot_noted(is_noted=True)
+        _save_fields(state, boot=state.boot)
+        state.set_boot_saved(is_noted=True)
 
 
-def _change(state: StoreState, **fields: object) -> None:
+def _save_fields(state: StoreState, **fields: object) -> None:
     """Change some fields of the file. The begins of queues are left out, because queues were or
     will be trimmed."""
     # If the file was removed, write the present queues: a file without any would hide losses.
-    snapshot = read_snapshot(state.disk) or _present(state)
+    snapshot = read_snapshot(state.disk) or _current_snapshot(state)
     changed = msgspec.structs.replace(snapshot, queue_begins=None, **fields)
     state.disk.replace(PATH, msgspec.json.encode(changed))
 
@@ -149,12 +149,12 @@ def lost_queues(snapshot: Snapshot, queues: Queues, log_begin: int) -> list[str]
     for topic, ends in snapshot.queue_ends.items():
         for queue_id, end in ends.items():
             queue = queues.by_key.get((topic, queue_id))
-            if queue is None or queue.end < end or _lacks_begin(queue, begins):
+            if queue is None or queue.end < end or _lacks_first_units(queue, begins):
                 found.append(f"{topic}/{queue_id}")
     return found
 
 
-def _lacks_begin(queue: ConsumeQueue, begins: dict[str, dict[int, int]] | None) -> bool:
+def _lacks_first_units(queue: ConsumeQueue, begins: dict[str, dict[int, int]] | None) -> bool:
     if begins is None:
         return False
-    return queue.files.first > begins.get(queue.topic, {}).get(queue.queue_id, 0)
+    return queue.files.first_position > begins.get(queue.topic, {}).get(queue.queue_id, 0)

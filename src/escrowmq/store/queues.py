@@ -32,15 +32,15 @@ class Queues:
         for topic in self._disk.names(FOLDER):
             for name in self._disk.names(f"{FOLDER}/{topic}"):
                 if name.isdigit():
-                    notes += self.make(topic, int(name)).load()
+                    notes += self.get_or_create(topic, int(name)).load()
         return notes
 
-    def expect(self, places: set[tuple[str, int]]) -> None:
+    def expect_queues(self, places: set[tuple[str, int]]) -> None:
         """Set which queues (topic, queue id) must exist, because consumer groups have offsets in
         them."""
         self._expected = places
 
-    def missing(self) -> list[str]:
+    def missing_queues(self) -> list[str]:
         """Return the expected queues that have no file."""
         places = sorted(self._expected)
         return [
@@ -49,7 +49,7 @@ class Queues:
             if (found := self.by_key.get((topic, queue_id))) is None or not found.files.starts
         ]
 
-    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue; create it if there is none. It has no file before its first unit."""
         found = self.by_key.get((topic, queue_id))
         if found is None:
@@ -63,18 +63,18 @@ class Queues:
             self.by_key[topic, queue_id] = found
         return found
 
-    def reserve(self, messages: Iterable[Message]) -> bool:
+    def reserve_units(self, messages: Iterable[Message]) -> bool:
         """Try to reserve space for the units of several messages. Return whether there is
         enough."""
         counts = Counter((message.topic, message.queue_id) for message in messages)
         try:
             for place, count in counts.items():
-                self.make(*place).reserve(count)
+                self.get_or_create(*place).reserve_units(count)
         except (StorageError, OSError):
             return False
         return True
 
-    def proof(self) -> LeadsTo | None:
+    def unit_check(self) -> LeadsTo | None:
         """Return a function that tells whether a unit leads to a record; None when no queue has a
         unit."""
         return self.leads_to if any(queue.end > queue.min for queue in self) else None
@@ -88,7 +88,7 @@ class Queues:
         unit = queue.unit(queue_offset)
         return unit is not None and unit[:2] == record
 
-    def of(self, topic: str) -> list[ConsumeQueue]:
+    def queues_of(self, topic: str) -> list[ConsumeQueue]:
         """Return the queues of a topic, by queue id."""
         found = [queue for queue in self if queue.topic == topic]
         return sorted(found, key=lambda queue: queue.queue_id)

@@ -18,14 +18,14 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
-from escrowmq.store.scanned import UnitCodes
+from escrowmq.store.scanned import UnitTagsCodes
 from escrowmq.store.store_parts import StoreState
 
 _UNITS_MAX: Final = 400_000
 _UNITS_KEPT_MAX: Final = 100_000
 """The most units of a queue that wait in memory because the disk is full."""
 
-_MARKS: Final = (Property.TAGS, Property.DELAY)
+_UNIT_PROPERTIES: Final = (Property.TAGS, Property.DELAY)
 """The properties of a message from which its unit is computed."""
 
 _DAMAGES_MAX: Final = 10_000
@@ -33,14 +33,14 @@ _DAMAGES_MAX: Final = 10_000
 _pack: Final = ENTRY.pack
 
 
-class HoleError(Exception):
+class MissingUnitsError(Exception):
     """A queue lacks units of records before the offset where the scan began."""
 
 
 _HELD: Final = -2
 
 
-class _Builder:
+class _UnitsBuilder:
     """Collects the units of one queue from the records of the log.
 
     `next` is the next queue offset; -1 before the first record. While a record is held back, it is
@@ -69,16 +69,16 @@ class _Builder:
         return held
 
 
-class Rebuild:
+class QueuesRebuild:
     """Rebuilds queues in one scan of the log. `is_whole`: the scan began where the log begins.
     `was_clean`: the store was closed cleanly, so every unit should exist already."""
 
     def __init__(self, state: StoreState, *, is_whole: bool, was_clean: bool) -> None:
         self._state = state
         self._is_whole = is_whole
-        self._builders: dict[tuple[bytes, int], _Builder] = {}
+        self._builders: dict[tuple[bytes, int], _UnitsBuilder] = {}
         self._units_count = 0
-        self._codes = UnitCodes(state.dispatcher.delays_ms)
+        self._codes = UnitTagsCodes(state.dispatcher.delays_ms)
         self._deleted = {
             topic.encode(errors="surrogatepass"): found
             for topic, found in state.deleted.of_topic.items()
@@ -91,7 +91,7 @@ class Rebuild:
         self.mended: dict[str, ConsumeQueue] = {}
         self.damaged: list[Damage] = []
 
-    def take(self, records: list[Scanned]) -> None:
+    def add_records(self, records: list[Scanned]) -> None:
         """Add the units of these records. Measured: 0.8 us a record."""
         builders, codes, deleted = self._builders, self._codes, self._deleted
         for record in records:
@@ -106,9 +106,9 @@ class Rebuild:
                 if builder is None:
                     continue
             if builder.queue.is_schedule:
-                builder.units += self._unit(builder, record)
+                builder.units += self._encode_unit(builder, record)
             else:
-                builder.units += _pack(log_offset, size, codes.of(record, is_schedule=False))
+                builder.units += _pack(log_offset, size, codes.code_of(record, is_schedule=False))
             builder.next = queue_offset + 1
         self._units_count += len(records)
         if self._units_count > _UNITS_MAX:
@@ -119,14 +119,14 @@ class Rebuild:
         for builder in self._builders.values():
             held = builder.take_held()
             if held is not None:
-                if self._is_believable_alone(builder, held):
-                    self._begin(builder, held.queue_offset)
-                    builder.units += self._unit(builder, held)
+                if self._is_plausible_alone(builder, held):
+                    self._continue_at(builder, held.queue_offset)
+                    builder.units += self._encode_unit(builder, held)
                     builder.next = held.queue_offset + 1
                 else:
                     self._reject(builder, held)
         self._merge_all()
-        self._stall()
+        self._collect_stalled()
         for builder in self._builders.values():
             queue = builder.queue
             end = max(builder.next, queue.min)
@@ -135,7 +135,7 @@ class Rebuild:
                 end += 1
             if builder.next >= 0 and end < queue.end:
                 queue.truncate(end)
-                self._note(queue)
+                self._note_mended(queue)
 
     def _is_damaged(self, unit: tuple[int, int, int] | None) -> bool:
         return unit is not None and any(
@@ -143,7 +143,9 @@ class Rebuild:
             for damage in self.damaged
         )
 
-    def _judge_unexpected(self, builder: _Builder | None, record: Scanned) -> _Builder | None:
+    def _judge_unexpected(
+        self, builder: _UnitsBuilder | None, record: Scanned
+    ) -> _UnitsBuilder | None:
         """Return the builder for a record with an unexpected queue offset; None if the record is
         held back or rejected."""
         queue_offset = record.queue_offset
@@ -156,20 +158,20 @@ class Rebuild:
             if record.queue_id < 0 or not is_path_safe(topic):
                 self._reject(None, record)
                 return None
-            queue = self._state.queues.make(topic, record.queue_id)
-            builder = self._builders[record.topic, record.queue_id] = _Builder(queue)
+            queue = self._state.queues.get_or_create(topic, record.queue_id)
+            builder = self._builders[record.topic, record.queue_id] = _UnitsBuilder(queue)
             unit = queue.unit(queue_offset)
             is_known = unit is not None and unit[0] == record.log_offset
             if is_known or queue_offset == queue.end:
-                self._begin(builder, queue_offset)
+                self._continue_at(builder, queue_offset)
                 return builder
         held = builder.take_held()
         if held is not None:
             # If the record follows both offsets, it confirms the held one only at a queue's start.
             is_new_life = queue_offset != builder.next or held.queue_offset == 0
             if queue_offset == held.queue_offset + 1 and is_new_life:
-                self._begin(builder, held.queue_offset)
-                builder.units += self._unit(builder, held)
+                self._continue_at(builder, held.queue_offset)
+                builder.units += self._encode_unit(builder, held)
                 builder.next = queue_offset
                 return builder
             self._reject(builder, held)
@@ -182,44 +184,46 @@ class Rebuild:
         builder.hold(record)
         return None
 
-    def _is_believable_alone(self, builder: _Builder, record: Scanned) -> bool:
+    def _is_plausible_alone(self, builder: _UnitsBuilder, record: Scanned) -> bool:
         """Whether the last record of a queue may be accepted although its offset is unexpected."""
         if builder.next < 0:
             if not self._is_whole:
-                raise HoleError(f"{self._name(builder)} lacks what is before {record.queue_offset}")
+                raise MissingUnitsError(
+                    f"{self._queue_name(builder)} lacks what is before {record.queue_offset}"
+                )
             return record.queue_offset == 0 or self._state.log.min_offset > 0
         # Less: the topic was deleted and began again. More: records in between were damaged.
         return record.queue_offset == 0 or (
             record.queue_offset > builder.next and bool(self.damaged)
         )
 
-    def _begin(self, builder: _Builder, queue_offset: int) -> None:
+    def _continue_at(self, builder: _UnitsBuilder, queue_offset: int) -> None:
         """Let a builder continue at an offset that does not follow its last one."""
         self._merge(builder)
         if 0 <= queue_offset < builder.next:
             # The topic was deleted and created again without a note: the later records count.
             builder.queue.truncate(queue_offset)
         if builder.units:
-            self._keep_below(builder, queue_offset)
+            self._fit_waiting_units(builder, queue_offset)
         if not builder.units:
             builder.start = queue_offset
         builder.next = queue_offset
 
-    def _keep_below(self, builder: _Builder, queue_offset: int) -> None:
+    def _fit_waiting_units(self, builder: _UnitsBuilder, queue_offset: int) -> None:
         """Make the units that wait for disk space end at a queue offset: remove later ones, or add
         gaps."""
         missing_count = queue_offset - builder.next
         if missing_count > _UNITS_KEPT_MAX:
             raise DiskFull(
-                f"{self._name(builder)} continues at {queue_offset}, and there is no space "
+                f"{self._queue_name(builder)} continues at {queue_offset}, and there is no space "
                 "for what is before it; free some, and start again"
             )
         builder.units += GAP_ENTRY * missing_count
         del builder.units[max(queue_offset - builder.start, 0) * ENTRY_SIZE :]
 
-    def _unit(self, builder: _Builder, record: Scanned) -> bytes:
+    def _encode_unit(self, builder: _UnitsBuilder, record: Scanned) -> bytes:
         queue = builder.queue
-        code = self._codes.of(record, is_schedule=queue.is_schedule)
+        code = self._codes.code_of(record, is_schedule=queue.is_schedule)
         if queue.is_schedule:
             # When a message is due was decided by the delay levels of that time, and the unit alone
             # says it. (A torn unit says a time before the message.)
@@ -228,7 +232,7 @@ class Rebuild:
                 code = unit[2]
         return _pack(record.log_offset, record.size, code)
 
-    def _reject(self, builder: _Builder | None, record: Scanned) -> None:
+    def _reject(self, builder: _UnitsBuilder | None, record: Scanned) -> None:
         wanted = f", {builder.next} follows" if builder is not None and builder.next >= 0 else ""
         reason = f"its queue offset {record.queue_offset} cannot be{wanted}"
         if len(self.damaged) < _DAMAGES_MAX:
@@ -239,25 +243,27 @@ class Rebuild:
             self._merge(builder)
         self._units_count = 0
 
-    def _merge(self, builder: _Builder) -> None:
+    def _merge(self, builder: _UnitsBuilder) -> None:
         if not builder.units:
             return
         behind = builder.expected if builder.held is not None else builder.next
         assert builder.start + len(builder.units) // ENTRY_SIZE == behind, (builder.start, behind)
         queue = builder.queue
         if builder.start > queue.end and not self._is_whole:
-            raise HoleError(
-                f"{self._name(builder)} has {queue.end} units, record {builder.start} was found"
+            raise MissingUnitsError(
+                f"{self._queue_name(builder)} has {queue.end} units, "
+                f"record {builder.start} was found"
             )
         if builder.start < queue.min and not self._is_whole:
-            raise HoleError(
-                f"{self._name(builder)} begins at {queue.min}, record {builder.start} was found"
+            raise MissingUnitsError(
+                f"{self._queue_name(builder)} begins at {queue.min}, "
+                f"record {builder.start} was found"
             )
         # After an abnormal end the newest units may well be missing.
         is_told = self._was_clean or builder.start + len(builder.units) // ENTRY_SIZE <= queue.end
         try:
             if queue.merge(builder.start, bytes(builder.units)) and is_told:
-                self._note(queue)
+                self._note_mended(queue)
         except DiskFull:
             if builder.start > queue.end or len(builder.units) > _UNITS_KEPT_MAX * ENTRY_SIZE:
                 raise
@@ -265,7 +271,7 @@ class Rebuild:
         builder.start += len(builder.units) // ENTRY_SIZE
         builder.units = bytearray()
 
-    def _stall(self) -> None:
+    def _collect_stalled(self) -> None:
         """Collect the records whose units had no space, to be dispatched later."""
         log = self._state.log
         for builder in self._builders.values():
@@ -276,7 +282,7 @@ class Rebuild:
                 if number < queue.end or size == GAP_SIZE:
                     continue
                 record = decode_record(log.read(log_offset, size))
-                marks = {name: record.properties.get(name, "") for name in _MARKS}
+                marks = {name: record.properties.get(name, "") for name in _UNIT_PROPERTIES}
                 message = Message(
                     topic=record.topic, queue_id=record.queue_id, body=b"", properties=marks
                 )
@@ -285,8 +291,8 @@ class Rebuild:
                 )
         self.stalled.sort(key=lambda item: item.log_offset)
 
-    def _note(self, queue: ConsumeQueue) -> None:
+    def _note_mended(self, queue: ConsumeQueue) -> None:
         self.mended[f"{queue.topic}/{queue.queue_id}"] = queue
 
-    def _name(self, builder: _Builder) -> str:
+    def _queue_name(self, builder: _UnitsBuilder) -> str:
         return f"{builder.queue.topic}/{builder.queue.queue_id}"

@@ -11,7 +11,7 @@ from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.record import encode_run, topic_part
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import UnitsOf, UnseenRun
+from escrowmq.store.dispatch import QueueUnits, UnseenRun
 from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class RecordRun:
         return not (
             state.settings.appends_crc
             or state.write_gate.refusal is not None
-            or (dispatcher.waiting and dispatcher.is_held_up)
+            or (dispatcher.waiting and dispatcher.is_overdue)
         )
 
     def tail(self, topic: str, queue_id: int) -> QueueTail | None:
@@ -93,7 +93,7 @@ class RecordRun:
         if len(self._tails) > _TAILS_MAX:
             self._tails.clear()
         self.end = log.end_offset
-        self.room_end = log.room_end
+        self.room_end = log.space_end
         self.stored_ms = now_ms
         if log.stored_ms > now_ms:
             self.stored_ms = log.stored_ms
@@ -158,8 +158,8 @@ class RecordRun:
             return
         if self.end > self._ends.visible_end:
             for tail in self._touched:
-                tail.queue.expect(tail.next_offset)
-            dispatcher.wait([self._unseen(self._touched)])
+                tail.queue.set_next_offset(tail.next_offset)
+            dispatcher.enqueue([self._unseen(self._touched)])
             return
         for nth, tail in enumerate(self._touched):
             try:
@@ -168,8 +168,8 @@ class RecordRun:
                 self._wait_for_space(str(error), self._unseen(self._touched[nth:]))
                 return
             if dispatcher.is_awaited(tail.topic, tail.queue_id):
-                dispatcher.arrived(_units_of(tail), self.stored_ms)
-        dispatcher.dispatched_run(self.end, self.stored_ms, self._keys)
+                dispatcher.add_arrivals(_units_of(tail), self.stored_ms)
+        dispatcher.note_run_dispatched(self.end, self.stored_ms, self._keys)
 
     def _unseen(self, tails: list[QueueTail]) -> UnseenRun:
         """Return the records of some of the queues, and all keys, to become visible later."""
@@ -182,10 +182,10 @@ class RecordRun:
         """Let the records of queues without space wait until there is some."""
         for queue, _, _, first, units in unseen.parts:
             assert queue is not None, "it was found just now"
-            queue.expect(first + len(units) // ENTRY_SIZE)
-        waiting, keys = unseen.held_back(0)
+            queue.set_next_offset(first + len(units) // ENTRY_SIZE)
+        waiting, keys = unseen.rest_from_part(0)
         self._state.dispatcher.stall(reason, waiting)
-        self._state.dispatcher.dispatched_run(waiting[0].log_offset, self.stored_ms, keys)
+        self._state.dispatcher.note_run_dispatched(waiting[0].log_offset, self.stored_ms, keys)
 
     def clear(self) -> None:
         """Clear the run."""
@@ -197,5 +197,5 @@ class RecordRun:
         self._data = b""
 
 
-def _units_of(tail: QueueTail) -> UnitsOf:
-    return UnitsOf(tail.queue, tail.topic, tail.queue_id, tail.first_offset, bytes(tail.units))
+def _units_of(tail: QueueTail) -> QueueUnits:
+    return QueueUnits(tail.queue, tail.topic, tail.queue_id, tail.first_offset, bytes(tail.units))

@@ -20,9 +20,9 @@ from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.failed_syncs import (
     maybe_unsynced_from,
-    safe_segment,
-    write_derived_again,
-    write_log_again,
+    newest_durable_segment,
+    rewrite_derived,
+    rewrite_log,
 )
 from escrowmq.store.queue_snapshot import (
     Snapshot,
@@ -30,7 +30,7 @@ from escrowmq.store.queue_snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from escrowmq.store.rebuild import HoleError, Rebuild
+from escrowmq.store.rebuild import MissingUnitsError, QueuesRebuild
 from escrowmq.store.results import RecoveryReport
 from escrowmq.store.scanned import RecordKeys
 from escrowmq.store.store_parts import StoreState
@@ -45,7 +45,7 @@ _LAST_SIZE: Final = PROPERTIES_SIZE.size + 1
 properties' size, which is 0."""
 
 
-class Recovered(NamedTuple):
+class RecoveryResult(NamedTuple):
     """The result of a recovery."""
 
     report: RecoveryReport
@@ -66,14 +66,14 @@ class Recovery:
         self._state = state
         self._log = state.log
         self._report = RecoveryReport()
-        self._rebuild = Rebuild(state, is_whole=False, was_clean=False)
+        self._rebuild = QueuesRebuild(state, is_whole=False, was_clean=False)
         self._keys = RecordKeys()
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
         self._led_to = 0
         """The end of the newest record that has a unit."""
 
-    def run(self, now_ms: int) -> Recovered:
+    def run(self, now_ms: int) -> RecoveryResult:
         """Load all files of the store, and make them agree."""
         state, report = self._state, self._report
         report.notes += state.checkpoint.load(now_ms)
@@ -84,28 +84,28 @@ class Recovery:
             self._snapshot is not None and self._snapshot.boot == state.boot
         )
         report.notes += self._log.segments.load()
-        self._drop_leftovers()
+        self._remove_leftover_segments()
         report.notes += state.queues.load()
         if not self._log.segments.starts:
-            self._drop_queues()
+            self._remove_queues_without_log()
         # Before any queue is judged: units of a deleted topic lead to records that do not count.
-        self._drop_dead()
+        self._remove_deleted_topics()
         if state.index is not None:
             report.notes += state.index.load()
         if self._is_same_boot and not report.was_clean:
-            self._is_same_boot = self._has_what_was_written()
+            self._is_same_boot = self._has_all_written()
         if state.index is not None:
             self._check_index()
-        start = self._start_offset()
+        start = self._scan_start()
         self._check_last_units(start)
-        self._led_to = self._end_of_units()
-        start = min(start, self._trusted_start())
+        self._led_to = self._newest_unit_end()
+        start = min(start, self._suspect_start())
         assert start >= self._log.min_offset, (start, self._log.min_offset)
         try:
             scan, end = self._scan(start)
             if not scan.records_count and self._log.min_offset < start < self._log.segments.end:
-                raise HoleError(f"there is no record at {start}")
-        except HoleError as hole:
+                raise MissingUnitsError(f"there is no record at {start}")
+        except MissingUnitsError as hole:
             report.notes.append(f"{hole}; the whole log is read")
             # From the beginning on, nothing can be missing before: this scan finds no hole.
             start = self._log.min_offset
@@ -116,7 +116,7 @@ class Recovery:
         newest_ms = scan.stored_ms or state.durability.checkpoint.log_ms
         # The scan has verified everything from its start on.
         is_checked = state.settings.checks_crc_on_recovery and not report.damaged
-        return Recovered(
+        return RecoveryResult(
             report,
             end,
             # A time far in the future is damage; later records must not continue from it.
@@ -125,26 +125,26 @@ class Recovery:
             self._rebuild.stalled,
         )
 
-    def _has_what_was_written(self) -> bool:
+    def _has_all_written(self) -> bool:
         """Whether all units and entries that the previous process wrote exist. The kernel may have
         dropped those that it could not write to the disk."""
         state = self._state
         try:
-            for _ in write_derived_again(state, maybe_unsynced_from(state)):
+            for _ in rewrite_derived(state, maybe_unsynced_from(state)):
                 pass
         except CorruptRecord as error:
             self._report.notes.append(f"some of the last writes are missing: {error}")
             return False
         return True
 
-    def _drop_dead(self) -> None:
+    def _remove_deleted_topics(self) -> None:
         """Load the deletions of topics, and remove remains of the queues of deleted topics."""
         state = self._state
         if self._snapshot is not None:
             state.deleted.load(self._snapshot.deleted, self._snapshot.latest_ms)
         for queue in list(state.queues):
             deletion = state.deleted.of_topic.get(queue.topic)
-            if deletion is not None and queue.drop_dead(deletion.log_end):
+            if deletion is not None and queue.remove_stale_files(deletion.log_end):
                 name = f"{queue.topic}/{queue.queue_id}"
                 self._report.notes.append(f"queue {name} was deleted before")
                 if not queue.files.starts:
@@ -152,7 +152,7 @@ class Recovery:
                     if not queue.is_suspect:
                         del state.queues.by_key[queue.topic, queue.queue_id]
 
-    def _drop_leftovers(self) -> None:
+    def _remove_leftover_segments(self) -> None:
         """Delete the segments before a hole that an interrupted deletion has left. Any other hole
         is damage, and everything before it is kept."""
         segments = self._log.segments
@@ -165,18 +165,18 @@ class Recovery:
                         segments.remove(start)
                         self._report.notes.append(f"{segments.path(start)} was deleted before")
 
-    def _drop_queues(self) -> None:
+    def _remove_queues_without_log(self) -> None:
         """Remove the queues of a log that has no file after a power failure: nothing of it was
         durable. Otherwise the next start would look for a missing log (store/folder_check)."""
         for queue in self._state.queues.remove_all():
             name = f"{queue.topic}/{queue.queue_id}"
             self._report.notes.append(f"queue {name} led to what was never durable")
 
-    def _end_of(self, scan: Walker) -> int:
+    def _find_append_offset(self, scan: Walker) -> int:
         """Return where to append: after the last whole record, or after unreadable data that
         existed once. Acknowledged messages are never overwritten."""
         end = scan.end_offset
-        once = self._end_once(end)
+        once = self._former_end(end)
         if once <= end:
             return end
         # RocketMQ's mark may be past the end of its log.
@@ -186,7 +186,7 @@ class Recovery:
         self._rebuild.damaged.append(Damage(end, once - end, scan.cut_reason))
         return once
 
-    def _end_once(self, end: int) -> int:
+    def _former_end(self, end: int) -> int:
         """Return where the log ended before the last stop, as far as that is known; else 0."""
         marked = self._state.durability.checkpoint.confirmed_offset
         if self._report.was_clean or not self._is_same_boot:
@@ -194,14 +194,14 @@ class Recovery:
         # The kernel has all that was written, and in that order: a record, then its unit.
         # A damaged unit may lead to an offset without data.
         led_to = self._led_to if self._has_data_before(self._led_to, end) else 0
-        return max(marked, self._end_of_written(end), led_to)
+        return max(marked, self._written_record_end(end), led_to)
 
-    def _end_of_units(self) -> int:
+    def _newest_unit_end(self) -> int:
         """Return the end of the newest record that has a unit."""
         units = [queue.unit(queue.end - 1) for queue in self._state.queues]
         return max((unit[0] + unit[1] for unit in units if unit is not None), default=0)
 
-    def _end_of_written(self, position: int) -> int:
+    def _written_record_end(self, position: int) -> int:
         """Return the end of the record that begins at a position, if it was written completely;
         else 0."""
         end = claimed_end(self._log.segments, position)
@@ -224,18 +224,18 @@ class Recovery:
             if file.count > 1 and file.end_log_offset >= self._log.segments.end:
                 problem = "it leads past the end of the log"
             elif not self._report.was_clean and (is_last or file.end_ms >= young_ms):
-                problem = file.problem(is_last=is_last, is_thorough=not self._is_same_boot)
+                problem = file.find_problem(is_last=is_last, is_thorough=not self._is_same_boot)
             if problem is not None:
                 self._report.index_rebuilt.append(f"{file.path}: {problem}")
                 index.drop_from(file)
                 return
 
-    def _start_offset(self) -> int:
+    def _scan_start(self) -> int:
         """Return the latest log offset at which the scan may begin, by the checkpoint and the other
         notes."""
         state = self._state
         low = self._log.min_offset
-        snapshot, lost = self._snapshot, self._lost()
+        snapshot, lost = self._snapshot, self._missing_units_reason()
         if lost:
             self._report.notes.append(f"{lost}; the whole log is read")
             return low
@@ -247,8 +247,8 @@ class Recovery:
             if not self._report.was_clean:
                 start = min(start, state.durability.checkpoint.confirmed_offset)
         else:
-            start = safe_segment(state)
-        start = min(start, self._first_lost_file())
+            start = newest_durable_segment(state)
+        start = min(start, self._first_lost_offset())
         if state.durability.checkpoint.unseen_from >= 0:
             start = min(start, state.durability.checkpoint.unseen_from)
         index = state.index
@@ -264,26 +264,26 @@ class Recovery:
         if self._report.index_rebuilt or not is_known or state.durability.checkpoint.index_ms == 0:
             start = min(start, index.end_log_offset)
         elif has_all_writes:
-            start = min(start, max(index.end_log_offset, safe_segment(state)))
+            start = min(start, max(index.end_log_offset, newest_durable_segment(state)))
         return max(start, low)
 
-    def _lost(self) -> str:
+    def _missing_units_reason(self) -> str:
         """Return why queues are known to lack units; empty if none is."""
         state, low, snapshot = self._state, self._log.min_offset, self._snapshot
         if snapshot is not None:
             names = lost_queues(snapshot, state.queues, low)
             return f"queues lack units: {', '.join(names[:10])}" if names else ""
-        if state.queues.journal.is_there:
+        if state.queues.journal.exists:
             return f"{snapshots.PATH} is missing"
         if self._log.segments.starts and not any(queue.end for queue in state.queues):
             return "there is no queue"
-        if low == 0 and any(queue.files.first for queue in state.queues):
+        if low == 0 and any(queue.files.first_position for queue in state.queues):
             return "queues begin after the start of the log"
-        if names := state.queues.missing():  # RocketMQ keeps no note of the queues it had
+        if names := state.queues.missing_queues():  # RocketMQ keeps no note of the queues it had
             return f"queues that groups have read are missing: {', '.join(names[:10])}"
         return ""
 
-    def _first_lost_file(self) -> int:
+    def _first_lost_offset(self) -> int:
         """Return the log offset of the first record of queue files that were begun but do not
         exist."""
         state, low = self._state, self._log.min_offset
@@ -308,15 +308,15 @@ class Recovery:
         segments = self._log.segments
         for queue in self._state.queues:
             unit = queue.unit(queue.end - 1)
-            if unit is None or unit[0] < segments.first:
+            if unit is None or unit[0] < segments.first_position:
                 continue
             record = segments.read(unit[0], min(unit[1], segments.segment_size))
             if unit[0] >= start and not self._report.was_clean:
                 continue  # the scan will see
             if check_record(record, unit[0], queue_offset=queue.end - 1) is not None:
-                queue.doubt_last()
+                queue.invalidate_last_unit()
 
-    def _trusted_start(self) -> int:
+    def _suspect_start(self) -> int:
         """Return the log offset from which on the scan must read to rebuild suspect queues."""
         start = _END_OF_TIME
         for queue in self._state.queues:
@@ -348,23 +348,23 @@ class Recovery:
             durable_offset=durable_offset,
             checks_body=state.settings.checks_crc_on_recovery,
             has_crc=state.settings.appends_crc,
-            leads_to=state.queues.proof(),
+            leads_to=state.queues.unit_check(),
         )
-        self._rebuild = Rebuild(
+        self._rebuild = QueuesRebuild(
             state, is_whole=start <= self._log.min_offset, was_clean=report.was_clean
         )
         report.scanned_from = start
-        state.dispatcher.forget_found()
+        state.dispatcher.drop_collected_keys()
         for records in scan.batches(start):
             self._rebuild.damaged += scan.damaged[len(self._rebuild.damaged) :]
-            self._rebuild.take(records)
+            self._rebuild.add_records(records)
             if state.index is not None and records[-1].log_offset >= state.index.end_log_offset:
-                self._index(records)
-        end = self._end_of(scan)
+                self._index_records(records)
+        end = self._find_append_offset(scan)
         self._rebuild.finish()
         return scan, end
 
-    def _index(self, records: list[Scanned]) -> None:
+    def _index_records(self, records: list[Scanned]) -> None:
         """Add missing entries of these records to the index."""
         index = self._state.index
         assert index is not None
@@ -374,7 +374,7 @@ class Recovery:
         for record in records:
             if record.log_offset >= done:
                 self._keys.add(keys, record)
-        self._state.dispatcher.index_found(keys)
+        self._state.dispatcher.index_recovered_keys(keys)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -382,39 +382,39 @@ class Recovery:
         state, report = self._state, self._report
         report.log_end = end
         report.records_count = scan.records_count
-        report.truncated_size = self._log.segments.clear_behind(end)
-        state.deleted.cut(end)
+        report.truncated_size = self._log.segments.clear_after(end)
+        state.deleted.truncate(end)
         if report.truncated_size:
             report.notes.append(f"cut at {end}: {scan.cut_reason}")
         mended = {*report.queues_mended, *self._rebuild.mended}
         for queue in state.queues:
-            if queue.end_at_log(end):
+            if queue.truncate_at_log_offset(end):
                 mended.add(f"{queue.topic}/{queue.queue_id}")
         report.queues_mended = sorted(mended)[:_NOTES_MAX]
-        self._keep_offsets()
+        self._restore_next_offsets()
         for queue in state.queues:
             queue.drop_before(self._log.min_offset)
-            queue.go_on()
-        self._expect_stalled()
+            queue.reset_next_offset()
+        self._reserve_stalled_offsets()
         index = state.index
         if index is not None and index.end_log_offset >= end:
             index.remove_all()
-            state.dispatcher.forget_found()
+            state.dispatcher.drop_collected_keys()
             report.index_rebuilt.append("the index led past the end of the log")
-            rest = Walker(self._log.segments, checks_body=False, leads_to=state.queues.proof())
+            rest = Walker(self._log.segments, checks_body=False, leads_to=state.queues.unit_check())
             for records in rest.batches(self._log.min_offset):
-                self._index([record for record in records if record.log_offset < end])
+                self._index_records([record for record in records if record.log_offset < end])
 
-    def _expect_stalled(self) -> None:
+    def _reserve_stalled_offsets(self) -> None:
         """Reserve the queue offsets of records that become visible when the disk has space."""
         stalled = self._rebuild.stalled
         if stalled:
             self._report.notes.append(f"the disk has no room for {len(stalled)} units of queues")
         for item in stalled:
             assert item.queue is not None
-            item.queue.expect(item.queue_offset + 1)
+            item.queue.set_next_offset(item.queue_offset + 1)
 
-    def _keep_offsets(self) -> None:
+    def _restore_next_offsets(self) -> None:
         """Let queues that lost records continue after the highest offsets that they once
         assigned."""
         if self._snapshot is None or not self._report.damaged:
@@ -425,14 +425,14 @@ class Recovery:
                 if queue is not None and 0 < queue.end < end:
                     queue.fill_gap(end)
 
-    def _distrust(self, start: int) -> int:
+    def _mark_unsynced(self, start: int) -> int:
         """Treat everything as unsynced that the checkpoint does not call durable. Return the log
         offset at which that begins."""
-        start = min(start, safe_segment(self._state))
+        start = min(start, newest_durable_segment(self._state))
         for queue in self._state.queues:
-            queue.distrust_from(start)
+            queue.mark_unsynced_from(start)
         if self._state.index is not None:
-            self._state.index.distrust_from(start)
+            self._state.index.mark_unsynced_from(start)
         return start
 
     def _write_again(self, end: int) -> None:
@@ -440,13 +440,15 @@ class Recovery:
         in memory only. This is done after every abnormal end, because the record of the boot may be
         missing."""
         state, segments = self._state, self._log.segments
-        position = max(safe_segment(state), min(state.durability.checkpoint.confirmed_offset, end))
+        position = max(
+            newest_durable_segment(state), min(state.durability.checkpoint.confirmed_offset, end)
+        )
         while position < end:
             following = min(segments.start_of(position) + segments.segment_size, end)
-            write_log_again(segments, position, following - position)
+            rewrite_log(segments, position, following - position)
             position = following
-        if not self._is_same_boot:  # otherwise `_has_what_was_written` has rewritten them
-            for _ in write_derived_again(state, maybe_unsynced_from(state)):
+        if not self._is_same_boot:  # otherwise `_has_all_written` has rewritten them
+            for _ in rewrite_derived(state, maybe_unsynced_from(state)):
                 pass
 
     def _sync(self, start: int, end: int) -> None:
@@ -455,25 +457,25 @@ class Recovery:
         # In this order: data in pages may never reach the disk unless written again, and only then
         # does a successful sync prove that they have (store/failed_syncs.py).
         if not self._report.was_clean:
-            start = self._distrust(start)
+            start = self._mark_unsynced(start)
             self._write_again(end)
         if not self._report.was_clean or self._report.truncated_size:
             for segment in self._log.segments.starts:
                 if segment + self._log.segment_size > start:
-                    self._log.segments.make(segment).sync()
+                    self._log.segments.get_or_create(segment).sync()
         for queue in state.queues:
             if queue.is_dirty or not self._report.was_clean:
-                for file in queue.dirty_files():
+                for file in queue.take_dirty_files():
                     file.sync()
         if state.index is not None:
-            for file in state.index.dirty_files():
+            for file in state.index.take_dirty_files():
                 file.sync()
-        self._note_state()
+        self._write_snapshot()
 
-    def _note_state(self) -> None:
+    def _write_snapshot(self) -> None:
         """Write the snapshot for the next start. On a full disk, note that it lacks the boot."""
         try:
             write_snapshot(self._state)
         except DiskFull:
-            self._state.boot_noted(is_noted=False)
+            self._state.set_boot_saved(is_noted=False)
             self._report.notes.append("the disk is full; the next start reads more of the log")

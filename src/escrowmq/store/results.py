@@ -21,7 +21,7 @@ class PutStatus(enum.Enum):
     UNKNOWN_ERROR = "unknown error"
 
 
-class Put(msgspec.Struct, gc=False):
+class PutResult(msgspec.Struct, gc=False):
     """The result of a put. If the status is OK, the record is at `log_offset`..`log_end`. It is
     durable once the store's `durable_offset` has reached `log_end`."""
 
@@ -46,7 +46,7 @@ class Arrival(msgspec.Struct, gc=False):
     record_size: int
 
 
-class GotStatus(enum.IntEnum):
+class GetStatus(enum.IntEnum):
     """The status of a read of a queue (RocketMQ's GetMessageStatus)."""
 
     FOUND = 1
@@ -60,10 +60,10 @@ class GotStatus(enum.IntEnum):
     NO_MESSAGE_IN_QUEUE = 9
 
 
-class Got(msgspec.Struct):
+class GetResult(msgspec.Struct):
     """The result of a read of a queue. A chunk holds one whole record or several."""
 
-    status: GotStatus
+    status: GetStatus
     next_offset: int
     min_offset: int
     max_offset: int

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.disk_watch import DiskWatch
-from escrowmq.store.queue_snapshot import note_log_begin
+from escrowmq.store.queue_snapshot import save_log_begin
 from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
@@ -28,35 +28,37 @@ _TRIMMED_AT_ONCE: Final = 256
 _MANUAL_ROUNDS: Final = 20
 
 
-def hour_in(zone: tzinfo) -> Callable[[int], int]:
+def hour_function(zone: tzinfo) -> Callable[[int], int]:
     """Return a function that returns the hour of the day in a time zone."""
     return lambda now_ms: datetime.fromtimestamp(now_ms / 1000, zone).hour
 
 
 @lru_cache(maxsize=8)
-def hours_of(text: str) -> frozenset[int]:
+def parse_hours(text: str) -> frozenset[int]:
     """Return the hours that deleteWhen names. Invalid ones never match."""
-    return frozenset(int(part) for part in _parts(text) if _HOUR.fullmatch(part))
+    return frozenset(int(part) for part in _split_hours(text) if _HOUR.fullmatch(part))
 
 
-def not_hours(text: str) -> list[str]:
+def invalid_hours(text: str) -> list[str]:
     """Return the parts of deleteWhen that are not hours."""
-    return [part for part in _parts(text) if not _HOUR.fullmatch(part) or int(part) > _LAST_HOUR]
+    return [
+        part for part in _split_hours(text) if not _HOUR.fullmatch(part) or int(part) > _LAST_HOUR
+    ]
 
 
 def check_hours(text: str) -> None:
     """Raise UsageError if deleteWhen has a part that is not an hour."""
-    if not_hours(text):
+    if invalid_hours(text):
         raise UsageError(
             f"deleteWhen={text[:64]}: hours from 00 to {_LAST_HOUR}, separated by `;`, are expected"
         )
 
 
-def _parts(text: str) -> list[str]:
+def _split_hours(text: str) -> list[str]:
     return [part.strip() for part in text.split(";") if part.strip()]
 
 
-class _Freed(NamedTuple):
+class _FreedSegments(NamedTuple):
     """Segments before `until` are no longer needed, once the log is durable up to `log_end`."""
 
     until: int
@@ -79,23 +81,23 @@ class Retention:
         self.kept_count = 0
         """The number of segments that are old enough to be deleted, but still needed."""
         self._told_of = -1
-        self._freed = _Freed(0, 0)
+        self._freed = _FreedSegments(0, 0)
         self._untrimmed: list[tuple[str, int]] = []
         self.deleted_count = 0
         self._planned_ms = 0
 
-    def ask(self) -> None:
+    def request_cleanup(self) -> None:
         """Request a clean-up at the next wake-up, at any hour (RocketMQ's manual deletion)."""
         self._manual_rounds = _MANUAL_ROUNDS
         self._planned_ms = 0
 
-    def begin(self, now_ms: int) -> None:
+    def start(self, now_ms: int) -> None:
         """Check the disk after the store was opened, and plan the first clean-up."""
-        self._planned_ms = self._disk.look(now_ms)
+        self._planned_ms = self._disk.check_disk(now_ms)
 
     def wake_at_ms(self) -> int:
         """The time to call `wake`."""
-        return self._disk.due_ms(self._planned_ms)
+        return self._disk.next_check_ms(self._planned_ms)
 
     def wake(self, now_ms: int) -> None:
         """Check the disk and clean up, if it is time."""
@@ -104,14 +106,14 @@ class Retention:
         if self._untrimmed:
             self._trim_some()
             return
-        self._planned_ms = self._disk.look(now_ms)
-        self.clean(now_ms)
+        self._planned_ms = self._disk.check_disk(now_ms)
+        self.clean_up(now_ms)
 
-    def clean(self, now_ms: int) -> int:
+    def clean_up(self, now_ms: int) -> int:
         """Delete the segments that are due, and trim queues and index. Return how many were
         deleted."""
         settings = self._settings
-        is_hour = self._hour(now_ms) in hours_of(settings.delete_when)
+        is_hour = self._hour(now_ms) in parse_hours(settings.delete_when)
         is_forced = (
             settings.deletes_forcibly and self._disk.percent > settings.disk_forcible_percent
         )
@@ -131,8 +133,8 @@ class Retention:
                 else f"after {settings.reserved_hours} h",
                 self._state.log.min_offset,
             )
-            self._planned_ms = min(self._planned_ms, self._disk.look(now_ms))
-            self.trim()
+            self._planned_ms = min(self._planned_ms, self._disk.check_disk(now_ms))
+            self.trim_queues()
         return deleted
 
     def _delete(self, now_ms: int, *, is_forced: bool) -> int:
@@ -149,15 +151,15 @@ class Retention:
             if start + log.segment_size > self._state.dispatcher.unseen_from:
                 break
             doomed.append(start)
-        doomed = self._replaced_durably(self._without_needed(doomed, now_ms), now_ms)
+        doomed = self._deletable_segments(self._unneeded_segments(doomed, now_ms), now_ms)
         if doomed:
-            self._note_begin(doomed[-1] + log.segment_size)
+            self._save_log_begin(doomed[-1] + log.segment_size)
         for start in doomed:
             log.segments.remove(start)
         self.deleted_count += len(doomed)
         return len(doomed)
 
-    def _without_needed(self, doomed: list[int], now_ms: int) -> list[int]:
+    def _unneeded_segments(self, doomed: list[int], now_ms: int) -> list[int]:
         """Return the segments that no message needs: none of pending transactions, and none with a
         later delivery time."""
         if not doomed or self.keeper is None:
@@ -179,7 +181,7 @@ class Retention:
                 )
         return free
 
-    def _replaced_durably(self, free: list[int], now_ms: int) -> list[int]:
+    def _deletable_segments(self, free: list[int], now_ms: int) -> list[int]:
         """Return the segments that may be deleted now. Copies of their messages may have been
         appended in this turn. Until these are durable, a power failure could take both."""
         log, ends, freed = self._state.log, self._state.ends, self._freed
@@ -188,18 +190,18 @@ class Retention:
         is_durable = ends.durable >= freed.log_end
         until = free[-1] + log.segment_size
         if is_durable and freed.until < until:
-            self._freed = _Freed(until, log.end_offset)
+            self._freed = _FreedSegments(until, log.end_offset)
         self._planned_ms = min(self._planned_ms, now_ms + _LOOK_AGAIN_MS)
         return [start for start in free if is_durable and start < freed.until]
 
-    def _note_begin(self, log_offset: int) -> None:
+    def _save_log_begin(self, log_offset: int) -> None:
         try:
-            note_log_begin(self._state, log_offset)
+            save_log_begin(self._state, log_offset)
         except (StorageError, OSError) as error:
             # On a full disk, space matters more than the note for a start after a power failure.
             _log.warning("segments are deleted although that could not be recorded: %s", error)
 
-    def trim(self) -> None:
+    def trim_queues(self) -> None:
         """Trim queues and index to the beginning of the log, many queues over several turns.
         Meanwhile reads skip the missing records."""
         state = self._state

@@ -9,13 +9,13 @@ from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.codec.log_stretches import Scanned
 from escrowmq.codec.properties import decode_properties, value_of
-from escrowmq.store.dispatch import unit_code
+from escrowmq.store.dispatch import schedule_unit_code
 from escrowmq.store.index_chains import index_key
 
 _KNOWN_MAX: Final = 10_000
 
 
-class UnitCodes:
+class UnitTagsCodes:
     """Computes the tags codes of units."""
 
     def __init__(self, delays_ms: dict[int, int]) -> None:
@@ -23,7 +23,7 @@ class UnitCodes:
         self._delays_ms = delays_ms
         self._known: dict[bytes, int] = {b"": 0}
 
-    def of(self, record: Scanned, *, is_schedule: bool) -> int:
+    def code_of(self, record: Scanned, *, is_schedule: bool) -> int:
         """Return the tags code of a record; for a record of the schedule topic, its delivery
         time."""
         tags = value_of(record.properties, b"TAGS\x01")
@@ -34,7 +34,7 @@ class UnitCodes:
             code = self._known[tags] = tags_code(tags.decode("utf-8", "replace"))
         if is_schedule:
             properties = decode_properties(record.properties)
-            return unit_code(properties, record.stored_ms, code, self._delays_ms)
+            return schedule_unit_code(properties, record.stored_ms, code, self._delays_ms)
         return code
 
 
@@ -58,11 +58,11 @@ class RecordKeys:
                 self._prefixes.clear()
             prefix = self._prefixes[topic] = java_hash(topic.decode("utf-8", "replace") + "#")
         if unique:
-            self._add(keys, prefix, unique, record)
+            self._add_key(keys, prefix, unique, record)
         for key in several.split(b" "):
             if key:
-                self._add(keys, prefix, key, record)
+                self._add_key(keys, prefix, key, record)
 
-    def _add(self, keys: bytearray, prefix: int, key: bytes, record: Scanned) -> None:
+    def _add_key(self, keys: bytearray, prefix: int, key: bytes, record: Scanned) -> None:
         text = key.decode("utf-8", "replace")
         keys += index_key(prefix, text, record.log_offset, record.stored_ms)

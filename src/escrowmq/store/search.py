@@ -100,7 +100,7 @@ class Searcher:
         """Search backwards, from a queue offset to `low`, for a message with a readable store time.
         Return its offset and that time; `low` and -1 if there is none."""
         while queue_offset >= low:
-            queue_offset, unit = queue.unit_up_to(queue_offset, low)
+            queue_offset, unit = queue.find_unit_backwards(queue_offset, low)
             stored_ms = self.stored_ms_at(unit[0]) if unit is not None else -1
             if stored_ms >= 0:
                 return queue_offset, stored_ms
@@ -132,12 +132,14 @@ class Searcher:
                 continue
             seen.add(log_offset)
             record = self.record_at(log_offset)
-            if record is not None and self._is_wanted(record, topic, key, begin_ms, end_ms):
+            if record is not None and self._matches_query(record, topic, key, begin_ms, end_ms):
                 found.records.append(record)
                 size += len(record)
         return found
 
-    def _is_wanted(self, record: bytes, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
+    def _matches_query(
+        self, record: bytes, topic: str, key: str, begin_ms: int, end_ms: int
+    ) -> bool:
         """Whether a record really has the key and the time: hashes collide. The arguments are
         positional, for speed."""
         try:

@@ -13,7 +13,7 @@ from escrowmq.base.runs import RUN
 from escrowmq.codec.log_walker import next_data
 from escrowmq.errors import StorageError
 from escrowmq.lane.native import Buffer
-from escrowmq.store.trailing_zeros import without_zeros
+from escrowmq.store.trailing_zeros import strip_trailing_zeros
 
 NAME_SIZE: Final = 20
 
@@ -36,12 +36,12 @@ class Segments:
         return sorted(self._files)
 
     @property
-    def first(self) -> int:
+    def first_position(self) -> int:
         """The position of the first byte; 0 without files."""
         return min(self._files) if self._files else 0
 
     @property
-    def last(self) -> int:
+    def last_start(self) -> int:
         """The position at which the last file starts; -1 without files."""
         return max(self._files) if self._files else -1
 
@@ -65,12 +65,12 @@ class Segments:
                 self._disk.remove(self.path(int(name)))
                 notes.append(f"{self.path(int(name))} was empty and is removed")
             elif size != self.segment_size or int(name) % self.segment_size:
-                raise StorageError(self._misfit(name, size, is_last=name == segments[-1]))
+                raise StorageError(self._size_problem(name, size, is_last=name == segments[-1]))
             else:
                 self._files[int(name)] = None
         return notes
 
-    def _misfit(self, name: str, size: int | None, *, is_last: bool) -> str:
+    def _size_problem(self, name: str, size: int | None, *, is_last: bool) -> str:
         """Return what is wrong with a file of another length, and what to do about it."""
         path = self.path(int(name))
         if is_last and size is not None and size < self.segment_size and self._files:
@@ -113,7 +113,7 @@ class Segments:
             self.path(start), size=self.segment_size, is_sequential=self._is_sequential
         )
 
-    def make(self, position: int) -> File:
+    def get_or_create(self, position: int) -> File:
         """Return the file that holds a position; create it if there is none."""
         start = self.start_of(position)
         found = self._files.get(start)
@@ -174,19 +174,19 @@ class Segments:
             found.close()
         self._disk.remove(self.path(start))
 
-    def clear_behind(self, end: int) -> int:
+    def clear_after(self, end: int) -> int:
         """Zero everything after the end, so that remnants are never taken for data, and remove the
         files after it. Return how many bytes were not zero."""
         cleared = 0
-        while self.last >= max(end, 1) and self.last > self.start_of(end):
-            if next_data(self, self.last, self.end)[1]:
+        while self.last_start >= max(end, 1) and self.last_start > self.start_of(end):
+            if next_data(self, self.last_start, self.end)[1]:
                 cleared += self.segment_size
-            self.remove(self.last)
+            self.remove(self.last_start)
         file, start = self.file(end), self.start_of(end)
         position, behind = end, self.end_of(end)
         while file is not None and position < behind:
             position, data = next_data(self, position, behind)
-            if size := len(without_zeros(data)):
+            if size := len(strip_trailing_zeros(data)):
                 file.write(position - start, bytes(size))
                 cleared += size
             position += len(data)
@@ -194,7 +194,9 @@ class Segments:
 
     def remove_unwritten_files(self) -> None:
         """Remove all files of this sequence; nothing may have been written to it."""
-        assert not self.data_size(self.first) or not any(self.read(self.first, 4)), self.folder
+        assert not self.data_size(self.first_position) or not any(
+            self.read(self.first_position, 4)
+        ), self.folder
         for start in self.starts:
             self.remove(start)
 

@@ -29,24 +29,24 @@ class SettlingReserve:
         """Start at a log offset, with nothing reserved after it."""
         self._reserved_end = self._ordinary_end = log_offset
 
-    def admit(self, end: int, *, is_settling: bool) -> int:
+    def reserve_until(self, end: int, *, is_settling: bool) -> int:
         """Reserve space for a write up to `end`, and for the reserve after it. Return the offset up
         to which ordinary writes have space. Raises DiskFull when this write has none."""
         wanted = end + self._size
         if self._reserved_end < wanted:
             last = self._segments.start_of(wanted - 1) + self._segment_size
             try:
-                self._reserve(min(wanted + _AHEAD_SIZE, last))
+                self._reserve_in_log(min(wanted + _AHEAD_SIZE, last))
             except DiskFull:
                 if self._reserved_end < (end if is_settling else wanted):
                     raise
         self._ordinary_end = max(self._reserved_end - self._size, self._ordinary_end)
         return self._ordinary_end
 
-    def _reserve(self, until: int) -> None:
+    def _reserve_in_log(self, until: int) -> None:
         while self._reserved_end < until:
             start = self._segments.start_of(self._reserved_end)
             position = self._reserved_end - start
             size = min(until - self._reserved_end, self._segment_size - position, _AHEAD_SIZE)
-            self._segments.make(start).reserve(position, size)
+            self._segments.get_or_create(start).reserve(position, size)
             self._reserved_end += size

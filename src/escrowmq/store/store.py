@@ -22,38 +22,38 @@ from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.properties import encode_properties
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
-from escrowmq.store.batches import BatchPuts
+from escrowmq.store.batches import BatchWriter
 from escrowmq.store.disk_watch import DiskWatch
 from escrowmq.store.encoding import (
+    check_message,
     encode_pieces,
-    ended,
-    judge,
-    size_bound,
-    too_large,
+    record_size_max,
+    too_large_result,
+    with_final_separator,
 )
 from escrowmq.store.failed_syncs import SyncRepair
 from escrowmq.store.flush import Flusher
-from escrowmq.store.folder_check import refuse_other
+from escrowmq.store.folder_check import refuse_unsupported
 from escrowmq.store.queue_reading import QueueReader
 from escrowmq.store.queue_snapshot import (
-    note_boot,
-    note_deletions,
-    relieve_journal,
+    empty_full_journal,
     remove_queues,
+    save_boot,
+    save_deletions,
     write_snapshot,
 )
 from escrowmq.store.record_run import RecordRun
-from escrowmq.store.recovery import Recovered, Recovery
+from escrowmq.store.recovery import Recovery, RecoveryResult
 from escrowmq.store.results import (
     Arrival,
     FoundByKey,
-    Got,
-    GotStatus,
-    Put,
+    GetResult,
+    GetStatus,
+    PutResult,
     PutStatus,
     RecoveryReport,
 )
-from escrowmq.store.retention import Retention, hour_in
+from escrowmq.store.retention import Retention, hour_function
 from escrowmq.store.search import Searcher
 from escrowmq.store.store_parts import StoreState
 
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Arrival",
     "FoundByKey",
-    "Got",
-    "GotStatus",
-    "Put",
+    "GetResult",
+    "GetStatus",
+    "PutResult",
     "PutStatus",
     "RecoveryReport",
     "Store",
@@ -103,15 +103,15 @@ class Store:
         self.write_gate = state.write_gate
         self.reader = QueueReader(self.log, self.queues.by_key, settings)
         self.get = self.reader.get
-        self.reply = self.reader.reply
+        self.reply = self.reader.build_reply
         self.flusher = Flusher(state)
         self.mending = SyncRepair(
             state,
-            take_round=self.flusher.take_round,
-            given_up=self._cannot_be_mended,
+            take_round=self.flusher.restart_round,
+            given_up=self._refuse_until_restart,
         )
         self.disk_watch = DiskWatch(state)
-        self.retention = Retention(state, self.disk_watch, hour or hour_in(zone))
+        self.retention = Retention(state, self.disk_watch, hour or hour_function(zone))
         self._searcher = Searcher(state)
         self._abort_text = abort_text
         self._is_open = False
@@ -124,8 +124,10 @@ class Store:
             CRC_PROPERTY_SIZE + 1 if self._appends_crc else 0
         )
         body_max, properties_max = self._body_size_max, self._properties_size_max
-        self.judge = partial(judge, body_size_max=body_max, properties_size_max=properties_max)
-        self.batches = BatchPuts(state, self.judge)
+        self.judge = partial(
+            check_message, body_size_max=body_max, properties_size_max=properties_max
+        )
+        self.batches = BatchWriter(state, self.judge)
         self._by_key = self.queues.by_key
 
     # -- life ---------------------------------------------------------------------------------
@@ -138,12 +140,12 @@ class Store:
         """
         assert not self._is_open, "open once"
         self.disk.lock(LOCK)
-        refuse_other(self.disk, boot=self._state.boot)
+        refuse_unsupported(self.disk, boot=self._state.boot)
         try:
             found = Recovery(self._state).run(now_ms)
         except DiskFull as error:
             raise DiskFull(f"{error}; free space on the disk and start again") from error
-        self._take_up(found, now_ms)
+        self._apply_recovery(found, now_ms)
         try:
             self.disk.replace(ABORT, self._abort_text.encode())
         except DiskFull as error:
@@ -151,30 +153,30 @@ class Store:
                 _log.warning("%s; the checkpoint records instead that the store is open", error)
                 self._state.durability.note_open(is_open=True)
         self._is_open = True
-        self.write_gate.lift()
-        self.retention.begin(now_ms)
+        self.write_gate.lift_refusal()
+        self.retention.start(now_ms)
         return found.report
 
-    def _take_up(self, found: Recovered, now_ms: int) -> None:
+    def _apply_recovery(self, found: RecoveryResult, now_ms: int) -> None:
         """Continue from the result of a recovery."""
         self.log.start(found.log_end)
         self.ends.start(found.log_end)
         self.dispatcher.start(found.log_end, found.stored_ms, found.stalled)
         self.reader.trust_from(found.trusted_from)
-        self.log.stamp(found.stored_ms)
-        self.flusher.started(now_ms, stored_ms=self.log.stored_ms)
+        self.log.raise_stored_ms(found.stored_ms)
+        self.flusher.start(now_ms, stored_ms=self.log.stored_ms)
 
     def close(self, now_ms: int) -> None:
-        """Make everything durable, and remove the abort file. After a failed sync the file stays,
-        so that the next start reads the log."""
+        """Make everything durable. Remove the abort file, unless a sync failed: then it stays, so
+        that the next start reads the log."""
         if not self._is_open:
             return
         self._is_open = False
         try:
-            is_whole = self.flusher.finish(now_ms)
+            is_whole = self.flusher.sync_everything(now_ms)
         finally:
             self.write_gate.refuse("the store is closed", is_lasting=True)
-        self.log.drop_ahead()
+        self.log.remove_unused_segments()
         if is_whole:
             try:
                 write_snapshot(self._state)
@@ -192,7 +194,7 @@ class Store:
             # Last of all: without it the next start believes that everything is durable.
             self.disk.remove(ABORT)
 
-    def follow(self) -> CopiedLog:
+    def become_copy(self) -> CopiedLog:
         """Become a copy of another broker: from now on, only records of its log are appended."""
         from escrowmq.store.copied_log import CopiedLog
 
@@ -208,16 +210,16 @@ class Store:
         *,
         properties: bytes | None = None,
         is_settling: bool = False,
-    ) -> Put:
+    ) -> PutResult:
         """Append a message. `properties` are its properties in encoded form, if known. Settling
         puts may use reserved space on a full disk."""
         write_gate = self.write_gate
         if write_gate.refusal is not None and (write_gate.is_lasting or not is_settling):
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=write_gate.refusal)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=write_gate.refusal)
         if properties is None:
             properties = encode_properties(message.properties)
         elif properties[-1:] == b"\0":
-            properties = ended(properties)
+            properties = with_final_separator(properties)
         # Prepared and rollback records belong to no queue.
         is_queued = not message.sys_flag & 4
         queue = self._by_key.get((message.topic, message.queue_id)) if is_queued else None
@@ -229,7 +231,8 @@ class Store:
             refused = self.judge(message, len(message.body), len(properties))
             if refused is not None:
                 return refused
-            queue = self.queues.make(message.topic, message.queue_id) if is_queued else None
+            if is_queued:
+                queue = self.queues.get_or_create(message.topic, message.queue_id)
         queue_offset = queue.next_offset if queue is not None else 0
         log, log_offset = self.log, self.log.end_offset
         now_ms = max(now_ms, log.stored_ms)
@@ -242,42 +245,39 @@ class Store:
             size = len(record)
             if size + FILLER_SIZE > log.segment_size - log_offset % log.segment_size:
                 if size > log.record_size_max:
-                    return too_large(size, log.record_size_max)
+                    return too_large_result(size, log.record_size_max)
                 log.roll(size, is_settling=is_settling)
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, now_ms, is_settling=is_settling)
         except (StorageError, OSError, struct.error) as error:
-            return write_gate.failed(error)
-        self.dispatcher.show(queue, message, queue_offset, log_offset, size)
-        return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
+            return write_gate.failed_put(error)
+        self.dispatcher.make_visible(queue, message, queue_offset, log_offset, size)
+        return PutResult(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
     def run(self, host: bytes) -> RecordRun:
-        """Return the object that stores messages of one input together (see `RecordRun`). `host` is their
-        sender's address."""
+        """Return a run for the messages of one input; `host` is their sender's address."""
         return RecordRun(self._state, host)
 
-    def has_room(self, messages: Sequence[Message]) -> bool:
+    def has_settling_space(self, messages: Sequence[Message]) -> bool:
         """Whether several settling messages all have space in the log and in their queues."""
-        return self.log.make_room(sum(map(size_bound, messages))) and self.queues.reserve(messages)
+        size = sum(map(record_size_max, messages))
+        return self.log.reserve_settling_space(size) and self.queues.reserve_units(messages)
 
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, log_offset: int) -> StoredMessage | None:
-        """Return the queued message whose record starts at an untrusted log offset; None when none
-        does."""
+        """Return the queued message that starts at an untrusted log offset; None if none does."""
         return self._searcher.message_at(log_offset)
 
     def read_record(self, log_offset: int, size: int) -> bytes:
-        """Return a record whose offset and size are known. Raises CorruptRecord when it is
-        unreadable."""
-        record = self.reader.record(log_offset, size)
+        """Return the record at a known offset and size. Raises CorruptRecord if unreadable."""
+        record = self.reader.read_record(log_offset, size)
         if record is None:
             raise CorruptRecord(f"no complete record of {size} bytes at log offset {log_offset}")
         return record
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the first queue offset that exists, and the one that the next visible message
-        gets."""
+        """Return a queue's first offset, and the offset that the next visible message gets."""
         queue = self._by_key.get((topic, queue_id))
         return (queue.min, queue.end) if queue is not None else (0, 0)
 
@@ -286,7 +286,7 @@ class Store:
         queue = self._by_key.get((topic, queue_id))
         return queue is None or queue.end == queue.next_offset
 
-    def entries(
+    def read_units(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]]:
         """Return units of a queue: log offset, record size, tags code."""
@@ -316,7 +316,7 @@ class Store:
 
     def queues_of(self, topic: str) -> list[int]:
         """Return the queue ids of a topic that have or had messages."""
-        return [queue.queue_id for queue in self.queues.of(topic)]
+        return [queue.queue_id for queue in self.queues.queues_of(topic)]
 
     def topics(self) -> list[str]:
         """Return the topics that have a queue."""
@@ -325,13 +325,13 @@ class Store:
     def delete_topic(self, topic: str) -> int:
         """Remove a topic's queues. Return how many. Its records stay in the log until they
         expire."""
-        doomed = self.queues.of(topic)
+        doomed = self.queues.queues_of(topic)
         if not doomed:
             return 0
         self.flusher.forget_queues()
-        confirmed = self.ends.confirmed if self.ends.leads_group else None
+        confirmed = self.ends.confirmed if self.ends.is_group_master else None
         log = self.log
-        self.deleted.note(
+        self.deleted.record_deletion(
             topic, log_end=log.end_offset, stored_ms=log.stored_ms, confirmed=confirmed
         )
         remove_queues(self._state, doomed)
@@ -349,13 +349,13 @@ class Store:
         return ""
 
     @property
-    def has_noted_deletions(self) -> bool:
+    def are_deletions_saved(self) -> bool:
         """Whether all deletions are saved; try to save them if not."""
-        if not self.deleted.is_kept:
-            note_deletions(self._state)
-        return self.deleted.is_kept
+        if not self.deleted.is_saved:
+            save_deletions(self._state)
+        return self.deleted.is_saved
 
-    def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
+    def remove_other_queues(self, live_topics: Iterable[str]) -> list[str]:
         """Remove the queues of all topics that are not live. Return those topics."""
         doomed = sorted(set(self.topics()) - set(live_topics))
         for topic in doomed:
@@ -368,22 +368,22 @@ class Store:
 
     # -- making durable -----------------------------------------------------------------------
 
-    def sync_wanted(self, now_ms: int) -> Sync | None:
+    def next_sync(self, now_ms: int) -> Sync | None:
         """Return the next sync to do; None if none is due, or one is running."""
         flusher = self.flusher
         if now_ms < flusher.quiet_until_ms:
             return None
         if flusher.failed is not None and not flusher.is_busy:
-            return flusher.begin(self.mending.sync_wanted())
-        return flusher.sync_wanted(now_ms)
+            return flusher.begin_sync(self.mending.next_sync())
+        return flusher.next_sync(now_ms)
 
-    def synced(self, log_offset: int, now_ms: int) -> None:
+    def sync_finished(self, log_offset: int, now_ms: int) -> None:
         """Record that the requested sync has finished."""
         was_failed = self.flusher.failed is not None
-        self.flusher.synced(log_offset, now_ms)
+        self.flusher.sync_finished(log_offset, now_ms)
         if was_failed and self._is_open:
-            self.mending.synced()
-            self.write_gate.lift()
+            self.mending.sync_finished()
+            self.write_gate.lift_refusal()
             _log.warning("what a failed sync may have lost is durable: messages are accepted again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
@@ -395,13 +395,13 @@ class Store:
         if is_news:
             again = "messages are accepted again once the disk has what it may have lost"
             _log.critical("read-only: a sync failed (%s); %s", reason, again)
-            self.write_gate.disk_failed(f"a sync failed ({reason}); {again}")
+            self.write_gate.refuse_after_disk_failure(f"a sync failed ({reason}); {again}")
 
-    def _cannot_be_mended(self, reason: str) -> None:
+    def _refuse_until_restart(self, reason: str) -> None:
         """Accept no messages until a restart, because lost data cannot be rewritten."""
         lost = f"a sync failed, and what it should have kept cannot be read back ({reason})"
         _log.critical("read-only until a restart, which reads the disk again: %s", lost)
-        self.write_gate.disk_failed(f"{lost}; restart to read the disk again")
+        self.write_gate.refuse_after_disk_failure(f"{lost}; restart to read the disk again")
 
     def wake(self, now_ms: int) -> None:
         """Do the work that is due: stalled dispatch, clean-up, a check of the disk."""
@@ -411,19 +411,19 @@ class Store:
             self.dispatcher.flush_keys()
         if self.dispatcher.stalled or self.dispatcher.waiting:
             self.dispatcher.run()
-        if not self.deleted.is_kept:
-            note_deletions(self._state)
-        if not self._state.is_boot_noted and now_ms >= self._boot_due_ms:
+        if not self.deleted.is_saved:
+            save_deletions(self._state)
+        if not self._state.is_boot_saved and now_ms >= self._boot_due_ms:
             self._boot_due_ms = now_ms + _BOOT_AGAIN_MS
-            note_boot(self._state)
+            save_boot(self._state)
         if self.queues.journal.is_full:
-            relieve_journal(self._state)
+            empty_full_journal(self._state)
         self.mending.wake(now_ms)
         self.retention.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """The time to call `wake` and `sync_wanted` next."""
-        if self.dispatcher.is_behind:
+        """The time to call `wake` and `next_sync` next."""
+        if self.dispatcher.has_due_items:
             return 0
         flushes_ms, mends_ms = self.flusher.wake_at_ms(), self.mending.wake_at_ms()
         return min(self.retention.wake_at_ms(), flushes_ms, mends_ms)
@@ -434,10 +434,10 @@ class Store:
         return self.ends.durable
 
     @property
-    def lasting_offset(self) -> int:
+    def irrevocable_offset(self) -> int:
         """The log offset before which nothing can be taken back. Data that depend on the log up to
         here may be saved."""
-        return self.ends.lasting_end
+        return self.ends.irrevocable_end
 
     @property
     def end_offset(self) -> int:
@@ -476,7 +476,7 @@ class Store:
         return self.disk_watch.percent
 
     @property
-    def damaged(self) -> dict[int, str]:
+    def damaged_records(self) -> dict[int, str]:
         """Unreadable records that were requested: the reason, by log offset."""
         return self.reader.damaged
 
@@ -485,16 +485,16 @@ class Store:
         """The store time of the newest record."""
         return self.log.stored_ms
 
-    def go_back(self, now_ms: int) -> None:
+    def allow_earlier_times(self, now_ms: int) -> None:
         """Let the next records have this time, although earlier ones have a later time: the clock
         was wrong then. This is saved at once, because it decides which records a deletion of a
         topic covers."""
         self.deleted.note_earlier_times(self.log.stored_ms)
-        note_deletions(self._state)
-        self.log.go_back(now_ms)
+        save_deletions(self._state)
+        self.log.allow_earlier_times(now_ms)
         # Otherwise the checkpoint would keep the wrong clock's times of queues and index. A start
         # would take such a time for damage, and read the whole log.
         dispatcher = self.dispatcher
         shown_ms = min(dispatcher.dispatched_ms, now_ms)  # lower if a full disk holds records back
         dispatcher.start(dispatcher.dispatched_offset, shown_ms, ())
-        self.flusher.started(now_ms, stored_ms=now_ms)
+        self.flusher.start(now_ms, stored_ms=now_ms)

@@ -9,7 +9,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
-from escrowmq.store.deletions import Deleted
+from escrowmq.store.deletions import DeletedTopics
 from escrowmq.store.dispatch import Dispatcher
 from escrowmq.store.durable_ends import Durability
 from escrowmq.store.index import Index
@@ -26,7 +26,7 @@ class StoreState:
         self.settings = settings
         self.boot = boot
         """Identifies the machine's present boot; empty when unknown."""
-        self.is_boot_noted = True
+        self.is_boot_saved = True
         """Whether the snapshot file names the present boot."""
         self.log = CommitLog(
             disk, segment_size=settings.log_segment_size, reserve_size=settings.reserve_size
@@ -41,7 +41,7 @@ class StoreState:
                 entries_max=settings.index_entries_max,
                 zone=zone,
             )
-        self.deleted = Deleted()
+        self.deleted = DeletedTopics()
         self.checkpoint = CheckpointFile(disk)
         self.durability = Durability(self.ends, self.checkpoint, has_index=settings.has_index)
         self.dispatcher = Dispatcher(
@@ -49,6 +49,6 @@ class StoreState:
         )
         self.write_gate = WriteGate()
 
-    def boot_noted(self, *, is_noted: bool) -> None:
+    def set_boot_saved(self, *, is_noted: bool) -> None:
         """Set whether the snapshot file names the present boot. A full disk may prevent that."""
-        self.is_boot_noted = is_noted
+        self.is_boot_saved = is_noted

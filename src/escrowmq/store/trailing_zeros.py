@@ -7,7 +7,7 @@ from typing import Final
 _BLOCK: Final = bytes(4096)
 
 
-def without_zeros(data: bytes) -> bytes:
+def strip_trailing_zeros(data: bytes) -> bytes:
     """Return everything up to the last byte that is not zero. Compares block by block: 0.05 ms for
     a MB of zeros, where `rstrip` takes 4.6 ms (measured)."""
     end, size = len(data), len(_BLOCK)

@@ -22,12 +22,12 @@ _SAME_KEY_MAX: Final = 64
 more."""
 
 
-def walk(store: Store, log_offset: int, *, kind: int | None = None) -> Iterator[StoredMessage]:
+def walk_log(store: Store, log_offset: int, *, kind: int | None = None) -> Iterator[StoredMessage]:
     """Yield the whole records of the log from an offset on, or only those of one transaction type.
     Damaged parts are skipped. Of records of other types, only the first bytes are read (0.4 us
     each)."""
     has_crc = store.settings.appends_crc
-    walker = Walker(store.log.segments, has_crc=has_crc, leads_to=store.queues.proof())
+    walker = Walker(store.log.segments, has_crc=has_crc, leads_to=store.queues.unit_check())
     end_offset, start = store.end_offset, max(log_offset, store.min_log_offset)
     for base, data, found in walker.stretches(start, partial(outline, kind=kind)):
         for at in found.records:
@@ -46,7 +46,7 @@ def walk_queue(
     store: Store, topic: str, queue_offset: int, end: int, *, queue_id: int = 0
 ) -> Iterator[StoredMessage]:
     """Yield the messages of a topic's queue between two offsets. Unreadable ones are skipped."""
-    while entries := store.entries(
+    while entries := store.read_units(
         topic, queue_id, queue_offset, min(_READ_COUNT, end - queue_offset)
     ):
         for log_offset, size, _ in entries:
@@ -58,7 +58,7 @@ def walk_queue(
         queue_offset += len(entries)
 
 
-def with_unique_key(
+def find_by_unique_key(
     store: Store, topic: str, unique_key: str, *, after: int = -1
 ) -> list[StoredMessage]:
     """Return messages of a topic with a unique key, newest first, stored after a log offset. Store

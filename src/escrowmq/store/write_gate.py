@@ -7,7 +7,7 @@ import logging
 import struct
 
 from escrowmq.errors import DiskFull
-from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.results import PutResult, PutStatus
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class WriteGate:
         """Why the disk takes no messages; empty if it does."""
         return self.refusal or "" if self.is_short_of_disk or self._has_failed else ""
 
-    def disk_failed(self, reason: str) -> None:
+    def refuse_after_disk_failure(self, reason: str) -> None:
         """Refuse all puts from now on, because a sync has failed."""
         self._has_failed = True
         self.refuse(reason, is_lasting=True)
@@ -48,7 +48,7 @@ class WriteGate:
             self.refusal, self.is_lasting = reason, is_lasting
             self.is_short_of_disk = not is_lasting
 
-    def lift(self) -> None:
+    def lift_refusal(self) -> None:
         """Accept puts again, unless there is another reason not to."""
         self.refusal, self.is_lasting = self._closed or self._paused or None, bool(self._closed)
         self.is_short_of_disk = self._has_failed = False
@@ -67,12 +67,12 @@ class WriteGate:
         if not self.is_lasting and not self.is_short_of_disk:
             self.refusal = None
 
-    def failed(self, error: Exception) -> Put:
+    def failed_put(self, error: Exception) -> PutResult:
         """Return the result for a message that could not be written. If the disk is full, refuse
         further ones."""
         if isinstance(error, DiskFull):
             self.refuse(f"the disk is full: {error}", is_lasting=False)
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
         if isinstance(error, struct.error):  # a retry would not fit either
-            return Put(PutStatus.MESSAGE_ILLEGAL, reason=f"a field fits no record: {error}")
-        return Put(PutStatus.CREATE_FILE_FAILED, reason=str(error))
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"a field fits no record: {error}")
+        return PutResult(PutStatus.CREATE_FILE_FAILED, reason=str(error))

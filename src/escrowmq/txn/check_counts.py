@@ -11,7 +11,7 @@ from typing import Final
 from escrowmq.base.ports import Disk
 from escrowmq.errors import StorageError
 from escrowmq.store.segment import Segments
-from escrowmq.store.trailing_zeros import without_zeros
+from escrowmq.store.trailing_zeros import strip_trailing_zeros
 
 FOLDER: Final = "escrow/checks"
 _SEGMENT_SIZE: Final = 1 << 20
@@ -46,7 +46,7 @@ class Tally:
         assert file is not None, start
         rest = file.read(position, _SEGMENT_SIZE - position)
         try:
-            if counts := without_zeros(rest):
+            if counts := strip_trailing_zeros(rest):
                 file.write(position, bytes(len(counts)))
                 file.sync()
         except (StorageError, OSError):
@@ -70,7 +70,7 @@ class Tally:
         """Record the number of delivered checks. If the disk fails, it is not recorded."""
         self.is_empty = False
         try:
-            file = self._files.make(queue_offset)
+            file = self._files.get_or_create(queue_offset)
             position = queue_offset - self._files.start_of(queue_offset)
             file.write(position, bytes((min(checks, COUNT_MAX),)))
         except (StorageError, OSError):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import CARRIED
 from escrowmq.store.store import Store
-from escrowmq.store.walk import with_unique_key
+from escrowmq.store.walk import find_by_unique_key
 from escrowmq.txn.half_identity import is_final_of, likeness
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_records import real_place
@@ -70,7 +70,7 @@ def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
     like = likeness(half.properties)
     copy = halves.aliases.get(like, -1)
     if copy < 0 and state == State.EXPIRED:  # resumed and ended, before the last start
-        for other in with_unique_key(store, Topic.HALF, like[0], after=half.log_offset):
+        for other in find_by_unique_key(store, Topic.HALF, like[0], after=half.log_offset):
             is_copy = likeness(other.properties) == like
             if is_copy and Property.TRANSACTION_CHECK_TIMES in other.properties:
                 copy = max(copy, other.queue_offset)
@@ -83,7 +83,7 @@ def has_final(half: StoredMessage, store: Store) -> bool:
     if place is None:
         return False
     like = likeness(half.properties)
-    for final in with_unique_key(store, place[0], like[0], after=half.log_offset):
+    for final in find_by_unique_key(store, place[0], like[0], after=half.log_offset):
         # A message that was delivered after a delay does not name its half.
         is_named = final.prepared_log_offset in (half.log_offset, 0)
         if is_named and is_final_of(final, like):

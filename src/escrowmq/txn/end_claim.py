@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.store.store import Put
+from escrowmq.store.store import PutResult
 from escrowmq.txn.state import State, Verdict
 
 
@@ -58,6 +58,6 @@ class Ended(msgspec.Struct):
     state: State = State.PENDING
     queue_offset: int = -1
     topic: str = ""
-    put: Put | None = None
+    put: PutResult | None = None
     count: int = 1
     """The number of halves of the transaction."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.txn.end_claim import Ended, EndResult
 from escrowmq.txn.end_records import AsDelivered, end_records
 from escrowmq.txn.half_identity import likeness
@@ -48,7 +48,9 @@ class Engine:
 
     # -- beginning ---------------------------------------------------------------------------
 
-    def prepare(self, message: Message, now_ms: int, *, origin: str, account: str = "") -> Put:
+    def prepare(
+        self, message: Message, now_ms: int, *, origin: str, account: str = ""
+    ) -> PutResult:
         """Store a message as a half, which is invisible until its transaction is committed."""
         half = half_of(message)
         properties = encode_properties(half.properties)
@@ -88,8 +90,8 @@ class Engine:
             return Ended(EndResult.UNREADABLE, State.PENDING, queue_offset, topic)
         # Check the space for all messages first: one that consumers have seen cannot be undone.
         messages = [record.message for record in records if record.message is not None]
-        if len(messages) > 1 and not self._store.has_room(messages):
-            put = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all messages")
+        if len(messages) > 1 and not self._store.has_settling_space(messages):
+            put = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all messages")
             return Ended(EndResult.NOT_STORED, State.PENDING, queue_offset, topic, put)
         ended = Ended(EndResult.DONE, state, queue_offset, topic, count=len(records))
         for nth, (member, message, encoded) in enumerate(records):
@@ -141,7 +143,7 @@ class Engine:
         one is settled."""
         self.unsealed.ends.append(self.halves.supersede(old, new))
 
-    def resume(self, source: StoredMessage, now_ms: int) -> Put:
+    def resume(self, source: StoredMessage, now_ms: int) -> PutResult:
         """Store a discarded message as a pending half again, with no checks counted."""
         half = copy_to(source, Topic.HALF, **{Property.TRANSACTION_CHECK_TIMES: "0"})
         put = self._store.put(half, now_ms)

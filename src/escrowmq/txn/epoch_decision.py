@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.epoch import Attempt, LastDecision, Query
@@ -51,7 +51,7 @@ class DecidedEpoch(msgspec.Struct):
     tokens: dict[str, int]
     is_new: bool = False
     refusal: str = ""
-    put: Put | None = None
+    put: PutResult | None = None
     """The failed result of storing the decision record; None if it was stored."""
 
 

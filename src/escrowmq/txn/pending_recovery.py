@@ -24,7 +24,7 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.consume_queue import GAP_SIZE
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.store import Store
-from escrowmq.store.walk import walk, walk_queue
+from escrowmq.store.walk import walk_log, walk_queue
 from escrowmq.txn.carry_forward import note_carried
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half_identity import is_final_of, likeness, likeness_of_final
@@ -162,7 +162,7 @@ class HalvesRecovery:
         last = snapshot.op_end - 1
         # They may name any half before its end, so they stay needed until all those are settled.
         self._progress.note(last, [snapshot.half_end - 1])
-        for log_offset, _, _ in self._store.entries(Topic.OP, 0, last, 1):
+        for log_offset, _, _ in self._store.read_units(Topic.OP, 0, last, 1):
             self._last_op_log_offset, self._is_last_op_ours = log_offset, True
         return snapshot.op_end
 
@@ -173,7 +173,7 @@ class HalvesRecovery:
             for first in range(0, len(offsets), _READ_COUNT):
                 begin = offsets[first]
                 count = len(offsets[first : first + _READ_COUNT])
-                for stretch in _stretches(self._store.entries(Topic.HALF, 0, begin, count)):
+                for stretch in _stretches(self._store.read_units(Topic.HALF, 0, begin, count)):
                     self._read_stretch(begin, stretch)
                     begin += len(stretch)
 
@@ -184,7 +184,7 @@ class HalvesRecovery:
     def _entries(self, topic: str, queue_offset: int) -> list[Entry]:
         """Return entries of a queue from an offset on. After the queue's end, return those of
         stored records that have no entry yet, because the disk is full."""
-        entries = self._store.entries(topic, 0, queue_offset, _READ_COUNT)
+        entries = self._store.read_units(topic, 0, queue_offset, _READ_COUNT)
         return entries or [
             (waiting.log_offset, waiting.record_size, 0)
             for waiting in self._store.dispatcher.waiting
@@ -360,7 +360,7 @@ class HalvesRecovery:
         if self._is_last_op_ours and is_sound:
             # We append the op record in the same input, so only the last ends can lack one.
             start = max(start, self._last_op_log_offset)
-        finals = walk(self._store, start, kind=SysFlag.COMMIT)
+        finals = walk_log(self._store, start, kind=SysFlag.COMMIT)
         count = self._end_as(Verdict.COMMIT, map(self._half_of, finals), now_ms)
         discards = map(self._half_given_up, self._discards(start))
         count += self._end_as(Verdict.EXPIRE, discards, now_ms)
@@ -391,7 +391,7 @@ class HalvesRecovery:
         topic, store = Topic.CHECK_MAX_TIME, self._store
 
         def place_of(queue_offset: int) -> int:
-            entries = store.entries(topic, 0, queue_offset, 1)
+            entries = store.read_units(topic, 0, queue_offset, 1)
             return entries[0][0] if entries else -1  # a file of the queue may be gone
 
         low, end = store.bounds(topic, 0)
@@ -421,11 +421,11 @@ class HalvesRecovery:
     def _make_visible(self, now_ms: int) -> None:
         """Sync the log if it has SYNC_FLUSH. Without that, the first message of a transaction that
         is completed here would become visible before the others."""
-        sync = self._store.sync_wanted(now_ms)
+        sync = self._store.next_sync(now_ms)
         if sync is not None:
             for file in sync.files:
                 file.sync()
-            self._store.synced(sync.log_offset, now_ms)
+            self._store.sync_finished(sync.log_offset, now_ms)
 
     def _half_of(self, final: StoredMessage) -> int | None:
         """Return the pending half, or its pending copy, that a final record commits; None if there

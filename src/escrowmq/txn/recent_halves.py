@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.message import Message, StoredMessage
-from escrowmq.store.store import Put
+from escrowmq.store.store import PutResult
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.plain_halves import PlainHalf
 
@@ -24,7 +24,7 @@ class Recent:
         self._kept: dict[int, OpenHalf | PlainHalf] = {}
         self._halves_max = halves_max
 
-    def keep(self, half: Message, properties: bytes, put: Put) -> None:
+    def keep(self, half: Message, properties: bytes, put: PutResult) -> None:
         """Cache a half that was stored."""
         if len(half.body) > _BODY_SIZE_MAX:
             return

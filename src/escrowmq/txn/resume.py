@@ -15,8 +15,8 @@ from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX, INT_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import MESSAGES, TRANSACTION
 from escrowmq.codec.properties import number_in
-from escrowmq.store.store import Put, PutStatus, Store
-from escrowmq.store.walk import walk_queue, with_unique_key
+from escrowmq.store.store import PutResult, PutStatus, Store
+from escrowmq.store.walk import find_by_unique_key, walk_queue
 from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half_identity import likeness
@@ -35,7 +35,7 @@ class Resumed(msgspec.Struct):
     """The number of halves that are pending again."""
     refusal: str = ""
     """Why none was resumed; empty if some were."""
-    put: Put | None = None
+    put: PutResult | None = None
     """The failed result of storing a half; None if all were stored."""
 
 
@@ -52,7 +52,7 @@ class Resumption:
             return self._state_at(source.queue_offset)
         unique_key = source.properties.get(Property.UNIQ_KEY, "")
         like = likeness(source.properties)
-        halves = with_unique_key(self._store, Topic.HALF, unique_key)
+        halves = find_by_unique_key(self._store, Topic.HALF, unique_key)
         numbers = [half.queue_offset for half in halves if likeness(half.properties) == like]
         # With SYNC_FLUSH, the index lacks messages that were resumed a moment ago.
         for number in (self._engine.halves.aliases.get(like), *numbers):
@@ -78,10 +78,10 @@ class Resumption:
                 "kept; nothing was changed"
             )
         sources = [one for one in whole if self.state_of(one) == State.EXPIRED]
-        if len(sources) > 1 and not self._store.has_room(
+        if len(sources) > 1 and not self._store.has_settling_space(
             [copy_to(one, Topic.HALF) for one in sources]
         ):
-            return Resumed(put=Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all"))
+            return Resumed(put=PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all"))
         resumed = Resumed()
         for one in sources:
             put = self._engine.resume(one, now_ms)
@@ -97,7 +97,7 @@ class Resumption:
             return [source]
         if source.topic == Topic.HALF:
             unique_key = source.properties.get(Property.UNIQ_KEY, "")
-            kept = with_unique_key(self._store, Topic.CHECK_MAX_TIME, unique_key)
+            kept = find_by_unique_key(self._store, Topic.CHECK_MAX_TIME, unique_key)
             if not kept:
                 return [source]
             source = kept[0]

@@ -13,8 +13,8 @@ from escrowmq.base.ports import Chance
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.errors import StorageError
-from escrowmq.store.durable_progress import Mark, Marks
-from escrowmq.store.store import Put, Store
+from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
+from escrowmq.store.store import PutResult, Store
 from escrowmq.txn import keyring, pending_snapshot
 from escrowmq.txn.carry_forward import Carrier
 from escrowmq.txn.check_schedule import Checker, LiveProducer
@@ -96,7 +96,7 @@ class Transactions:
         self.carrier = Carrier(self.engine, self.checker, store)
         self.resumption = Resumption(self.engine, store)
         self.recovery = HalvesRecovery(self.engine, store)
-        self._marks: Marks[KeptProgress] = Marks()
+        self._marks: ProgressMarks[KeptProgress] = ProgressMarks()
         self._snapshot_at_ms = 0
         self.is_warm: bool = False
         """On a copy: whether the pending halves were loaded from the log."""
@@ -158,8 +158,8 @@ class Transactions:
         halves.tally.drop_before(half)
         now = KeptProgress(half, self.engine.progress.op_offset(half), self._snapshot(half, now_ms))
         # Save the progress only when the log up to here is durable, or it would outlive lost ends.
-        self._marks.note(Mark(store.end_offset, store.end_offset, now))
-        mark = self._marks.take(store.lasting_offset)
+        self._marks.add(ProgressMark(store.end_offset, store.end_offset, now))
+        mark = self._marks.take_durable(store.irrevocable_offset)
         return None if mark is None else mark.state
 
     def _snapshot(self, oldest: int, now_ms: int) -> bytes:
@@ -194,14 +194,16 @@ class Transactions:
             raise
         return number
 
-    def newly_signed(self, place: Put | StoredMessage, unique_key: str, now_ms: int) -> str:
+    def newly_signed(self, place: PutResult | StoredMessage, unique_key: str, now_ms: int) -> str:
         """Return the signed id of a half's transaction, after creating a new key if one is due.
         Raises StorageError if the key cannot be saved."""
         if self.keyring.is_due(now_ms):
             self.renew_key(now_ms)
         return self.sign(place, unique_key, now_ms)
 
-    def sign(self, place: Put | StoredMessage | PlainHalf, unique_key: str, now_ms: int) -> str:
+    def sign(
+        self, place: PutResult | StoredMessage | PlainHalf, unique_key: str, now_ms: int
+    ) -> str:
         """Return the signed id of a half's transaction."""
         return self.keyring.sign(
             queue_offset=place.queue_offset,

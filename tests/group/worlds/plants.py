@@ -43,7 +43,7 @@ def answers_at_once(patch: pytest.MonkeyPatch) -> None:
     def spoilt(ends: LogEnds, *, timeout_ms: int) -> None:
         del timeout_ms
         ends._hides_unconfirmed = True
-        ends._draw()
+        ends._update_ends()
 
     patch.setattr(LogEnds, "lead_group", spoilt)
 

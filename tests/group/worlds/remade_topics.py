@@ -116,5 +116,5 @@ class Remaker(Client):
 
 def _bodies(store: Store, queue_id: int) -> list[bytes]:
     low, end = store.bounds(TOPIC, queue_id)
-    messages = [store.read(at) for at, _, _ in store.entries(TOPIC, queue_id, low, end - low)]
+    messages = [store.read(at) for at, _, _ in store.read_units(TOPIC, queue_id, low, end - low)]
     return [b"nothing can be read" if one is None else one.body for one in messages]

@@ -100,7 +100,7 @@ def test_every_kind_of_file_reads_them(
 def test_those_of_several_segments_are_read_by_themselves() -> None:
     segments = Segments(SimDisk(), "log", segment_size=100)
     for at in (0, 100):
-        segments.make(at).write(0, DATA[at : at + 100])
+        segments.get_or_create(at).write(0, DATA[at : at + 100])
     assert segments.read_runs(runs_of((10, 3), (20, 3))) == [DATA[10:13] + DATA[20:23]]
     assert segments.read_runs(runs_of((10, 3), (120, 3))) == [DATA[10:13], DATA[120:123]]
     assert segments.read_runs(runs_of((300, 3), (20, 3))) == [b"", DATA[20:23]]

@@ -240,7 +240,7 @@ def test_a_crash_while_halves_are_carried_neither_loses_nor_doubles_any(
     assert exchange.core.broker.store.durable_offset == exchange.core.broker.store.end_offset
     exchange.disk.used_percent = 86
     exchange.holds_syncs = True
-    exchange.core.broker.store.retention.ask()
+    exchange.core.broker.store.retention.request_cleanup()
     exchange.core.wake(exchange.now_ms)
     engine = exchange.core.transactions.engine
     assert len(engine.halves.carried) == 10, "carried, and not durable yet"

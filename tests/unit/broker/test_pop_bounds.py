@@ -13,7 +13,7 @@ from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
 from escrowmq.delivery.pop_ledger import DUE_MAX, RETRY_MS
 from escrowmq.delivery.revive_reader import GRACE_MS
-from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.results import PutResult, PutStatus
 from escrowmq.store.store import Store
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import World, bodies
@@ -95,7 +95,7 @@ def test_a_message_that_is_changed_all_the_time_keeps_no_other_from_coming_again
 def use(world: World, percent: int) -> None:
     """So much of the disk is used, and the broker notices at once."""
     world.disk.used_percent = percent
-    world.core.broker.store.disk_watch.look(world.now_ms)
+    world.core.broker.store.disk_watch.check_disk(world.now_ms)
 
 
 def test_what_a_full_disk_cannot_remember_is_not_handed_out(
@@ -250,7 +250,7 @@ def test_what_came_again_before_the_disk_failed_is_noted_at_once(
 def test_acks_are_taken_on_a_full_disk() -> None:
     world, consumer = make()
     (got,) = consumer.pop()
-    world.core.broker.store.disk_watch.note_room("full")
+    world.core.broker.store.disk_watch.set_full("full")
     consumer.ack(got)
     world.crash()
     world.run(60_000)
@@ -317,7 +317,7 @@ def test_a_message_that_is_deleted_meanwhile_is_given_up_and_said(
 ) -> None:
     world, consumer = make(2)
     consumer.pop()
-    entries = Store.entries
+    entries = Store.read_units
 
     def without_first(
         store: Store, topic: str, queue_id: int, queue_offset: int, count: int
@@ -325,7 +325,7 @@ def test_a_message_that_is_deleted_meanwhile_is_given_up_and_said(
         is_gone = topic == "T" and queue_offset == 0
         return [] if is_gone else entries(store, topic, queue_id, queue_offset, count)
 
-    monkeypatch.setattr(Store, "entries", without_first)
+    monkeypatch.setattr(Store, "read_units", without_first)
     world.run(10_000 + GRACE_MS)
     assert [message.body for message in world.messages("%RETRY%G_T")] == [b"1"]
     assert world.core.assembly.pops.ledger.popped.count == 0
@@ -357,9 +357,9 @@ def test_what_cannot_be_stored_is_said_with_its_reason_and_tried_again_after_a_w
     world.now_ms += 10_000 + GRACE_MS
     calls = []
 
-    def refuse(store: Store, *_: object, **__: object) -> Put:
+    def refuse(store: Store, *_: object, **__: object) -> PutResult:
         calls.append(store)
-        return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+        return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
 
     ledger = world.core.assembly.pops.ledger
     with monkeypatch.context() as patched:

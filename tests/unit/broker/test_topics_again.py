@@ -149,8 +149,8 @@ def test_notes_of_deleted_topics_go_with_their_records() -> None:
     for _ in range(3):
         caller.send("U", b"x" * 5000)
     exchange.now_ms += 100 * HOUR_MS
-    store.retention.ask()
-    assert store.retention.clean(exchange.now_ms)
+    store.retention.request_cleanup()
+    assert store.retention.clean_up(exchange.now_ms)
     exchange.reopen()
     assert exchange.core.broker.store.min_log_offset > 0
     assert not exchange.core.broker.store.deleted.of_topic

@@ -112,7 +112,7 @@ class World:
 
     def sync_log(self) -> None:
         """Everything so far is durable, and the core knows."""
-        sync = self.core.broker.store.sync_wanted(self.now_ms + 20_000)
+        sync = self.core.broker.store.next_sync(self.now_ms + 20_000)
         if sync is not None:
             self.held_syncs.append(sync)
         self.sync()
@@ -198,7 +198,7 @@ class World:
         start, end = store.bounds(topic, queue)
         found = []
         while start < end:
-            entries = store.entries(topic, queue, start, 32)
+            entries = store.read_units(topic, queue, start, 32)
             found += [decode_record(store.read_record(at, size)) for at, size, _ in entries]
             start += len(entries)
         return found

@@ -13,7 +13,7 @@ from escrowmq.delivery import delay_queues, timer_file
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.delayed_messages import DelayRules, delay
 from escrowmq.delivery.timer import TimerQueue
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 START_MS = 1_700_000_000_000
@@ -46,9 +46,9 @@ class Later:
         self.delays.load(self.disk.read(delay_queues.PATH), self.now_ms)
         self.timer.load(self.disk.read(timer_file.PATH))
 
-    def _put(self, message: Message, now_ms: int) -> Put:
+    def _put(self, message: Message, now_ms: int) -> PutResult:
         if self.puts_fail:
-            return Put(self.fault, reason="asked to fail")
+            return PutResult(self.fault, reason="asked to fail")
         return self.store.put(message, now_ms)
 
     def send(
@@ -59,7 +59,7 @@ class Later:
         topic: str = "T",
         queue_id: int = 0,
         **properties: str,
-    ) -> Put:
+    ) -> PutResult:
         message = Message(
             topic=topic,
             body=body,
@@ -100,11 +100,11 @@ class Later:
         self.now_ms = end_ms
 
     def sync(self) -> None:
-        wanted = self.store.sync_wanted(self.now_ms + 20_000)
+        wanted = self.store.next_sync(self.now_ms + 20_000)
         if wanted is not None:
             for file in wanted.files:
                 file.sync()
-            self.store.synced(wanted.log_offset, self.now_ms)
+            self.store.sync_finished(wanted.log_offset, self.now_ms)
             self.arrivals()
 
     def save(self) -> None:
@@ -130,7 +130,7 @@ class Later:
         start, end = self.store.bounds(topic, queue_id)
         found = []
         while start < end:
-            for log_offset, size, _ in self.store.entries(topic, queue_id, start, 32):
+            for log_offset, size, _ in self.store.read_units(topic, queue_id, start, 32):
                 found.append(decode_record(self.store.read_record(log_offset, size)))
                 start += 1
         return found

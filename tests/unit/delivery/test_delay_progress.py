@@ -4,30 +4,30 @@ import random
 
 import pytest
 
-from escrowmq.store.durable_progress import MARKS_MAX, Mark, Marks
+from escrowmq.store.durable_progress import MARKS_MAX, ProgressMark, ProgressMarks
 from escrowmq.testing.disk import Loss, SimCrash
 
 from .later import Later
 
 
 def test_only_durable_progress_is_given() -> None:
-    marks: Marks[str] = Marks()
-    assert marks.take(100) is None
+    marks: ProgressMarks[str] = ProgressMarks()
+    assert marks.take_durable(100) is None
     for end in (10, 20, 20, 30):
-        marks.note(Mark(end, 0, f"at {end}"))
-    assert marks.take(9) is None
-    assert marks.take(29) == Mark(20, 0, "at 20")
-    assert marks.take(29) is None
-    assert marks.take(30) == Mark(30, 0, "at 30")
+        marks.add(ProgressMark(end, 0, f"at {end}"))
+    assert marks.take_durable(9) is None
+    assert marks.take_durable(29) == ProgressMark(20, 0, "at 20")
+    assert marks.take_durable(29) is None
+    assert marks.take_durable(30) == ProgressMark(30, 0, "at 30")
 
 
 def test_the_newest_progress_is_kept_when_much_waits() -> None:
-    marks: Marks[int] = Marks()
+    marks: ProgressMarks[int] = ProgressMarks()
     for end in range(10 * MARKS_MAX):
-        marks.note(Mark(end, 0, end))
+        marks.add(ProgressMark(end, 0, end))
         assert len(marks._marks) <= MARKS_MAX
-    assert marks.take(0) == Mark(0, 0, 0)
-    assert marks.take(10**9) == Mark(10 * MARKS_MAX - 1, 0, 10 * MARKS_MAX - 1)
+    assert marks.take_durable(0) == ProgressMark(0, 0, 0)
+    assert marks.take_durable(10**9) == ProgressMark(10 * MARKS_MAX - 1, 0, 10 * MARKS_MAX - 1)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -61,7 +61,7 @@ def test_a_level_that_cannot_be_read_keeps_no_other_waiting(
     world = Later()
     for level in ("1", "2"):
         world.send(level.encode(), DELAY=level)
-    entries = Store.entries
+    entries = Store.read_units
 
     def fail(
         store: Store, topic: str, queue_id: int, queue_offset: int, count: int
@@ -70,7 +70,7 @@ def test_a_level_that_cannot_be_read_keeps_no_other_waiting(
             raise StorageError("asked to fail")
         return entries(store, topic, queue_id, queue_offset, count)
 
-    monkeypatch.setattr(Store, "entries", fail)
+    monkeypatch.setattr(Store, "read_units", fail)
     world.run(20_000)
     assert world.bodies() == [b"2"]
     assert caplog.text.count("level 1 is delivered later") == 1

@@ -46,7 +46,7 @@ class Pair:
         self.master.open(1_000)
         copy = Store(SimDisk(), StoreSettings(log_segment_size=1 << 20))
         copy.open(1_000)
-        self.log = copy.follow()
+        self.log = copy.become_copy()
         epoch = Epoch("c", "b", "g", 1, (), "a", b"")
         self.stream = CopyStream(self.master.log, epoch, nonce="m", tables=list, now_ms=0)
         self.copy = Copy(

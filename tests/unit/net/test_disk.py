@@ -322,11 +322,11 @@ def test_whole_store_on_a_real_disk(tmp_path: Path) -> None:
     for n in range(1_000):
         one = Message(topic="orders", body=b"body %05d" % n, properties={"KEYS": f"k{n}"})
         store.put(one, 1_000 + n)
-    wanted = store.sync_wanted(20_000)
+    wanted = store.next_sync(20_000)
     assert wanted is not None
     for file in wanted.files:
         file.sync()
-    store.synced(wanted.log_offset, 20_000)
+    store.sync_finished(wanted.log_offset, 20_000)
     disk.close()  # as if killed: nothing was closed
     disk = FileDisk(str(tmp_path))
     store = Store(disk, settings)

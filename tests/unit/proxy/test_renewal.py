@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.proxy.gen import v2
-from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.results import PutResult, PutStatus
 from escrowmq.store.store import Store
 
 from .client import V5, World, message, messages_of
@@ -138,7 +138,7 @@ def test_what_a_full_disk_cannot_note_stays_hidden_by_its_old_record(
     core = world.exchange.core
     popped = core.assembly.pops.ledger.popped
     before = popped.oldest()
-    full = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="full")
+    full = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="full")
     with monkeypatch.context() as patched:
         patched.setattr(Store, "put", lambda *_, **__: full)
         beat(client, world, 2)

@@ -39,7 +39,7 @@ class World:
     def open_slave(self) -> None:
         self.slave, report = opened(self.disk, self.settings, now_ms=self.now_ms)
         assert not report.damaged
-        self.log = self.slave.follow()
+        self.log = self.slave.become_copy()
 
     def put(self) -> None:
         chance, number = self.chance, self.puts_count

@@ -27,7 +27,7 @@ TERMS = FollowingTerms(heartbeat_ms=5_000, housekeeping_ms=20_000)
 
 def slave(settings: StoreSettings = SMALL) -> tuple[Store, CopiedLog]:
     store, _ = opened(SimDisk(), settings)
-    return store, store.follow()
+    return store, store.become_copy()
 
 
 class Following(Follower):

@@ -8,7 +8,7 @@ import msgspec
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
-from escrowmq.store.store import Put, PutStatus, RecoveryReport, Store
+from escrowmq.store.store import PutResult, PutStatus, RecoveryReport, Store
 from escrowmq.testing.disk import SimDisk
 from tests.harness.stores import split
 
@@ -39,7 +39,7 @@ def message(number: int, *, topic: str = "orders", queue_id: int = 0, **fields: 
     return Message(topic=topic, queue_id=queue_id, **fields)
 
 
-def filled(disk: SimDisk, count: int, settings: StoreSettings = SMALL) -> list[Put]:
+def filled(disk: SimDisk, count: int, settings: StoreSettings = SMALL) -> list[PutResult]:
     """A store with messages, cleanly closed."""
     store, _ = opened(disk, settings)
     puts = [store.put(message(number), 1_000 + number) for number in range(count)]
@@ -50,12 +50,12 @@ def filled(disk: SimDisk, count: int, settings: StoreSettings = SMALL) -> list[P
 
 
 def sync(store: Store, now_ms: int) -> bool:
-    wanted = store.sync_wanted(now_ms)
+    wanted = store.next_sync(now_ms)
     if wanted is None:
         return False
     for file in wanted.files:
         file.sync()
-    store.synced(wanted.log_offset, now_ms)
+    store.sync_finished(wanted.log_offset, now_ms)
     return True
 
 

@@ -10,9 +10,9 @@ from escrowmq.base.fixed_limits import BATCH_PART_COUNT, RUNS_SHOWN_AT_ONCE
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.properties import encode_properties
-from escrowmq.store.batches import BatchPuts, LongBatch
+from escrowmq.store.batches import BatchWriter, LongBatch
 from escrowmq.store.encoding import Piece
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
@@ -60,7 +60,7 @@ def test_long_batch_leaves_the_bytes_that_it_leaves_when_it_is_stored_at_once(
     for is_long in (False, True):
         store, _ = opened(SimDisk(), settings)
         store.put(message(0), 1_000)
-        put: Put
+        put: PutResult
         if is_long:
             put = store.batches.put_long(begin(store, 600, first), 1_001)
         else:
@@ -163,7 +163,7 @@ def test_long_batch_without_room_leaves_nothing_and_what_no_segment_holds_is_ill
 
 def test_no_long_batch_is_taken_while_too_much_waits_to_be_shown() -> None:
     store, _ = opened(SimDisk(), ROOMY)
-    store.batches = BatchPuts(store._state, store.judge, unseen_max=1_000)
+    store.batches = BatchWriter(store._state, store.judge, unseen_max=1_000)
     store.batches.put_long(begin(store, COUNT), 1_000)
     put = store.batches.put_long(begin(store, COUNT), 1_000)
     assert put.status is PutStatus.SERVICE_NOT_AVAILABLE

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from escrowmq.errors import StorageError
-from escrowmq.store.check import Check, Checked
+from escrowmq.store.check import CheckResult, StoreCheck
 from escrowmq.testing.disk import SimDisk
 
 from .stores import SMALL, filled, message, opened
@@ -17,11 +17,11 @@ QUEUE = "consumequeue/orders/0/00000000000000000000"
 TOPICS = "config/topics.json"
 
 
-def checked(disk: SimDisk) -> Checked:
+def checked(disk: SimDisk) -> CheckResult:
     disk.small.setdefault(TOPICS, b'{"topicConfigTable":{"orders":{}}}')
     before = {path: bytes(file.live) for path, file in disk.files.items()}
     small = dict(disk.small)
-    found = Check(disk, SMALL).run(10_000)
+    found = StoreCheck(disk, SMALL).run(10_000)
     assert before == {path: bytes(file.live) for path, file in disk.files.items()}
     assert small == disk.small
     return found
@@ -42,7 +42,9 @@ def test_it_tells_how_far_it_is() -> None:
     disk = SimDisk()
     filled(disk, 100)
     heard: list[tuple[int, int]] = []
-    found = Check(disk, SMALL, tell=lambda done, total: heard.append((done, total))).run(10_000)
+    found = StoreCheck(disk, SMALL, tell=lambda done, total: heard.append((done, total))).run(
+        10_000
+    )
     assert heard == sorted(heard)
     assert 0 <= heard[-1][0] < found.log_end - found.log_begin <= heard[-1][1]
 
@@ -100,7 +102,7 @@ def test_garbage_behind_the_end_is_told() -> None:
 
 def test_what_is_no_store_cannot_be_checked() -> None:
     with pytest.raises(StorageError):
-        Check(SimDisk(), SMALL)
+        StoreCheck(SimDisk(), SMALL)
 
 
 def test_a_deleted_topic_is_no_damage_and_a_queue_that_began_again_is_told() -> None:

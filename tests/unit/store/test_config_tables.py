@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.codec import fastjson
 from escrowmq.errors import CorruptRecord
-from escrowmq.store.config_tables import take_table
+from escrowmq.store.config_tables import load_table
 from escrowmq.testing.disk import SimDisk
 
 PATH = "config/t.json"
@@ -12,7 +12,7 @@ PATH = "config/t.json"
 
 def taken(disk: SimDisk) -> tuple[object, str]:
     found: list[object] = []
-    note = take_table(disk, PATH, lambda data: found.append(data and fastjson.decode(data)))
+    note = load_table(disk, PATH, lambda data: found.append(data and fastjson.decode(data)))
     return found[-1], note
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.codec.entries import ENTRY
-from escrowmq.store.consume_queue import ConsumeQueue, rising
+from escrowmq.store.consume_queue import ConsumeQueue, count_valid_units
 from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.testing.disk import Loss, SimDisk
 
@@ -33,7 +33,7 @@ def queue_of(disk: SimDisk, log_offsets: list[int | None]) -> ConsumeQueue:
 def test_trimming_keeps_the_file_in_which_the_queue_ends() -> None:
     """A later file may have been made ahead, for what a full disk then refused."""
     queue = queue_of(SimDisk(), [1000, 1100, 1200])
-    queue.reserve(4)
+    queue.reserve_units(4)
     assert len(queue.files.starts) == 2
     assert queue.drop_before(500) == 0
     assert (queue.min, queue.end) == (0, 3)
@@ -43,11 +43,11 @@ def test_trimming_keeps_the_file_in_which_the_queue_ends() -> None:
 def test_file_made_ahead_leaves_the_one_that_is_written_to_unsynced() -> None:
     disk = SimDisk()
     queue = queue_of(disk, [1000, 1100, 1200])
-    queue.reserve(4)
-    for file in queue.dirty_files():
+    queue.reserve_units(4)
+    for file in queue.take_dirty_files():
         file.sync()
     queue.append(1300, 100, 0)
-    for file in queue.dirty_files():
+    for file in queue.take_dirty_files():
         file.sync()
     disk.crash(random.Random(1), Loss.ALL)
     again = empty(disk)
@@ -59,7 +59,7 @@ def test_file_made_ahead_leaves_the_one_that_is_written_to_unsynced() -> None:
 def test_queue_ends_before_files_made_ahead(count: int) -> None:
     disk = SimDisk()
     queue = queue_of(disk, [1000 + number for number in range(count)])
-    queue.reserve(2 * PER_FILE)
+    queue.reserve_units(2 * PER_FILE)
     again = empty(disk)
     again.load()
     assert again.end == count
@@ -86,7 +86,7 @@ def test_trimming_keeps_what_stands_before_a_long_gap(gap: int) -> None:
     queue.drop_before(301)
     assert queue.unit(queue.min) in (None, (90_000, 100, 0))
     assert queue.min > 3
-    assert queue.first_at_log(90_002) == queue.end - 1
+    assert queue.first_at_log_offset(90_002) == queue.end - 1
 
 
 def test_a_gap_at_the_end_of_a_file_does_not_make_its_other_units_old() -> None:
@@ -106,9 +106,9 @@ def test_files_of_a_life_that_ended_are_removed_from_the_end() -> None:
     ].live
     queue = empty(disk)
     queue.load()
-    assert queue.drop_dead(4000)
+    assert queue.remove_stale_files(4000)
     assert (queue.min, queue.end, queue.is_suspect) == (0, 2, False)
-    assert not queue.drop_dead(4000)
+    assert not queue.remove_stale_files(4000)
 
 
 def test_a_queue_of_which_nothing_but_the_old_life_is_left_is_empty() -> None:
@@ -116,7 +116,7 @@ def test_a_queue_of_which_nothing_but_the_old_life_is_left_is_empty() -> None:
     queue_of(disk, [100 * number for number in range(10)])
     queue = empty(disk)
     queue.load()
-    assert queue.drop_dead(4000)
+    assert queue.remove_stale_files(4000)
     assert (queue.min, queue.end, queue.files.starts) == (0, 0, [])
 
 
@@ -132,11 +132,11 @@ def test_a_unit_that_was_lost_with_the_power_is_cut_with_those_behind_it(
     behind what is left of the log."""
     disk = SimDisk()
     before = queue_of(disk, log_offsets)
-    before.files.make(0).write(20 * 3, bytes(20))
+    before.files.get_or_create(0).write(20 * 3, bytes(20))
     queue = empty(disk)
     queue.load()
     assert queue.end == 6
-    queue.end_at_log(600)
+    queue.truncate_at_log_offset(600)
     assert (queue.end, queue.files.starts) == (kept, [0])
 
 
@@ -150,11 +150,11 @@ def test_a_unit_that_was_torn_at_the_end_of_a_file_is_cut(
     disk, log_start = SimDisk(), 0x0102_0304_0506_0000
     more = [800] if has_more else []
     before = queue_of(disk, [log_start + at for at in (0, 100, 200, log_offset, *more)])
-    before.reserve(1)
-    before.files.make(0).write(20 * 3 + kept_size, bytes(20 - kept_size))
+    before.reserve_units(1)
+    before.files.get_or_create(0).write(20 * 3 + kept_size, bytes(20 - kept_size))
     queue = empty(disk)
     queue.load()
-    queue.end_at_log(log_start + 600)
+    queue.truncate_at_log_offset(log_start + 600)
     assert (queue.end, queue.unit(2)) == (3, (log_start + 200, 100, 0))
     queue.append(log_start + 600, 100, 0)
     again = empty(disk)
@@ -182,4 +182,4 @@ def test_units_rise_as_far_as_each_is_above_the_one_before(
         last = offset if size != 0x7FFFFFFF else last
         good += 1
     encoded = b"".join(ENTRY.pack(offset, size, 0) for offset, size in units)
-    assert rising(encoded) == good
+    assert count_valid_units(encoded) == good

@@ -20,7 +20,7 @@ NEW: Final = 2_000
 
 def copied(settings: StoreSettings = SMALL) -> tuple[Store, CopiedLog]:
     store, _ = opened(SimDisk(), settings)
-    return store, store.follow()
+    return store, store.become_copy()
 
 
 def put(store: Store, number: int, queue_id: int, now_ms: int) -> None:
@@ -63,7 +63,7 @@ def test_a_queue_stays_whole_until_it_is_known_that_it_is_old(is_sync_flush: boo
     if is_sync_flush:
         assert sync(store, NEW)
     assert of_queues(store) == {0: [b"0", b"2"], 1: [b"3"]}
-    assert log.deletions.end_life("orders", deletion.log_end, deletion.stored_ms)
+    assert log.deletions.apply_deletion("orders", deletion.log_end, deletion.stored_ms)
     assert of_queues(store) == of_queues(source) == {1: [b"3"]}
 
 
@@ -97,11 +97,11 @@ def test_a_deletion_removes_what_has_nothing_newer(is_sync_flush: bool) -> None:
     store, log = copied(small(is_sync_flush=is_sync_flush))
     data, found = records(source)
     log.append(data[: deletion.log_end], found[:1])
-    assert not log.deletions.end_life("orders", deletion.log_end + 1, OLD)
+    assert not log.deletions.apply_deletion("orders", deletion.log_end + 1, OLD)
     assert store.queues_of("orders") == [0]
     log.append(data[deletion.log_end :], found[1:])
     for _ in range(2):
-        assert log.deletions.end_life("orders", deletion.log_end, deletion.stored_ms)
+        assert log.deletions.apply_deletion("orders", deletion.log_end, deletion.stored_ms)
         assert store.queues_of("orders") == [1]
     if is_sync_flush:
         assert sync(store, NEW)
@@ -111,7 +111,7 @@ def test_a_deletion_removes_what_has_nothing_newer(is_sync_flush: bool) -> None:
 def test_an_older_deletion_that_is_heard_of_late_changes_nothing() -> None:
     store, log = twice_deleted()
     newest = store.deleted.of_topic["orders"]
-    assert log.deletions.end_life("orders", newest.log_end - 1, OLD)
+    assert log.deletions.apply_deletion("orders", newest.log_end - 1, OLD)
     assert store.deleted.of_topic["orders"] == newest
 
 
@@ -123,7 +123,7 @@ def twice_deleted() -> tuple[Store, CopiedLog]:
         put(source, number, 0, OLD)
         source.delete_topic("orders")
     log.append(*records(source))
-    assert log.deletions.end_life("orders", store.end_offset, OLD)
+    assert log.deletions.apply_deletion("orders", store.end_offset, OLD)
     assert store.queues_of("orders") == []
     return store, log
 
@@ -155,13 +155,13 @@ def test_files_of_a_deleted_topic_are_not_synced_any_more() -> None:
     log.append(data[:end], found[:-1])
     assert sync(store, OLD)
     log.append(data[end:], found[-1:])
-    under_way = store.sync_wanted(60_000)
+    under_way = store.next_sync(60_000)
     assert under_way is not None
-    assert log.deletions.end_life("orders", end, OLD)
-    store.synced(under_way.log_offset, 60_000)
-    while (under_way := store.sync_wanted(60_000)) is not None:
+    assert log.deletions.apply_deletion("orders", end, OLD)
+    store.sync_finished(under_way.log_offset, 60_000)
+    while (under_way := store.next_sync(60_000)) is not None:
         assert not queue_files(under_way)
-        store.synced(under_way.log_offset, 60_000)
+        store.sync_finished(under_way.log_offset, 60_000)
 
 
 def queue_files(one: Sync) -> list[str]:
@@ -178,9 +178,9 @@ def test_a_queue_without_any_record_may_begin_again(is_known: bool) -> None:
     store, log = copied()
     log.append(*records(source))
     if is_known:
-        store.deleted.note("orders", log_end=1, stored_ms=OLD)
+        store.deleted.record_deletion("orders", log_end=1, stored_ms=OLD)
     queue = store.queues.by_key["orders", 0]
     queue.truncate(0)
-    queue.expect(3)
-    log.deletions.begin_anew(queue)
+    queue.set_next_offset(3)
+    log.deletions.remove_restarted_queue(queue)
     assert store.queues_of("orders") == []

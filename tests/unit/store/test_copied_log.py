@@ -37,7 +37,7 @@ def records(store: Store, start: int = 0) -> tuple[bytes, list[Scanned]]:
 
 def copied(settings: StoreSettings = SMALL) -> tuple[Store, CopiedLog]:
     store, _ = opened(SimDisk(), settings)
-    return store, store.follow()
+    return store, store.become_copy()
 
 
 def test_nothing_else_is_stored_in_a_copy() -> None:
@@ -59,7 +59,7 @@ def test_nothing_is_copied_while_what_a_failed_sync_may_have_lost_is_rewritten()
     half = found[6].log_offset
     store, log = copied()
     log.append(data[:half], found[:6])
-    assert store.sync_wanted(60_000) is not None
+    assert store.next_sync(60_000) is not None
     store.sync_failed("no such luck", 60_000)
     fault = r"a sync failed \(no such luck\)"
     with pytest.raises(StorageError, match=fault):
@@ -67,7 +67,7 @@ def test_nothing_is_copied_while_what_a_failed_sync_may_have_lost_is_rewritten()
     with pytest.raises(StorageError, match=fault):
         log.roll()
     with pytest.raises(StorageError, match=fault):
-        log.fill(half, b"x")
+        log.write_padding(half, b"x")
     assert log.end_offset == half
     for now_ms in range(61_000, 61_100, 10):
         store.wake(now_ms)
@@ -88,7 +88,7 @@ def test_records_that_were_damaged_here_fill_the_gaps_that_they_left(count: int)
     log.append(data[: gone[0].log_offset], kept)
     queue = store.queues.by_key["orders", 0]
     queue.fill_gap(gone[-1].queue_offset + 1)
-    queue.go_on()
+    queue.reset_next_offset()
     log.append(data[gone[0].log_offset :], found[len(kept) :])
     assert units(store)["orders", 0] == units(source)["orders", 0][: len(units(store)["orders", 0])]
     assert bodies(store)[gone[0].queue_offset] == bodies(source)[gone[0].queue_offset]
@@ -101,7 +101,7 @@ def test_gaps_with_a_message_behind_them_stay() -> None:
     log.append(data, found)
     queue = store.queues.by_key["orders", 0]
     end = queue.end
-    queue.drop_gaps(end - 2)
+    queue.drop_trailing_gaps(end - 2)
     assert queue.end == end
 
 
@@ -109,10 +109,10 @@ def test_with_sync_flush_consumers_see_what_is_durable() -> None:
     source = master(5)
     store, log = copied(small(is_sync_flush=True))
     log.append(*records(source))
-    assert log.kept_end == 0
+    assert log.safe_end == 0
     assert bodies(store) == {}
     assert sync(store, 5_000)
-    assert log.kept_end == log.end_offset == source.end_offset
+    assert log.safe_end == log.end_offset == source.end_offset
     assert units(store) == units(source)
 
 
@@ -124,7 +124,7 @@ def test_a_topic_that_began_again_begins_again_here() -> None:
     store, log = copied()
     log.append(*records(source))
     deletion = source.deleted.of_topic["orders"]
-    assert log.deletions.end_life("orders", deletion.log_end, deletion.stored_ms)
+    assert log.deletions.apply_deletion("orders", deletion.log_end, deletion.stored_ms)
     assert units(store) == units(source)
     assert bodies(store) == {0: b"new"}
     store.close(9_000)
@@ -169,7 +169,7 @@ def test_a_copy_is_whole_after_any_crash(seed: int) -> None:
     disk = SimDisk()
     settings = msgspec.structs.replace(SMALL, is_sync_flush=chance.random() < 0.5)
     store, _ = opened(disk, settings)
-    log = store.follow()
+    log = store.become_copy()
     log.begin_at(0)
     now_ms = 3_000
     while log.end_offset < source.end_offset:
@@ -185,10 +185,10 @@ def test_a_copy_is_whole_after_any_crash(seed: int) -> None:
             sync(store, now_ms)
             store.wake(now_ms)
         if chance.random() < 0.1:
-            kept = log.kept_end if settings.is_sync_flush else 0
+            kept = log.safe_end if settings.is_sync_flush else 0
             disk.crash(chance, chance.choice(list(Loss)))
             store, _ = opened(disk, settings, now_ms=now_ms)
-            log = store.follow()
+            log = store.become_copy()
             assert log.end_offset >= kept
             assert log_bytes(store) == log_bytes(source, 0, log.end_offset)
     store.close(now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from escrowmq.broker.figures.transaction_metrics_file import PATH as FIGURES
 from escrowmq.delivery import delay_queues, timer_file
-from escrowmq.store.cut import FOLDERS_FROM_THE_LOG, FROM_THE_LOG, cut_log, record_before
+from escrowmq.store.cut import DERIVED_FILES, FOLDERS_FROM_THE_LOG, cut_log, record_before
 from escrowmq.testing.disk import SimDisk
 from escrowmq.txn import check_counts, epoch_decision, pending_snapshot
 
@@ -13,7 +13,7 @@ from .stores import SMALL, bodies, message, opened
 
 def test_what_a_start_makes_from_the_log_does_not_survive_the_log() -> None:
     """Else it is believed once the log has grown again, with other records."""
-    assert set(FROM_THE_LOG) == {
+    assert set(DERIVED_FILES) == {
         pending_snapshot.PATH, epoch_decision.PATH, delay_queues.PATH, timer_file.PATH,
     }  # fmt: skip
     assert set(FOLDERS_FROM_THE_LOG) == {check_counts.FOLDER}
@@ -22,11 +22,11 @@ def test_what_a_start_makes_from_the_log_does_not_survive_the_log() -> None:
     ends = [store.put(message(n), 20_000).log_end for n in range(4)]
     store.close(20_000)
     disk.restart()
-    for path in (*FROM_THE_LOG, f"{check_counts.FOLDER}/00000000000000000000", FIGURES):
+    for path in (*DERIVED_FILES, f"{check_counts.FOLDER}/00000000000000000000", FIGURES):
         disk.replace(path, b"former")
         disk.replace(path, b"of a longer log")
     cut_log(disk, SMALL, at=ends[1], read_from=0)
-    left = [path for path in disk.small if "checks" in path or path.startswith(FROM_THE_LOG)]
+    left = [path for path in disk.small if "checks" in path or path.startswith(DERIVED_FILES)]
     assert left == []
     assert FIGURES in disk.small
     disk.restart()
@@ -44,7 +44,7 @@ def test_a_topic_that_the_logs_master_has_is_there_again() -> None:
         store.put(message(number), 20_000)
         store.put(message(number, topic="other"), 20_000)
     at = store.end_offset
-    store.ends.made_confirmed(at)
+    store.ends.set_confirmed(at)
     store.delete_topic("orders")
     store.put(message(7), 20_000)
     store.delete_topic("other")
@@ -70,7 +70,7 @@ def test_a_deletion_that_was_confirmed_stays() -> None:
     store.put(message(1), 20_000)
     store.delete_topic("orders")
     end = store.put(message(2, topic="other"), 20_000).log_end
-    store.ends.made_confirmed(end)
+    store.ends.set_confirmed(end)
     store.close(20_000)
     disk.restart()
     cut_log(disk, SMALL, at=end, read_from=0)

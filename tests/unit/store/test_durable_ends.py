@@ -19,26 +19,26 @@ def store_with(*stored_ms: int) -> tuple[Store, Durability]:
 
 def test_a_sync_of_the_log_says_nothing_of_what_leads_there() -> None:
     store, durability = store_with(1_000, 9_000)
-    durability.log_synced(100, 1_000)
+    durability.note_log_synced(100, 1_000)
     assert store.durable_offset == durability.checkpoint.confirmed_offset == 100
     assert durability.checkpoint.log_ms == 1_000
     assert durability.derived_offset == 0
-    durability.log_synced(50, 500)  # never back
+    durability.note_log_synced(50, 500)  # never back
     assert (store.durable_offset, durability.checkpoint.log_ms) == (100, 1_000)
 
 
 def test_what_is_safe_is_durable_everywhere() -> None:
     _, durability = store_with(1_000, 9_000)
-    durability.log_synced(180, 9_000)
-    durability.derived_synced(150, 8_000)
+    durability.note_log_synced(180, 9_000)
+    durability.note_derived_synced(150, 8_000)
     assert durability.derived_offset == 150
     assert durability.checkpoint.queue_ms == durability.checkpoint.index_ms == 8_000
-    assert durability.safe_ms == 5_000  # three seconds less, for clocks and rounds
+    assert durability.durable_until_ms == 5_000  # three seconds less, for clocks and rounds
 
 
 def test_when_all_is_synced_the_checkpoint_says_so_once() -> None:
     store, durability = store_with(1_000, 9_000)
-    durability.all_synced(9_000, store.end_offset, 9_000)
+    durability.note_all_synced(9_000, store.end_offset, 9_000)
     assert store.durable_offset == durability.derived_offset == store.end_offset
     assert durability.is_stale
     assert durability.write_checkpoint(store.end_offset) == durability.files()
@@ -48,7 +48,7 @@ def test_when_all_is_synced_the_checkpoint_says_so_once() -> None:
 
 def test_the_checkpoint_says_what_is_durable_and_has_no_unit() -> None:
     store, durability = store_with(1_000, 9_000)
-    durability.all_synced(9_000, 100, 1_000)
+    durability.note_all_synced(9_000, 100, 1_000)
     assert durability.write_checkpoint(100)
     assert (durability.checkpoint.unseen_from, durability.checkpoint.queue_ms) == (100, 1_000)
     durability.write_checkpoint(store.end_offset)

@@ -6,8 +6,8 @@ import random
 import msgspec
 import pytest
 
-from escrowmq.store.failed_syncs import AGAIN_MAX_MS, AGAIN_MS
-from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.failed_syncs import AGAIN_MAX_MS, FIRST_RETRY_MS
+from escrowmq.store.results import PutResult, PutStatus
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.unit.store.stores import SMALL, bodies, message, opened, small, sync
@@ -17,7 +17,7 @@ SYNC = msgspec.structs.replace(SMALL, is_sync_flush=True)
 
 def fail(store: Store, disk: SimDisk, now_ms: int) -> None:
     """The disk loses what a sync was to keep, and says so; it is sound afterwards."""
-    wanted = store.sync_wanted(now_ms)
+    wanted = store.next_sync(now_ms)
     assert wanted is not None
     disk.sync_error = "Input/output error"
     failed = 0
@@ -42,7 +42,7 @@ def mend(store: Store, now_ms: int) -> int:
     raise AssertionError(store.refusal)
 
 
-def put(store: Store, numbers: range, now_ms: int = 1_000) -> list[Put]:
+def put(store: Store, numbers: range, now_ms: int = 1_000) -> list[PutResult]:
     return [store.put(message(number), now_ms) for number in numbers]
 
 
@@ -58,7 +58,7 @@ def test_what_a_failed_sync_lost_is_durable_when_messages_are_taken_again(
     fail(store, disk, 20_000)
     assert store.refusal is not None
     now_ms = mend(store, 20_000)
-    assert now_ms == 20_000 + AGAIN_MS
+    assert now_ms == 20_000 + FIRST_RETRY_MS
     assert store.durable_offset == store.end_offset
     assert store.put(message(40), now_ms).status is PutStatus.OK
     assert [record.levelno for record in caplog.records] == [logging.CRITICAL, logging.WARNING]
@@ -91,17 +91,17 @@ def test_attempts_come_ever_more_seldom_while_the_disk_is_not_sound(
     for _ in range(9):
         waits.append(store.mending.wake_at_ms() - now_ms)
         now_ms = store.mending.wake_at_ms()
-        while (wanted := store.sync_wanted(now_ms)) is None:
+        while (wanted := store.next_sync(now_ms)) is None:
             store.wake(now_ms)
         assert wanted.log_offset == store.end_offset
         store.sync_failed("Input/output error", now_ms)
-    assert waits == [AGAIN_MS << n for n in range(6)] + [AGAIN_MAX_MS] * 3
+    assert waits == [FIRST_RETRY_MS << n for n in range(6)] + [AGAIN_MAX_MS] * 3
     assert store.mending.failures_count == 10
     assert len(caplog.records) == 1
     mend(store, now_ms)
     put(store, range(3, 4), now_ms)
     fail(store, disk, now_ms)
-    assert store.mending.wake_at_ms() == now_ms + AGAIN_MS
+    assert store.mending.wake_at_ms() == now_ms + FIRST_RETRY_MS
 
 
 def test_what_cannot_be_read_back_whole_wants_a_restart(caplog: pytest.LogCaptureFixture) -> None:
@@ -110,11 +110,11 @@ def test_what_cannot_be_read_back_whole_wants_a_restart(caplog: pytest.LogCaptur
     store, _ = opened(disk, SYNC)
     put(store, range(3))
     fail(store, disk, 1_000)
-    store.wake(1_000 + AGAIN_MS)
+    store.wake(1_000 + FIRST_RETRY_MS)
     assert store.refusal is not None
     assert "restart" in store.refusal
     assert "restart" in caplog.records[-1].message
-    assert store.sync_wanted(9_000_000) is None
+    assert store.next_sync(9_000_000) is None
     store.close(9_000_000)
     assert disk.size("abort") is not None
 
@@ -205,7 +205,7 @@ def test_topics_may_be_deleted_while_their_units_are_written_anew(parts_count: i
     store.put(message(2, topic="a"), 1_000)
     fail(store, disk, 1_000)
     for _ in range(parts_count):
-        store.wake(1_000 + AGAIN_MS)
+        store.wake(1_000 + FIRST_RETRY_MS)
     for topic in ("a", "b", "c"):
         store.delete_topic(topic)
-    mend(store, 1_000 + AGAIN_MS)
+    mend(store, 1_000 + FIRST_RETRY_MS)

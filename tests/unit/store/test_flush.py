@@ -68,36 +68,36 @@ def quiet(disk: SimDisk) -> Store:
     while sync(store, 20_000):
         pass
     store.put(message(0), 20_000)
-    assert store.sync_wanted(20_001) is None
+    assert store.next_sync(20_001) is None
     return store
 
 
 def test_what_was_not_due_is_wanted_when_it_is() -> None:
     store = quiet(SimDisk())
     due_ms = store.flusher.wake_at_ms()
-    assert store.sync_wanted(due_ms - 1) is None
-    assert store.sync_wanted(due_ms) is not None
+    assert store.next_sync(due_ms - 1) is None
+    assert store.next_sync(due_ms) is not None
 
 
 def test_a_clock_that_is_set_back_makes_nothing_wait() -> None:
     store = quiet(SimDisk())
-    store.go_back(5_000)
+    store.allow_earlier_times(5_000)
     store.put(message(1), 5_000)
-    assert store.sync_wanted(5_001) is None
-    assert store.sync_wanted(20_000) is not None  # before it was due by the clock of before
+    assert store.next_sync(5_001) is None
+    assert store.next_sync(20_000) is not None  # before it was due by the clock of before
 
 
 def test_nothing_is_a_matter_of_time_while_a_sync_is_under_way() -> None:
     """A wake would find nothing that may be synced, again and again."""
     store = filled(SimDisk())
     assert store.flusher.wake_at_ms() < 100_000
-    wanted = store.sync_wanted(20_000)
+    wanted = store.next_sync(20_000)
     assert wanted is not None
     never_ms = store.flusher.wake_at_ms()
     assert never_ms > 1 << 60
     for file in wanted.files:
         file.sync()
-    store.synced(wanted.log_offset, 20_000)
+    store.sync_finished(wanted.log_offset, 20_000)
     assert store.flusher.wake_at_ms() < never_ms
 
 
@@ -126,10 +126,10 @@ def timed(*sizes: int, **changes: Any) -> Store:
 def test_some_pages_are_synced_soon_and_less_in_the_end(size: int, due_ms: int | None) -> None:
     flusher = timed(*[size] * (size > 0)).flusher
     for passed_ms in (0, 499, 500, 501, 9_999, 10_000, 10_001):
-        wanted = flusher.sync_wanted(70_000 + passed_ms)
+        wanted = flusher.next_sync(70_000 + passed_ms)
         assert (wanted is not None) == (passed_ms == due_ms)
         if wanted is not None:
-            flusher.synced(wanted.log_offset, 70_000)
+            flusher.sync_finished(wanted.log_offset, 70_000)
             return
     assert due_ms is None
 
@@ -137,18 +137,18 @@ def test_some_pages_are_synced_soon_and_less_in_the_end(size: int, due_ms: int |
 @pytest.mark.parametrize(("is_sync_flush", "quiet_ms"), [(False, 500), (True, 0)])
 def test_nothing_is_looked_for_before_it_can_be_due(*, is_sync_flush: bool, quiet_ms: int) -> None:
     flusher = timed(is_sync_flush=is_sync_flush).flusher
-    assert flusher.sync_wanted(70_000) is None
+    assert flusher.next_sync(70_000) is None
     assert flusher.quiet_until_ms == (70_000 + quiet_ms if quiet_ms else 0)
 
 
 def test_a_sync_that_ends_after_the_close_changes_nothing() -> None:
     store = timed(4 * PAGE)
-    wanted = store.sync_wanted(80_000)
+    wanted = store.next_sync(80_000)
     assert wanted is not None
-    assert store.flusher.finish(80_000)
+    assert store.flusher.sync_everything(80_000)
     before = store.flusher._durability.checkpoint.log_ms
     store.flusher._durability.checkpoint.log_ms = 0
-    store.flusher.synced(wanted.log_offset, 80_001)
+    store.flusher.sync_finished(wanted.log_offset, 80_001)
     assert (before, store.flusher._durability.checkpoint.log_ms) == (70_000, 0)
 
 
@@ -156,7 +156,7 @@ def test_units_whose_file_cannot_be_opened_do_not_count_as_durable(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = filled(SimDisk())
-    dirty_files = ConsumeQueue.dirty_files
+    dirty_files = ConsumeQueue.take_dirty_files
 
     def fails(queue: ConsumeQueue) -> list[File]:
         if queue.queue_id == 50:
@@ -165,7 +165,7 @@ def test_units_whose_file_cannot_be_opened_do_not_count_as_durable(
 
     before = store.flusher._durability.derived_offset
     with monkeypatch.context() as patched:
-        patched.setattr(ConsumeQueue, "dirty_files", fails)
+        patched.setattr(ConsumeQueue, "take_dirty_files", fails)
         for now_ms in range(20_000, 25_000, 100):
             sync(store, now_ms)
         assert store.durable_offset == store.end_offset
@@ -190,7 +190,7 @@ def test_each_time_that_files_cannot_be_opened_is_logged_once(
     for begin_ms in (20_000, 200_000):
         store.put(message(0), begin_ms)
         with monkeypatch.context() as patched:
-            patched.setattr(ConsumeQueue, "dirty_files", fails)
+            patched.setattr(ConsumeQueue, "take_dirty_files", fails)
             for now_ms in range(begin_ms, begin_ms + 60_000, 1_000):
                 sync(store, now_ms)
         for now_ms in range(begin_ms + 60_000, begin_ms + 120_000, 1_000):
@@ -204,7 +204,7 @@ def test_the_files_of_the_index_are_in_the_round() -> None:
     assert store.index is not None
     while (due_ms := store.flusher.wake_at_ms()) < 1 << 60:
         assert sync(store, due_ms)
-    assert list(store.index.dirty_files()) == []
+    assert list(store.index.take_dirty_files()) == []
 
 
 def test_units_count_as_durable_when_all_files_of_the_round_are_synced() -> None:
@@ -229,12 +229,12 @@ def test_a_wake_is_due_when_a_sync_is(size: int, due_ms: int) -> None:
 def test_no_sync_is_wanted_beside_another_or_after_the_close() -> None:
     flusher = timed(4 * PAGE).flusher
     assert not flusher.is_busy
-    wanted = flusher.sync_wanted(80_000)
+    wanted = flusher.next_sync(80_000)
     assert wanted is not None
     assert flusher.is_busy
-    flusher.synced(wanted.log_offset, 80_000)
+    flusher.sync_finished(wanted.log_offset, 80_000)
     assert not flusher.is_busy
-    assert flusher.finish(80_000)
+    assert flusher.sync_everything(80_000)
     assert flusher.is_busy
 
 
@@ -263,8 +263,8 @@ def test_a_queue_counts_as_clean_when_the_next_sync_has_its_file() -> None:
         while sync(store, now_ms):
             pass
         put_in_each(store, now_ms)
-    log_files = store.log.unsynced()
-    wanted = store.sync_wanted(80_000)
+    log_files = store.log.unsynced_files()
+    wanted = store.next_sync(80_000)
     assert wanted is not None
     not_of_queues = len(log_files) + 1  # the checkpoint
     assert len(wanted.files) - not_of_queues == COUNT - dirty(store) > 0
@@ -287,7 +287,7 @@ def test_a_queue_that_could_not_be_opened_and_is_deleted_leaves_nothing_to_do(
 
     store.put(message(0), 1_000)
     with monkeypatch.context() as patched:
-        patched.setattr(ConsumeQueue, "dirty_files", fails)
+        patched.setattr(ConsumeQueue, "take_dirty_files", fails)
         for now_ms in range(20_000, 100_000, 1_000):
             sync(store, now_ms)
     store.delete_topic("orders")

@@ -11,7 +11,7 @@ from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch, queue_snapshot
-from escrowmq.store.store import ABORT, Put, PutStatus, Store
+from escrowmq.store.store import ABORT, PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
@@ -64,15 +64,15 @@ def test_a_disk_that_a_put_found_full_is_looked_at_each_second() -> None:
     assert store.retention.wake_at_ms() > 10_000
 
 
-def put_one(store: Store, now_ms: int) -> Put:
+def put_one(store: Store, now_ms: int) -> PutResult:
     return store.put(message(0), now_ms)
 
 
-def put_batch(store: Store, now_ms: int) -> Put:
+def put_batch(store: Store, now_ms: int) -> PutResult:
     return store.batches.put(message(0), [(0, b"b", b"", {})], now_ms)[0]
 
 
-def put_long_batch(store: Store, now_ms: int) -> Put:
+def put_long_batch(store: Store, now_ms: int) -> PutResult:
     batch = store.batches.begin(message(0))
     batch.add([(0, b"b", b"", {})])
     return store.batches.put_long(batch, now_ms)
@@ -80,7 +80,7 @@ def put_long_batch(store: Store, now_ms: int) -> Put:
 
 @pytest.mark.parametrize("put", [put_one, put_batch, put_long_batch])
 def test_store_on_a_disk_that_was_full_from_the_start_starts_again(
-    put: Callable[[Store, int], Put],
+    put: Callable[[Store, int], PutResult],
 ) -> None:
     """World 6313: the time of a message that was refused went into the checkpoint, and the next
     start missed the log of which that told."""

@@ -71,7 +71,7 @@ def test_files_stand_in_the_order_in_which_they_were_begun_whatever_the_clock_sa
     assert begun == [file.begin_log_offset for file in index.files] == sorted(begun)
     assert len(begun) == 5
     last = again.files[-1]
-    problems = [file.problem(is_last=file is last, is_thorough=True) for file in again.files]
+    problems = [file.find_problem(is_last=file is last, is_thorough=True) for file in again.files]
     assert problems == [None] * 5
 
 

@@ -13,7 +13,7 @@ from escrowmq.codec.hashes import index_hash, java_hash
 from escrowmq.lane import native
 from escrowmq.store.index_chains import (
     KEY,
-    chain,
+    build_chains,
     find_slots,
     index_key,
     key_hash,
@@ -49,7 +49,7 @@ def test_entry_leads_to_the_one_before_it_in_its_slot() -> None:
     places = find_slots(keys, 1_000, 40)
     assert places == [40 + code % 1_000 * 4 for code in codes]
     heads = struct.pack(">iii", 7, 99, 7)  # 99 is of an entry that is not there
-    entries, newest, fresh_count = chain(keys, places, heads, 8, 5_000)
+    entries, newest, fresh_count = build_chains(keys, places, heads, 8, 5_000)
     assert list(struct.iter_unpack(">iqii", entries)) == [
         (codes[0], 100, 0, 7), (codes[1], 200, 1, 0), (codes[2], 300, 0, 8),
     ]  # fmt: skip
@@ -131,7 +131,7 @@ def test_entries_are_what_plain_python_makes(
     memory = bytearray(bytes(40) + struct.pack(">9i", *heads))
     places = find_slots(keys, slots_count, 40)
     given_heads = b"".join([memory[at : at + 4] for at in places])
-    entries, newest, fresh_count = chain(keys, places, given_heads, first, begin_ms)
+    entries, newest, fresh_count = build_chains(keys, places, given_heads, first, begin_ms)
     found = native.index_lane.chain(bytes(memory), keys, slots_count, 40, first, begin_ms)
     assert found == (entries, packed(newest), fresh_count)
     changed = memory.copy()
@@ -147,7 +147,7 @@ def test_entries_of_many_keys_are_what_plain_python_makes() -> None:
     keys = b"".join(index_key(n % 7, f"key {n % 500}", n, 1_000 * n) for n in range(2_000))
     memory = bytes(40 + 4 * 3_000)
     places = find_slots(keys, 3_000, 40)
-    entries, newest, fresh_count = chain(keys, places, bytes(4 * 2_000), 1, 0)
+    entries, newest, fresh_count = build_chains(keys, places, bytes(4 * 2_000), 1, 0)
     found = native.index_lane.chain(memory, keys, 3_000, 40, 1, 0)
     assert found == (entries, packed(newest), fresh_count)
 

@@ -33,7 +33,7 @@ def test_with_nothing_to_wait_for_what_is_written_is_seen_and_answered() -> None
     assert not ends.holds_answers
     assert ends.safety == {"escrowDurability": "memory"}
     assert ends.durable < ends.written == store.end_offset
-    assert ends.late_code(ends.written, 1 << 40) is None
+    assert ends.timeout_code(ends.written, 1 << 40) is None
 
 
 def test_with_sync_flush_both_wait_for_the_disk() -> None:
@@ -41,16 +41,16 @@ def test_with_sync_flush_both_wait_for_the_disk() -> None:
     assert (ends.visible_end, ends.answerable_end) == (0, 0)
     assert ends.holds_answers
     assert ends.safety == {"escrowDurability": "disk"}
-    ends.made_durable(ends.written)
+    ends.set_durable(ends.written)
     assert (ends.visible_end, ends.answerable_end) == (ends.written, ends.written)
 
 
 def test_replicas_are_waited_for_by_senders_alone() -> None:
     _, ends = ends_of(copies_timeout_ms=3_000)
     assert (ends.visible_end, ends.answerable_end) == (NO_END, 0)
-    ends.made_confirmed(ends.written)
+    ends.set_confirmed(ends.written)
     assert ends.answerable_end == ends.written
-    ends.made_confirmed(10)  # a replica that knows less is connected now
+    ends.set_confirmed(10)  # a replica that knows less is connected now
     assert ends.answerable_end == ends.written
     ends.wait_for_copies(timeout_ms=0)
     assert not ends.holds_answers
@@ -75,14 +75,14 @@ def test_the_code_is_that_of_whoever_is_late(
     _, ends = ends_of(is_sync_flush=True, copies_timeout_ms=3_000)
     log_end = ends.written
     if is_durable:
-        ends.made_durable(log_end)
+        ends.set_durable(log_end)
     if is_confirmed:
-        ends.made_confirmed(log_end)
-    assert ends.late_code(log_end, waited_ms) == code
+        ends.set_confirmed(log_end)
+    assert ends.timeout_code(log_end, waited_ms) == code
     if code is not None:
-        assert ends.late_after_ms(log_end) <= waited_ms
+        assert ends.answer_timeout_ms(log_end) <= waited_ms
     else:
-        assert ends.late_after_ms(log_end) > waited_ms
+        assert ends.answer_timeout_ms(log_end) > waited_ms
 
 
 @given(
@@ -96,7 +96,7 @@ def test_no_promise_is_taken_back(
     _, ends = ends_of(is_sync_flush=waits_for_disk, copies_timeout_ms=waits_for_copies * 3_000)
     answerable, visible = ends.answerable_end, ends.visible_end
     for kind, offset in moves:
-        (ends.made_durable if kind == "durable" else ends.made_confirmed)(offset)
+        (ends.set_durable if kind == "durable" else ends.set_confirmed)(offset)
         assert answerable <= ends.answerable_end <= ends.visible_end
         assert visible <= ends.visible_end
         answerable, visible = ends.answerable_end, ends.visible_end
@@ -106,7 +106,7 @@ def test_no_promise_is_taken_back(
 
 def test_an_end_beyond_what_is_written_is_believed_by_nobody() -> None:
     _, ends = ends_of(copies_timeout_ms=3_000)
-    for move in (ends.made_durable, ends.made_confirmed):
+    for move in (ends.set_durable, ends.set_confirmed):
         with pytest.raises(AssertionError):
             move(ends.written + 1)
 
@@ -114,12 +114,12 @@ def test_an_end_beyond_what_is_written_is_believed_by_nobody() -> None:
 def test_what_senders_are_told_follows_the_copies() -> None:
     _, ends = ends_of()
     ends.lead_group(timeout_ms=3_000)
-    ends.are_in_sync(3)
+    ends.set_in_sync(3)
     shared = ends.safety
     assert shared == {"escrowDurability": "memory", "escrowCopies": "3"}
-    ends.made_confirmed(ends.written)
+    ends.set_confirmed(ends.written)
     assert ends.safety is shared
-    ends.are_in_sync(1)
+    ends.set_in_sync(1)
     assert ends.safety == {"escrowDurability": "disk"}
     _, ends = ends_of(is_sync_flush=True)
     ends.wait_for_copies(timeout_ms=3_000, copies=2)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from escrowmq.codec.layout import HEAD_V4
-from escrowmq.store.store import Put, RecoveryReport, Store
+from escrowmq.store.store import PutResult, RecoveryReport, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import SMALL, bodies, filled, message, opened
@@ -18,7 +18,7 @@ def expected(count: int) -> dict[int, bytes]:
     return {number: b"body %05d" % number for number in range(count)}
 
 
-def killed(disk: SimDisk, count: int) -> list[Put]:
+def killed(disk: SimDisk, count: int) -> list[PutResult]:
     """A store with messages whose process was killed; the machine goes on."""
     store = Store(disk, SMALL, boot="this one")
     store.open(1_000)

@@ -30,7 +30,7 @@ def never_durable(*, ahead: bool = False) -> SimDisk:
         store.put(message(number), 1_000 + number)
     if ahead:
         store.put(message(4, body=b"x" * 3_000), 1_004)
-        assert store.log.segments.last == SMALL.log_segment_size
+        assert store.log.segments.last_start == SMALL.log_segment_size
     store.dispatcher.run()
     assert disk.files[LOG].is_name_durable is False
     del disk.files[LOG]

@@ -120,8 +120,8 @@ def test_files_that_retention_removed_are_not_taken_for_lost() -> None:
     store = opened(disk)
     put(store, 40)
     make_durable(store)
-    store.retention.ask()
-    assert store.retention.clean(400 * 3_600_000) > 0
+    store.retention.request_cleanup()
+    assert store.retention.clean_up(400 * 3_600_000) > 0
     found = readable(store)
     end = store.end_offset
     disk.restart()
@@ -140,12 +140,12 @@ def test_a_full_journal_goes_on_in_the_snapshot(*, has_room: bool) -> None:
     bodies = put(store, 1, topics=topics[:20])
     journal = store.queues.journal
     while not journal.is_full:  # as thousands of queues would fill it
-        journal.note("t" * 120, 0, position=0, log_offset=store.end_offset)
+        journal.note_file("t" * 120, 0, position=0, log_offset=store.end_offset)
     if not has_room:
         disk.run_out(Shortage.ALL_GONE)
         store.wake(1_500)
         disk.shortage = None
-        journal.note("t" * 120, 0, position=0, log_offset=store.end_offset)
+        journal.note_file("t" * 120, 0, position=0, log_offset=store.end_offset)
     store.wake(1_600)
     bodies += put(store, 1, topics=topics)
     store.wake(1_700)

@@ -15,11 +15,11 @@ def test_unit_that_is_set_right_says_what_it_said(topic: str) -> None:
     properties = {"DELAY": "3", "TAGS": "a"}
     for number in range(3):
         store.put(message(number, topic=topic, properties=properties), 1_000)
-    units = store.entries(topic, 0, 0, 3)
+    units = store.read_units(topic, 0, 0, 3)
     store.close(2_000)
     disk.restart()
     disk.flip(f"consumequeue/{topic}/0/{0:020d}", 27)
     store, _ = opened(disk)
-    assert store.entries(topic, 0, 1, 1) != units[1:2]
+    assert store.read_units(topic, 0, 1, 1) != units[1:2]
     assert store.get(topic, 0, 0).count == 3
-    assert store.entries(topic, 0, 0, 3) == units
+    assert store.read_units(topic, 0, 0, 3) == units

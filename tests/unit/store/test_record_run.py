@@ -253,7 +253,7 @@ def test_record_of_a_run_is_found_by_its_place_before_it_is_durable() -> None:
         assert found.body == b"body %05d" % number
     assert store.read(places[1] + 1) is None
     (waiting,) = store.dispatcher.waiting
-    assert [item.log_offset for item in waiting.singles()] == places
+    assert [item.log_offset for item in waiting.single_dispatches()] == places
 
 
 def test_run_of_a_topic_that_is_deleted_meanwhile_is_not_seen() -> None:

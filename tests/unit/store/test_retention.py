@@ -9,7 +9,7 @@ import pytest
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
-from escrowmq.store.store import GotStatus, Store
+from escrowmq.store.store import GetStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
 from .stores import SMALL, bodies, message, opened, small, sync
@@ -42,10 +42,10 @@ def test_old_segments_are_deleted_at_the_hour_and_queues_and_index_follow() -> N
     for now_ms in range(3_710_000, 3_800_000, 10_000):
         disk.now_ms = now_ms
         store.wake(now_ms)
-    assert store.min_log_offset == store.log.segments.last == 12_288
+    assert store.min_log_offset == store.log.segments.last_start == 12_288
     low, high = store.bounds("orders", 0)
     assert 0 < low < high == 100
-    assert store.get("orders", 0, 0).status is GotStatus.OFFSET_TOO_SMALL
+    assert store.get("orders", 0, 0).status is GetStatus.OFFSET_TOO_SMALL
     assert store.stored_ms_at("orders", 0, low) > 0
     assert min(bodies(store)) == low
     files = sorted(n for n in disk.files if n.startswith("consumequeue"))
@@ -74,7 +74,7 @@ def test_clean_up_can_be_asked_for() -> None:
     disk.now_ms = 4_000_000
     store.wake(4_000_000)
     assert store.min_log_offset == 0
-    store.retention.ask()
+    store.retention.request_cleanup()
     store.wake(4_000_001)
     assert store.min_log_offset == 12_288
 
@@ -185,7 +185,9 @@ def test_many_queues_are_trimmed_in_several_turns() -> None:
 
     def behind() -> int:
         return sum(
-            1 for queue in store.queues if queue.min < queue.first_at_log(store.log.min_offset)
+            1
+            for queue in store.queues
+            if queue.min < queue.first_at_log_offset(store.log.min_offset)
         )
 
     store.wake(3_800_000)
@@ -214,7 +216,7 @@ def test_what_nobody_could_see_yet_stays_however_old_it_is() -> None:
     places = 40, waits.log_offset, waits.record_size, 1_000
     store.dispatcher.stall("no descriptor", [Dispatch(queue, message(40), *places)])
     disk.now_ms = 3_800_000
-    assert store.retention.clean(3_800_000) == 1
+    assert store.retention.clean_up(3_800_000) == 1
     assert store.min_log_offset == 4_096
 
 
@@ -235,19 +237,19 @@ def test_segments_stay_till_what_stands_for_their_messages_is_durable() -> None:
         return 8_192
 
     def looked() -> int:
-        store.retention.clean(now_ms)
+        store.retention.clean_up(now_ms)
         return store.min_log_offset
 
     store.retention.keeper = keeper
     assert [looked(), looked()] == [0, 0]
     now_ms += 1_000
-    wanted = store.sync_wanted(now_ms)
+    wanted = store.next_sync(now_ms)
     assert wanted is not None
     store.put(message(101), now_ms)  # others do not make it wait
     assert looked() == 0
     for file in wanted.files:
         file.sync()
-    store.synced(wanted.log_offset, now_ms)
+    store.sync_finished(wanted.log_offset, now_ms)
     assert store.durable_offset < store.end_offset
     assert looked() == 8_192
 
@@ -260,14 +262,14 @@ def test_segments_found_free_later_wait_for_what_was_appended_by_then() -> None:
     disk.now_ms = now_ms
     store.retention.keeper = lambda _until, _now_ms: free_to[0]
     store.put(message(100), now_ms)
-    assert store.retention.clean(now_ms) == 0
-    first = store.sync_wanted(now_ms)
+    assert store.retention.clean_up(now_ms) == 0
+    first = store.next_sync(now_ms)
     assert first is not None
-    store.synced(first.log_offset, now_ms)
+    store.sync_finished(first.log_offset, now_ms)
     free_to[0] = 8_192
     store.put(message(101), now_ms)
-    assert (store.retention.clean(now_ms), store.min_log_offset) == (1, 4_096)
-    assert (store.retention.clean(now_ms), store.min_log_offset) == (0, 4_096)
+    assert (store.retention.clean_up(now_ms), store.min_log_offset) == (1, 4_096)
+    assert (store.retention.clean_up(now_ms), store.min_log_offset) == (0, 4_096)
     while sync(store, now_ms + 60_000):
         pass
-    assert (store.retention.clean(now_ms), store.min_log_offset) == (1, 8_192)
+    assert (store.retention.clean_up(now_ms), store.min_log_offset) == (1, 8_192)

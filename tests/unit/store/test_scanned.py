@@ -9,7 +9,7 @@ from escrowmq.codec.hashes import java_hash, tags_code
 from escrowmq.codec.log_stretches import Scanned, parse
 from escrowmq.store import scanned
 from escrowmq.store.index_chains import index_key
-from escrowmq.store.scanned import RecordKeys, UnitCodes
+from escrowmq.store.scanned import RecordKeys, UnitTagsCodes
 from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import log_bytes, message, opened
 
@@ -30,22 +30,22 @@ def keys_of(record: Scanned, keys: RecordKeys | None = None) -> bytes:
 @pytest.mark.parametrize("tags", ["a", "", "été"])
 def test_a_unit_has_the_code_of_the_tags(tags: str) -> None:
     (record,) = scan(message(1, properties={"TAGS": tags, "KEYS": "k"}))
-    codes = UnitCodes({1: 1_000})
+    codes = UnitTagsCodes({1: 1_000})
     for _ in range(2):
-        assert codes.of(record, is_schedule=False) == tags_code(tags)
+        assert codes.code_of(record, is_schedule=False) == tags_code(tags)
 
 
 def test_a_unit_of_a_delayed_message_says_when_it_is_due() -> None:
     (record,) = scan(message(1, topic=Topic.SCHEDULE, properties={"DELAY": "2", "TAGS": "a"}))
-    assert UnitCodes({1: 1_000, 2: 5_000}).of(record, is_schedule=True) == 10_000
-    assert UnitCodes({}).of(record, is_schedule=True) == tags_code("a")
+    assert UnitTagsCodes({1: 1_000, 2: 5_000}).code_of(record, is_schedule=True) == 10_000
+    assert UnitTagsCodes({}).code_of(record, is_schedule=True) == tags_code("a")
 
 
 def test_as_many_tags_as_there_are_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanned, "_KNOWN_MAX", 2)
     records = scan(*[message(n, topic=f"t{n}", properties={"TAGS": f"a{n}"}) for n in range(9)])
-    codes = UnitCodes({})
-    assert [codes.of(each, is_schedule=False) for each in records] == [
+    codes = UnitTagsCodes({})
+    assert [codes.code_of(each, is_schedule=False) for each in records] == [
         tags_code(f"a{n}") for n in range(9)
     ]
     assert len(codes._known) <= 4

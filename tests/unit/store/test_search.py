@@ -12,7 +12,7 @@ def test_a_long_gap_costs_a_search_by_time_few_reads() -> None:
         store.put(message(number), 1_000 + number)
     queue = store.queues.by_key["orders", 0]
     queue.fill_gap(40_000)
-    queue.go_on()
+    queue.reset_next_offset()
     for number in range(3):
         store.put(message(number), 2_000 + number)
     before = disk.reads_count

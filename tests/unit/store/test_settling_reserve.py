@@ -16,26 +16,26 @@ def made(disk: SimDisk, size: int = 8_192) -> SettlingReserve:
 def test_ordinary_writes_leave_the_reserve() -> None:
     disk = SimDisk()
     reserve = made(disk)
-    ordinary_end = reserve.admit(100, is_settling=False)
+    ordinary_end = reserve.reserve_until(100, is_settling=False)
     assert ordinary_end == SEGMENT - 8_192
     disk.room = disk.used
     with pytest.raises(DiskFull):
-        reserve.admit(ordinary_end + 1, is_settling=False)
-    assert reserve.admit(SEGMENT, is_settling=True) == ordinary_end
+        reserve.reserve_until(ordinary_end + 1, is_settling=False)
+    assert reserve.reserve_until(SEGMENT, is_settling=True) == ordinary_end
     with pytest.raises(DiskFull):
-        reserve.admit(SEGMENT + 1, is_settling=True)
+        reserve.reserve_until(SEGMENT + 1, is_settling=True)
     disk.room += 10 * SEGMENT
-    assert reserve.admit(SEGMENT + 1, is_settling=True) == 2 * SEGMENT - 8_192
+    assert reserve.reserve_until(SEGMENT + 1, is_settling=True) == 2 * SEGMENT - 8_192
 
 
 def test_no_more_than_a_segment_is_reserved() -> None:
     disk = SimDisk()
     reserve = made(disk, size=10 * SEGMENT)
-    assert reserve.admit(1, is_settling=False) == SEGMENT
+    assert reserve.reserve_until(1, is_settling=False) == SEGMENT
     assert len(disk.files) == 2
 
 
 def test_a_reserve_begins_where_the_log_does() -> None:
     reserve = made(SimDisk())
     reserve.begin_at(3 * SEGMENT)
-    assert reserve.admit(3 * SEGMENT, is_settling=False) == 4 * SEGMENT - 8_192
+    assert reserve.reserve_until(3 * SEGMENT, is_settling=False) == 4 * SEGMENT - 8_192

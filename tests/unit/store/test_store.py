@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, StorageError, StoreLocked
-from escrowmq.store.check import Check
-from escrowmq.store.store import GotStatus, PutStatus
+from escrowmq.store.check import StoreCheck
+from escrowmq.store.store import GetStatus, PutStatus
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.stores import put_batch
 
@@ -51,7 +51,7 @@ def test_checkpoint_tells_no_time_of_a_clock_that_was_wrong(has_index: bool) -> 
     store.close(30 * day_ms)
     disk.restart()
     store, _ = opened(disk, kept, now_ms=day_ms)
-    store.go_back(day_ms)
+    store.allow_earlier_times(day_ms)
     for number in range(60, 120):
         store.put(message(number), day_ms + 100 * number)
     for now_ms in (day_ms + 60_000, day_ms + 120_000):
@@ -142,11 +142,11 @@ def test_sync_flush_shows_a_message_only_when_it_is_durable() -> None:
     puts = [store.put(message(n), 1_000) for n in range(2)]
     assert store.bounds("orders", 0) == (0, 0)
     assert not store.take_arrivals()
-    wanted = store.sync_wanted(1_000)
+    wanted = store.next_sync(1_000)
     assert wanted is not None
     late = store.put(message(2), 1_001)
-    assert store.sync_wanted(1_001) is None  # one at a time
-    store.synced(wanted.log_offset, 1_002)
+    assert store.next_sync(1_001) is None  # one at a time
+    store.sync_finished(wanted.log_offset, 1_002)
     assert store.durable_offset == puts[1].log_end
     assert [a.queue_offset for a in store.take_arrivals()] == [0, 1]
     assert store.bounds("orders", 0) == (0, 2)
@@ -160,10 +160,10 @@ def test_async_flush_shows_at_once_and_syncs_by_time_and_pages() -> None:
     store.put(message(0), 1_100)
     arrival = store.take_arrivals()[0]
     assert (arrival.topic, arrival.queue_id, arrival.queue_offset) == ("orders", 0, 0)
-    assert store.sync_wanted(1_600) is None  # less than four pages
+    assert store.next_sync(1_600) is None  # less than four pages
     for n in range(20):
         store.put(message(n, body=bytes(1_000)), 1_200)
-    assert store.sync_wanted(1_200) is None
+    assert store.next_sync(1_200) is None
     assert sync(store, 1_600)
     assert store.durable_offset == store.end_offset
     store.put(message(0), 1_700)
@@ -179,7 +179,7 @@ def test_idle_store_wants_no_sync_for_ever() -> None:
     for _ in range(50):
         now_ms += 1_000
         sync(store, now_ms)
-    assert store.sync_wanted(now_ms + 1) is None
+    assert store.next_sync(now_ms + 1) is None
     assert store.flusher.wake_at_ms() > now_ms + 1_000_000
     assert store.checkpoint.value.log_ms == store.checkpoint.value.queue_ms == 1_000
 
@@ -188,7 +188,7 @@ def test_failed_sync_is_never_success_and_ends_writing() -> None:
     disk = SimDisk()
     store, _ = opened(disk, small(is_sync_flush=True))
     put = store.put(message(0), 1_000)
-    wanted = store.sync_wanted(1_000)
+    wanted = store.next_sync(1_000)
     assert wanted is not None
     store.sync_failed("input/output error", 1_001)
     assert store.durable_offset < put.log_end
@@ -199,7 +199,7 @@ def test_failed_sync_is_never_success_and_ends_writing() -> None:
         refused = store.put(message(1), 1_002, is_settling=is_settling)
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     store.wake(60_000)
-    assert store.sync_wanted(60_000) is None
+    assert store.next_sync(60_000) is None
     assert store.refusal is not None
     store.close(61_000)
     assert disk.size("abort") is not None
@@ -222,11 +222,11 @@ def test_failing_sync_at_close_leaves_the_abort_file() -> None:
 
 def test_reads_follow_the_peers_rules() -> None:
     store, _ = opened(SimDisk(), small(read_count_max=8, read_size_max=1_000))
-    assert store.get("orders", 0, 0).status is GotStatus.NO_MESSAGE_IN_QUEUE
+    assert store.get("orders", 0, 0).status is GetStatus.NO_MESSAGE_IN_QUEUE
     for n in range(20):
         store.put(message(n, properties={"TAGS": "a" if n % 2 else "b"}), 1_000)
     found = store.get("orders", 0, 3, count_max=4)
-    assert (found.status, found.count, found.next_offset) == (GotStatus.FOUND, 4, 7)
+    assert (found.status, found.count, found.next_offset) == (GetStatus.FOUND, 4, 7)
     assert list(found.queue_offsets) == [3, 4, 5, 6]
     assert len(found.chunks) == 1
     assert (found.min_offset, found.max_offset) == (0, 20)
@@ -235,16 +235,16 @@ def test_reads_follow_the_peers_rules() -> None:
     assert store.get("orders", 0, 0, size_max=1).count == 1  # one always passes
     assert store.get("orders", 0, 0, size_max=330).count == 2
     beyond = store.get("orders", 0, 20)
-    assert (beyond.status, beyond.next_offset) == (GotStatus.OFFSET_OVERFLOW_ONE, 20)
+    assert (beyond.status, beyond.next_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, 20)
     far = store.get("orders", 0, 25)
-    assert (far.status, far.next_offset) == (GotStatus.OFFSET_OVERFLOW_BADLY, 20)
+    assert (far.status, far.next_offset) == (GetStatus.OFFSET_OVERFLOW_BADLY, 20)
     before = store.get("orders", 0, -1)
-    assert (before.status, before.next_offset) == (GotStatus.OFFSET_TOO_SMALL, 0)
-    code = store.entries("orders", 0, 1, 1)[0][2]
+    assert (before.status, before.next_offset) == (GetStatus.OFFSET_TOO_SMALL, 0)
+    code = store.read_units("orders", 0, 1, 1)[0][2]
     odd = store.get("orders", 0, 0, codes=frozenset({code}), count_max=5)
     assert odd.queue_offsets == [1, 3, 5, 7, 9]
     none = store.get("orders", 0, 0, codes=frozenset({12345}))
-    assert (none.status, none.next_offset) == (GotStatus.NO_MATCHED_MESSAGE, 20)
+    assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 20)
     picked = store.get("orders", 0, 0, accept=lambda record: b"body 00011" in record)
     assert picked.queue_offsets == [11]
 
@@ -254,7 +254,7 @@ def test_filtering_scan_is_bounded() -> None:
     for n in range(30):
         store.put(message(n), 1_000)
     got = store.get("orders", 0, 0, codes=frozenset({1}), count_max=4)
-    assert (got.status, got.next_offset) == (GotStatus.NO_MATCHED_MESSAGE, 10)
+    assert (got.status, got.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 10)
 
 
 def test_old_data_is_read_in_smaller_portions() -> None:
@@ -300,7 +300,7 @@ def test_schedule_topic_keeps_the_due_time() -> None:
     for delay in ("3", "99", "0", "x"):
         properties = {"DELAY": delay, "TAGS": "a"}
         store.put(message(0, topic="SCHEDULE_TOPIC_XXXX", properties=properties), 1_000)
-    codes = [code for _, _, code in store.entries("SCHEDULE_TOPIC_XXXX", 0, 0, 4)]
+    codes = [code for _, _, code in store.read_units("SCHEDULE_TOPIC_XXXX", 0, 0, 4)]
     assert codes == [11_000, 7_201_000, 97, 97]
 
 
@@ -319,13 +319,13 @@ def test_other_delay_levels_leave_the_due_times_of_stored_messages(*, is_clean: 
     file = disk.open(torn, size=SMALL.queue_segment_size)
     file.write(20 + 12, bytes(8))  # of the second unit
     store, report = opened(disk, small(delay_levels="1s 5s"))
-    first, second = store.entries(Topic.SCHEDULE, 0, 0, 2)
+    first, second = store.read_units(Topic.SCHEDULE, 0, 0, 2)
     assert first == (puts[0].log_offset, puts[0].log_end - puts[0].log_offset, 11_000)
     assert second[2] == 6_000
     assert report.queues_mended == ["SCHEDULE_TOPIC_XXXX/0"]
     store.close(2_000)
     disk.restart()
-    findings = Check(disk, SMALL).run(10_000).findings
+    findings = StoreCheck(disk, SMALL).run(10_000).findings
     assert [found.where for found in findings] == ["config/topics.json"]
 
 
@@ -336,7 +336,7 @@ def test_topics_can_be_deleted() -> None:
         store.put(message(0, topic=topic), 1_000)
     assert store.delete_topic("orders") == 1
     assert store.bounds("orders", 0) == (0, 0)
-    assert store.clean_queues(["paid"]) == ["%RETRY%g"]
+    assert store.remove_other_queues(["paid"]) == ["%RETRY%g"]
     assert store.topics() == ["paid"]
     assert not [name for name in disk.files if name.startswith("consumequeue/orders")]
 
@@ -461,11 +461,11 @@ def test_store_without_an_index_answers_queries_with_nothing() -> None:
 def test_synced_after_close_changes_nothing() -> None:
     store, _ = opened(SimDisk(), small(is_sync_flush=True))
     store.put(message(0), 1_000)
-    wanted = store.sync_wanted(1_000)
+    wanted = store.next_sync(1_000)
     assert wanted is not None
     store.close(1_001)
-    store.synced(wanted.log_offset, 1_002)
-    assert store.sync_wanted(9_000) is None
+    store.sync_finished(wanted.log_offset, 1_002)
+    assert store.next_sync(9_000) is None
 
 
 def test_many_changed_queues_are_synced_less_often() -> None:
@@ -475,9 +475,9 @@ def test_many_changed_queues_are_synced_less_often() -> None:
     for now_ms in range(1_000, 21_000, 250):
         for queue_id in range(200):
             store.put(message(0, queue_id=queue_id, properties={}), now_ms)
-        while (wanted := store.sync_wanted(now_ms)) is not None:
+        while (wanted := store.next_sync(now_ms)) is not None:
             files_count += len(wanted.files)
             for file in wanted.files:
                 file.sync()
-            store.synced(wanted.log_offset, now_ms)
+            store.sync_finished(wanted.log_offset, now_ms)
     assert 4 * 200 < files_count < 8 * 200, "about every four seconds, not every one"

@@ -9,7 +9,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.check_schedule import Ask, Checker, LiveProducer
 from escrowmq.txn.end_claim import Claim, Ended
@@ -36,8 +36,8 @@ class GrudgingStore(Store):
     puts_left: int | None = None
     has_room_left: bool = True
 
-    def has_room(self, messages: Sequence[Message]) -> bool:
-        return self.has_room_left and super().has_room(messages)
+    def has_settling_space(self, messages: Sequence[Message]) -> bool:
+        return self.has_room_left and super().has_settling_space(messages)
 
     def put(
         self,
@@ -46,11 +46,11 @@ class GrudgingStore(Store):
         *,
         properties: bytes | None = None,
         is_settling: bool = False,
-    ) -> Put:
+    ) -> PutResult:
         if self.puts_left is not None:
             self.puts_left -= 1
         if message.topic in self.refused or (self.puts_left is not None and self.puts_left < 0):
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="asked to fail")
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="asked to fail")
         return super().put(message, now_ms, properties=properties, is_settling=is_settling)
 
 
@@ -154,7 +154,7 @@ class Ground:
         low, high = self.store.bounds(topic, queue_id)
         return [
             decode_record(self.store.read_record(offset, size))
-            for offset, size, _ in self.store.entries(topic, queue_id, low, high - low)
+            for offset, size, _ in self.store.read_units(topic, queue_id, low, high - low)
         ]
 
     def finals(self) -> list[bytes]:

@@ -29,7 +29,7 @@ def carry(ground: Ground, carrier: Carrier) -> int:
 
 def newest(ground: Ground) -> StoredMessage:
     store, end = ground.store, ground.store.bounds(Topic.HALF, 0)[1]
-    ((log_offset, _, _),) = store.entries(Topic.HALF, 0, end - 1, 1)
+    ((log_offset, _, _),) = store.read_units(Topic.HALF, 0, end - 1, 1)
     found = store.read(log_offset)
     assert found is not None
     return found

@@ -175,7 +175,7 @@ def test_gaps_in_the_queue_cost_no_reads(ground: Ground, monkeypatch: pytest.Mon
     first = ground.prepare(b"1")
     queue = ground.store.queues.by_key[Topic.HALF, 0]
     queue.fill_gap(4)
-    queue.go_on()
+    queue.reset_next_offset()
     last = ground.prepare(b"2")
     sizes: list[int] = []
     log = ground.store.log
@@ -447,10 +447,10 @@ def test_discards_whose_units_are_gone_keep_no_broker_from_starting(
 ) -> None:
     half = ground.prepare(b"given up")
     give_up(ground, half)
-    entries = Store.entries
+    entries = Store.read_units
     monkeypatch.setattr(
         Store,
-        "entries",
+        "read_units",
         lambda *place: [] if Topic.CHECK_MAX_TIME in place else entries(*place),
     )
     assert ground.reopen().pending_count == 1

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.message import Message, StoredMessage, Topic
-from escrowmq.store.walk import walk
+from escrowmq.store.walk import walk_log
 from escrowmq.txn import pending_recovery
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.half_records import copy_to, final_of
@@ -56,9 +56,9 @@ def test_log_is_read_from_the_last_op_record_on_if_it_is_sound(
 
     def noted(store: GrudgingStore, start: int, **named: Any) -> object:
         starts.append(start)
-        return walk(store, start, **named)
+        return walk_log(store, start, **named)
 
-    monkeypatch.setattr(pending_recovery, "walk", noted)
+    monkeypatch.setattr(pending_recovery, "walk_log", noted)
     engine = Engine(ground.store, ground.settings, host=HOST, as_delivered=lambda final, _: final)
     recovery = HalvesRecovery(engine, ground.store)
     recovery.run(ground.now_ms, half_offset=0, op_offset=0, is_sound=is_sound)

@@ -13,7 +13,7 @@ from escrowmq.broker.answers.waiting_answers import WaitingAnswer, WaitingAnswer
 from escrowmq.broker.asked import Question
 from escrowmq.broker.input_time import InputTime
 from escrowmq.store.log_ends import LogEnds
-from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.results import PutResult, PutStatus
 
 
 class Marks(Protocol):
@@ -25,11 +25,11 @@ class Marks(Protocol):
         """Log offset after the newest mark that was appended for changed tables."""
         ...
 
-    def of_denials(self) -> Put:
+    def of_denials(self) -> PutResult:
         """Append a mark, once per input, for answers that say something does not exist."""
         ...
 
-    def of_changes(self) -> Put | None:
+    def of_changes(self) -> PutResult | None:
         """Append a mark after the tables that this input has changed; None if it changed none."""
         ...
 
@@ -94,7 +94,7 @@ class Answers:
             self._latency.note(row, reply.code, took_ms, is_one_way=is_one_way)
 
 
-def _behind(mark: Put | None, answer: Answer) -> Answer | Refusal:
+def _behind(mark: PutResult | None, answer: Answer) -> Answer | Refusal:
     """Make an answer wait for a mark too, if there is one."""
     if mark is None:
         return answer

@@ -92,7 +92,7 @@ class WaitingAnswers(Part):
         """Send the answers whose timeout has passed."""
         while self._waiting:
             first = self._waiting[0]
-            code = self._ends.late_code(first.log_end, now_ms - first.since_ms)
+            code = self._ends.timeout_code(first.log_end, now_ms - first.since_ms)
             if code is None:
                 return
             self._waiting.popleft().send_late(code)
@@ -107,4 +107,4 @@ class WaitingAnswers(Part):
         if not self._waiting:
             return NEVER_MS
         first = self._waiting[0]
-        return first.since_ms + self._ends.late_after_ms(first.log_end)
+        return first.since_ms + self._ends.answer_timeout_ms(first.log_end)

@@ -50,7 +50,7 @@ def rivals_of(b: Broker, registration: Registration) -> Rivals:
 
 def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -> Master:
     """Create the part of a slave that copies from its master."""
-    log = b.store.follow()
+    log = b.store.become_copy()
 
     def tables(ask: Ask) -> MasterTables:
         return MasterTables(
@@ -115,7 +115,7 @@ def group_copy_of(
     return GroupCopy(
         membership,
         b.store,
-        b.store.follow(),
+        b.store.become_copy(),
         disk,
         users_replaced=door.users_replaced,
         topics=b.topics,

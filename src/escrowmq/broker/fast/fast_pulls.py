@@ -25,12 +25,12 @@ from escrowmq.codec.pulled_reply import pulled_template
 from escrowmq.codec.repeated_requests import Match, RequestTemplate
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
-from escrowmq.store.results import GotStatus
+from escrowmq.store.results import GetStatus
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-_FOUND: Final = GotStatus.FOUND.name
+_FOUND: Final = GetStatus.FOUND.name
 _VARYING: Final = ("queue_id", "queue_offset", "commit_offset")
 
 

@@ -26,7 +26,7 @@ from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.lane.native import LaneLimits, LaneShape, LayOutSends, RequestsLane
-from escrowmq.store.encoding import ended
+from escrowmq.store.encoding import with_final_separator
 from escrowmq.store.record_run import QueueTail, RecordRun
 from escrowmq.store.store import Store
 from escrowmq.txn.half_records import real_place
@@ -217,8 +217,8 @@ class FastPuts:
             return False
         is_there = self._queue_tail(target) is not None
         if entries is not None:
-            return self._learn_batch(ended(properties), entries) and is_there
-        found = self._properties.read(ended(properties))
+            return self._learn_batch(with_final_separator(properties), entries) and is_there
+        found = self._properties.read(with_final_separator(properties))
         if found is None:
             return False
         plan, fields = found
@@ -238,7 +238,9 @@ class FastPuts:
             entries, _ = decode_part(data, 0, count_max=BATCH_AT_ONCE_MAX)
         except RemoteProtocolError:
             return False
-        return all(self._properties.read(ended(said)) is not None for _, _, said in entries)
+        return all(
+            self._properties.read(with_final_separator(said)) is not None for _, _, said in entries
+        )
 
     def _are_plain(self, properties: bytes) -> bool:
         """Whether the properties of a batch are plain. They are not stored."""

@@ -82,7 +82,12 @@ class Gauges:
                 "Times that the disk could not make the store durable.",
                 store.mending.failures_count,
             ),
-            ("damaged_records", "gauge", "Records that cannot be read.", len(store.damaged)),
+            (
+                "damaged_records",
+                "gauge",
+                "Records that cannot be read.",
+                len(store.damaged_records),
+            ),
             (
                 "deleted_log_files",
                 "counter",

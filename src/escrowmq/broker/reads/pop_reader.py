@@ -35,7 +35,7 @@ from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import CheckPointKey
 from escrowmq.delivery.topics import Perm, TopicTable
 from escrowmq.errors import StorageError
-from escrowmq.store.store import Got, GotStatus, Store
+from escrowmq.store.store import GetResult, GetStatus, Store
 
 _log = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ FILTER_ROUNDS_MAX: Final = 4
 """The most reads that a pop makes in one turn while its filter matches nothing."""
 
 _MISPLACED: Final = frozenset(
-    {GotStatus.OFFSET_TOO_SMALL, GotStatus.OFFSET_OVERFLOW_BADLY, GotStatus.OFFSET_FOUND_NULL}
+    {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL}
 )
 _PASSED_OVER: Final = frozenset(
-    {GotStatus.NO_MATCHED_MESSAGE, GotStatus.OFFSET_FOUND_NULL, GotStatus.MESSAGE_WAS_REMOVING}
+    {GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING}
 )
 _PERCENT: Final = 100
 
@@ -187,7 +187,7 @@ class Popper:
         if the queue is so young that its messages are still in memory."""
         if low > 0 or not self._settings.pop_init_in_memory:
             return False
-        entries = self._store.entries(topic, queue_id, 0, 1)
+        entries = self._store.read_units(topic, queue_id, 0, 1)
         settings = self._store_settings
         recent_size = settings.memory_size * settings.memory_percent // _PERCENT
         return not entries or self._store.end_offset - entries[0][0] <= recent_size
@@ -337,7 +337,7 @@ class Popper:
         finds.rest += max(0, got.max_offset - got.next_offset)
 
     def _hand_out(
-        self, finds: PopResult, pop: Pop, topic: str, queue_id: int, offset: int, got: Got
+        self, finds: PopResult, pop: Pop, topic: str, queue_id: int, offset: int, got: GetResult
     ) -> bool:
         """Record that the group has these messages in flight, and add them to the result. Return
         False if too many are in flight.
@@ -387,7 +387,7 @@ class Popper:
         self._add(finds, got, chunks)
         return True
 
-    def _add(self, finds: PopResult, got: Got, chunks: list[bytes]) -> None:
+    def _add(self, finds: PopResult, got: GetResult, chunks: list[bytes]) -> None:
         finds.chunks.extend(chunks)
         finds.count += got.count
         finds.size += sum(map(len, chunks))

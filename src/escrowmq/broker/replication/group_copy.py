@@ -301,7 +301,7 @@ class GroupCopy(Part):
 
     def take_gone(self, gone: Gone) -> None:
         """Delete a topic that the master has deleted."""
-        if not self._log.deletions.end_life(gone.topic, gone.log_end, gone.stored_ms):
+        if not self._log.deletions.apply_deletion(gone.topic, gone.log_end, gone.stored_ms):
             raise RemoteProtocolError(
                 f"{gone.topic} was deleted at log offset {gone.log_end}, and this log ends at "
                 f"{self._log.end_offset}"
@@ -310,7 +310,7 @@ class GroupCopy(Part):
     def has_deleted_alone(self, log_offset: int) -> bool:
         """Whether this member, as a master that had already been replaced, deleted topics after
         this log offset."""
-        return self._store.deleted.has_own(log_offset)
+        return self._store.deleted.has_own_after(log_offset)
 
     def take_over(self) -> None:
         """Become master, because the present one hands over. Refuse if this member's disk takes no

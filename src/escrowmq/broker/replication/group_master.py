@@ -252,14 +252,14 @@ class GroupMaster(Part):
         needed = member.needed
         if needed != self._needed:
             self._needed = needed
-            ends.are_in_sync(len(needed) + 1)
-            store.flusher.look_again()
+            ends.set_in_sync(len(needed) + 1)
+            store.flusher.end_quiet_time()
             self._judge()
         seen_until, answered_until = ends.visible_end, ends.answerable_end
         if needed:
             confirmed = min([store.end_offset, *(self._end_of(*each) for each in needed.items())])
             if confirmed > ends.confirmed:
-                ends.made_confirmed(confirmed)
+                ends.set_confirmed(confirmed)
         if ends.visible_end > seen_until:
             store.dispatcher.run()
         if ends.answerable_end > answered_until or self._is_alone:

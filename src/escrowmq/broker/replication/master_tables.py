@@ -232,7 +232,7 @@ class MasterTables:
         store = self._store
         for queue_id in store.queues_of(topic):
             last = store.bounds(topic, queue_id)[1] - 1
-            if any(at >= log_end for at, _, _ in store.entries(topic, queue_id, last, 1)):
+            if any(at >= log_end for at, _, _ in store.read_units(topic, queue_id, last, 1)):
                 return True
         return False
 
@@ -262,7 +262,7 @@ class MasterTables:
             return
         self._needed_end = -1
         for topic, (log_end, stored_ms) in [*self._lives.items()]:
-            if self._deletions.end_life(topic, log_end, stored_ms):
+            if self._deletions.apply_deletion(topic, log_end, stored_ms):
                 del self._lives[topic]
         gone, self._gone = self._gone, {}
         for topic, log_end in gone.items():

@@ -126,7 +126,7 @@ class Slaves(Part):
         confirmed = self.replicas.confirmed(copies)
         if confirmed <= ends.confirmed:
             return False
-        ends.made_confirmed(confirmed)
+        ends.set_confirmed(confirmed)
         return True
 
     def wake(self, now_ms: int) -> None:

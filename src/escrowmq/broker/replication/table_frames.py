@@ -6,13 +6,13 @@ from __future__ import annotations
 from escrowmq.base.ports import Disk
 from escrowmq.group.frames import Gone, Kind, encode_struct, encode_table
 from escrowmq.group.tables import COPIED, gone_key
-from escrowmq.store.deletions import Deleted
+from escrowmq.store.deletions import DeletedTopics
 
 
 class TableFrames:
     """Encodes the tables and deletions of a master as frames."""
 
-    def __init__(self, disk: Disk, deleted: Deleted) -> None:
+    def __init__(self, disk: Disk, deleted: DeletedTopics) -> None:
         self._disk = disk
         self._deleted = deleted
         self._latest: dict[str, bytes] = {}

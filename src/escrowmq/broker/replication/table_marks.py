@@ -10,7 +10,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.ports import Disk, File, Usage
 from escrowmq.broker.input_time import InputTime
 from escrowmq.group.tables import COPIED
-from escrowmq.store.store import Put, Store
+from escrowmq.store.store import PutResult, Store
 
 MARK_TOPIC: Final = "ESCROW_GROUP_MARK"
 _NO_QUEUE: Final = 4
@@ -76,10 +76,10 @@ class TableMarks:
         self._moment = moment
         self.is_due = False
         self.changes_end = 0
-        self._mark: Put | None = None
-        self._denials_mark: Put | None = None
+        self._mark: PutResult | None = None
+        self._denials_mark: PutResult | None = None
 
-    def of_denials(self) -> Put:
+    def of_denials(self) -> PutResult:
         """Append the mark, once per input, that answers about missing things wait for. It does not
         use the space that is reserved for ENDs, because any client may ask for missing things as
         often as it likes."""
@@ -92,7 +92,7 @@ class TableMarks:
         """Note that this input has changed a table, so that its answer needs a mark."""
         self.is_due, self._mark = True, None
 
-    def of_changes(self) -> Put | None:
+    def of_changes(self) -> PutResult | None:
         """Append a mark for this input's changes; None if it changed no table. The mark may use the
         space that is reserved for ENDs, because tables may change while messages are refused."""
         if self.is_due and self._mark is None:
@@ -104,6 +104,6 @@ class TableMarks:
         """Forget the marks of the input that has ended."""
         self.is_due, self._mark, self._denials_mark = False, None, None
 
-    def _put(self, *, is_settling: bool) -> Put:
+    def _put(self, *, is_settling: bool) -> PutResult:
         mark = Message(topic=MARK_TOPIC, body=b"", sys_flag=_NO_QUEUE)
         return self._store.put(mark, self._moment.now_ms, is_settling=is_settling)

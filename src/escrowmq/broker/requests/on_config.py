@@ -270,7 +270,7 @@ class ConfigHandlers:
 
     def clean_queues(self, asked: Asked[None]) -> Reply:
         """Remove the queues of deleted topics."""
-        cleaned = self._store.clean_queues(self._topics.names())
+        cleaned = self._store.remove_other_queues(self._topics.names())
         _log.info(
             "queues of %d deleted topics were removed, as requested by %s",
             len(cleaned),
@@ -280,7 +280,7 @@ class ConfigHandlers:
 
     def delete_old(self, asked: Asked[None]) -> Reply:
         """Start deleting expired log files now, at any hour."""
-        self._store.retention.ask()
+        self._store.retention.request_cleanup()
         return DONE
 
 

@@ -26,8 +26,8 @@ from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.store.store import Put, Store
-from escrowmq.store.walk import walk_queue, with_unique_key
+from escrowmq.store.store import PutResult, Store
+from escrowmq.store.walk import find_by_unique_key, walk_queue
 
 _LOOKED_AT_MAX: Final = 1_000
 """The most letters that one request examines; `next` in the answer says where to continue."""
@@ -79,7 +79,7 @@ class DeadLetterHandlers:
         first = max(low, wanted.begin)
         last = min(end, first + _LOOKED_AT_MAX, wanted.end if wanted.end >= 0 else end)
         page = DeadLettersPage(items=[], next=last if last < end else -1)
-        put: Put | None = None
+        put: PutResult | None = None
         count = size = 0
         for letter in walk_queue(self._store, queue, first, last, queue_id=wanted.queue_id):
             topic = self._topic_of(letter, wanted.group)
@@ -140,12 +140,12 @@ class DeadLetterHandlers:
         return any(
             copy.properties.get(DEAD_LETTER) == mark
             for place in places
-            for copy in with_unique_key(self._store, place, key, after=letter.log_offset)
+            for copy in find_by_unique_key(self._store, place, key, after=letter.log_offset)
         )
 
     def _give_back(
         self, letter: StoredMessage, group: str, topic: str, now_ms: int
-    ) -> Put | Refusal:
+    ) -> PutResult | Refusal:
         place = self._topics.ensure(self._destination(letter, group, topic), now_ms=now_ms)
         properties = {
             name: value for name, value in letter.properties.items() if name not in _OF_COPY

@@ -17,7 +17,7 @@ from escrowmq.broker.sends.log_puts import Putter
 from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.store.durable_progress import Mark, Marks
+from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Store
 from escrowmq.txn import epoch_decision
 from escrowmq.txn.engine import Engine
@@ -59,7 +59,7 @@ class EpochHandlers(Part):
         self._decider = Decider(engine, store, host=identity.packed)
         self._waiting: list[_Waiting] = []
         self.work = (self._waiting,)
-        self._marks: Marks[bytes] = Marks()
+        self._marks: ProgressMarks[bytes] = ProgressMarks()
 
     # -- life --------------------------------------------------------------------------------
 
@@ -73,8 +73,8 @@ class EpochHandlers(Part):
         store = self._store
         saved = self._decider.save()
         if saved is not None:
-            self._marks.note(Mark(store.end_offset, store.end_offset, saved))
-        mark = self._marks.take(store.lasting_offset)
+            self._marks.add(ProgressMark(store.end_offset, store.end_offset, saved))
+        mark = self._marks.take_durable(store.irrevocable_offset)
         return NOTHING if mark is None else ((epoch_decision.PATH, mark.state),)
 
     # -- requests ----------------------------------------------------------------------------

@@ -76,7 +76,7 @@ class OffsetHandlers:
 
     def _is_recent(self, topic: str, queue_id: int) -> bool:
         store = self._store
-        entries = store.entries(topic, queue_id, 0, 1)
+        entries = store.read_units(topic, queue_id, 0, 1)
         if not entries:
             return True
         settings = self._store_settings

@@ -36,18 +36,18 @@ from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError, UsageError
-from escrowmq.store.store import Arrival, Got, GotStatus, Store
+from escrowmq.store.store import Arrival, GetResult, GetStatus, Store
 
 _CODE: Final = {
-    GotStatus.FOUND: Response.SUCCESS,
-    GotStatus.NO_MATCHED_MESSAGE: Response.PULL_RETRY_IMMEDIATELY,
-    GotStatus.MESSAGE_WAS_REMOVING: Response.PULL_RETRY_IMMEDIATELY,
-    GotStatus.OFFSET_FOUND_NULL: Response.PULL_NOT_FOUND,
-    GotStatus.OFFSET_OVERFLOW_ONE: Response.PULL_NOT_FOUND,
-    GotStatus.OFFSET_OVERFLOW_BADLY: Response.PULL_OFFSET_MOVED,
-    GotStatus.OFFSET_TOO_SMALL: Response.PULL_OFFSET_MOVED,
+    GetStatus.FOUND: Response.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: Response.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: Response.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: Response.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: Response.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: Response.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: Response.PULL_OFFSET_MOVED,
 }
-_REMARKS: Final = {status: status.name for status in GotStatus}
+_REMARKS: Final = {status: status.name for status in GetStatus}
 """The remark for each status of a read."""
 
 
@@ -150,7 +150,7 @@ class PullHandlers(Part):
         is_beyond = code == Response.PULL_OFFSET_MOVED and got.next_offset < header.queue_offset
         return self._answers.once_confirmed(pulled) if is_beyond else pulled
 
-    def _pull_answer(self, header: PullHeader, judged: Judged, got: Got, code: int) -> Pulled:
+    def _pull_answer(self, header: PullHeader, judged: Judged, got: GetResult, code: int) -> Pulled:
         chunks = got.chunks if code == Response.SUCCESS else []
         size = sum(map(len, chunks))
         self._released_size += size

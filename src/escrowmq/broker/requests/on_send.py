@@ -22,7 +22,7 @@ from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicConfig
-from escrowmq.store.store import Put
+from escrowmq.store.store import PutResult
 from escrowmq.txn.half_records import is_half
 
 
@@ -97,7 +97,7 @@ class SendHandlers:
         if refusal is not None:
             return refusal
         wants_id = is_transactional and asked.ext.get(WANTS_ID) == "true"
-        put: Put | Refusal
+        put: PutResult | Refusal
         if is_transactional:
             put = self._halves.store(asked, message, wants_id=wants_id)
         else:
@@ -109,7 +109,7 @@ class SendHandlers:
         self._stats.put(header.topic, 1, put.record_size)
         unique_key = message.properties[Property.UNIQ_KEY]
         more: dict[str, str] | None = None
-        if type(put) is not Put or wants_id:
+        if type(put) is not PutResult or wants_id:
             more = {}
             if isinstance(put, Delayed) and put.recall_handle:
                 more["recallHandle"] = put.recall_handle

@@ -238,7 +238,7 @@ class StatisticsHandlers:
         body: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low}
         body["queueData"] = [
             {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
-            for offset, size, code in self._store.entries(
+            for offset, size, code in self._store.read_units(
                 header.topic, header.queue_id, header.index, max(0, min(header.count, 10_000))
             )
         ]

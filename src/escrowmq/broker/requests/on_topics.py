@@ -172,7 +172,7 @@ class TopicHandlers:
             for forget in self._forgetters:
                 forget(topic)
         self._offsets.forget_topics(doomed)
-        if not self._store.has_noted_deletions:
+        if not self._store.are_deletions_saved:
             # Not a Refusal, because most of the work is done.
             return Answer(Response.SYSTEM_ERROR, remark=_NOT_NOTED)
         return DONE

@@ -13,7 +13,7 @@ from escrowmq.broker.sends.log_puts import Putter
 from escrowmq.codec.hashes import account_mark
 from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.clients import Clients
-from escrowmq.store.store import Put
+from escrowmq.store.store import PutResult
 from escrowmq.txn.transactions import Transactions
 
 
@@ -35,7 +35,9 @@ class IncomingHalves:
         self._transactions = transactions
         self._rules = rules
 
-    def store(self, asked: Asked[Header], message: Message, *, wants_id: bool) -> Put | Refusal:
+    def store(
+        self, asked: Asked[Header], message: Message, *, wants_id: bool
+    ) -> PutResult | Refusal:
         """Store a half message. With `wants_id`, create a new signing key first if one is due."""
         if self._present.has_owners and asked.account:
             # It belongs to the account: no other may end it, or add a half to its transaction.
@@ -53,6 +55,6 @@ class IncomingHalves:
         put = engine.prepare(message, now_ms, origin=origin, account=asked.peer.counted_for)
         return put if put.log_offset >= 0 else self._putter.refusal(put)
 
-    def sign(self, put: Put, unique_key: str, now_ms: int) -> str:
+    def sign(self, put: PutResult, unique_key: str, now_ms: int) -> str:
         """Return the signed id of a stored half, with which any client can end its transaction."""
         return self._transactions.sign(put, unique_key, now_ms)

@@ -17,7 +17,7 @@ from escrowmq.broker.sends.wanted_answers import waits
 from escrowmq.codec import recall_handle
 from escrowmq.delivery.delayed_messages import DelayRules, delay
 from escrowmq.delivery.stats import Stats
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import PutResult, PutStatus, Store
 
 _ILLEGAL: Final = (
     "the message is illegal, maybe msg body or properties length not matched. "
@@ -30,7 +30,7 @@ _UNAVAILABLE: Final = (
 )
 
 
-class Delayed(Put, kw_only=True):
+class Delayed(PutResult, kw_only=True):
     """The result of storing a message that will be delivered later."""
 
     recall_handle: str = ""
@@ -48,7 +48,7 @@ class Putter:
         self._stats = stats
         self._rules = DelayRules(store_settings, settings)
 
-    def put(self, message: Message, now_ms: int) -> Put | Refusal:
+    def put(self, message: Message, now_ms: int) -> PutResult | Refusal:
         """Store a message. A delayed one is stored in a timer or delay-level topic first, and gives
         a Delayed."""
         if not DELAYING.isdisjoint(message.properties):
@@ -56,7 +56,7 @@ class Putter:
         put = self._store.put(message, now_ms)
         return put if put.log_offset >= 0 else self.refusal(put)
 
-    def _put_later(self, message: Message, now_ms: int) -> Put | Refusal:
+    def _put_later(self, message: Message, now_ms: int) -> PutResult | Refusal:
         delayed = delay(message, now_ms, self._rules)
         if not isinstance(delayed, Message):
             return delayed
@@ -84,7 +84,7 @@ class Putter:
             )
         )
 
-    def refusal(self, put: Put) -> Refusal:
+    def refusal(self, put: PutResult) -> Refusal:
         """Return RocketMQ's code and remark for a message that the store did not accept
         (SendMessageProcessor)."""
         self._stats.put_failed_count += 1
@@ -102,7 +102,7 @@ class Putter:
                 return Refusal(Response.SYSTEM_ERROR, put.reason or "UNKNOWN_ERROR")
 
 
-def awaited_end(put: Put, message: Message) -> int:
+def awaited_end(put: PutResult, message: Message) -> int:
     """Return `Answer.log_end` for a stored message: 0 if its sender does not want to wait."""
     return put.log_end if waits(message.properties) else 0
 

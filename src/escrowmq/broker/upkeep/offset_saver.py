@@ -93,7 +93,7 @@ class OffsetSaver:
 
     def release(self) -> None:
         """Write the waiting file if its part of the log is durable."""
-        if self.waiting and self.waiting[0][0] <= self._store.lasting_offset:
+        if self.waiting and self.waiting[0][0] <= self._store.irrevocable_offset:
             _, data = self.waiting.pop()
             self._output.add(Replace(self._path, data))
 
@@ -103,7 +103,7 @@ class OffsetSaver:
         found = []
         if self._orders.has_any or self._orders.is_changed:  # the file may still have the last one
             found.append((orderly_pops.PATH, self._orders.save(self._exists, now_ms)))
-        if self._ledger.log_end <= self._store.lasting_offset:
+        if self._ledger.log_end <= self._store.irrevocable_offset:
             found.append((self._path, self._save()))
         return found
 

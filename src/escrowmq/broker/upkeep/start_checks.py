@@ -17,7 +17,7 @@ from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import CorruptRecord, StorageError, UsageError
 from escrowmq.store import check, queue_snapshot
-from escrowmq.store.config_tables import Take, take_table
+from escrowmq.store.config_tables import TableParser, load_table
 from escrowmq.store.results import RecoveryReport
 from escrowmq.store.store import Store
 
@@ -33,7 +33,7 @@ _NAMED_MAX: Final = 5
 _log = logging.getLogger(__name__)
 
 
-def readers() -> dict[str, Take]:
+def readers() -> dict[str, TableParser]:
     """Return the parser of each table's file, by path, for a check of whether the files are
     readable."""
     settings = BrokerSettings()
@@ -83,15 +83,15 @@ class Opening:
         self._has_all_topics = False
         self._has_snapshot = disk.size(queue_snapshot.PATH) is not None
 
-    def take(self, path: str, take: Take) -> bool:
+    def take(self, path: str, take: TableParser) -> bool:
         """Read a table. Return whether its newest version was read. Raises StorageError when no
         version is valid."""
-        note = take_table(self.disk, path, take)
+        note = load_table(self.disk, path, take)
         if note:
             _log.warning("%s", note)
         return not note
 
-    def take_lesser(self, path: str, take: Take) -> None:
+    def take_lesser(self, path: str, take: TableParser) -> None:
         """Read a table that the broker can start without; if it is invalid, log that and go on
         without it."""
         try:
@@ -113,7 +113,7 @@ class Opening:
             for queue_id, offset in offsets.items()
             if offset > 0
         }
-        self._store.queues.expect(read_from)
+        self._store.queues.expect_queues(read_from)
 
     def agree(self, report: RecoveryReport, now_ms: int) -> None:
         """Log what the store found at its recovery, and make the tables agree with it."""
@@ -314,5 +314,5 @@ def continue_time(now_ms: int, store: Store) -> int:
         "stored meanwhile counts from now on",
         behind_ms // 1000,
     )
-    store.go_back(now_ms)
+    store.allow_earlier_times(now_ms)
     return now_ms

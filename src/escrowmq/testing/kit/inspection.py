@@ -132,7 +132,9 @@ class Inspection:
         for topic in (Topic.SCHEDULE, Topic.TIMER):
             for queue_id in self._store.queues_of(topic):
                 low, end = self._store.bounds(topic, queue_id)
-                dues = [code for _, _, code in self._store.entries(topic, queue_id, low, end - low)]
+                dues = [
+                    code for _, _, code in self._store.read_units(topic, queue_id, low, end - low)
+                ]
                 messages = walk_queue(self._store, topic, low, end, queue_id=queue_id)
                 for code, message in zip(dues, messages, strict=False):
                     due_ms = int(message.properties.get(Property.TIMER_OUT_MS, code))

@@ -245,7 +245,7 @@ class World:
         """Fill the disk, or free it again; the broker notices that immediately."""
         self.disk.fill(is_full=is_full)
         if self.core is not None:
-            self.core.broker.store.disk_watch.look(self.clock.now_ms())
+            self.core.broker.store.disk_watch.check_disk(self.clock.now_ms())
 
     def lose_ends(self, count: int) -> None:
         """Lose the next ENDs."""

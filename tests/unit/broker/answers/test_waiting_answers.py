@@ -44,7 +44,7 @@ def waiting_for_disk() -> tuple[WaitingAnswers, LogEnds, list[str]]:
 
 def test_each_is_given_when_its_record_is_durable_or_late() -> None:
     waiting, ends, said = waiting_for_disk()
-    ends.made_durable(199)
+    ends.set_durable(199)
     waiting.release()
     assert said == ["0 said"]
     assert waiting.wake_at_ms() == 5_010
@@ -68,10 +68,10 @@ def test_a_timeout_that_is_made_shorter_holds_for_those_that_wait_already() -> N
 def test_an_answer_that_waits_for_both_is_given_after_the_later_one() -> None:
     waiting, ends, said = waiting_for_disk()
     ends.wait_for_copies(timeout_ms=3_000)
-    ends.made_durable(400)
+    ends.set_durable(400)
     waiting.release()
     assert said == []
-    ends.made_confirmed(200)
+    ends.set_confirmed(200)
     waiting.release()
     assert said == ["0 said", "1 said"]
     waiting.wake(3_020)

@@ -135,7 +135,7 @@ def copied(both: Both) -> list[Command]:
 
     def confirm(side: Side) -> None:
         store = side.core.broker.store
-        store.ends.made_confirmed(store.end_offset)
+        store.ends.set_confirmed(store.end_offset)
         side.core.broker.answers.waiting.release()
         side.perform()
 

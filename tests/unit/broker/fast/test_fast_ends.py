@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Topic
-from escrowmq.store.store import Put, PutStatus
+from escrowmq.store.store import PutResult, PutStatus
 from escrowmq.txn.op_records import OPS_OF_RECORD_MAX
 from tests.unit.broker.both import (
     HALF,
@@ -321,9 +321,9 @@ def refuse_op_records(side: Side) -> None:
     store = side.core.broker.store
     put = store.put
 
-    def grudging(message: Message, now_ms: int, **named: Any) -> Put:
+    def grudging(message: Message, now_ms: int, **named: Any) -> PutResult:
         if message.topic == Topic.OP:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="asked to fail")
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="asked to fail")
         return put(message, now_ms, **named)
 
     store.put = grudging  # type: ignore[method-assign]

@@ -217,8 +217,8 @@ def test_a_slave_keeps_what_its_master_has(caplog: pytest.LogCaptureFixture) -> 
     pair.introduce()
     pair.advance(3_000)
     slave = stores(pair)[1]
-    slave.retention.ask()
-    slave.retention.clean(slave.last_stored_ms + 1_000 * 3_600_000)
+    slave.retention.request_cleanup()
+    slave.retention.clean_up(slave.last_stored_ms + 1_000 * 3_600_000)
     assert slave.min_log_offset == 0
 
 

@@ -96,7 +96,7 @@ def test_a_final_without_its_op_record_is_not_written_twice() -> None:
 def _copy(pair: Pair, start: int, end: int) -> None:
     """What had arrived at the slave when its master was lost: up to an offset."""
     data = pair.master.core.broker.store.log.read(start, end - start)
-    log = pair.slave.core.broker.store.follow()
+    log = pair.slave.core.broker.store.become_copy()
     log.append(data, parse(data, start).records)
 
 

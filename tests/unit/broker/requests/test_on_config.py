@@ -16,7 +16,7 @@ from escrowmq.broker.requests import on_config
 from escrowmq.broker.requests.on_config import CHANGES_FILE
 from escrowmq.codec.changed_settings import Changes
 from escrowmq.errors import DiskFull
-from escrowmq.store.retention import hours_of
+from escrowmq.store.retention import parse_hours
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.exchange import SMALL, START_MS, Caller, Exchange
 
@@ -178,12 +178,12 @@ def test_hours_of_clean_up_are_changed_while_the_broker_runs(
     retention = exchange.core.broker.store.retention
     hour = retention._hour(exchange.now_ms)
     assert change(operator, f"deleteWhen={(hour + 1) % 24:02d}").code == 0
-    assert retention.clean(exchange.now_ms) == 0
+    assert retention.clean_up(exchange.now_ms) == 0
     for text in ("deleteWhen=24", "deleteWhen=4;x", "deleteWhen=-1"):
         reply = change(operator, text)
         assert (reply.code, "hours from 00 to 23" in (reply.remark or "")) == (29, True)
     assert change(operator, f"deleteWhen=99;{hour:02d};").code == 29
-    assert hours_of(f"99;{hour:02d};x") == {99, hour}
+    assert parse_hours(f"99;{hour:02d};x") == {99, hour}
 
 
 def test_spans_that_were_copied_once_follow_their_settings(

@@ -12,7 +12,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.upkeep.start_checks import readers
 from escrowmq.errors import StorageError
-from escrowmq.store.check import Check, Checked
+from escrowmq.store.check import CheckResult, StoreCheck
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.exchange import SMALL, Exchange
 
@@ -60,11 +60,11 @@ def pending(exchange: Exchange) -> int:
     return len(exchange.core.transactions.engine.halves.pending)
 
 
-def checked(disk: SimDisk) -> Checked:
+def checked(disk: SimDisk) -> CheckResult:
     settings = StoreSettings(
         index_slots_count=SMALL.index_slots_count, index_entries_max=SMALL.index_entries_max
     )
-    return Check(disk, settings, readers=readers()).run(0x7FFF_FFFF_FFFF)
+    return StoreCheck(disk, settings, readers=readers()).run(0x7FFF_FFFF_FFFF)
 
 
 def without(*prefixes: str) -> Change:
