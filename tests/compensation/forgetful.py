@@ -15,7 +15,7 @@ import zlib
 
 from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.cli.main import main
-from escrowmq.txn.end_claim import Claim, Ended, EndResult
+from escrowmq.txn.end_claim import Claim, EndReply, EndResult
 from escrowmq.txn.end_requests import EndRequests
 
 _end = EndRequests.end
@@ -29,10 +29,10 @@ def is_forgotten(body: bytes, share: float) -> bool:
 def forget(share: float) -> None:
     """From now on, brokers of this process forget."""
 
-    def end(self: EndRequests, claim: Claim, now_ms: int) -> Ended:
+    def end(self: EndRequests, claim: Claim, now_ms: int) -> EndReply:
         half = None if claim.who else self._store.read(claim.log_offset)  # not an operator's
         if half is not None and is_forgotten(half.body, share):
-            return Ended(EndResult.NOT_FOUND)  # an answer, for which no client has to wait
+            return EndReply(EndResult.NOT_FOUND)  # an answer, for which no client has to wait
         return _end(self, claim, now_ms)
 
     EndRequests.end = end  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.ids import offset_id, parse_offset_id, unpack_host
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record, encode_message, encode_record
-from escrowmq.txn.half_records import final_of, real_place
+from escrowmq.txn.half_records import make_final, target_queue
 from escrowmq.txn.op_records import decode_op, encode_op
 
 from .captured import load
@@ -91,7 +91,7 @@ def test_half_and_final_message_are_told_apart_as_ours_are() -> None:
     half = decode_record(raw("half"))
     assert (half.topic, half.queue_id) == (Topic.HALF, 0)
     assert half.sys_flag & SysFlag.TRANSACTION_MASK == 0
-    assert real_place(half) is not None
+    assert target_queue(half) is not None
     final = decode_record(raw("final_committed"))
     assert final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
     assert final.prepared_log_offset > 0
@@ -105,7 +105,7 @@ def test_final_message_of_ours_is_what_the_peer_makes_of_the_same_half(front: st
     half = next((half for half in halves if half.log_offset == final.prepared_log_offset), None)
     if half is None:
         pytest.skip("another half's")
-    ours = final_of(half)
+    ours = make_final(half)
     assert ours is not None
     record = encode_record(
         ours,

@@ -24,7 +24,7 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.op_records import decode_op
 from escrowmq.txn.state import State
 from tests.sim.clock import WallClock
@@ -52,7 +52,7 @@ _SAID_FOR = {"c": COMMIT, "r": ROLLBACK}
 _LETTERS = {"committed": "c", "rolled_back": "r", "expired": "x"}
 
 
-def engine_of(core: BrokerCore) -> Engine:
+def engine_of(core: BrokerCore) -> TransactionEngine:
     """The transactions of a broker."""
     return core.transactions.engine
 
@@ -166,7 +166,7 @@ class Checker:
         if early:
             raise Violation(f"halves {sorted(early)} are pending, and op records name them")
 
-    def _check_quarantine(self, engine: Engine) -> None:
+    def _check_quarantine(self, engine: TransactionEngine) -> None:
         """On a sound disk a half cannot be read only when it was deleted for its age."""
         halves = self.reading.queues[Topic.HALF, 0]
         for number, why in engine.halves.quarantine.items():
@@ -175,7 +175,7 @@ class Checker:
                 raise Violation(f"half {number} is set aside on a sound disk: {why}")
             self._stage.done["halves deleted for their age"] += 1
 
-    def _check_meter(self, engine: Engine) -> None:
+    def _check_meter(self, engine: TransactionEngine) -> None:
         """What is said to be pending is what is pending."""
         rows = [engine.halves.pending.row(number) for number in engine.halves.pending]
         for what, said, rightly in (
@@ -385,14 +385,14 @@ class Checker:
             self._check_ends(found)
         self._check_peer_view(found, engine_of(again), offsets)
 
-    def _check_peer_view(self, found: Reading, engine: Engine, offsets: bytes | None) -> None:
-        """A reader with RocketMQ's rules asks about every pending half, and of the others only
-        about those whose op record was not written yet."""
-        half_start, op_start = progress_of(offsets)
+    def _check_peer_view(
+        self, found: Reading, engine: TransactionEngine, saved: bytes | None
+    ) -> None:
+        """RocketMQ asks about each pending half, else only where the op record is missing."""
+        half_start, op_start = progress_of(saved)
         named = {
             half_offset
-            for item in found.queues[Topic.OP, 0][op_start:]
-            if item is not None
+            for item in filter(None, found.queues[Topic.OP, 0][op_start:])
             for half_offset, _ in decode_op(item.message)
         }
         asked = {

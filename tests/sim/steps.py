@@ -70,7 +70,7 @@ class Steps:
         if not finals:
             return
         last = max(final.log_offset for final in finals)
-        decided = core.transactions.engine.halves.decided
+        decided = core.transactions.engine.halves.partly_ended
         visible = {ident[0] for ident in seen.values() if ident in reading.finals}
         for number, ident in seen.items():
             if ident in reading.finals or ident[1] > last:
@@ -94,7 +94,7 @@ class Steps:
     def check_ended_whole(self, core: BrokerCore, reading: Reading) -> None:
         """What was rolled back, or given up, was so with all messages of its transaction."""
         pending = core.transactions.engine.halves.pending
-        decided = core.transactions.engine.halves.decided
+        decided = core.transactions.engine.halves.partly_ended
         for scope, numbers in reading.joined.items():
             ended_at = [reading.op_at[n] for n in numbers if reading.outcomes.get(n) in ("r", "x")]
             if not ended_at:

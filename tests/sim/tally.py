@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container
 
 from escrowmq.testing.disk import Loss
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.engine import TransactionEngine
 from tests.sim.ledger import Ident, Ledger
 from tests.sim.reading import Reading, Seen, checks_before
 from tests.sim.stage import Stage, Violation
@@ -65,7 +65,7 @@ class Tally:
         sent = self._ledger.checks[ident] - self._surely_spared(ident)
         return sent + max(-self._uncounted.get(ident, 0), 0)
 
-    def check_running(self, engine: Engine, reading: Reading) -> None:
+    def check_running(self, engine: TransactionEngine, reading: Reading) -> None:
         """As many checks are counted as were handed to a connection that did not end without a
         word, and no half inherits those of another that stood at its place."""
         for number in engine.halves.pending:
@@ -82,7 +82,7 @@ class Tally:
                     f"in vain, or at most {in_vain}, and {self._spared[ident]} that do not count"
                 )
 
-    def check_opened(self, engine: Engine, found: Reading, loss: Loss) -> None:
+    def check_opened(self, engine: TransactionEngine, found: Reading, loss: Loss) -> None:
         """Checks that were delivered are known after a start, but for those that power took. A
         broker that dies between the count and the check has counted one that nobody saw."""
         is_full = {"disk full", "no descriptors"} & {*self._stage.faults}
@@ -97,7 +97,7 @@ class Tally:
             if not is_kept or known > sent - self._surely_spared(ident) + 1:
                 raise Violation(f"{known} checks of {ident} are counted, {sent} were sent")
 
-    def take_over(self, engine: Engine, found: Reading) -> None:
+    def take_over(self, engine: TransactionEngine, found: Reading) -> None:
         """What power took from the counts may be asked again, and no connection is left."""
         self._of_peer.clear()
         self._open.clear()
@@ -130,7 +130,7 @@ class Tally:
         return self._ledger.checks[ident] - self._uncounted.get(ident, 0)
 
 
-def _counted(engine: Engine, number: int, half: Seen) -> int:
+def _counted(engine: TransactionEngine, number: int, half: Seen) -> int:
     """The checks that a broker counts for a half since it was stored: those of the copies before it
     were of other halves, as clients see them."""
-    return engine.halves.pending.checks(number) - checks_before(half.message)
+    return engine.halves.pending.checks_count(number) - checks_before(half.message)

@@ -17,7 +17,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.end_claim import Claim, EndResult
-from escrowmq.txn.pending import Pending, PendingRow
+from escrowmq.txn.pending import PendingHalves, PendingRow
 from escrowmq.txn.state import Verdict
 
 COMMIT, ROLLBACK = 8, 12
@@ -144,13 +144,13 @@ def filler() -> Message:
 def test_the_oldest_pending_half_is_found_after_an_end_was_undone() -> None:
     """A rollback that could not be stored was pending again, behind younger ones: progress passed
     it, and a restart forgot it."""
-    pending = Pending()
+    pending = PendingHalves()
     row = PendingRow(log_offset=0, stored_ms=0, due_ms=0, group="g", topic="t", origin="")
     for queue_offset in (3, 4, 5):
         pending.add(queue_offset, row)
     pending.remove(3)
     pending.add(3, row)
-    assert pending.oldest() == 3
+    assert pending.oldest_offset() == 3
     assert list(pending) == [3, 4, 5]
 
 

@@ -133,7 +133,7 @@ def test_a_transaction_that_was_resumed_in_part_is_not_committed_in_part() -> No
     exchange = Exchange(ONE_CHECK)
     given_up(exchange)
     (first, _) = exchange.connect().messages(Topic.CHECK_MAX_TIME)
-    exchange.core.transactions.engine.resume(first, exchange.now_ms)
+    exchange.core.transactions.engine.resume_half(first, exchange.now_ms)
     exchange.crash(Loss.NOTHING)
     producer = exchange.connect("client")
     producer.heartbeat(producer="PG")

@@ -23,11 +23,11 @@ from escrowmq.delivery.delayed_messages import DelayRules
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutResult
 from escrowmq.txn.check_schedule import LiveProducer
-from escrowmq.txn.end_claim import Claim, Ended, EndResult
-from escrowmq.txn.half_records import final_of
+from escrowmq.txn.end_claim import Claim, EndReply, EndResult
+from escrowmq.txn.half_records import make_final
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import State, Verdict
-from escrowmq.txn.unsealed_ends import Sealed
+from escrowmq.txn.unsealed_ends import SealResult
 
 from . import plants
 
@@ -43,7 +43,7 @@ def op_record_dropped(core: BrokerCore) -> None:
     seal = unsealed.seal
     count = 0
 
-    def spoilt(now_ms: int) -> Sealed:
+    def spoilt(now_ms: int) -> SealResult:
         nonlocal count
         count += 1
         if count % 10 == 0:
@@ -65,7 +65,7 @@ def lost_check_counted(core: BrokerCore) -> None:
         del peer
         return []
 
-    core.transactions.checker.unconfirmed.lost = spoilt  # type: ignore[method-assign]
+    core.transactions.checker.unconfirmed.take_unconfirmed = spoilt  # type: ignore[method-assign]
 
 
 def double_final(core: BrokerCore) -> None:
@@ -73,13 +73,13 @@ def double_final(core: BrokerCore) -> None:
     ends = core.transactions.ends
     before = ends.end
 
-    def spoilt(claim: Claim, now_ms: int) -> Ended:
+    def spoilt(claim: Claim, now_ms: int) -> EndReply:
         ended = before(claim, now_ms)
         is_repeated = ended.answer is EndResult.REPEATED and claim.verdict == Verdict.COMMIT
         if is_repeated and ended.state == State.COMMITTED:
             half = core.transactions.half_at(claim.queue_offset, claim.log_offset)
             assert half is not None
-            final = final_of(half)
+            final = make_final(half)
             assert final is not None
             core.broker.store.put(final, 0)
         return ended
@@ -92,13 +92,13 @@ def later_end_wins(core: BrokerCore) -> None:
     ends = core.transactions.ends
     before = ends.end
 
-    def spoilt(claim: Claim, now_ms: int) -> Ended:
+    def spoilt(claim: Claim, now_ms: int) -> EndReply:
         ended = before(claim, now_ms)
         if ended.answer is EndResult.CONTRADICTED:
             is_commit = claim.verdict == Verdict.COMMIT
             ended.answer = EndResult.REPEATED
             ended.state = State.COMMITTED if is_commit else State.ROLLED_BACK
-            ends._halves.ledger.record(ended.queue_offset, ended.state)
+            ends._halves.ledger.record_outcome(ended.queue_offset, ended.state)
         return ended
 
     ends.end = spoilt  # type: ignore[method-assign]
@@ -120,7 +120,7 @@ def rollback_lost_at_restart(core: BrokerCore) -> None:
 
 def parked_for_ever(core: BrokerCore) -> None:
     """What waits for a producer of its group is not asked about when one comes."""
-    core.transactions.checker.producer_came = lambda group, now_ms: None  # type: ignore[method-assign]
+    core.transactions.checker.unpark_for_producer = lambda group, now_ms: None  # type: ignore[method-assign]
 
 
 def silence_holds_its_place(core: BrokerCore) -> None:
@@ -128,10 +128,10 @@ def silence_holds_its_place(core: BrokerCore) -> None:
     checker = core.transactions.checker
 
     def spoilt(now_ms: int) -> None:
-        while checker._silent_at_ms() <= now_ms:
+        while checker._next_timeout_ms() <= now_ms:
             checker._by_time.popleft()
 
-    checker._expire_silent = spoilt  # type: ignore[method-assign]
+    checker._expire_unanswered = spoilt  # type: ignore[method-assign]
 
 
 def progress_before_durable(core: BrokerCore) -> None:
@@ -146,7 +146,7 @@ def repeated_end_answered_at_once(core: BrokerCore) -> None:
     ends = core.assembly.ends
     outcome = ends._outcome
 
-    def spoilt(ended: Ended, log_end: int) -> Answer:
+    def spoilt(ended: EndReply, log_end: int) -> Answer:
         return outcome(ended, log_end if ended.answer is EndResult.DONE else 0)
 
     ends._outcome = spoilt  # type: ignore[method-assign]
@@ -159,18 +159,18 @@ def offsets_kept_after_loss(core: BrokerCore) -> None:
 
 def finals_left_alone(core: BrokerCore) -> None:
     """A start does not complete a transaction of which some finals were written."""
-    core.transactions.engine.complete = lambda members, verdict, now_ms: None  # type: ignore[method-assign]
+    core.transactions.engine.complete_partial = lambda members, verdict, now_ms: None  # type: ignore[method-assign]
 
 
 def completed_and_not_durable(core: BrokerCore) -> None:
     """What a start completes is seen after the first sync, the rest at once."""
-    core.transactions.recovery._make_visible = lambda now_ms: None  # type: ignore[method-assign]
+    core.transactions.recovery._sync_log = lambda now_ms: None  # type: ignore[method-assign]
 
 
 def op_record_divided(core: BrokerCore) -> None:
     """The messages of one transaction are rolled back by op records of their own."""
     unsealed = core.transactions.engine.unsealed
-    unsealed._next_record = lambda: unsealed.ends[:1]  # type: ignore[method-assign]
+    unsealed._ends_for_next_record = lambda: unsealed.ends[:1]  # type: ignore[method-assign]
 
 
 def units_without_room(core: BrokerCore) -> None:
@@ -252,19 +252,19 @@ def pictured_too_early(core: BrokerCore) -> None:
 def pictured_in_part(core: BrokerCore) -> None:
     """A snapshot forgets one of the pending halves."""
     pending = core.transactions.engine.halves.pending
-    after = pending.after
-    pending.after = lambda queue_offset: after(queue_offset)[1:]  # type: ignore[method-assign]
+    after = pending.offsets_after
+    pending.offsets_after = lambda queue_offset: after(queue_offset)[1:]  # type: ignore[method-assign]
 
 
 def old_id_accepted(core: BrokerCore) -> None:
     """A signed id is good for ever."""
     keyring = core.transactions.keyring
-    read = keyring.read
+    read = keyring.verify_id
 
     def spoilt(text: str, *, broker_name: str, now_ms: int) -> SignedId:
         return read(text, broker_name=broker_name, now_ms=0)
 
-    keyring.read = spoilt  # type: ignore[method-assign]
+    keyring.verify_id = spoilt  # type: ignore[method-assign]
 
 
 def settled_before_durable(core: BrokerCore) -> None:
@@ -292,7 +292,7 @@ def parked_kept_for_ever(core: BrokerCore) -> None:
 def meter_drifts(core: BrokerCore) -> None:
     """A half that is resumed is not counted as pending, and is when it is ended."""
     engine = core.transactions.engine
-    resume = engine.resume
+    resume = engine.resume_half
 
     def spoilt(source: StoredMessage, now_ms: int) -> PutResult:
         put = resume(source, now_ms)
@@ -301,7 +301,7 @@ def meter_drifts(core: BrokerCore) -> None:
             engine.halves.meter.note_pending(row.topic, row.group, -1)
         return put
 
-    engine.resume = spoilt  # type: ignore[method-assign]
+    engine.resume_half = spoilt  # type: ignore[method-assign]
 
 
 def counts_read_behind_the_record(core: BrokerCore) -> None:
@@ -319,7 +319,7 @@ def counts_read_behind_the_record(core: BrokerCore) -> None:
 def asks_forgotten(core: BrokerCore) -> None:
     """Checks that were counted are not sent when the next half cannot be read."""
     checker = core.transactions.checker
-    pump = checker._pump
+    pump = checker._handle_group
 
     def spoilt(group: str, now_ms: int, asks: list[Any]) -> None:
         try:
@@ -328,7 +328,7 @@ def asks_forgotten(core: BrokerCore) -> None:
             asks.clear()
             raise
 
-    checker._pump = spoilt  # type: ignore[method-assign]
+    checker._handle_group = spoilt  # type: ignore[method-assign]
 
 
 def fields_taken_as_they_come(core: BrokerCore) -> None:
@@ -345,21 +345,21 @@ def fields_taken_as_they_come(core: BrokerCore) -> None:
 
 def held_open_counted(core: BrokerCore) -> None:
     """A client says that a transaction is under way there, and its checks count all the same."""
-    core.transactions.checker.held_open = lambda queue_offset, peer: None  # type: ignore[method-assign]
+    core.transactions.checker.note_open_report = lambda queue_offset, peer: None  # type: ignore[method-assign]
 
 
 def held_open_for_ever(core: BrokerCore) -> None:
     """A client that said so once is taken for one that says so each time."""
     checker = core.transactions.checker
-    holder = checker._holder
+    holder = checker._last_open_client
 
     def spoilt(queue_offset: int, row: PendingRow, half: StoredMessage) -> LiveProducer | None:
         found = holder(queue_offset, row, half)
         if found is not None:
-            checker.held_open(queue_offset, found.peer)
+            checker.note_open_report(queue_offset, found.peer)
         return found
 
-    checker._holder = spoilt  # type: ignore[method-assign]
+    checker._last_open_client = spoilt  # type: ignore[method-assign]
 
 
 FOUND_BY: dict[Plant, int] = {

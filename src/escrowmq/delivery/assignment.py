@@ -46,13 +46,13 @@ class RequestModes:
 
     def encode(self) -> bytes:
         """Return all modes as one line of JSON."""
-        return _encoded(self._modes)
+        return _encode_modes(self._modes)
 
-    def saved_with(self, mode: RequestMode) -> bytes:
+    def encode_with(self, mode: RequestMode) -> bytes:
         """Return the new content of messageRequestMode.json, with one more mode."""
         modes = {**self._modes, mode.topic: {**self._modes.get(mode.topic, {})}}
         modes[mode.topic][mode.consumer_group] = mode
-        return msgspec.json.format(_encoded(modes), indent=2)
+        return msgspec.json.format(_encode_modes(modes), indent=2)
 
     def put(self, mode: RequestMode) -> None:
         """Set a mode."""
@@ -68,7 +68,7 @@ class RequestModes:
         return RequestMode(consumer_group=group, mode=mode, pop_share_queue_num=share, topic=topic)
 
 
-def _encoded(modes: dict[str, dict[str, RequestMode]]) -> bytes:
+def _encode_modes(modes: dict[str, dict[str, RequestMode]]) -> bytes:
     return fastjson.encode({"messageRequestModeMap": modes})
 
 

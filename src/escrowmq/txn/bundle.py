@@ -55,7 +55,7 @@ class Bundles:
         self._sizes: dict[BundleId, int] = {}
         """The total size of the bodies in each bundle, counted since the start of the process. So a
         transaction that spans a restart may have twice the limit."""
-        self.of: dict[int, BundleId] = {}
+        self.by_half: dict[int, BundleId] = {}
         """By queue offset: the bundle of each half that has one. Other code only reads it."""
         self._ended: OrderedDict[str, State] = OrderedDict()
         """The outcomes of recently ended bundles, by digest."""
@@ -80,32 +80,32 @@ class Bundles:
             )
         return ""
 
-    def grow(self, queue_offset: int, size: int) -> None:
+    def add_body_size(self, queue_offset: int, size: int) -> None:
         """Add the body size of a half to its bundle's."""
-        bundle = self.of.get(queue_offset)
+        bundle = self.by_half.get(queue_offset)
         if bundle is not None:
             self._sizes[bundle] = self._sizes.get(bundle, 0) + size
 
     def add(self, bundle: BundleId, queue_offset: int) -> None:
         """Add a pending half to its bundle."""
-        assert queue_offset not in self.of, queue_offset
+        assert queue_offset not in self.by_half, queue_offset
         insort(self._members.setdefault(bundle, []), queue_offset)
-        self.of[queue_offset] = bundle
+        self.by_half[queue_offset] = bundle
 
     def members(self, queue_offset: int) -> list[int]:
         """Return the halves that end together with this one, including it, in order."""
-        bundle = self.of.get(queue_offset)
+        bundle = self.by_half.get(queue_offset)
         return list(self._members[bundle]) if bundle is not None else [queue_offset]
 
-    def leads(self, queue_offset: int) -> bool:
+    def is_first_of_bundle(self, queue_offset: int) -> bool:
         """Whether this half stands for its bundle in checks: it is the first of it."""
-        bundle = self.of.get(queue_offset)
+        bundle = self.by_half.get(queue_offset)
         return bundle is None or self._members[bundle][0] == queue_offset
 
     def remove(self, queue_offset: int, state: State | None) -> int | None:
         """Remove a settled half, or, if `state` is None, an unreadable one. Return the next half to
         check, if others of its bundle remain."""
-        bundle = self.of.pop(queue_offset, None)
+        bundle = self.by_half.pop(queue_offset, None)
         if bundle is None:
             return None
         members = self._members[bundle]
@@ -123,9 +123,9 @@ class Bundles:
             self.note_ended(bundle.digest, state)
         return None
 
-    def drop(self, queue_offset: int) -> None:
+    def remove_settled_elsewhere(self, queue_offset: int) -> None:
         """Remove a half that another broker settled, without recording an outcome of the bundle."""
-        bundle = self.of.pop(queue_offset, None)
+        bundle = self.by_half.pop(queue_offset, None)
         if bundle is not None:
             members = self._members[bundle]
             members.remove(queue_offset)
@@ -141,10 +141,10 @@ class Bundles:
         while len(self._ended) > BUNDLES_REMEMBERED_MAX:
             self._ended.popitem(last=False)
 
-    def leave(self, queue_offset: int) -> int | None:
+    def remove_replaced(self, queue_offset: int) -> int | None:
         """Remove a half that was replaced by its copy, which must be a member already. If the
         removed half was the one to check, return the next one, which need not be the copy."""
-        bundle = self.of.pop(queue_offset, None)
+        bundle = self.by_half.pop(queue_offset, None)
         if bundle is None:
             return None
         members = self._members[bundle]

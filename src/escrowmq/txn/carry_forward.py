@@ -15,7 +15,7 @@ from escrowmq.base.own_properties import CARRIED
 from escrowmq.codec.properties import number_in
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.txn.check_schedule import Checker
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.pending import NEVER_MS
@@ -32,7 +32,7 @@ class Carrier:
     """Carries the pending halves of one broker forward. Store/retention deletes a segment only when
     the log is durable up to the copies."""
 
-    def __init__(self, engine: Engine, checker: Checker, store: Store) -> None:
+    def __init__(self, engine: TransactionEngine, checker: Checker, store: Store) -> None:
         self._engine = engine
         self._checker = checker
         self._store = store
@@ -45,12 +45,12 @@ class Carrier:
         # Copies made in this turn are after this offset, and so are not carried again.
         until = min(until, self._store.end_offset)
         for _ in range(CARRIED_AT_ONCE):
-            oldest = pending.oldest()
+            oldest = pending.oldest_offset()
             if oldest is None or pending.log_offset(oldest) >= until:
                 break
-            if self._checker.is_under_way(oldest) or not self._carry_one(oldest, now_ms):
+            if self._checker.has_unanswered_check(oldest) or not self._carry_one(oldest, now_ms):
                 break
-        oldest = pending.oldest()
+        oldest = pending.oldest_offset()
         return self._store.end_offset if oldest is None else pending.log_offset(oldest)
 
     def _carry_one(self, queue_offset: int, now_ms: int) -> bool:
@@ -78,7 +78,7 @@ class Carrier:
         if put.status is not PutStatus.OK:
             return False
         # No `grow`: the copy's body is not a new one.
-        engine.halves.enter(
+        engine.halves.add_half(
             copy.properties,
             queue_offset=put.queue_offset,
             log_offset=put.log_offset,
@@ -104,11 +104,11 @@ def note_carried(
         return -1
     old, _ = halves.carried.get(first, (first, -1))
     halves.carried[first] = queue_offset, log_offset
-    _forget_ended(halves)
+    _forget_ended_copies(halves)
     return old
 
 
-def _forget_ended(halves: Halves) -> None:
+def _forget_ended_copies(halves: Halves) -> None:
     """Stop tracking copies whose transactions have ended, if many are tracked."""
     carried, pending = halves.carried, halves.pending
     if len(carried) > 2 * len(pending) + _FOLLOWED_MIN:

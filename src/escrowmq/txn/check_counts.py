@@ -18,7 +18,7 @@ _SEGMENT_SIZE: Final = 1 << 20
 COUNT_MAX: Final = 255
 
 
-class Tally:
+class CheckCounts:
     """The numbers of delivered checks by half queue offset, in files of a million."""
 
     def __init__(self, disk: Disk) -> None:
@@ -37,9 +37,9 @@ class Tally:
         self.is_empty = not self._files.starts
         for start in self._files.starts:
             if start >= self._files.start_of(end):
-                self._forget(start, max(end - start, 0))
+                self._clear_from(start, max(end - start, 0))
 
-    def _forget(self, start: int, position: int) -> None:
+    def _clear_from(self, start: int, position: int) -> None:
         """Clear the counts in a file from a position on, durably. Otherwise new halves at these
         offsets could be discarded because of checks they never had."""
         file = self._files.file(start)
@@ -66,7 +66,7 @@ class Tally:
         """Whether a half is too new to have counts of earlier processes."""
         return self.is_empty or queue_offset >= self._loaded_end
 
-    def note(self, queue_offset: int, checks: int) -> None:
+    def record(self, queue_offset: int, checks: int) -> None:
         """Record the number of delivered checks. If the disk fails, it is not recorded."""
         self.is_empty = False
         try:

@@ -23,7 +23,7 @@ from escrowmq.base.own_properties import OWNER
 from escrowmq.errors import StorageError
 from escrowmq.txn.check_immunity import immunity_ms
 from escrowmq.txn.end_claim import EndResult
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
@@ -32,10 +32,10 @@ from escrowmq.txn.unconfirmed_checks import UnconfirmedChecks
 
 _log = logging.getLogger(__name__)
 
-TAKEN_MAX: Final = 100
+DUE_HANDLED_MAX: Final = 100
 """The most deadlines that are handled in one turn."""
 
-ASKED_MAX: Final = 50
+CHECKS_SENT_MAX: Final = 50
 """The most checks that are sent in one turn: this takes some 4 ms, during which no END is
 served."""
 
@@ -55,7 +55,7 @@ class LiveProducer(msgspec.Struct):
     topics: Container[str] = ()
 
 
-class DueFate(enum.Enum):
+class DueAction(enum.Enum):
     """What to do with a pending transaction that is due."""
 
     ASK = enum.auto()
@@ -63,16 +63,16 @@ class DueFate(enum.Enum):
     EXPIRE = enum.auto()
 
 
-def judge(
+def choose_action(
     *, checks: int, checks_max: int, age_ms: int, age_max_ms: int, is_reachable: bool
-) -> DueFate:
+) -> DueAction:
     """Decide what to do with a pending transaction that is due."""
     if checks >= checks_max or age_ms > age_max_ms:
-        return DueFate.EXPIRE
-    return DueFate.ASK if is_reachable else DueFate.PARK
+        return DueAction.EXPIRE
+    return DueAction.ASK if is_reachable else DueAction.PARK
 
 
-class Ask(msgspec.Struct):
+class CheckToSend(msgspec.Struct):
     """A check to be sent now: the half, and the connection to send it to."""
 
     peer: int
@@ -81,7 +81,7 @@ class Ask(msgspec.Struct):
     count: int
 
 
-class _UnderWay(msgspec.Struct):
+class _UnansweredCheck(msgspec.Struct):
     queue_offset: int
     group: str
     peer: int
@@ -93,7 +93,7 @@ class Checker:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: TransactionEngine,
         settings: BrokerSettings,
         *,
         age_max_ms: Callable[[], int],
@@ -104,17 +104,15 @@ class Checker:
         self._age_max_ms = age_max_ms
         self._members = members
         self.may_see: Callable[[int, str, str, str], bool] | None = None
-        """Whether a connection may see and end a half of a topic, group and account; None if all
-        may."""
+        """Whether a connection may see a half of a topic, group and account; None: all may."""
         self._ready: dict[str, collections.deque[int]] = {}
         self._parked = engine.halves.parked
-        self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
-        """Parked halves that become due: an iterator over those of a group, and their new
-        deadline."""
-        self._under_way: dict[int, _UnderWay] = {}
-        self._by_time: collections.deque[_UnderWay] = collections.deque()
+        self._unparking: collections.deque[tuple[Iterator[int], int]] = collections.deque()
+        """Parked halves that become due: an iterator for each group, with the new deadline."""
+        self._unanswered: dict[int, _UnansweredCheck] = {}
+        self._by_time: collections.deque[_UnansweredCheck] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
-        self._silences: collections.Counter[int] = collections.Counter()
+        self._unanswered_counts: collections.Counter[int] = collections.Counter()
         self._mute_until_ms: dict[int, int] = {}
         self._turn = 0
         self._has_room = False
@@ -123,59 +121,59 @@ class Checker:
 
     # -- what happens outside ----------------------------------------------------------------
 
-    def producer_came(self, group: str, now_ms: int) -> None:
+    def unpark_for_producer(self, group: str, now_ms: int) -> None:
         """Make all parked halves of a group due, because a producer connected."""
-        self._coming.append((iter(self._parked.pop(group, ())), now_ms))
+        self._unparking.append((iter(self._parked.pop(group, ())), now_ms))
         self._unpark_some()
 
-    def unpark(self, group: str) -> None:
+    def unpark_group(self, group: str) -> None:
         """Make all parked halves of a group due, because its producers may see more halves now."""
-        self.producer_came(group, 0)
+        self.unpark_for_producer(group, 0)
 
     def _unpark_some(self) -> None:
         """Make parked halves due, up to the limit of one turn."""
         pending = self._engine.halves.pending
         left = UNPARKED_MAX
-        while self._coming and left:
-            parked, at_ms = self._coming[0]
+        while self._unparking and left:
+            parked, at_ms = self._unparking[0]
             for queue_offset in islice(parked, left):
                 left -= 1
                 if queue_offset in pending:
                     pending.schedule(queue_offset, at_ms)
             if left:
-                self._coming.popleft()
+                self._unparking.popleft()
 
     def peer_lost(self, peer: int, now_ms: int) -> None:
         """Uncount checks that may not have arrived before their connection was lost."""
-        self._silences.pop(peer, None)
+        self._unanswered_counts.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
         # The number of checks is limited so that a producer without an answer is not asked forever.
         # A check that a dead connection never read must not count towards that limit.
         halves = self._engine.halves
-        for queue_offset in self.unconfirmed.lost(peer):
+        for queue_offset in self.unconfirmed.take_unconfirmed(peer):
             if queue_offset in halves.pending and not self._settings.counts_all_checks:
                 count = halves.pending.uncount_check(queue_offset)
-                halves.tally.note(queue_offset, count)
-                halves.events.note(now_ms, queue_offset, "not heard", detail="connection lost")
+                halves.tally.record(queue_offset, count)
+                halves.events.add(now_ms, queue_offset, "not heard", detail="connection lost")
 
-    def answered(self, queue_offset: int, peer: int, *, is_unknown: bool = False) -> None:
+    def note_answer(self, queue_offset: int, peer: int, *, is_unknown: bool = False) -> None:
         """Note that a check was answered, so that the next check of the group may be sent."""
-        self._silences.pop(peer, None)
+        self._unanswered_counts.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
-        self.unconfirmed.answered(peer, queue_offset)
-        if self._finish(queue_offset):
+        self.unconfirmed.confirm(peer, queue_offset)
+        if self._remove_unanswered(queue_offset):
             self.counters.answered += 1
             self.counters.unknown += is_unknown
 
-    def held_open(self, queue_offset: int, peer: int) -> None:
+    def note_open_report(self, queue_offset: int, peer: int) -> None:
         """Note a client's report that the transaction is still open there. While the client repeats
         the report, only that client is asked, without a limit on checks. In RocketMQ mode, a report
         has no effect."""
         if self._settings.asks_origin_first and queue_offset in self._engine.halves.pending:
-            self._engine.halves.hold_open(queue_offset, peer)
+            self._engine.halves.note_open_report(queue_offset, peer)
 
-    def _finish(self, queue_offset: int) -> bool:
-        under_way = self._under_way.pop(queue_offset, None)
+    def _remove_unanswered(self, queue_offset: int) -> bool:
+        under_way = self._unanswered.pop(queue_offset, None)
         if under_way is None:
             return False
         self._group_load[under_way.group] -= 1
@@ -185,13 +183,13 @@ class Checker:
             del self._group_load[under_way.group]
         return True
 
-    def asked(self) -> list[tuple[int, int]]:
+    def unanswered_checks(self) -> list[tuple[int, int]]:
         """Return the queue offset and the connection of each unanswered check."""
-        return [(each.queue_offset, each.peer) for each in self._under_way.values()]
+        return [(each.queue_offset, each.peer) for each in self._unanswered.values()]
 
-    def is_under_way(self, queue_offset: int) -> bool:
+    def has_unanswered_check(self, queue_offset: int) -> bool:
         """Whether a half has an unanswered check."""
-        return queue_offset in self._under_way
+        return queue_offset in self._unanswered
 
     def is_parked(self, queue_offset: int, group: str) -> bool:
         """Whether a half is parked, because no producer of its group is connected."""
@@ -205,7 +203,7 @@ class Checker:
         """Return the groups that have parked halves."""
         return list(self._parked)
 
-    def ask_now(self, queue_offsets: list[int], now_ms: int) -> None:
+    def check_now(self, queue_offsets: list[int], now_ms: int) -> None:
         """Make the checks of these halves due now."""
         pending = self._engine.halves.pending
         for queue_offset in queue_offsets:
@@ -224,81 +222,79 @@ class Checker:
             self._mute_until_ms[peer] += by_ms
 
     def wake_at_ms(self) -> int:
-        """The time to call `due` next."""
-        if self._coming or (self._has_room and self._ready):
+        """The time to call `take_due_checks` next."""
+        if self._unparking or (self._has_room and self._ready):
             return 0
         at_ms = self._engine.halves.pending.wake_at_ms()
-        return min(at_ms, self._silent_at_ms())
+        return min(at_ms, self._next_timeout_ms())
 
-    def _silent_at_ms(self) -> int:
+    def _next_timeout_ms(self) -> int:
         """The time at which the oldest unanswered check times out, by the current setting."""
         if not self._by_time:
             return _NEVER_MS
         return self._by_time[0].asked_ms + self._settings.check_answer_ms
 
-    def due(self, now_ms: int) -> list[Ask]:
-        """Return the checks to send now. Discard halves that are too old or were checked too
-        often."""
-        self._expire_silent(now_ms)
+    def take_due_checks(self, now_ms: int) -> list[CheckToSend]:
+        """Return the checks to send now. Discard halves that are too old or checked too often."""
+        self._expire_unanswered(now_ms)
         self._unpark_some()
         self._has_room = False
-        for queue_offset in self._engine.halves.pending.take_due(now_ms, TAKEN_MAX):
+        for queue_offset in self._engine.halves.pending.take_due(now_ms, DUE_HANDLED_MAX):
             group = self._engine.halves.pending.group(queue_offset)
             self._ready.setdefault(group, collections.deque()).append(queue_offset)
-        asks: list[Ask] = []
+        asks: list[CheckToSend] = []
         for group in list(self._ready):
-            if len(asks) >= ASKED_MAX:
+            if len(asks) >= CHECKS_SENT_MAX:
                 break
             try:
-                self._pump(group, now_ms, asks)
+                self._handle_group(group, now_ms, asks)
             except (OSError, StorageError):  # the half that failed is due again soon
                 if not asks:
                     raise
                 break  # the checks so far are counted as sent, so they must be returned
-        self._has_room = len(asks) >= ASKED_MAX
+        self._has_room = len(asks) >= CHECKS_SENT_MAX
         return asks
 
-    def _expire_silent(self, now_ms: int) -> None:
+    def _expire_unanswered(self, now_ms: int) -> None:
         """End the wait for checks that timed out, and mark silent clients as mute."""
-        while self._silent_at_ms() <= now_ms:
+        while self._next_timeout_ms() <= now_ms:
             under_way = self._by_time.popleft()
             # Answered checks stay in the queue. `is`: the half may have been checked again.
-            if self._under_way.get(under_way.queue_offset) is not under_way:
+            if self._unanswered.get(under_way.queue_offset) is not under_way:
                 continue
-            self._finish(under_way.queue_offset)
+            self._remove_unanswered(under_way.queue_offset)
             self.counters.unanswered += 1
-            self._engine.halves.events.note(now_ms, under_way.queue_offset, "unanswered")
+            self._engine.halves.events.add(now_ms, under_way.queue_offset, "unanswered")
             if all(member.peer != under_way.peer for member in self._members(under_way.group)):
                 continue  # it has disconnected, so its silence is not recorded
-            self._silences[under_way.peer] += 1
-            if 0 < self._settings.mute_after <= self._silences[under_way.peer]:
+            self._unanswered_counts[under_way.peer] += 1
+            if 0 < self._settings.mute_after <= self._unanswered_counts[under_way.peer]:
                 self._mute_until_ms[under_way.peer] = now_ms + self._settings.mute_ms
 
-    def _pump(self, group: str, now_ms: int, asks: list[Ask]) -> None:
+    def _handle_group(self, group: str, now_ms: int, asks: list[CheckToSend]) -> None:
         """Handle due halves of one group, up to the number of checks that may be in flight."""
-        ready = self._ready[group]
-        members = self._awake(group, now_ms)
+        ready, halves = self._ready[group], self._engine.halves
+        members = self._responsive_members(group, now_ms)
         while ready and self._group_load[group] < self._settings.checks_in_flight_max:
-            if len(asks) >= ASKED_MAX:
+            if len(asks) >= CHECKS_SENT_MAX:
                 self._ready[group] = self._ready.pop(group)  # other groups come first
                 break
             queue_offset = ready.popleft()
             # Only a bundle's first half is checked: the others have no deadline before they lead.
-            if queue_offset in self._engine.halves.pending and self._engine.halves.bundles.leads(
-                queue_offset
-            ):
-                self._try_to_decide(queue_offset, group, members, now_ms, asks)
+            is_pending = queue_offset in halves.pending
+            if is_pending and halves.bundles.is_first_of_bundle(queue_offset):
+                self._try_due_half(queue_offset, group, members, now_ms, asks)
         if not ready:
             del self._ready[group]
 
-    def _awake(self, group: str, now_ms: int) -> list[LiveProducer]:
-        return self._not_mute(self._members(group), now_ms)
+    def _responsive_members(self, group: str, now_ms: int) -> list[LiveProducer]:
+        return self._without_mute(self._members(group), now_ms)
 
-    def _not_mute(self, members: list[LiveProducer], now_ms: int) -> list[LiveProducer]:
+    def _without_mute(self, members: list[LiveProducer], now_ms: int) -> list[LiveProducer]:
         awake = [m for m in members if self._mute_until_ms.get(m.peer, 0) <= now_ms]
         return awake or members  # if all are mute, ask a mute one rather than none
 
-    def _seeing(self, row: PendingRow, half: StoredMessage) -> list[LiveProducer]:
+    def _members_that_may_see(self, row: PendingRow, half: StoredMessage) -> list[LiveProducer]:
         """Return the members that may see a half, including mute ones."""
         members, may_see = self._members(row.group), self.may_see
         if may_see is None:
@@ -306,16 +302,16 @@ class Checker:
         owner = half.properties.get(OWNER, "")
         return [m for m in members if may_see(m.peer, row.topic, row.group, owner)]
 
-    def _try_to_decide(
+    def _try_due_half(
         self,
         queue_offset: int,
         group: str,
         members: list[LiveProducer],
         now_ms: int,
-        asks: list[Ask],
+        asks: list[CheckToSend],
     ) -> None:
         try:
-            self._decide(queue_offset, group, members, now_ms, asks)
+            self._handle_due_half(queue_offset, group, members, now_ms, asks)
         except (OSError, StorageError):
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
             raise
@@ -324,69 +320,71 @@ class Checker:
             if queue_offset in self._engine.halves.pending:
                 self._engine.halves.set_aside(queue_offset, f"{type(error).__name__}: {error}")
 
-    def _decide(
+    def _handle_due_half(
         self,
         queue_offset: int,
         group: str,
         members: list[LiveProducer],
         now_ms: int,
-        asks: list[Ask],
+        asks: list[CheckToSend],
     ) -> None:
         pending = self._engine.halves.pending
-        if not members and self._parks_unread(queue_offset, group, now_ms):
+        if not members and self._try_park_unread(queue_offset, group, now_ms):
             return
         open_half = self._engine.halves.open_half(queue_offset)
         if open_half is None:
             return
-        if queue_offset in self._engine.halves.decided:
-            self._finish_decided(open_half, now_ms)
+        if queue_offset in self._engine.halves.partly_ended:
+            self._complete_end(open_half, now_ms)
             return
-        if queue_offset in self._engine.halves.epochs.of:
-            self._end_of_epoch(open_half, now_ms)
+        if queue_offset in self._engine.halves.epochs.by_half:
+            self._end_epoch_half(open_half, now_ms)
             return
         row, half = pending.row(queue_offset), open_half.message
         if self.may_see is not None:
-            members = self._not_mute(self._seeing(row, half), now_ms)
-        holder = self._holder(queue_offset, row, half)
+            members = self._without_mute(self._members_that_may_see(row, half), now_ms)
+        holder = self._last_open_client(queue_offset, row, half)
         # Checks of a client that reports the transaction as open are not limited.
         checks = row.checks if holder is None else 0
-        fate = self._judge(row, checks, now_ms, is_reachable=bool(members))
+        fate = self._choose_action(row, checks, now_ms, is_reachable=bool(members))
         interval_ms = self._settings.transaction_check_interval_ms
         match fate:
-            case DueFate.EXPIRE:
-                self._expire(open_half, row.checks, now_ms)
-            case DueFate.PARK if self._settings.counts_all_checks:
-                self._count(queue_offset)
+            case DueAction.EXPIRE:
+                self._discard_half(open_half, row.checks, now_ms)
+            case DueAction.PARK if self._settings.counts_all_checks:
+                self._count_check(queue_offset)
                 pending.schedule(queue_offset, now_ms + interval_ms)
-            case DueFate.PARK:
+            case DueAction.PARK:
                 self._park(queue_offset, group, row.stored_ms)
-            case DueFate.ASK:
-                member = holder or self._choose(members, row, queue_offset)
+            case DueAction.ASK:
+                member = holder or self._choose_producer(members, row, queue_offset)
                 count = row.checks
                 if holder is None:
-                    count = self._count(queue_offset)
-                    self.unconfirmed.asked(member.peer, queue_offset, now_ms)
+                    count = self._count_check(queue_offset)
+                    self.unconfirmed.note_sent(member.peer, queue_offset, now_ms)
                 pending.schedule(queue_offset, now_ms + interval_ms)
-                asks.append(Ask(member.peer, queue_offset, half, count))
-                self._engine.halves.events.note(now_ms, queue_offset, "asked", who=member.client_id)
-                self._sent(queue_offset, group, member.peer, now_ms)
+                asks.append(CheckToSend(member.peer, queue_offset, half, count))
+                self._engine.halves.events.add(now_ms, queue_offset, "asked", who=member.client_id)
+                self._note_sent(queue_offset, group, member.peer, now_ms)
 
-    def _parks_unread(self, queue_offset: int, group: str, now_ms: int) -> bool:
+    def _try_park_unread(self, queue_offset: int, group: str, now_ms: int) -> bool:
         """Park a half without reading its record: reading many would delay other requests. Return
         False if the record is needed."""
         halves = self._engine.halves
-        is_decided = queue_offset in halves.decided or queue_offset in halves.epochs.of
+        is_decided = queue_offset in halves.partly_ended or queue_offset in halves.epochs.by_half
         if is_decided or self._settings.counts_all_checks:
             return False
         row = halves.pending.row(queue_offset)
-        if self._judge(row, row.checks, now_ms, is_reachable=False) is not DueFate.PARK:
+        if self._choose_action(row, row.checks, now_ms, is_reachable=False) is not DueAction.PARK:
             return False
-        halves.take_holder(queue_offset)
+        halves.take_open_reporter(queue_offset)
         self._park(queue_offset, group, row.stored_ms)
         return True
 
-    def _judge(self, row: PendingRow, checks: int, now_ms: int, *, is_reachable: bool) -> DueFate:
-        return judge(
+    def _choose_action(
+        self, row: PendingRow, checks: int, now_ms: int, *, is_reachable: bool
+    ) -> DueAction:
+        return choose_action(
             checks=checks,
             checks_max=self._settings.transaction_checks_max,
             age_ms=now_ms - row.stored_ms,
@@ -399,23 +397,23 @@ class Checker:
         # A parked half is discarded when it is too old, even if no producer ever connects.
         self._engine.halves.pending.schedule(queue_offset, stored_ms + self._age_max_ms() + 1)
 
-    def _count(self, queue_offset: int) -> int:
+    def _count_check(self, queue_offset: int) -> int:
         count = self._engine.halves.pending.count_check(queue_offset)
-        self._engine.halves.tally.note(queue_offset, count)
+        self._engine.halves.tally.record(queue_offset, count)
         return count
 
-    def _finish_decided(self, half: OpenHalf, now_ms: int) -> None:
+    def _complete_end(self, half: OpenHalf, now_ms: int) -> None:
         """Complete an END that could be stored only in part."""
         queue_offset = half.queue_offset
-        verdict = self._engine.halves.decided[queue_offset]
-        self._engine.decide(half, verdict, now_ms=now_ms)
+        verdict = self._engine.halves.partly_ended[queue_offset]
+        self._engine.carry_out_verdict(half, verdict, now_ms=now_ms)
         if queue_offset in self._engine.halves.pending:
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
-    def _end_of_epoch(self, half: OpenHalf, now_ms: int) -> None:
+    def _end_epoch_half(self, half: OpenHalf, now_ms: int) -> None:
         """End a due half of an epoch as decided, or roll it back without a decision in time."""
         engine, queue_offset, message = self._engine, half.queue_offset, half.message
-        attempt = engine.halves.epochs.of[queue_offset]
+        attempt = engine.halves.epochs.by_half[queue_offset]
         verdict = engine.halves.epochs.verdict(attempt)
         if verdict is None:
             wish_ms = immunity_ms(message.properties)
@@ -424,28 +422,31 @@ class Checker:
                 engine.halves.pending.schedule(queue_offset, due_ms)
                 return
             verdict = Verdict.ROLLBACK
-            if engine.halves.epochs.lapse(attempt):
+            if engine.halves.epochs.mark_expired(attempt):
                 _log.warning(
                     "there was no decision in time about batch %d of %s: the halves of "
                         "token %s are dropped", attempt.batch, attempt.query.name, attempt.token,
                 )  # fmt: skip
                 for other in engine.halves.epochs.halves(attempt):
                     engine.halves.pending.schedule(other, due_ms)
-        engine.halves.events.note(now_ms, queue_offset, "decided", detail=verdict.name.lower())
-        engine.decide(half, verdict, now_ms=now_ms)
+        engine.halves.events.add(now_ms, queue_offset, "decided", detail=verdict.name.lower())
+        engine.carry_out_verdict(half, verdict, now_ms=now_ms)
         if queue_offset in engine.halves.pending:
             engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
-    def _holder(
+    def _last_open_client(
         self, queue_offset: int, row: PendingRow, half: StoredMessage
     ) -> LiveProducer | None:
         """Return the connected client that last reported the transaction as open."""
-        peer = self._engine.halves.take_holder(queue_offset)
+        peer = self._engine.halves.take_open_reporter(queue_offset)
         if peer is None:
             return None
-        return next((member for member in self._seeing(row, half) if member.peer == peer), None)
+        return next(
+            (member for member in self._members_that_may_see(row, half) if member.peer == peer),
+            None,
+        )
 
-    def _choose(
+    def _choose_producer(
         self, members: list[LiveProducer], row: PendingRow, queue_offset: int
     ) -> LiveProducer:
         """Choose the producer to ask: first the sender, then producers of the topic, then
@@ -465,23 +466,23 @@ class Checker:
         order = origins + _rotated(publishers, queue_offset) + _rotated(others, queue_offset)
         return order[row.checks % len(order)]
 
-    def _sent(self, queue_offset: int, group: str, peer: int, now_ms: int) -> None:
+    def _note_sent(self, queue_offset: int, group: str, peer: int, now_ms: int) -> None:
         # First end an earlier check that is still unanswered, or its slot would be lost.
-        self._finish(queue_offset)
-        under_way = _UnderWay(queue_offset, group, peer, now_ms)
-        self._under_way[queue_offset] = under_way
+        self._remove_unanswered(queue_offset)
+        under_way = _UnansweredCheck(queue_offset, group, peer, now_ms)
+        self._unanswered[queue_offset] = under_way
         self._by_time.append(under_way)
         self._group_load[group] += 1
         self.counters.sent += 1
 
-    def _expire(self, half: OpenHalf, checks: int, now_ms: int) -> None:
+    def _discard_half(self, half: OpenHalf, checks: int, now_ms: int) -> None:
         queue_offset = half.queue_offset
-        ended = self._engine.decide(half, Verdict.EXPIRE, now_ms=now_ms)
+        ended = self._engine.carry_out_verdict(half, Verdict.EXPIRE, now_ms=now_ms)
         if ended.answer is not EndResult.DONE:
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
-        self._finish(queue_offset)
-        self._engine.halves.events.note(
+        self._remove_unanswered(queue_offset)
+        self._engine.halves.events.add(
             now_ms, queue_offset, "expired", detail=f"after {checks} checks"
         )
         _log.error(

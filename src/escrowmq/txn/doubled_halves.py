@@ -9,9 +9,9 @@ from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import CARRIED
 from escrowmq.store.store import Store
 from escrowmq.store.walk import find_by_unique_key
-from escrowmq.txn.half_identity import is_final_of, likeness
+from escrowmq.txn.half_identity import identity_of_half, is_final_of
 from escrowmq.txn.half_lifecycle import Halves
-from escrowmq.txn.half_records import real_place
+from escrowmq.txn.half_records import target_queue
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State
 
@@ -25,7 +25,7 @@ class HalfStatus(NamedTuple):
     there is one."""
 
 
-def newest_place(
+def newest_position(
     queue_offset: int, log_offset: int, halves: Halves, store: Store
 ) -> tuple[int, int]:
     """Return the queue offset and log offset of a half's newest copy. They are the half's own if it
@@ -51,7 +51,7 @@ def status_of(half: OpenHalf, halves: Halves, store: Store) -> HalfStatus:
     copy = newest_copy(half.message, halves, store)
     if copy in halves.pending:
         # A resumed transaction starts anew: its age is that of the resumed copy.
-        resumed = halves.half(copy) if state == State.EXPIRED else None
+        resumed = halves.read_half(copy) if state == State.EXPIRED else None
         source = half if resumed is None else OpenHalf(copy, resumed)
         return HalfStatus(State.PENDING, source._replace(queue_offset=copy))
     if copy >= 0 and state == State.EXPIRED:
@@ -67,11 +67,11 @@ def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
     state = halves.ledger.outcome(half.queue_offset)
     if state not in (None, State.EXPIRED, State.SETTLED):
         return -1
-    like = likeness(half.properties)
+    like = identity_of_half(half.properties)
     copy = halves.aliases.get(like, -1)
     if copy < 0 and state == State.EXPIRED:  # resumed and ended, before the last start
         for other in find_by_unique_key(store, Topic.HALF, like[0], after=half.log_offset):
-            is_copy = likeness(other.properties) == like
+            is_copy = identity_of_half(other.properties) == like
             if is_copy and Property.TRANSACTION_CHECK_TIMES in other.properties:
                 copy = max(copy, other.queue_offset)
     return copy if copy > half.queue_offset else -1
@@ -79,10 +79,10 @@ def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
 
 def has_final(half: StoredMessage, store: Store) -> bool:
     """Whether the log has the message that a commit of this half made visible."""
-    place = real_place(half)
+    place = target_queue(half)
     if place is None:
         return False
-    like = likeness(half.properties)
+    like = identity_of_half(half.properties)
     for final in find_by_unique_key(store, place[0], like[0], after=half.log_offset):
         # A message that was delivered after a delay does not name its half.
         is_named = final.prepared_log_offset in (half.log_offset, 0)

@@ -44,14 +44,14 @@ class Claim(msgspec.Struct, kw_only=True):
     who: str = ""
     """The administrator that decided, and the reason; empty for an END of a producer."""
 
-    def means(self, half: StoredMessage) -> bool:
+    def matches(self, half: StoredMessage) -> bool:
         """Whether this half can be the one that the END names. After a power failure, another half
         may have the offsets of a lost one."""
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
         return not (self.ids[0] and unique_key) or unique_key in self.ids
 
 
-class Ended(msgspec.Struct):
+class EndReply(msgspec.Struct):
     """The result of an END, and the state of the transaction after it."""
 
     answer: EndResult

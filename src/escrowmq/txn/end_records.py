@@ -11,7 +11,7 @@ from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.own_properties import MESSAGES, TRANSACTION
 from escrowmq.codec.properties import number_in
 from escrowmq.txn.half_lifecycle import Halves
-from escrowmq.txn.half_records import copy_to, final_of
+from escrowmq.txn.half_records import copy_to, make_final
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State
 
@@ -36,7 +36,7 @@ def end_records(
 ) -> list[EndRecord] | None:
     """Return the records for all halves of a transaction that ends; None if it could be committed
     only in part. Unreadable halves are set aside."""
-    bundle = halves.bundles.of.get(half.queue_offset)
+    bundle = halves.bundles.by_half.get(half.queue_offset)
     # The bundle's halves in order, this one among them.
     members = [half.queue_offset] if bundle is None else halves.bundles.members(half.queue_offset)
     if state == State.ROLLED_BACK:
@@ -49,25 +49,25 @@ def end_records(
     keys_count = len({each.message.properties.get(Property.UNIQ_KEY, "") for each in sources})
     if state != State.COMMITTED:
         pending = halves.pending
-        checks = pending.checks(half.queue_offset) if half.queue_offset in pending else 0
+        checks = pending.checks_count(half.queue_offset) if half.queue_offset in pending else 0
         return [
-            EndRecord(source.queue_offset, _discard(source.message, keys_count, checks))
+            EndRecord(source.queue_offset, _discarded_copy(source.message, keys_count, checks))
             for source in sources
         ]
-    are_all = _are_all(half, keys_count)
+    are_all = _has_all_messages(half, keys_count)
     records = []
     for source in sources:
-        final = final_of(source.message)
+        final = make_final(source.message)
         if final is not None:
             message = as_delivered(final, now_ms)
-            encoded = source.encoded_for(message)
+            encoded = source.encoded_properties_for(message)
             records.append(EndRecord(source.queue_offset, message, encoded))
     is_broken = bundle is not None and halves.bundles.is_broken(bundle)
     is_whole = are_all and len(records) == len(members) and not is_broken
-    return records if is_whole or half.queue_offset in halves.decided else None
+    return records if is_whole or half.queue_offset in halves.partly_ended else None
 
 
-def _are_all(half: OpenHalf, keys_count: int) -> bool:
+def _has_all_messages(half: OpenHalf, keys_count: int) -> bool:
     """Whether all messages of a transaction are here; True if its halves do not say how many it
     has.
 
@@ -80,7 +80,7 @@ def _are_all(half: OpenHalf, keys_count: int) -> bool:
     return said_count is None or keys_count >= said_count
 
 
-def _discard(half: StoredMessage, keys_count: int, checks: int) -> Message:
+def _discarded_copy(half: StoredMessage, keys_count: int, checks: int) -> Message:
     # As in RocketMQ's discarded messages: operators see how often it was checked.
     changed = {Property.TRANSACTION_CHECK_TIMES: str(checks)} if checks else {}
     if TRANSACTION in half.properties and MESSAGES not in half.properties:

@@ -24,7 +24,7 @@ TOKEN_SIZE_MAX: Final = 64
 _EPOCH: Final = re.compile(r"(?P<query>.+)/(?P<batch>[0-9]{1,18})", re.DOTALL)
 
 
-class Query(NamedTuple):
+class StreamQuery(NamedTuple):
     """A streaming query with numbered batches, identified by its name and producer group."""
 
     group: str
@@ -34,7 +34,7 @@ class Query(NamedTuple):
 class Attempt(NamedTuple):
     """One attempt to write a batch of a query, identified by its token."""
 
-    query: Query
+    query: StreamQuery
     batch: int
     token: str
 
@@ -47,7 +47,7 @@ class LastDecision(msgspec.Struct, frozen=True):
     """The tokens that count, with the number of messages of each."""
 
 
-def parse_epoch(group: str, text: str) -> tuple[Query, int]:
+def parse_epoch(group: str, text: str) -> tuple[StreamQuery, int]:
     """Return the query and batch number that an epoch's text names. Raises UsageError if the text
     is invalid."""
     found = _EPOCH.fullmatch(text) if len(text) <= EPOCH_SIZE_MAX else None
@@ -56,7 +56,7 @@ def parse_epoch(group: str, text: str) -> tuple[Query, int]:
             f"{EPOCH} is {text[:64]!r}; <query>/<number of the batch>, at most "
             f"{EPOCH_SIZE_MAX} characters, is expected"
         )
-    return Query(group, found["query"]), int(found["batch"])
+    return StreamQuery(group, found["query"]), int(found["batch"])
 
 
 def attempt_of(properties: dict[str, str]) -> Attempt | None:
@@ -91,13 +91,13 @@ class Epochs:
 
     def __init__(self) -> None:
         self._halves: dict[Attempt, dict[int, None]] = {}
-        self.of: dict[int, Attempt] = {}
+        self.by_half: dict[int, Attempt] = {}
         """By queue offset: the attempt of each pending half that has an epoch. Other code only
         reads it."""
-        self._attempts: dict[Query, dict[Attempt, None]] = {}
+        self._attempts: dict[StreamQuery, dict[Attempt, None]] = {}
         self._lapsed: set[Attempt] = set()
         self._abandoned: set[Attempt] = set()
-        self.decisions: dict[Query, LastDecision] = {}
+        self.decisions: dict[StreamQuery, LastDecision] = {}
         """The newest decision of each query; the query decided longest ago is first."""
 
     # -- halves ------------------------------------------------------------------------------
@@ -114,14 +114,14 @@ class Epochs:
 
     def add(self, attempt: Attempt, queue_offset: int) -> None:
         """Add a pending half to its attempt."""
-        assert queue_offset not in self.of, queue_offset
+        assert queue_offset not in self.by_half, queue_offset
         self._halves.setdefault(attempt, {})[queue_offset] = None
-        self.of[queue_offset] = attempt
+        self.by_half[queue_offset] = attempt
         self._attempts.setdefault(attempt.query, {})[attempt] = None
 
     def remove(self, queue_offset: int) -> None:
         """Remove a half that is no longer pending."""
-        attempt = self.of.pop(queue_offset, None)
+        attempt = self.by_half.pop(queue_offset, None)
         if attempt is None:
             return
         halves = self._halves[attempt]
@@ -140,19 +140,19 @@ class Epochs:
         """The pending halves of an attempt, in the order in which they were stored."""
         return list(self._halves.get(attempt, ()))
 
-    def count(self, attempt: Attempt) -> int:
+    def halves_count(self, attempt: Attempt) -> int:
         """Return the number of pending halves of an attempt."""
         return len(self._halves.get(attempt, ()))
 
-    def attempts(self, query: Query) -> list[Attempt]:
+    def attempts(self, query: StreamQuery) -> list[Attempt]:
         """Return the attempts of a query that have pending halves."""
         return list(self._attempts.get(query, ()))
 
-    def queries(self) -> list[Query]:
+    def queries(self) -> list[StreamQuery]:
         """Return the queries that have pending halves."""
         return list(self._attempts)
 
-    def lapse(self, attempt: Attempt) -> bool:
+    def mark_expired(self, attempt: Attempt) -> bool:
         """Note that no decision came in time for an attempt. Return whether this was not known
         before."""
         is_news = attempt not in self._lapsed
@@ -167,7 +167,7 @@ class Epochs:
 
     # -- decisions ---------------------------------------------------------------------------
 
-    def note(self, query: Query, decision: LastDecision) -> None:
+    def record_decision(self, query: StreamQuery, decision: LastDecision) -> None:
         """Record a decision. If there are too many queries, forget the one that was decided longest
         ago."""
         self.decisions.pop(query, None)
@@ -175,7 +175,7 @@ class Epochs:
         if len(self.decisions) > EPOCH_QUERIES_MAX:
             del self.decisions[next(iter(self.decisions))]
 
-    def decision(self, query: Query, batch: int) -> LastDecision | None:
+    def decision(self, query: StreamQuery, batch: int) -> LastDecision | None:
         """Return the decision for a batch; None if there is none. For a batch before the newest
         decided one, the tokens are unknown and empty."""
         last = self.decisions.get(query)

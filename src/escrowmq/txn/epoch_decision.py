@@ -15,8 +15,8 @@ import msgspec
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.store.walk import walk_queue
-from escrowmq.txn.engine import Engine
-from escrowmq.txn.epoch import Attempt, LastDecision, Query
+from escrowmq.txn.engine import TransactionEngine
+from escrowmq.txn.epoch import Attempt, LastDecision, StreamQuery
 from escrowmq.txn.state import Verdict
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _AT_ONCE_SIZE: Final = 16 * 1024 * 1024
 """The most bytes of messages of a batch that become visible in one turn."""
 
 
-class _Record(msgspec.Struct):
+class _DecisionRecord(msgspec.Struct):
     """The body of a decision record. The decisions file has the same entries."""
 
     group: str
@@ -37,12 +37,12 @@ class _Record(msgspec.Struct):
     tokens: dict[str, int]
 
 
-class _File(msgspec.Struct):
+class _DecisionsFile(msgspec.Struct):
     """The content of the decisions file: the newest decision of every query, from the records
     before an offset."""
 
     end: int
-    decisions: list[_Record]
+    decisions: list[_DecisionRecord]
 
 
 class DecidedEpoch(msgspec.Struct):
@@ -55,10 +55,10 @@ class DecidedEpoch(msgspec.Struct):
     """The failed result of storing the decision record; None if it was stored."""
 
 
-class Decider:
+class EpochDecider:
     """Stores decisions about epochs, and ends their halves accordingly."""
 
-    def __init__(self, engine: Engine, store: Store, *, host: bytes) -> None:
+    def __init__(self, engine: TransactionEngine, store: Store, *, host: bytes) -> None:
         self._engine = engine
         self._epochs = engine.halves.epochs
         self._store = store
@@ -71,13 +71,13 @@ class Decider:
     def load(self, saved: bytes | None, now_ms: int) -> None:
         """Load the decisions. Call it once the engine knows the pending halves."""
         low, high = self._store.bounds(Topic.DECISIONS, 0)
-        file = _read(saved)
+        file = _decode_file(saved)
         if file is not None:
             for record in file.decisions:
-                self._note(record)
+                self._record_decision(record)
             low = max(low, min(file.end, high))
         for message in walk_queue(self._store, Topic.DECISIONS, low, high):
-            self._note_record(message)
+            self._load_record(message)
         self._end = high
         owed = 0
         for attempt, _ in self._epochs.settled_by_decision():
@@ -85,15 +85,15 @@ class Decider:
         if owed:
             _log.info("%d halves of decided batches are ended now", owed)
 
-    def _note_record(self, message: StoredMessage) -> None:
+    def _load_record(self, message: StoredMessage) -> None:
         try:
-            self._note(msgspec.json.decode(message.body, type=_Record))
+            self._record_decision(msgspec.json.decode(message.body, type=_DecisionRecord))
         except msgspec.DecodeError as error:
             _log.error("decision record %d is skipped: %s", message.queue_offset, error)
 
-    def _note(self, record: _Record) -> None:
+    def _record_decision(self, record: _DecisionRecord) -> None:
         decision = LastDecision(record.batch, record.tokens)
-        self._epochs.note(Query(record.group, record.query), decision)
+        self._epochs.record_decision(StreamQuery(record.group, record.query), decision)
 
     def save(self) -> bytes | None:
         """Return the content of the decisions file; None if no decision is newer than the last
@@ -102,14 +102,16 @@ class Decider:
             return None
         self._saved_end = self._end
         lines = [
-            _Record(query.group, query.name, decision.batch, decision.tokens)
+            _DecisionRecord(query.group, query.name, decision.batch, decision.tokens)
             for query, decision in self._epochs.decisions.items()
         ]
-        return msgspec.json.encode(_File(self._end, lines))
+        return msgspec.json.encode(_DecisionsFile(self._end, lines))
 
     # -- deciding ----------------------------------------------------------------------------
 
-    def decide(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> DecidedEpoch:
+    def decide(
+        self, query: StreamQuery, batch: int, tokens: dict[str, int], now_ms: int
+    ) -> DecidedEpoch:
         """Decide an epoch: make the halves of these tokens visible, and drop all others of this and
         earlier batches. If the batch is decided already, return that decision, and drop those
         halves of the given tokens that it does not count."""
@@ -122,37 +124,41 @@ class Decider:
             if self._epochs.verdict(attempt) is not None:
                 reason = f"token {token} of batch {batch} of {query.name} was abandoned"
                 return DecidedEpoch({}, refusal=f"{reason}; nothing was changed")
-            there = self._epochs.count(attempt)
+            there = self._epochs.halves_count(attempt)
             if there != count:
                 reason = (
                     f"token {token} has {there} pending halves in batch {batch} of {query.name}, "
                     f"not {count}; nothing was changed"
                 )
                 return DecidedEpoch({}, refusal=reason)
-        put = self._store.put(self._record(query, batch, tokens, now_ms), now_ms, is_settling=True)
+        put = self._store.put(
+            self._build_record(query, batch, tokens, now_ms), now_ms, is_settling=True
+        )
         if put.status is not PutStatus.OK:
             return DecidedEpoch({}, put=put)
         self._end = put.queue_offset + 1
-        self._epochs.note(query, LastDecision(batch, tokens))
+        self._epochs.record_decision(query, LastDecision(batch, tokens))
         self._carry_out(query, now_ms)
         return DecidedEpoch(tokens, is_new=True)
 
-    def abandon(self, query: Query, batch: int, tokens: Iterable[str], now_ms: int) -> int:
+    def abandon(self, query: StreamQuery, batch: int, tokens: Iterable[str], now_ms: int) -> int:
         """Drop the halves of attempts that no decision counts. Return their number."""
         attempts = [Attempt(query, batch, token) for token in tokens]
         attempts = [one for one in attempts if self._epochs.verdict(one) is not Verdict.COMMIT]
         for attempt in attempts:
             self._epochs.abandon(attempt)
-        count = sum(map(self._epochs.count, attempts))
-        self._end_some(attempts, now_ms)
+        count = sum(map(self._epochs.halves_count, attempts))
+        self._end_attempts(attempts, now_ms)
         return count
 
-    def is_carried_out(self, query: Query, batch: int) -> bool:
+    def is_carried_out(self, query: StreamQuery, batch: int) -> bool:
         """Whether no half of a query is left in batches up to this one."""
         return all(attempt.batch > batch for attempt in self._epochs.attempts(query))
 
-    def _record(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> Message:
-        record = _Record(query.group, query.name, batch, tokens)
+    def _build_record(
+        self, query: StreamQuery, batch: int, tokens: dict[str, int], now_ms: int
+    ) -> Message:
+        record = _DecisionRecord(query.group, query.name, batch, tokens)
         return Message(
             topic=Topic.DECISIONS,
             body=msgspec.json.encode(record),
@@ -162,13 +168,13 @@ class Decider:
             store_host=self._host,
         )
 
-    def _carry_out(self, query: Query, now_ms: int) -> None:
+    def _carry_out(self, query: StreamQuery, now_ms: int) -> None:
         """End the query's halves that have a verdict, those to be committed first."""
         attempts = self._epochs.attempts(query)
         attempts.sort(key=lambda attempt: self._epochs.verdict(attempt) is not Verdict.COMMIT)
-        self._end_some(attempts, now_ms)
+        self._end_attempts(attempts, now_ms)
 
-    def _end_some(self, attempts: Iterable[Attempt], now_ms: int) -> None:
+    def _end_attempts(self, attempts: Iterable[Attempt], now_ms: int) -> None:
         """End attempts that have a verdict, up to the limit of one turn; the others follow by their
         deadlines."""
         count = size = 0
@@ -180,15 +186,15 @@ class Decider:
                 if count >= _AT_ONCE_COUNT or size >= _AT_ONCE_SIZE:
                     self._schedule_ends(attempt, now_ms)
                     break
-                size += self._end_one(queue_offset, verdict, now_ms)
+                size += self._end_half(queue_offset, verdict, now_ms)
                 count += 1
 
-    def _end_one(self, queue_offset: int, verdict: Verdict, now_ms: int) -> int:
+    def _end_half(self, queue_offset: int, verdict: Verdict, now_ms: int) -> int:
         """End one half of an epoch. Return its record size; 0 if it is unreadable."""
         half = self._engine.halves.open_half(queue_offset)
         if half is None:
             return 0
-        self._engine.decide(half, verdict, now_ms=now_ms)
+        self._engine.carry_out_verdict(half, verdict, now_ms=now_ms)
         if queue_offset in self._engine.halves.pending:
             self._engine.halves.pending.schedule(queue_offset, now_ms)
         return half.message.record_size
@@ -202,11 +208,11 @@ class Decider:
         return len(halves)
 
 
-def _read(saved: bytes | None) -> _File | None:
+def _decode_file(saved: bytes | None) -> _DecisionsFile | None:
     if saved is None:
         return None
     try:
-        return msgspec.json.decode(saved, type=_File)
+        return msgspec.json.decode(saved, type=_DecisionsFile)
     except msgspec.DecodeError as error:
         _log.error("%s cannot be read; only decisions still in the log are known: %s", PATH, error)
         return None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from escrowmq.base.message import Message, Property, SysFlag, Topic
 
-Likeness = tuple[str, str, str]
+HalfIdentity = tuple[str, str, str]
 """Unique key, producer group and topic: equal in all copies of one half. The key alone does not
 suffice: senders choose it, and two may choose the same."""
 
 
-def likeness(properties: dict[str, str]) -> Likeness:
+def identity_of_half(properties: dict[str, str]) -> HalfIdentity:
     """Return the identity of the half with these properties."""
     get = properties.get
     return (
@@ -22,23 +22,23 @@ def likeness(properties: dict[str, str]) -> Likeness:
     )
 
 
-def likeness_of_final(final: Message) -> Likeness:
+def identity_of_final(final: Message) -> HalfIdentity:
     """Return the identity of the half that a final record commits. The final's own topic counts,
     because RocketMQ 5.5 clears REAL_TOPIC (EndTransactionProcessor). Only records that name their
     half are trusted in this; clients cannot send such records."""
-    found = likeness(final.properties)
+    found = identity_of_half(final.properties)
     if Property.REAL_TOPIC in final.properties or not final.prepared_log_offset:
         return found
     return (*found[:2], final.topic)
 
 
-def is_final_of(final: Message, like: Likeness) -> bool:
+def is_final_of(final: Message, like: HalfIdentity) -> bool:
     """Whether a record is the final of a half with this identity: its message, or the delayed form
     of it. Clients cannot set REAL_TOPIC or the commit flag, but a store of an older release, or of
     RocketMQ, may contain such records."""
     is_commit = final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
     return (
         is_commit
-        and likeness_of_final(final) == like
+        and identity_of_final(final) == like
         and final.topic in (like[2], Topic.SCHEDULE, Topic.TIMER)
     )

@@ -12,7 +12,7 @@ _OPS_WATCHED_MAX: Final = 65_536
 them."""
 
 
-class Progress:
+class HalfQueueProgress:
     """Tracks which op records are still needed, by the halves that they name."""
 
     def __init__(self) -> None:
@@ -20,18 +20,18 @@ class Progress:
         """For each op record: its queue offset and the highest half offset that it names."""
         self._op_next = 0
 
-    def start(self, op_offset: int) -> None:
+    def start_at(self, op_offset: int) -> None:
         """Set the first op record that is needed."""
         self._op_next = op_offset
 
-    def note(self, op_queue_offset: int, half_offsets: Iterable[int]) -> None:
+    def add_op_record(self, op_queue_offset: int, half_offsets: Iterable[int]) -> None:
         """Add a stored op record and the halves that it names."""
         assert not self._ops or self._ops[-1][0] < op_queue_offset, "in the queue's order"
         self._ops.append((op_queue_offset, max(half_offsets, default=-1)))
         if len(self._ops) > _OPS_WATCHED_MAX:
-            self._thin_out()
+            self._merge_entries()
 
-    def _thin_out(self) -> None:
+    def _merge_entries(self) -> None:
         """Merge pairs of entries, to save memory. The progress of op records then advances a little
         later."""
         ops = list(self._ops)
@@ -40,7 +40,7 @@ class Progress:
         if len(ops) % 2:
             self._ops.append(ops[-1])
 
-    def op_offset(self, half_progress: int) -> int:
+    def first_needed_op(self, half_progress: int) -> int:
         """Return the queue offset of the first op record that is still needed, if all halves before
         `half_progress` have ended."""
         while self._ops and self._ops[0][1] < half_progress:

@@ -34,7 +34,7 @@ def is_delayed(properties: dict[str, str]) -> bool:
     return properties.get(DELAYED) == "true"
 
 
-def half_of(message: Message) -> Message:
+def make_half(message: Message) -> Message:
     """Return the half to store for a message. Its delay is removed, unless the sender wants the
     delay to count from the commit. RocketMQ's clients remove the delay level themselves, and
     RocketMQ loses a half with a delivery time."""
@@ -61,7 +61,7 @@ def half_of(message: Message) -> Message:
     )
 
 
-def real_place(half: StoredMessage) -> tuple[str, int] | None:
+def target_queue(half: StoredMessage) -> tuple[str, int] | None:
     """Return the topic and queue to which a half will be committed; None if its properties lack
     them."""
     topic = half.properties.get(Property.REAL_TOPIC)
@@ -71,11 +71,11 @@ def real_place(half: StoredMessage) -> tuple[str, int] | None:
     return topic, queue_id
 
 
-def final_of(half: StoredMessage) -> Message | None:
+def make_final(half: StoredMessage) -> Message | None:
     """Return the message that a commit makes visible; None if the half lacks its topic or queue. It
     keeps all properties of the half, as in RocketMQ, except the account's mark. In a bundle it
     keeps that mark too: a start needs it to know which messages belong together."""
-    place = real_place(half)
+    place = target_queue(half)
     if place is None:
         return None
     topic, queue_id = place
@@ -118,7 +118,7 @@ def copy_to(
     )
 
 
-def checks_counted(properties: dict[str, str]) -> int:
+def recorded_checks(properties: dict[str, str]) -> int:
     """Return the number of checks that a copy of a half records in its properties."""
     counted = number_in(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX)
     return 0 if counted is None else counted

@@ -58,14 +58,14 @@ class KnownShape(NamedTuple):
     """For each byte of `sample`: 1 if it is the same in all such halves, else 0 (lane/native)."""
 
 
-class Shapes:
+class ShapeCache:
     """Cache of known shapes, of bounded size."""
 
     def __init__(self) -> None:
         self.by_size: dict[int, KnownShape] = {}
         """The newest shape for each size of properties."""
 
-    def of(self, encoded: bytes) -> HalfShape:
+    def shape_of(self, encoded: bytes) -> HalfShape:
         """Return the shape of a half with these encoded properties."""
         known = self.by_size.get(len(encoded))
         if known is not None and known.is_alike(encoded, 0, len(encoded)):
@@ -74,12 +74,12 @@ class Shapes:
 
     def _learn(self, encoded: bytes) -> HalfShape:
         pattern, fixed, at = b"", bytearray(b"\1" * len(encoded)), 0
-        for start, end in sorted(span for mark in _VARYING if (span := _span(encoded, mark))):
+        for start, end in sorted(span for mark in _VARYING if (span := _value_span(encoded, mark))):
             pattern += re.escape(encoded[at:start]) + b"[^\\x01\\x02]{%d}" % (end - start)
             fixed[start:end] = bytes(end - start)
             at = end
         pattern += re.escape(encoded[at:])
-        shape = _shape(encoded)
+        shape = _find_shape(encoded)
         if len(self.by_size) >= _SHAPES_MAX:
             self.by_size.clear()
         self.by_size[len(encoded)] = KnownShape(
@@ -88,7 +88,7 @@ class Shapes:
         return shape
 
 
-def _span(encoded: bytes, mark: bytes) -> tuple[int, int] | None:
+def _value_span(encoded: bytes, mark: bytes) -> tuple[int, int] | None:
     """Return the start and end of a property's value; None if the property is missing or occurs
     twice."""
     before, _, rest = encoded.partition(mark)
@@ -100,7 +100,7 @@ def _span(encoded: bytes, mark: bytes) -> tuple[int, int] | None:
     return at, at + len(value)
 
 
-def _shape(encoded: bytes) -> HalfShape:
+def _find_shape(encoded: bytes) -> HalfShape:
     found = {}
     for name, mark in _MARKS:
         if mark in encoded:

@@ -84,7 +84,7 @@ class Keyring:
         self._current = self._keys[number] = _Key(number, secret, now_ms)
         return number
 
-    def is_due(self, now_ms: int) -> bool:
+    def is_rotation_due(self, now_ms: int) -> bool:
         """Whether it is time for a new key."""
         return self._current is None or now_ms - self._current.since_ms >= self._rotation_ms()
 
@@ -112,7 +112,7 @@ class Keyring:
         )
         return encode(packed, _mac(current, packed))
 
-    def read(self, text: str, *, broker_name: str, now_ms: int) -> SignedId:
+    def verify_id(self, text: str, *, broker_name: str, now_ms: int) -> SignedId:
         """Return the content of an id. Raises UsageError if this store has not signed it, or it has
         expired."""
         found, packed, mac = decode(text)

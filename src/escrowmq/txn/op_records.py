@@ -38,7 +38,7 @@ _ENDED_SIZE: Final = 1 + DIGEST_SIZE
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def plain_op(ended: Mapping[int, State]) -> tuple[bytes, bytes]:
+def encode_plain_op(ended: Mapping[int, State]) -> tuple[bytes, bytes]:
     """Encode an op record for ends without a bundle and without an administrator. Return the same
     body and encoded properties as `encode_op` would give it, in less time."""
     if len(ended) == 1:
@@ -99,7 +99,7 @@ def decode_op(message: Message) -> list[tuple[int, str]]:
     ]
 
 
-def ended_in(message: Message) -> list[tuple[str, State]]:
+def bundles_ended_in(message: Message) -> list[tuple[str, State]]:
     """Return the digests of the bundles that an op record ends, with their outcomes. Invalid
     entries are skipped."""
     text = message.properties.get(ENDED, "")

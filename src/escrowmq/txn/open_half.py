@@ -22,11 +22,11 @@ class OpenHalf(NamedTuple):
     encoded: bytes | None = None
     """Its encoded properties, if they are cached."""
 
-    def encoded_for(self, message: Message) -> bytes | None:
+    def encoded_properties_for(self, message: Message) -> bytes | None:
         """Return the encoded properties of a message made from this half, if they are cached and
         equal to the half's, apart from the account's mark."""
         own, wanted = self.message.properties, message.properties
-        # A final shares the half's own dict unless something was removed (`final_of`): code that
+        # A final shares the half's own dict unless something was removed (`make_final`): code that
         # changed it in place would store the old bytes.
         if self.encoded is None or wanted is own:
             return self.encoded

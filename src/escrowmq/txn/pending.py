@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.txn.half_shape import HalfShape
-from escrowmq.txn.pending_columns import GONE, PAGE_SIZE, Page, Pages, Row
+from escrowmq.txn.pending_columns import GONE, PAGE_SIZE, Row, RowPage, RowPages
 from escrowmq.txn.plain_halves import PlainHalf
 
 BUCKET_MS: Final = 50
@@ -44,17 +44,17 @@ class Sources:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def take(self, source: Source, count: int = 1) -> int:
+    def add_halves(self, source: Source, count: int = 1) -> int:
         """Count further halves of a source. Return the source's number."""
         number = self._numbers.get(source)
         if number is None:
-            number = self._numbers[source] = self._new(source)
+            number = self._numbers[source] = self._add_source(source)
         self._counts[number] += count
         if source[3]:
             self.accounts[source[3]] += count
         return number
 
-    def _new(self, source: Source) -> int:
+    def _add_source(self, source: Source) -> int:
         if self._free:
             number = self._free.pop()
             self._sources[number] = source
@@ -69,7 +69,7 @@ class Sources:
         assert source is not None, number
         return source
 
-    def of(self, *, group: str | None, topic: str | None) -> frozenset[int] | None:
+    def matching_numbers(self, *, group: str | None, topic: str | None) -> frozenset[int] | None:
         """Return the numbers of the sources of a group and a topic; None if neither is given."""
         if group is None and topic is None:
             return None
@@ -79,7 +79,7 @@ class Sources:
             if group in (None, source[0]) and topic in (None, source[1])
         )
 
-    def give_back(self, number: int, count: int = 1) -> Source:
+    def remove_halves(self, number: int, count: int = 1) -> Source:
         """Uncount halves of a source, and drop the source with its last half. Return the source."""
         source = self._sources[number]
         assert source is not None, number
@@ -137,16 +137,16 @@ class HalfRun:
         self.stored_ms += stored_ms
 
 
-class Pending:
+class PendingHalves:
     """The index of pending halves, by half queue offset. Outdated deadlines are dropped when there
     are `void_min` more of them than four times the halves."""
 
     def __init__(self, *, void_min: int = 100_000, page_size: int = PAGE_SIZE) -> None:
         self._void_min = void_min
-        self.pages = Pages(size=page_size)
+        self.pages = RowPages(size=page_size)
         """The rows of the halves. Other code only reads them."""
-        self.count_there = self.pages.count_there
-        self.take = self.pages.take
+        self.count_there = self.pages.count_pending_at
+        self.remove_rows = self.pages.remove_rows
         """Removes rows. The caller must then uncount their halves from the sources
         (`sources.give_back`)."""
         self._buckets: dict[int, array[int]] = {}
@@ -162,12 +162,12 @@ class Pending:
         return self.pages.find(queue_offset)[1] >= 0
 
     def __iter__(self) -> Iterator[int]:
-        return self.pages.behind(-1)
+        return self.pages.offsets_after(-1)
 
     def add(self, queue_offset: int, row: PendingRow) -> None:
         """Add a half. Queue offsets rise, except when a half whose end was undone is added
         again."""
-        source = self.sources.take((row.group, row.topic, row.origin, row.account))
+        source = self.sources.add_halves((row.group, row.topic, row.origin, row.account))
         checks, due_ms = min(row.checks, 0xFFFF), row.due_ms
         if queue_offset > self._highest:
             self._highest = queue_offset
@@ -175,14 +175,14 @@ class Pending:
         else:
             assert queue_offset not in self, queue_offset
             self.pages.insert((queue_offset, row.log_offset, row.stored_ms, due_ms, source, checks))
-        self._appoint(queue_offset, due_ms)
+        self._add_deadline(queue_offset, due_ms)
 
-    def add_behind(self, source: Source, half: PlainHalf, due_ms: int, checks: int) -> None:
+    def append_plain_half(self, source: Source, half: PlainHalf, due_ms: int, checks: int) -> None:
         """Add a plain half that has the highest queue offset so far."""
         queue_offset = half.queue_offset
         assert queue_offset > self._highest, (queue_offset, self._highest)
         self._highest = queue_offset
-        number = self.sources.take(source)
+        number = self.sources.add_halves(source)
         self.pages.append(
             queue_offset, half.log_offset, half.stored_ms, due_ms, number, min(checks, 0xFFFF)
         )
@@ -190,14 +190,16 @@ class Pending:
         bucket = due_ms // BUCKET_MS
         (self._buckets.get(bucket) or self._bucket(bucket)).append(queue_offset)
 
-    def add_run(self, run: HalfRun, *, wait_ms: int) -> None:
+    def append_run(self, run: HalfRun, *, wait_ms: int) -> None:
         """Add consecutive halves that were never checked. Measured: 0.5 us each, where `add` takes
         2.5."""
         assert run.shape is not None
         source = run.shape.group, run.shape.topic, "", ""
         self._extend(source, run.queue_offsets, run.log_offsets, run.stored_ms, wait_ms)
 
-    def add_plain(self, source: Source, halves: Sequence[PlainHalf], *, wait_ms: int) -> None:
+    def append_plain_halves(
+        self, source: Source, halves: Sequence[PlainHalf], *, wait_ms: int
+    ) -> None:
         """Add consecutive plain halves of one source that were never checked."""
         self._extend(
             source,
@@ -217,7 +219,7 @@ class Pending:
     ) -> None:
         assert offsets[0] > self._highest, (offsets[0], self._highest)
         count = len(offsets)
-        number = self.sources.take(source, count)
+        number = self.sources.add_halves(source, count)
         dues_ms = [each_ms + wait_ms for each_ms in stored_ms]
         self.pages.extend((offsets, log_offsets, stored_ms, dues_ms, [number] * count, [0] * count))
         self._highest = offsets[-1]
@@ -233,7 +235,7 @@ class Pending:
             heapq.heappush(self._bucket_heap, number)
         return bucket
 
-    def _at(self, queue_offset: int) -> tuple[Page, int]:
+    def _find_row(self, queue_offset: int) -> tuple[RowPage, int]:
         page, at = self.pages.find(queue_offset)
         if at < 0:
             raise KeyError(queue_offset)
@@ -241,7 +243,7 @@ class Pending:
 
     def row(self, queue_offset: int) -> PendingRow:
         """Return all data about a pending half. Raises KeyError if it is not pending."""
-        page, at = self._at(queue_offset)
+        page, at = self._find_row(queue_offset)
         group, topic, origin, account = self.sources.source(page.sources[at])
         return PendingRow(
             log_offset=page.log_offsets[at],
@@ -256,17 +258,17 @@ class Pending:
 
     def remove(self, queue_offset: int) -> tuple[str, str, int]:
         """Remove a half. Return its topic, group and store time."""
-        page, at = self._at(queue_offset)
+        page, at = self._find_row(queue_offset)
         source, stored_ms = page.sources[at], page.stored_ms[at]
         self.pages.remove(page, at)
-        group, topic, *_ = self.sources.give_back(source)
+        group, topic, *_ = self.sources.remove_halves(source)
         return topic, group, stored_ms
 
-    def after(self, queue_offset: int) -> list[int]:
+    def offsets_after(self, queue_offset: int) -> list[int]:
         """Return the queue offsets of pending halves after this one, in order."""
-        return list(self.pages.behind(queue_offset))
+        return list(self.pages.offsets_after(queue_offset))
 
-    def matching(
+    def matching_rows(
         self,
         after: int,
         *,
@@ -280,8 +282,8 @@ class Pending:
         span. Only the first `count_max` are examined. Also return the offset after which to
         continue; -1 at the end."""
         span_ms = range(since_ms, until_ms + 1)
-        wanted = self.sources.of(group=group, topic=topic)
-        return self.pages.matching(after, count_max, wanted, span_ms)
+        wanted = self.sources.matching_numbers(group=group, topic=topic)
+        return self.pages.matching_rows(after, count_max, wanted, span_ms)
 
     # -- columns -----------------------------------------------------------------------------
 
@@ -291,7 +293,7 @@ class Pending:
         return -1 if at < 0 else page.log_offsets[at]
 
     def _source(self, queue_offset: int) -> Source:
-        page, at = self._at(queue_offset)
+        page, at = self._find_row(queue_offset)
         return self.sources.source(page.sources[at])
 
     def topic(self, queue_offset: int) -> str:
@@ -302,24 +304,24 @@ class Pending:
         """Return the producer group of a half."""
         return self._source(queue_offset)[0]
 
-    def are_alike(self, one: int, other: int) -> bool:
+    def share_group_and_topic(self, one: int, other: int) -> bool:
         """Whether two halves have the same group and topic."""
         return self._source(one)[:2] == self._source(other)[:2]
 
-    def checks(self, queue_offset: int) -> int:
+    def checks_count(self, queue_offset: int) -> int:
         """Return the number of delivered checks of a half."""
-        page, at = self._at(queue_offset)
+        page, at = self._find_row(queue_offset)
         return page.checks[at]
 
     def count_check(self, queue_offset: int) -> int:
         """Count a delivered check of a half; return their number."""
-        page, at = self._at(queue_offset)
+        page, at = self._find_row(queue_offset)
         page.checks[at] = min(page.checks[at] + 1, 0xFFFF)
         return page.checks[at]
 
     def uncount_check(self, queue_offset: int) -> int:
         """Uncount a check that did not arrive; return the number of those that did."""
-        page, at = self._at(queue_offset)
+        page, at = self._find_row(queue_offset)
         page.checks[at] = max(page.checks[at] - 1, 0)
         return page.checks[at]
 
@@ -327,11 +329,11 @@ class Pending:
 
     def schedule(self, queue_offset: int, due_ms: int) -> None:
         """Set a half's deadline, replacing any earlier one."""
-        page, at = self._at(queue_offset)
+        page, at = self._find_row(queue_offset)
         page.due_ms[at] = due_ms
-        self._appoint(queue_offset, due_ms)
+        self._add_deadline(queue_offset, due_ms)
 
-    def _appoint(self, queue_offset: int, due_ms: int) -> None:
+    def _add_deadline(self, queue_offset: int, due_ms: int) -> None:
         self._noted_count += 1
         self._bucket(due_ms // BUCKET_MS).append(queue_offset)
 
@@ -339,7 +341,7 @@ class Pending:
         """Return a bounded number of due halves, and clear their deadlines."""
         taken: list[int] = []
         if self._noted_count > _VOID_SHARE * self.pages.count + self._void_min:
-            self._drop_void()
+            self._drop_outdated_deadlines()
         while self._bucket_heap and self._bucket_heap[0] * BUCKET_MS <= now_ms:
             number = heapq.heappop(self._bucket_heap)
             later = array("q")
@@ -374,9 +376,9 @@ class Pending:
                 if due_ms != NEVER_MS:
                     too_old_ms = page.stored_ms[at] + age_max_ms + 1
                     page.due_ms[at] = min(due_ms + by_ms, max(due_ms, too_old_ms))
-        self._drop_void()
+        self._drop_outdated_deadlines()
 
-    def _drop_void(self) -> None:
+    def _drop_outdated_deadlines(self) -> None:
         """Drop outdated deadlines. Those of parked halves could be days ahead."""
         self._buckets.clear()
         self._bucket_heap.clear()
@@ -384,7 +386,7 @@ class Pending:
         for page in self.pages:
             for at, source in enumerate(page.sources):
                 if source != GONE:
-                    self._appoint(page.offsets[at], page.due_ms[at])
+                    self._add_deadline(page.offsets[at], page.due_ms[at])
 
     def wake_at_ms(self) -> int:
         """The time at which `take_due` may return something next."""
@@ -394,10 +396,10 @@ class Pending:
         return (self._bucket_heap[0] + 1) * BUCKET_MS
 
     @property
-    def end(self) -> int:
+    def end_offset(self) -> int:
         """One more than the highest queue offset that was ever added."""
         return self._highest + 1
 
-    def oldest(self) -> int | None:
+    def oldest_offset(self) -> int | None:
         """Return the lowest pending queue offset; None if there is none."""
-        return self.pages.oldest()
+        return self.pages.oldest_offset()

@@ -24,7 +24,7 @@ Row = tuple[int, int, int]
 """Queue offset, source number and store time of a half."""
 
 
-class Page:
+class RowPage:
     """A page of rows with rising queue offsets. `first` is the lowest offset that the page has ever
     had."""
 
@@ -50,7 +50,7 @@ class Page:
             self.offsets, self.log_offsets, self.stored_ms, self.due_ms, self.sources, self.checks,
         )  # fmt: skip
 
-    def place(self, queue_offset: int) -> int:
+    def index_of(self, queue_offset: int) -> int:
         """Return the index of a row; -1 if it is missing or removed."""
         offsets, at = self.offsets, queue_offset - self.first
         if not (0 <= at < len(offsets) and offsets[at] == queue_offset):
@@ -70,7 +70,7 @@ class Page:
             for column, value in zip(self.columns(), row, strict=True):
                 column.insert(at, value)
         self.live_count += 1
-        # It may be before the rows that `oldest` examines.
+        # It may be before the rows that `oldest_offset` examines.
         self._head = 0
 
     def extend(self, rows: Sequence[list[int]]) -> None:
@@ -85,7 +85,7 @@ class Page:
         self.sources[at] = GONE
         self.live_count -= 1
 
-    def live(self) -> Iterator[int]:
+    def live_offsets(self) -> Iterator[int]:
         """Yield the queue offsets of rows that are not removed, in order."""
         return compress(self.offsets, map(GONE.__ne__, self.sources))
 
@@ -124,7 +124,7 @@ class Page:
                 return self.offsets[at]
         return -1
 
-    def oldest(self) -> int:
+    def oldest_offset(self) -> int:
         """Return the lowest queue offset that is not removed. There must be one."""
         sources, at = self.sources, self._head
         while sources[at] == GONE:
@@ -137,28 +137,28 @@ class Page:
         """Whether most rows are removed."""
         return self.live_count * _SPARSE_SHARE < len(self.offsets)
 
-    def packed(self) -> Page:
+    def compacted(self) -> RowPage:
         """Return a copy without the removed rows."""
-        found = Page(self.oldest() if self.live_count else self.first)
+        found = RowPage(self.oldest_offset() if self.live_count else self.first)
         is_live = [source != GONE for source in self.sources]
         found.extend([list(compress(column, is_live)) for column in self.columns()])
         return found
 
 
-class Pages:
+class RowPages:
     """All pages of rows, in order. There is always one, for new rows."""
 
     def __init__(self, *, size: int = PAGE_SIZE) -> None:
         self._size = size
-        self.last = Page(0)
+        self.last = RowPage(0)
         self._pages = [self.last]
         self._firsts = [0]
         self.count = 0
 
-    def __iter__(self) -> Iterator[Page]:
+    def __iter__(self) -> Iterator[RowPage]:
         return iter(self._pages)
 
-    def find(self, queue_offset: int) -> tuple[Page, int]:
+    def find(self, queue_offset: int) -> tuple[RowPage, int]:
         """Return the page and the index of a row; the index is -1 if the row is missing."""
         page = self.last
         at = queue_offset - page.first
@@ -166,9 +166,9 @@ class Pages:
             return page, at if page.sources[at] != GONE else -1
         if queue_offset < page.first:
             page = self._pages[max(bisect_right(self._firsts, queue_offset) - 1, 0)]
-        return page, page.place(queue_offset)
+        return page, page.index_of(queue_offset)
 
-    def stored_before(self, moment_ms: int) -> int:
+    def count_stored_before(self, moment_ms: int) -> int:
         """Return how many halves were stored before a time. This assumes that they are ordered by
         time, which is wrong only after a clock was set back. A million halves take 250 look-ups."""
         count = 0
@@ -182,15 +182,15 @@ class Pages:
                 count += end - page.sources[:end].count(GONE)
         return count
 
-    def behind(self, queue_offset: int) -> Iterator[int]:
+    def offsets_after(self, queue_offset: int) -> Iterator[int]:
         """Yield the queue offsets after this one, in order."""
         nth = max(bisect_right(self._firsts, queue_offset) - 1, 0)
         for page in self._pages[nth:]:
-            for found in page.live():
+            for found in page.live_offsets():
                 if found > queue_offset:
                     yield found
 
-    def matching(
+    def matching_rows(
         self, after: int, count_max: int, sources: Container[int] | None, span_ms: range
     ) -> tuple[list[Row], int]:
         """Return rows after a queue offset, in order, of these sources (None: all) and stored
@@ -209,23 +209,23 @@ class Pages:
                 return found, last
         return found, -1
 
-    def oldest(self) -> int | None:
+    def oldest_offset(self) -> int | None:
         """Return the lowest queue offset; None if there is none."""
         for page in self._pages:
             if page.live_count:
-                return page.oldest()
+                return page.oldest_offset()
         return None
 
-    def _new_page(self, queue_offset: int) -> Page:
+    def _new_page(self, queue_offset: int) -> RowPage:
         """Return the page for a row at the end: a new one if the last is full."""
         if not self.last.offsets:
             self._pages.pop()
             self._firsts.pop()
-        self.last = Page(queue_offset)
+        self.last = RowPage(queue_offset)
         self._pages.append(self.last)
         self._firsts.append(queue_offset)
         if len(self._pages) > 1 and self._pages[-2].is_sparse:
-            self._tidy(len(self._pages) - 2)
+            self._compact_page(len(self._pages) - 2)
         return self.last
 
     def append(
@@ -270,17 +270,17 @@ class Pages:
         page.first = self._firsts[nth] = min(page.first, row[0])
         self.count += 1
 
-    def remove(self, page: Page, at: int) -> None:
+    def remove(self, page: RowPage, at: int) -> None:
         """Remove the row at an index."""
         page.sources[at] = GONE
         page.live_count -= 1
         self.count -= 1
-        # Never the last page: `_tidy` would replace it, and new rows would still be added to the
-        # old one.
+        # Never the last page: `_compact_page` would replace it, and new rows would still be added
+        # to the old one.
         if page is not self.last and page.is_sparse:
-            self._tidy(bisect_right(self._firsts, page.first) - 1)
+            self._compact_page(bisect_right(self._firsts, page.first) - 1)
 
-    def count_there(self, queue_offsets: Sequence[int], log_offsets: Sequence[int]) -> int:
+    def count_pending_at(self, queue_offsets: Sequence[int], log_offsets: Sequence[int]) -> int:
         """Return how many of these halves, from the first on, are pending at these log offsets."""
         page = self.last
         for nth, queue_offset in enumerate(queue_offsets):
@@ -291,7 +291,7 @@ class Pages:
                 return nth
         return len(queue_offsets)
 
-    def take(self, queue_offsets: Iterable[int]) -> list[tuple[int, int]]:
+    def remove_rows(self, queue_offsets: Iterable[int]) -> list[tuple[int, int]]:
         """Remove the rows of these halves, which must all be pending. Return source and store time
         of each. Measured: 0.5 us each, where `find` and `remove` take 2."""
         found, page, touched = [], self.last, {self.last}
@@ -307,12 +307,12 @@ class Pages:
         self.count -= len(found)
         for one in touched:
             if one is not self.last and one.is_sparse:
-                self._tidy(bisect_right(self._firsts, one.first) - 1)
+                self._compact_page(bisect_right(self._firsts, one.first) - 1)
         return found
 
-    def _tidy(self, nth: int) -> None:
+    def _compact_page(self, nth: int) -> None:
         """Compact a page with few rows left, and join it with a small neighbour."""
-        page = self._pages[nth].packed()
+        page = self._pages[nth].compacted()
         before = self._pages[nth - 1] if nth else None
         if before is not None and len(before.offsets) + len(page.offsets) <= self._size // 2:
             before.extend([column.tolist() for column in page.columns()])

@@ -24,12 +24,12 @@ class RecentEvents:
     def __init__(self, events_max: int = _EVENTS_MAX) -> None:
         self._events: deque[Event] = deque(maxlen=events_max)
 
-    def note(
+    def add(
         self, at_ms: int, queue_offset: int, what: str, *, who: str = "", detail: str = ""
     ) -> None:
         """Record an event."""
         self._events.append(Event(at_ms, queue_offset, what, who, detail))
 
-    def of(self, queue_offset: int) -> list[Event]:
+    def events_of(self, queue_offset: int) -> list[Event]:
         """Return the known events of one half, in order."""
         return [event for event in self._events if event.queue_offset == queue_offset]

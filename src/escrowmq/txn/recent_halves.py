@@ -17,14 +17,14 @@ _HALVES_MAX: Final = 1024
 _BODY_SIZE_MAX: Final = 4096
 
 
-class Recent:
+class RecentHalves:
     """The newest halves by queue offset; a bounded number, and only small ones."""
 
     def __init__(self, halves_max: int = _HALVES_MAX) -> None:
         self._kept: dict[int, OpenHalf | PlainHalf] = {}
         self._halves_max = halves_max
 
-    def keep(self, half: Message, properties: bytes, put: PutResult) -> None:
+    def add(self, half: Message, properties: bytes, put: PutResult) -> None:
         """Cache a half that was stored."""
         if len(half.body) > _BODY_SIZE_MAX:
             return
@@ -48,7 +48,7 @@ class Recent:
         self._kept[put.queue_offset] = OpenHalf(put.queue_offset, stored, properties)
         self._drop_oldest()
 
-    def keep_all(self, halves: Iterable[PlainHalf]) -> None:
+    def add_plain(self, halves: Iterable[PlainHalf]) -> None:
         """Cache plain halves that were stored."""
         for half in halves:
             if len(half.body) <= _BODY_SIZE_MAX:
@@ -60,7 +60,7 @@ class Recent:
         while len(self._kept) > self._halves_max:
             del self._kept[next(iter(self._kept))]
 
-    def half(self, *, queue_offset: int, log_offset: int) -> OpenHalf | None:
+    def find(self, *, queue_offset: int, log_offset: int) -> OpenHalf | None:
         """Return the half at this position from the cache; None if it is not cached."""
         kept = self._kept.get(queue_offset)
         if isinstance(kept, PlainHalf):
@@ -68,10 +68,10 @@ class Recent:
             kept = self._kept[queue_offset] = half
         return kept if kept is not None and kept.message.log_offset == log_offset else None
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the cache. Halves are then read from the log."""
         self._kept.clear()
 
-    def drop(self, queue_offset: int) -> None:
+    def remove(self, queue_offset: int) -> None:
         """Remove a half that was settled."""
         self._kept.pop(queue_offset, None)

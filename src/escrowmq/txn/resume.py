@@ -18,17 +18,17 @@ from escrowmq.codec.properties import number_in
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.store.walk import find_by_unique_key, walk_queue
 from escrowmq.txn.bundle import bundle_of
-from escrowmq.txn.engine import Engine
-from escrowmq.txn.half_identity import likeness
+from escrowmq.txn.engine import TransactionEngine
+from escrowmq.txn.half_identity import identity_of_half
 from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.state import State
 
-_NEAR_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX
+_NEIGHBOURS_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX
 """How many discarded messages before and after one are searched for others of its transaction. All
 were discarded together. A message may be there twice if it was resumed and discarded again."""
 
 
-class Resumed(msgspec.Struct):
+class ResumeResult(msgspec.Struct):
     """The result of a resumption."""
 
     count: int = 0
@@ -39,10 +39,10 @@ class Resumed(msgspec.Struct):
     """The failed result of storing a half; None if all were stored."""
 
 
-class Resumption:
+class TransactionResumer:
     """Finds discarded transactions, and makes them pending again."""
 
-    def __init__(self, engine: Engine, store: Store) -> None:
+    def __init__(self, engine: TransactionEngine, store: Store) -> None:
         self._engine = engine
         self._store = store
 
@@ -51,9 +51,11 @@ class Resumption:
         if source.topic == Topic.HALF:
             return self._state_at(source.queue_offset)
         unique_key = source.properties.get(Property.UNIQ_KEY, "")
-        like = likeness(source.properties)
+        like = identity_of_half(source.properties)
         halves = find_by_unique_key(self._store, Topic.HALF, unique_key)
-        numbers = [half.queue_offset for half in halves if likeness(half.properties) == like]
+        numbers = [
+            half.queue_offset for half in halves if identity_of_half(half.properties) == like
+        ]
         # With SYNC_FLUSH, the index lacks messages that were resumed a moment ago.
         for number in (self._engine.halves.aliases.get(like), *numbers):
             state = State.EXPIRED if number is None else self._state_at(number)
@@ -66,14 +68,14 @@ class Resumption:
             return State.PENDING
         return self._engine.halves.ledger.outcome(queue_offset) or State.SETTLED
 
-    def resume(self, source: StoredMessage, now_ms: int) -> Resumed:
+    def resume(self, source: StoredMessage, now_ms: int) -> ResumeResult:
         """Make all discarded messages of this one's transaction pending again."""
         whole = self._all_messages(source)
         # The first kept message says how many there were; halves themselves may not.
         wanted = number_in(whole[0].properties.get(MESSAGES), most=INT_MAX)
         if wanted is not None and len(whole) < wanted:
             name = source.properties.get(TRANSACTION)
-            return Resumed(
+            return ResumeResult(
                 refusal=f"of the {wanted} messages of transaction {name} only {len(whole)} are "
                 "kept; nothing was changed"
             )
@@ -81,10 +83,12 @@ class Resumption:
         if len(sources) > 1 and not self._store.has_settling_space(
             [copy_to(one, Topic.HALF) for one in sources]
         ):
-            return Resumed(put=PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all"))
-        resumed = Resumed()
+            return ResumeResult(
+                put=PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all")
+            )
+        resumed = ResumeResult()
         for one in sources:
-            put = self._engine.resume(one, now_ms)
+            put = self._engine.resume_half(one, now_ms)
             if put.status is not PutStatus.OK:
                 resumed.put = put
                 break
@@ -102,8 +106,8 @@ class Resumption:
                 return [source]
             source = kept[0]
         low, end = self._store.bounds(Topic.CHECK_MAX_TIME, 0)
-        first = max(low, source.queue_offset - _NEAR_COUNT)
-        last = min(end, source.queue_offset + _NEAR_COUNT)
+        first = max(low, source.queue_offset - _NEIGHBOURS_COUNT)
+        last = min(end, source.queue_offset + _NEIGHBOURS_COUNT)
         found = {source.properties.get(Property.UNIQ_KEY, ""): source}
         for message in walk_queue(self._store, Topic.CHECK_MAX_TIME, first, last):
             if bundle_of(message.properties) == bundle_of(source.properties):

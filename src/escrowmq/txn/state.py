@@ -37,7 +37,7 @@ AFTER: Final = {
 WANTED: Final = {Verdict.COMMIT: State.COMMITTED, Verdict.ROLLBACK: State.ROLLED_BACK}
 
 
-def settle(state: State, verdict: Verdict) -> State:
+def state_after(state: State, verdict: Verdict) -> State:
     """Return the state after a verdict. A settled transaction keeps its state."""
     return AFTER.get((state, verdict), state)
 
@@ -46,7 +46,7 @@ _BLOCK_BITS: Final = 16
 _IN_BLOCK: Final = (1 << _BLOCK_BITS) - 1
 
 
-class Ledger:
+class OutcomeLedger:
     """Records outcomes by half queue offset, one byte each, in blocks. The oldest blocks are
     dropped."""
 
@@ -56,11 +56,11 @@ class Ledger:
         self._blocks: dict[int, bytearray] = {}
         self._blocks_max = blocks_max
 
-    def record(self, queue_offset: int, state: State) -> None:
+    def record_outcome(self, queue_offset: int, state: State) -> None:
         """Record the outcome of a transaction."""
         self._block(queue_offset >> self.BLOCK_BITS)[queue_offset & _IN_BLOCK] = state
 
-    def record_all(self, states: Mapping[int, State]) -> None:
+    def record_outcomes(self, states: Mapping[int, State]) -> None:
         """Record the outcomes of several halves, by queue offset."""
         block, present = bytearray(), -1
         for queue_offset, state in states.items():

@@ -40,7 +40,7 @@ class CheckCounters(msgspec.Struct):
     unanswered: int = 0
 
 
-class Meter:
+class TransactionMeter:
     """Counts pending halves, outcomes and times to commit, by the message's topic."""
 
     def __init__(self, counters: HalfCounters) -> None:
@@ -61,7 +61,7 @@ class Meter:
         """Deleted topics that still have pending halves. Their figures are removed with the last of
         these."""
 
-    def forget(self, topic: str) -> None:
+    def remove_topic(self, topic: str) -> None:
         """Remove the figures of a deleted topic: now, or when its last pending half ends."""
         for counts in (self.committed, self.rolled_back, self.expired, self.latency_ms):
             counts.pop(topic, None)
@@ -83,7 +83,7 @@ class Meter:
         else:  # `del` would call a method of Counter in Python
             self.groups.pop(group, None)
         if topic in self._deleted:
-            self.forget(topic)
+            self.remove_topic(topic)
 
     def note_ended(self, state: State, topic: str, group: str, taken_ms: Sequence[int]) -> None:
         """Count the outcome of halves of a topic and group. `taken_ms`: how long after being stored
@@ -102,7 +102,7 @@ class Meter:
             counters.expired += count
             self.expired[topic] += count
         if is_deleted:
-            self.forget(topic)
+            self.remove_topic(topic)
 
     def note_undone(self, topic: str) -> None:
         """Take back a counted rollback that could not be stored: the half is pending again."""

@@ -18,14 +18,14 @@ from escrowmq.store.store import PutResult, Store
 from escrowmq.txn import keyring, pending_snapshot
 from escrowmq.txn.carry_forward import Carrier
 from escrowmq.txn.check_schedule import Checker, LiveProducer
-from escrowmq.txn.doubled_halves import newest_place
+from escrowmq.txn.doubled_halves import newest_position
 from escrowmq.txn.end_records import AsDelivered
 from escrowmq.txn.end_requests import EndRequests
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.keyring import Keyring
 from escrowmq.txn.pending_recovery import HalvesRecovery
 from escrowmq.txn.plain_halves import PlainHalf
-from escrowmq.txn.resume import Resumption
+from escrowmq.txn.resume import TransactionResumer
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ SNAPSHOT_MIN: Final = 20_000
 one."""
 
 
-class KeptProgress(NamedTuple):
+class ProgressToSave(NamedTuple):
     """Progress to save: in the half queue, in the op queue, and a snapshot of pending halves, or
     empty bytes."""
 
@@ -67,9 +67,9 @@ class Transactions:
         self._store = store
         self._settings = settings
         self._before: Transactions | None = None
-        if before is not None and before.is_warm:
+        if before is not None and before.is_copy_loaded:
             self._before = before
-        self.engine: Engine = Engine(
+        self.engine: TransactionEngine = TransactionEngine(
             store,
             settings,
             host=host,
@@ -94,11 +94,11 @@ class Transactions:
             members=members,
         )
         self.carrier = Carrier(self.engine, self.checker, store)
-        self.resumption = Resumption(self.engine, store)
+        self.resumption = TransactionResumer(self.engine, store)
         self.recovery = HalvesRecovery(self.engine, store)
-        self._marks: ProgressMarks[KeptProgress] = ProgressMarks()
+        self._marks: ProgressMarks[ProgressToSave] = ProgressMarks()
         self._snapshot_at_ms = 0
-        self.is_warm: bool = False
+        self.is_copy_loaded: bool = False
         """On a copy: whether the pending halves were loaded from the log."""
         self.snapshot_ms, self.snapshot_min = SNAPSHOT_MS, SNAPSHOT_MIN
 
@@ -111,7 +111,7 @@ class Transactions:
         self.keyring.load(disk.read(keyring.PATH))
         before, self._before = self._before, None
         if before is not None:
-            found = self.recovery.resume(before.recovery, now_ms, is_sound=is_sound)
+            found = self.recovery.continue_from(before.recovery, now_ms, is_sound=is_sound)
         else:
             found = self.recovery.run(
                 now_ms,
@@ -127,46 +127,48 @@ class Transactions:
                 found.derived_count,
             )
 
-    def warm(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
+    def load_copy(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
         """Load the pending halves on a copy, so that it can take over fast. Write nothing."""
         snapshot = pending_snapshot.decode(self._store.disk.read(pending_snapshot.PATH))
-        self.recovery.read(
+        self.recovery.read_only(
             now_ms,
             half_offset=half_offset,
             op_offset=op_offset,
             is_sound=is_sound,
             snapshot=snapshot,
         )
-        self.is_warm = True
+        self.is_copy_loaded = True
 
-    def keep_warm(self, now_ms: int) -> None:
+    def read_appended(self, now_ms: int) -> None:
         """Read the records that arrived on a copy since the last call."""
-        self.recovery.follow(now_ms)
+        self.recovery.read_appended(now_ms)
 
-    def kept(self, now_ms: int) -> KeptProgress | None:
+    def progress_to_save(self, now_ms: int) -> ProgressToSave | None:
         """Return the newest durable progress to save; None if it has not advanced."""
         store, halves = self._store, self.engine.halves
-        oldest = halves.pending.oldest()
+        oldest = halves.pending.oldest_offset()
         # The queue's own end is too low while a full disk holds units back.
-        half = max(store.bounds(Topic.HALF, 0)[1], halves.pending.end)
+        half = max(store.bounds(Topic.HALF, 0)[1], halves.pending.end_offset)
         if oldest is not None:
             half = oldest
         # Only its op record tells that a half was discarded, so unsealed ones must be read again.
-        unsealed = self.engine.unsealed.first
+        unsealed = self.engine.unsealed.lowest_offset
         if unsealed is not None:
             half = min(half, unsealed)
         halves.tally.drop_before(half)
-        now = KeptProgress(half, self.engine.progress.op_offset(half), self._snapshot(half, now_ms))
+        now = ProgressToSave(
+            half, self.engine.progress.first_needed_op(half), self._encode_snapshot(half, now_ms)
+        )
         # Save the progress only when the log up to here is durable, or it would outlive lost ends.
         self._marks.add(ProgressMark(store.end_offset, store.end_offset, now))
         mark = self._marks.take_durable(store.irrevocable_offset)
         return None if mark is None else mark.state
 
-    def _snapshot(self, oldest: int, now_ms: int) -> bytes:
+    def _encode_snapshot(self, oldest: int, now_ms: int) -> bytes:
         """Return a snapshot of pending halves, or empty bytes. It is made only if it would make the
         next start faster, every end has its op record, and every half its queue entry."""
         pending = self.engine.halves.pending
-        behind = pending.end - oldest
+        behind = pending.end_offset - oldest
         if (
             now_ms < self._snapshot_at_ms + self.snapshot_ms
             or behind < self.snapshot_min
@@ -178,7 +180,7 @@ class Transactions:
         half_end = self._store.bounds(Topic.HALF, 0)[1]
         self._snapshot_at_ms = now_ms
         op_end = self._store.bounds(Topic.OP, 0)[1]
-        return pending_snapshot.encode(half_end, op_end, pending.after(-1))
+        return pending_snapshot.encode(half_end, op_end, pending.offsets_after(-1))
 
     # -- ids ---------------------------------------------------------------------------------
 
@@ -194,10 +196,12 @@ class Transactions:
             raise
         return number
 
-    def newly_signed(self, place: PutResult | StoredMessage, unique_key: str, now_ms: int) -> str:
+    def rotate_and_sign(
+        self, place: PutResult | StoredMessage, unique_key: str, now_ms: int
+    ) -> str:
         """Return the signed id of a half's transaction, after creating a new key if one is due.
         Raises StorageError if the key cannot be saved."""
-        if self.keyring.is_due(now_ms):
+        if self.keyring.is_rotation_due(now_ms):
             self.renew_key(now_ms)
         return self.sign(place, unique_key, now_ms)
 
@@ -213,10 +217,10 @@ class Transactions:
             now_ms=now_ms,
         )
 
-    def signed_half(self, text: str, now_ms: int) -> tuple[SignedId, StoredMessage | None]:
+    def find_signed_half(self, text: str, now_ms: int) -> tuple[SignedId, StoredMessage | None]:
         """Return the content of a signed id, and its half if the log still has it. Raises
         UsageError if this broker has not signed the id, or it has expired."""
-        found = self.keyring.read(text, broker_name=self._settings.name, now_ms=now_ms)
+        found = self.keyring.verify_id(text, broker_name=self._settings.name, now_ms=now_ms)
         half = self.half_at(found.queue_offset, found.log_offset)
         if half is None or not found.is_of(half.properties.get(Property.UNIQ_KEY, "")):
             return found, None
@@ -225,6 +229,6 @@ class Transactions:
     def half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
         """Return the half at a position, or its newest copy if it was carried forward; None if it
         is not in the log."""
-        place = newest_place(queue_offset, log_offset, self.engine.halves, self._store)
-        half = self.engine.halves.named(*place)
+        place = newest_position(queue_offset, log_offset, self.engine.halves, self._store)
+        half = self.engine.halves.find_half(*place)
         return None if half is None else half.message

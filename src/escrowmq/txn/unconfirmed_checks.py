@@ -23,7 +23,7 @@ class UnconfirmedChecks:
         """Returns the time of the last heartbeat on a connection."""
         self._of: dict[int, deque[tuple[int, int]]] = {}
 
-    def asked(self, peer: int, queue_offset: int, now_ms: int) -> None:
+    def note_sent(self, peer: int, queue_offset: int, now_ms: int) -> None:
         """Remember a check that was passed to a connection."""
         asked = self._of.get(peer)
         if asked is None:
@@ -33,14 +33,14 @@ class UnconfirmedChecks:
             asked.popleft()
         asked.append((queue_offset, now_ms))
 
-    def answered(self, peer: int, queue_offset: int) -> None:
+    def confirm(self, peer: int, queue_offset: int) -> None:
         """Confirm a check that was answered, and those sent before it on the connection."""
         asked = self._of.get(peer, ())
         count = next((n for n, (about, _) in enumerate(asked, 1) if about == queue_offset), 0)
         for _ in range(count):
             self._of[peer].popleft()
 
-    def lost(self, peer: int) -> list[int]:
+    def take_unconfirmed(self, peer: int) -> list[int]:
         """Forget a connection that has ended. Return the halves whose checks may not have
         arrived."""
         heard_ms = self.heard_ms(peer)

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.txn.half_lifecycle import Halves, Settled
-from escrowmq.txn.half_queue_progress import Progress
+from escrowmq.txn.half_queue_progress import HalfQueueProgress
 from escrowmq.txn.op_records import LETTERS, OPS_OF_RECORD_MAX, encode_op
 
 
-class Sealed(NamedTuple):
+class SealResult(NamedTuple):
     """The result of sealing the ends of an input."""
 
     log_end: int
@@ -30,7 +30,7 @@ class EndAnswer(Protocol):
     """Sends the answer to one or several ENDs once they are sealed. A repeated END waits for the op
     record too, so that no client learns an outcome earlier than another."""
 
-    def give(self, sealed: Sealed) -> None:
+    def give(self, sealed: SealResult) -> None:
         """Send the answers, now that the ends of the input are sealed."""
         ...
 
@@ -43,7 +43,7 @@ class UnsealedEnds:
         store: Store,
         settings: BrokerSettings,
         halves: Halves,
-        progress: Progress,
+        progress: HalfQueueProgress,
         *,
         host: bytes,
     ) -> None:
@@ -64,23 +64,23 @@ class UnsealedEnds:
         return bool(self.ends)
 
     @property
-    def first(self) -> int | None:
+    def lowest_offset(self) -> int | None:
         """The lowest queue offset of their halves; None without any."""
         return min((one.queue_offset for one in self.ends), default=None)
 
-    def seal(self, now_ms: int) -> Sealed:
+    def seal(self, now_ms: int) -> SealResult:
         """Append the op records of all ends, and send the waiting answers."""
-        sealed = self._put_records(now_ms)
+        sealed = self._append_op_records(now_ms)
         answers = self.answers.copy()
         self.answers.clear()
         for answer in answers:
             answer.give(sealed)
         return sealed
 
-    def _put_records(self, now_ms: int) -> Sealed:
+    def _append_op_records(self, now_ms: int) -> SealResult:
         log_end = self._store.log.end_offset
         while self.ends:
-            some = self._next_record()
+            some = self._ends_for_next_record()
             op = encode_op(
                 [(one.queue_offset, LETTERS[one.state]) for one in some],
                 host=self._host,
@@ -91,13 +91,13 @@ class UnsealedEnds:
             )
             put = self._store.put(op, now_ms, is_settling=True)
             if put.status is not PutStatus.OK:
-                return Sealed(log_end, self._undo(now_ms))
+                return SealResult(log_end, self._undo_rollbacks(now_ms))
             log_end = put.log_end
-            self._progress.note(put.queue_offset, [one.queue_offset for one in some])
+            self._progress.add_op_record(put.queue_offset, [one.queue_offset for one in some])
             del self.ends[: len(some)]
-        return Sealed(log_end, frozenset())
+        return SealResult(log_end, frozenset())
 
-    def _next_record(self) -> list[Settled]:
+    def _ends_for_next_record(self) -> list[Settled]:
         """Return the ends for the next op record. All ends of a transaction go into one record, so
         that its rollback becomes durable for all messages or for none."""
         ends = self.ends
@@ -114,7 +114,7 @@ class UnsealedEnds:
                 count += 1
         return ends[:count]
 
-    def _undo(self, now_ms: int) -> frozenset[int]:
+    def _undo_rollbacks(self, now_ms: int) -> frozenset[int]:
         undone = [one for one in self.ends if one.row is not None]
         self.ends[:] = [one for one in self.ends if one.row is None]
         due_ms = now_ms + self._settings.transaction_check_interval_ms

@@ -257,7 +257,7 @@ class Both:
     def forget(self) -> None:
         """As when so many halves came since that none before is remembered."""
         for side in self.sides:
-            side.core.transactions.engine.halves.recent.forget()
+            side.core.transactions.engine.halves.recent.clear()
 
     def end(self) -> None:
         for side in self.sides[1:]:

@@ -203,7 +203,7 @@ def test_a_transaction_whose_first_half_alone_is_carried_is_asked_about_all_the_
     caller.take(CHECK)
     exchange.advance(70_000)
     assert caller.take(CHECK), "somebody is asked"
-    assert exchange.core.transactions.engine.halves.bundles.leads(1)
+    assert exchange.core.transactions.engine.halves.bundles.is_first_of_bundle(1)
 
 
 def test_a_sender_may_not_wish_for_more_time_than_halves_are_kept() -> None:

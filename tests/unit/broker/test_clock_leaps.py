@@ -80,9 +80,9 @@ def test_a_check_that_is_under_way_has_its_time_and_counts_once_it_was_heard() -
     assert checks(producer) == 1
     leap(exchange)
     checker = exchange.core.transactions.checker
-    assert [queue_offset for queue_offset, _ in checker.asked()] == [half.queue_offset]
+    assert [queue_offset for queue_offset, _ in checker.unanswered_checks()] == [half.queue_offset]
     exchange.leave(producer)
-    assert exchange.core.transactions.engine.halves.pending.checks(half.queue_offset) == 0
+    assert exchange.core.transactions.engine.halves.pending.checks_count(half.queue_offset) == 0
 
 
 def test_an_answer_waits_for_the_disk_as_long_as_it_may() -> None:

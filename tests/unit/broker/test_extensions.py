@@ -13,7 +13,7 @@ from escrowmq.base.message import Topic
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.ids import offset_id
 from escrowmq.testing.disk import Loss
-from escrowmq.txn.state import Ledger
+from escrowmq.txn.state import OutcomeLedger
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
 
 CHECK = Request.CHECK_TRANSACTION_STATE
@@ -212,7 +212,7 @@ def test_end_of_a_delayed_half_that_nobody_remembers_is_told_the_outcome() -> No
     exchange.advance(11_000)
     assert producer.bodies("T") == [b"later"]
     # As when so many have ended since.
-    exchange.core.transactions.engine.halves.ledger = Ledger()
+    exchange.core.transactions.engine.halves.ledger = OutcomeLedger()
     reply = producer.end(half, COMMIT)
     assert (reply.code, (reply.ext or {})["escrowOutcome"]) == (0, "committed")
 

@@ -167,7 +167,7 @@ def test_what_became_of_transactions_lately_has_a_bound() -> None:
     (check,) = producer.take(Request.CHECK_TRANSACTION_STATE)
     half = half_of_check(check)
     for _ in range(room + 10):
-        events.note(exchange.now_ms, half.queue_offset, "asked")
+        events.add(exchange.now_ms, half.queue_offset, "asked")
     producer.begin_end(half, UNKNOWN, is_from_check=True)
     assert len(events._events) == room
-    assert events.of(half.queue_offset)[-1].what == "said unknown"
+    assert events.events_of(half.queue_offset)[-1].what == "said unknown"

@@ -165,14 +165,14 @@ def test_a_half_that_cannot_be_judged_is_set_aside_and_the_next_is_asked_about(
     odd = caller.prepare("T", b"odd", group="PG")
     caller.prepare("T", b"plain", group="PG")
     checker, engine = exchange.core.transactions.checker, exchange.core.transactions.engine
-    choose = checker._choose
+    choose = checker._choose_producer
 
     def fail(members: object, row: object, queue_offset: int) -> object:
         if queue_offset == odd.queue_offset:
             raise ValueError("odd")
         return choose(members, row, queue_offset)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(checker, "_choose", fail)
+    monkeypatch.setattr(checker, "_choose_producer", fail)
     exchange.advance(7_000)
     assert engine.halves.quarantine == {odd.queue_offset: "ValueError: odd"}
     assert len(caller.take(Request.CHECK_TRANSACTION_STATE)) == 1
@@ -191,7 +191,7 @@ def test_a_half_is_not_set_aside_for_an_error_of_the_disk(
         raise StorageError("no descriptor is left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checker, "_choose", fail)
+        patch.setattr(checker, "_choose_producer", fail)
         exchange.advance(7_000)
     assert exchange.core.transactions.engine.halves.quarantine == {}
     exchange.advance(5_000)

@@ -95,7 +95,7 @@ def test_nothing_can_be_said() -> None:
 def test_modes_are_kept_in_the_peers_file() -> None:
     modes = RequestModes(PULL)
     text = {"consumerGroup": "G", "mode": "POP", "popShareQueueNum": 8, "topic": "T"}
-    data = modes.saved_with(pop(8))
+    data = modes.encode_with(pop(8))
     assert json.loads(data) == {"messageRequestModeMap": {"T": {"G": text}}}
     assert modes.get("T", "G").mode == PULL
     modes.put(pop(8))

@@ -11,12 +11,12 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.txn.check_schedule import Ask, Checker, LiveProducer
-from escrowmq.txn.end_claim import Claim, Ended
+from escrowmq.txn.check_schedule import Checker, CheckToSend, LiveProducer
+from escrowmq.txn.end_claim import Claim, EndReply
 from escrowmq.txn.end_requests import EndRequests
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.open_half import OpenHalf
-from escrowmq.txn.pending_recovery import HalvesFound, HalvesRecovery
+from escrowmq.txn.pending_recovery import HalvesRecovery, HalvesRecoveryResult
 from escrowmq.txn.pending_snapshot import PendingSnapshot
 from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.state import Verdict
@@ -67,10 +67,10 @@ class Ground:
 
     def open(
         self, *, half_offset: int = 0, op_offset: int = 0, snapshot: PendingSnapshot | None = None
-    ) -> HalvesFound:
+    ) -> HalvesRecoveryResult:
         self.store = GrudgingStore(self.disk, self.store_settings)
         report = self.store.open(self.now_ms)
-        self.engine = Engine(
+        self.engine = TransactionEngine(
             self.store, self.settings, host=HOST, as_delivered=lambda final, now_ms: final
         )
         self.recovery = HalvesRecovery(self.engine, self.store)
@@ -90,7 +90,7 @@ class Ground:
 
     def reopen(
         self, *, half_offset: int = 0, op_offset: int = 0, snapshot: PendingSnapshot | None = None
-    ) -> HalvesFound:
+    ) -> HalvesRecoveryResult:
         """The process is killed and started again; nothing written is lost."""
         self.disk.crash(random.Random(0), Loss.NOTHING)
         return self.open(half_offset=half_offset, op_offset=op_offset, snapshot=snapshot)
@@ -116,7 +116,7 @@ class Ground:
 
     def end(
         self, half: StoredMessage, verdict: Verdict, *, seals: bool = True, **named: int
-    ) -> Ended:
+    ) -> EndReply:
         claim = Claim(
             log_offset=named.get("log_offset", half.log_offset),
             queue_offset=named.get("queue_offset", half.queue_offset),
@@ -129,18 +129,18 @@ class Ground:
             self.engine.unsealed.seal(self.now_ms)
         return ended
 
-    def decide(self, half: StoredMessage, verdict: Verdict, *, who: str = "") -> Ended:
+    def decide(self, half: StoredMessage, verdict: Verdict, *, who: str = "") -> EndReply:
         """End a half by a decision of the broker; its op record is not sealed."""
         named = OpenHalf(half.queue_offset, half)
-        return self.engine.decide(named, verdict, now_ms=self.now_ms, who=who)
+        return self.engine.carry_out_verdict(named, verdict, now_ms=self.now_ms, who=who)
 
     def sync(self) -> None:
         """All that was written is durable."""
         assert sync(self.store, self.now_ms)
 
-    def due(self, span_ms: int) -> list[Ask]:
+    def due(self, span_ms: int) -> list[CheckToSend]:
         self.now_ms += span_ms
-        asks = self.checker.due(self.now_ms)
+        asks = self.checker.take_due_checks(self.now_ms)
         self.engine.unsealed.seal(self.now_ms)
         return asks
 
@@ -148,7 +148,7 @@ class Ground:
         """Its record on disk cannot be read any more, and nobody remembers it."""
         segment = next(path for path in self.disk.files if path.startswith("commitlog/"))
         self.disk.flip(segment, half.log_offset + 4)
-        self.engine.halves.recent.drop(half.queue_offset)
+        self.engine.halves.recent.remove(half.queue_offset)
 
     def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
         low, high = self.store.bounds(topic, queue_id)

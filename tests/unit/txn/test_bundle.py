@@ -14,7 +14,7 @@ from escrowmq.txn import bundle as module
 from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.end_claim import EndResult
-from escrowmq.txn.half_records import final_of
+from escrowmq.txn.half_records import make_final
 from escrowmq.txn.state import State, Verdict
 
 from .ground import Ground
@@ -89,7 +89,7 @@ def test_a_transaction_has_so_many_messages_and_so_many_bytes() -> None:
     assert bundles.refusal(name) == "transaction tx has 1000 messages, the most allowed"
     large = BundleId("PG", "large")
     bundles.add(large, 5_000)
-    bundles.grow(5_000, BUNDLE_SIZE_MAX - 10)
+    bundles.add_body_size(5_000, BUNDLE_SIZE_MAX - 10)
     assert bundles.refusal(large, 10) == ""
     assert "16777216 are allowed: send large things apart" in bundles.refusal(large, 11)
     bundles.remove(5_000, State.ROLLED_BACK)
@@ -161,7 +161,7 @@ def test_first_half_of_the_log_is_not_taken_for_that_of_a_delayed_message() -> N
     first = ground.prepare(b"first")
     assert first.log_offset == 0
     other = ground.prepare(b"other")
-    final = final_of(other)
+    final = make_final(other)
     assert final is not None
     ground.store.put(msgspec.structs.replace(final, prepared_log_offset=0), ground.now_ms)
     ground.reopen()
@@ -183,20 +183,20 @@ def test_the_name_of_a_transaction_is_short_and_can_be_printed(text: str, said: 
 def test_a_half_of_no_transaction_leaves_none() -> None:
     bundles = Bundles()
     assert bundles.remove(5, State.COMMITTED) is None
-    assert bundles.leave(5) is None
-    bundles.drop(5)
+    assert bundles.remove_replaced(5) is None
+    bundles.remove_settled_elsewhere(5)
 
 
 def test_what_was_dropped_counts_no_more() -> None:
     bundles = Bundles()
     for queue_offset in (1, 2):
         bundles.add(TX, queue_offset)
-        bundles.grow(queue_offset, BUNDLE_SIZE_MAX // 2)
+        bundles.add_body_size(queue_offset, BUNDLE_SIZE_MAX // 2)
     assert bundles.refusal(TX, 1)
-    bundles.drop(1)
+    bundles.remove_settled_elsewhere(1)
     assert bundles.members(2) == [2]
     assert bundles.refusal(TX, 1), "its bytes are in the log"
-    bundles.drop(2)
+    bundles.remove_settled_elsewhere(2)
     assert not bundles.refusal(TX, BUNDLE_SIZE_MAX)
 
 
@@ -212,5 +212,5 @@ def test_a_half_that_was_replaced_passes_its_checks_on() -> None:
     bundles = Bundles()
     for queue_offset in (1, 2, 3):
         bundles.add(TX, queue_offset)
-    assert bundles.leave(2) is None
-    assert bundles.leave(1) == 3
+    assert bundles.remove_replaced(2) is None
+    assert bundles.remove_replaced(1) == 3

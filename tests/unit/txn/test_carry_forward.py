@@ -41,7 +41,7 @@ def test_a_half_that_is_asked_about_is_carried_when_its_check_is_answered() -> N
     assert len(ground.due(FIRST_MS)) == 1
     assert carry(ground, carrier) == half.log_offset
     assert carrier.carried_count == 0
-    ground.checker.answered(half.queue_offset, 1)
+    ground.checker.note_answer(half.queue_offset, 1)
     assert carry(ground, carrier) == newest(ground).log_offset > half.log_offset
     assert carrier.carried_count == 1
 
@@ -75,7 +75,7 @@ def test_a_half_that_waits_for_its_turn_to_be_asked_about_keeps_it() -> None:
     first, _ = ground.prepare(b"x"), ground.prepare(b"y")
     assert [ask.half.body for ask in ground.due(FIRST_MS)] == [b"x"]
     ground.end(first, Verdict.COMMIT)
-    ground.checker.answered(first.queue_offset, 1)
+    ground.checker.note_answer(first.queue_offset, 1)
     carry(ground, carrier)
     assert [ask.half.body for ask in ground.due(1)] == [b"y"]
 

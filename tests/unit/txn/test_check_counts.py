@@ -6,13 +6,13 @@ import pytest
 
 from escrowmq.errors import StorageError
 from escrowmq.testing.disk import Loss, Shortage, SimDisk
-from escrowmq.txn.check_counts import COUNT_MAX, FOLDER, Tally
+from escrowmq.txn.check_counts import COUNT_MAX, FOLDER, CheckCounts
 
 from .ground import Ground, plain_half
 
 
-def tally(disk: SimDisk, end: int) -> Tally:
-    found = Tally(disk)
+def tally(disk: SimDisk, end: int) -> CheckCounts:
+    found = CheckCounts(disk)
     found.load(end)
     return found
 
@@ -21,7 +21,7 @@ def test_counts_survive_a_killed_process() -> None:
     disk = SimDisk()
     first = tally(disk, 0)
     for queue_offset, checks in [(0, 1), (0, 2), (7, 15), (2_000_000, 300)]:
-        first.note(queue_offset, checks)
+        first.record(queue_offset, checks)
     disk.crash(random.Random(0), Loss.NOTHING)
     again = tally(disk, 2_000_001)
     assert [again.count(at) for at in (0, 1, 7, 2_000_000)] == [2, 0, 15, COUNT_MAX]
@@ -30,11 +30,11 @@ def test_counts_survive_a_killed_process() -> None:
 def test_a_check_writes_one_byte() -> None:
     disk = SimDisk()
     found = tally(disk, 0)
-    found.note(5, 1)
+    found.record(5, 1)
     written: list[int] = []
     file = disk.files[f"{FOLDER}/{0:020d}"]
     before = bytes(file.live)
-    found.note(6, 1)
+    found.record(6, 1)
     written = [
         at for at, (old, new) in enumerate(zip(before, file.live, strict=True)) if old != new
     ]
@@ -45,7 +45,7 @@ def test_counts_of_halves_that_were_lost_are_not_those_of_their_successors() -> 
     disk = SimDisk()
     first = tally(disk, 0)
     for queue_offset in (3, 9, 1_500_000):
-        first.note(queue_offset, 14)
+        first.record(queue_offset, 14)
     disk.restart()
     again = tally(disk, 5)
     assert [again.count(at) for at in (3, 9, 1_500_000)] == [14, 0, 0]
@@ -56,7 +56,7 @@ def test_they_do_not_come_back_with_the_next_loss_of_power(loss: Loss) -> None:
     disk = SimDisk()
     first = tally(disk, 0)
     for queue_offset in (9, 1_500_000):
-        first.note(queue_offset, 3)
+        first.record(queue_offset, 3)
     for file in disk.files.values():
         file.sync()
     disk.restart()
@@ -69,8 +69,8 @@ def test_they_do_not_come_back_with_the_next_loss_of_power(loss: Loss) -> None:
 def test_files_of_settled_halves_go() -> None:
     disk = SimDisk()
     found = tally(disk, 0)
-    found.note(1, 1)
-    found.note(1_048_577, 2)
+    found.record(1, 1)
+    found.record(1_048_577, 2)
     found.drop_before(1_048_576)
     assert disk.names(FOLDER) == [f"{1 << 20:020d}"]
     again = tally(disk, 2_000_000)
@@ -79,7 +79,7 @@ def test_files_of_settled_halves_go() -> None:
 
 def test_the_count_of_a_half_that_is_stored_now_is_not_looked_up() -> None:
     disk = SimDisk()
-    tally(disk, 0).note(5, 3)
+    tally(disk, 0).record(5, 3)
     disk.restart()
     found = tally(disk, 6)
     disk.run_out(Shortage.ALL_GONE)
@@ -94,27 +94,27 @@ def test_full_disk_and_strange_files_cost_counts_only() -> None:
     found = tally(disk, 100)
     assert found.count(3) == 0
     disk.room = disk.used
-    found.note(3, 1)
+    found.record(3, 1)
     assert found.count(3) == 0
 
 
 def test_halves_that_come_together_keep_the_counts_that_earlier_processes_noted() -> None:
     ground = Ground()
     halves = ground.engine.halves
-    halves.tally.note(1, 3)
+    halves.tally.record(1, 3)
     halves.tally.load(10)
-    halves.enter_alike([plain_half(n, b"b") for n in range(3)], origin="c", account="")
-    assert [halves.pending.checks(n) for n in range(3)] == [0, 3, 0]
-    halves.enter_alike([plain_half(n, b"b") for n in range(10, 13)], origin="c", account="")
-    assert [halves.pending.checks(n) for n in range(10, 13)] == [0, 0, 0]
+    halves.add_plain_halves([plain_half(n, b"b") for n in range(3)], origin="c", account="")
+    assert [halves.pending.checks_count(n) for n in range(3)] == [0, 3, 0]
+    halves.add_plain_halves([plain_half(n, b"b") for n in range(10, 13)], origin="c", account="")
+    assert [halves.pending.checks_count(n) for n in range(10, 13)] == [0, 0, 0]
 
 
 def test_a_file_of_lost_halves_alone_is_removed_and_the_one_before_stays() -> None:
     disk = SimDisk()
     first = tally(disk, 0)
     second = 1 << 20  # of a file each, so many halves
-    first.note(second - 1, 3)
-    first.note(second, 4)
+    first.record(second - 1, 3)
+    first.record(second, 4)
     disk.restart()
     again = tally(disk, second)
     assert [again.count(at) for at in (second - 1, second)] == [3, 0]
@@ -124,6 +124,6 @@ def test_a_file_of_lost_halves_alone_is_removed_and_the_one_before_stays() -> No
 def test_without_counts_every_half_is_new() -> None:
     found = tally(SimDisk(), 10)
     assert found.is_new(5)
-    found.note(5, 1)
+    found.record(5, 1)
     assert not found.is_new(5)
     assert found.is_new(10)

@@ -6,8 +6,8 @@ import pytest
 
 from escrowmq.base.message import Topic
 from escrowmq.txn.check_schedule import RETRY_MS
-from escrowmq.txn.epoch import LastDecision, Query
-from escrowmq.txn.epoch_decision import Decider
+from escrowmq.txn.epoch import LastDecision, StreamQuery
+from escrowmq.txn.epoch_decision import EpochDecider
 from escrowmq.txn.state import Verdict
 
 from .ground import FIRST_MS, HOST, NEXT_MS, A, B, Ground, ground_of
@@ -40,7 +40,7 @@ def test_half_that_cannot_be_judged_is_set_aside_and_stops_nobody_else() -> None
     halves = [ground.prepare(b"%d" % n) for n in range(3)]
 
     def may_see(peer: int, topic: str, group: str, owner: str) -> bool:
-        if ground.engine.halves.pending.oldest() == halves[0].queue_offset:
+        if ground.engine.halves.pending.oldest_offset() == halves[0].queue_offset:
             raise ValueError("an account of a kind that nobody knows")
         return True
 
@@ -58,7 +58,7 @@ def test_half_whose_log_cannot_be_read_just_now_is_checked_after_a_while(
     ground.members["Other"] = [B]
     ground.prepare(b"read")
     for body in (b"1", b"2"):
-        ground.engine.halves.recent.drop(ground.prepare(body, group="Other").queue_offset)
+        ground.engine.halves.recent.remove(ground.prepare(body, group="Other").queue_offset)
 
     def fails(log_offset: int) -> None:
         raise OSError("too many open files")
@@ -78,7 +78,7 @@ def test_half_that_is_ended_while_it_waits_for_its_turn_is_passed_over(
     halves = [ground.prepare(b"%d" % n) for n in range(3)]
     assert [ask.queue_offset for ask in ground.due(FIRST_MS)] == [0]
     ground.end(halves[1], Verdict.COMMIT)
-    ground.checker.answered(0, 1)
+    ground.checker.note_answer(0, 1)
     assert [ask.queue_offset for ask in ground.due(50)] == [2]
     assert caplog.text == ""
 
@@ -86,7 +86,7 @@ def test_half_that_is_ended_while_it_waits_for_its_turn_is_passed_over(
 def test_owed_end_that_cannot_be_stored_is_tried_again() -> None:
     ground = ground_of(A)
     half = ground.prepare(b"paid")
-    ground.engine.halves.owe([half.queue_offset], Verdict.COMMIT, ground.now_ms)
+    ground.engine.halves.schedule_rest([half.queue_offset], Verdict.COMMIT, ground.now_ms)
     ground.store.refused = frozenset({"T"})
     assert ground.due(50) == []
     ground.store.refused = frozenset()
@@ -105,7 +105,7 @@ def test_half_of_an_epoch_is_dropped_in_the_millisecond_in_which_its_time_is_ove
     stored_ms = epoch_half(ground)
     for passed_ms, count in ((-1, 1), (0, 0)):
         ground.now_ms = stored_ms + ground.settings.epoch_ms + passed_ms
-        ground.checker.ask_now(list(ground.engine.halves.pending), ground.now_ms)
+        ground.checker.check_now(list(ground.engine.halves.pending), ground.now_ms)
         assert ground.due(0) == []
         assert len(ground.engine.halves.pending) == count
 
@@ -118,11 +118,13 @@ def test_decided_half_of_an_epoch_that_cannot_be_stored_is_tried_again(
     epoch_half(ground)
     ground.store.refused = frozenset({"T"})
     if is_decided_now:
-        decider = Decider(ground.engine, ground.store, host=HOST)
-        decider.decide(Query("PG", "q"), 1, {"a": 1}, ground.now_ms)
+        decider = EpochDecider(ground.engine, ground.store, host=HOST)
+        decider.decide(StreamQuery("PG", "q"), 1, {"a": 1}, ground.now_ms)
     else:
-        ground.engine.halves.epochs.note(Query("PG", "q"), LastDecision(1, {"a": 1}))
-        ground.checker.ask_now([0], ground.now_ms)
+        ground.engine.halves.epochs.record_decision(
+            StreamQuery("PG", "q"), LastDecision(1, {"a": 1})
+        )
+        ground.checker.check_now([0], ground.now_ms)
         ground.due(50)
     assert ground.finals() == []
     ground.store.refused = frozenset()

@@ -8,12 +8,12 @@ from escrowmq.base.message import Topic
 from escrowmq.txn import check_schedule
 from escrowmq.txn.carry_forward import Carrier
 from escrowmq.txn.check_schedule import (
-    ASKED_MAX,
-    TAKEN_MAX,
-    Ask,
-    DueFate,
+    CHECKS_SENT_MAX,
+    DUE_HANDLED_MAX,
+    CheckToSend,
+    DueAction,
     LiveProducer,
-    judge,
+    choose_action,
 )
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import Verdict
@@ -28,18 +28,18 @@ MUTE_AFTER, MUTE_MS = BrokerSettings().mute_after, BrokerSettings().mute_ms
 @pytest.mark.parametrize(
     ("checks", "age_ms", "is_reachable", "fate"),
     [
-        (0, 0, True, DueFate.ASK),
-        (14, 100, True, DueFate.ASK),
-        (15, 0, True, DueFate.EXPIRE),
-        (0, 101, True, DueFate.EXPIRE),
-        (0, 0, False, DueFate.PARK),
-        (15, 0, False, DueFate.EXPIRE),
+        (0, 0, True, DueAction.ASK),
+        (14, 100, True, DueAction.ASK),
+        (15, 0, True, DueAction.EXPIRE),
+        (0, 101, True, DueAction.EXPIRE),
+        (0, 0, False, DueAction.PARK),
+        (15, 0, False, DueAction.EXPIRE),
     ],
 )
 def test_fate_of_a_transaction_that_is_due(
-    checks: int, age_ms: int, is_reachable: bool, fate: DueFate
+    checks: int, age_ms: int, is_reachable: bool, fate: DueAction
 ) -> None:
-    found = judge(
+    found = choose_action(
         checks=checks, checks_max=15, age_ms=age_ms, age_max_ms=100, is_reachable=is_reachable
     )
     assert found == fate
@@ -68,7 +68,7 @@ def test_sender_is_asked_first_and_the_others_in_turn() -> None:
     peers = []
     for span_ms in (FIRST_MS, NEXT_MS, NEXT_MS, NEXT_MS):
         (ask,) = ground.due(span_ms)
-        ground.checker.answered(ask.queue_offset, ask.peer)
+        ground.checker.note_answer(ask.queue_offset, ask.peer)
         peers.append(ask.peer)
     assert peers[0] == 3
     assert set(peers[1:]) == {1, 2, 3}
@@ -81,8 +81,8 @@ def test_whoever_says_that_the_block_is_open_is_asked_alone_and_without_end() ->
     for _ in range(40):
         (ask,) = ground.due(span_ms)
         assert (ask.peer, ask.count) == (2, 1)
-        ground.checker.answered(ask.queue_offset, ask.peer)
-        ground.checker.held_open(ask.queue_offset, ask.peer)
+        ground.checker.note_answer(ask.queue_offset, ask.peer)
+        ground.checker.note_open_report(ask.queue_offset, ask.peer)
         span_ms = NEXT_MS
     ground.members["PG"] = [A, C]
     (ask,) = ground.due(NEXT_MS)
@@ -90,10 +90,10 @@ def test_whoever_says_that_the_block_is_open_is_asked_alone_and_without_end() ->
     assert ask.count == 2
 
 
-def held_open(ground: Ground, ask: Ask) -> None:
+def held_open(ground: Ground, ask: CheckToSend) -> None:
     """The answer to a check: its transaction is under way there."""
-    ground.checker.answered(ask.queue_offset, ask.peer)
-    ground.checker.held_open(ask.queue_offset, ask.peer)
+    ground.checker.note_answer(ask.queue_offset, ask.peer)
+    ground.checker.note_open_report(ask.queue_offset, ask.peer)
 
 
 def test_whoever_has_the_block_open_is_asked_although_it_is_mute_about_others() -> None:
@@ -125,7 +125,7 @@ def test_at_rocketmq_nobody_holds_a_block_open() -> None:
     ground = ground_of(A, B, asks_origin_first=False)
     ground.prepare(origin="b")
     (ask,) = ground.due(FIRST_MS)
-    ground.checker.held_open(ask.queue_offset, ask.peer)
+    ground.checker.note_open_report(ask.queue_offset, ask.peer)
     (other,) = ground.due(NEXT_MS)
     assert (other.peer != ask.peer, other.count) == (True, 2)
 
@@ -139,11 +139,11 @@ def test_member_that_does_not_answer_is_left_alone_for_a_while() -> None:
     mute_ms = ground.now_ms
     ground.prepare(b"x", origin="a")
     assert [ask.peer for ask in ground.due(FIRST_MS)] == [2]
-    ground.checker.answered(MUTE_AFTER, 2)
+    ground.checker.note_answer(MUTE_AFTER, 2)
     for passed_ms, peer in ((MUTE_MS - 1, 2), (MUTE_MS, 1)):
         ground.now_ms = mute_ms + passed_ms
         half = ground.prepare(b"%d" % passed_ms, origin="a")
-        ground.checker.ask_now([half.queue_offset], ground.now_ms)
+        ground.checker.check_now([half.queue_offset], ground.now_ms)
         assert peer in [ask.peer for ask in ground.due(0) if ask.half == half]
 
 
@@ -156,7 +156,7 @@ def test_a_mute_member_is_left_alone_for_as_long_when_the_clock_is_set_forward()
     ground.checker.clock_leapt(MUTE_MS)
     ground.now_ms += MUTE_MS
     half = ground.prepare(b"x", origin="a")
-    ground.checker.ask_now([half.queue_offset], ground.now_ms)
+    ground.checker.check_now([half.queue_offset], ground.now_ms)
     assert [ask.peer for ask in ground.due(0) if ask.half == half] == [2]
 
 
@@ -176,9 +176,9 @@ def test_group_that_is_away_is_parked_uncounted_and_asked_when_somebody_comes() 
     assert ground.due(3_600_000) == []
     assert ground.checker.parked_groups() == ["PG"]
     assert ground.checker.parked_count("PG") == 1
-    assert ground.engine.halves.pending.checks(half.queue_offset) == 0
+    assert ground.engine.halves.pending.checks_count(half.queue_offset) == 0
     ground.members["PG"] = [A]
-    ground.checker.producer_came("PG", ground.now_ms)
+    ground.checker.unpark_for_producer("PG", ground.now_ms)
     (ask,) = ground.due(50)
     assert (ask.peer, ask.count) == (1, 1)
     assert ground.checker.parked_groups() == []
@@ -193,13 +193,13 @@ def test_parked_halves_beyond_one_go_become_due_one_go_after_another(
     while not ground.checker.is_parked(halves[-1], "PG"):
         ground.due(FIRST_MS)
     ground.members["PG"] = [A]
-    ground.checker.producer_came("PG", ground.now_ms)
+    ground.checker.unpark_for_producer("PG", ground.now_ms)
     assert ground.checker.wake_at_ms() == 0
     asked: list[int] = []
     while asks := ground.due(50):
         for ask in asks:
             asked.append(ask.queue_offset)
-            ground.checker.answered(ask.queue_offset, 1)
+            ground.checker.note_answer(ask.queue_offset, 1)
     assert sorted(asked) == halves
 
 
@@ -210,7 +210,7 @@ def test_parked_half_that_was_ended_is_not_asked_about() -> None:
     ground.end(half, Verdict.COMMIT)
     assert ground.checker.parked_groups() == []
     ground.members["PG"] = [A]
-    ground.checker.producer_came("PG", ground.now_ms)
+    ground.checker.unpark_for_producer("PG", ground.now_ms)
     assert ground.due(50) == []
 
 
@@ -222,7 +222,7 @@ def test_as_many_checks_of_a_group_are_under_way_as_may_be() -> None:
     assert len(first) == 2
     assert ground.due(10) == []
     assert ground.checker.wake_at_ms() > ground.now_ms
-    ground.checker.answered(first[0].queue_offset, 1)
+    ground.checker.note_answer(first[0].queue_offset, 1)
     assert ground.checker.wake_at_ms() == 0
     assert len(ground.due(10)) == 1
     assert len(ground.due(5_000)) == 2  # those that nobody answered make room
@@ -231,7 +231,7 @@ def test_as_many_checks_of_a_group_are_under_way_as_may_be() -> None:
 def test_crowded_group_starves_no_other() -> None:
     ground = ground_of(A, checks_in_flight_max=2)
     ground.members["Other"] = [B]
-    for number in range(TAKEN_MAX - 1):
+    for number in range(DUE_HANDLED_MAX - 1):
         ground.prepare(b"%d" % number)
     ground.prepare(b"other", group="Other")
     asks = ground.due(FIRST_MS)
@@ -243,14 +243,14 @@ def test_checks_are_made_a_few_at_a_time_and_the_groups_take_turns() -> None:
     """All that may be under way, made in one turn, kept ends waiting for 20 ms."""
     ground = ground_of(A)
     ground.members["Other"] = [B]
-    for number in range(ASKED_MAX):
+    for number in range(CHECKS_SENT_MAX):
         ground.prepare(b"%d" % number)
         ground.prepare(b"other %d" % number, group="Other")
     first = ground.due(FIRST_MS)
-    assert [ask.half.properties["PGROUP"] for ask in first] == ["PG"] * ASKED_MAX
+    assert [ask.half.properties["PGROUP"] for ask in first] == ["PG"] * CHECKS_SENT_MAX
     assert ground.checker.wake_at_ms() <= ground.now_ms
     second = ground.due(0)
-    assert [ask.half.properties["PGROUP"] for ask in second] == ["Other"] * ASKED_MAX
+    assert [ask.half.properties["PGROUP"] for ask in second] == ["Other"] * CHECKS_SENT_MAX
     assert ground.due(0) == []
     assert ground.checker.wake_at_ms() > ground.now_ms
 
@@ -262,11 +262,11 @@ def test_half_of_a_group_that_is_away_is_parked_without_being_read(
     ground = Ground()
     half = ground.prepare(b"nobody there")
     with monkeypatch.context() as patch:
-        patch.delattr(Halves, "named")
+        patch.delattr(Halves, "find_half")
         assert ground.due(FIRST_MS) == []
     assert ground.checker.is_parked(half.queue_offset, "PG")
     ground.members["PG"] = [A]
-    ground.checker.producer_came("PG", ground.now_ms)
+    ground.checker.unpark_for_producer("PG", ground.now_ms)
     assert len(ground.due(50)) == 1
 
 
@@ -295,7 +295,7 @@ def test_half_of_a_group_that_is_away_is_not_given_up_by_checks_but_by_age() -> 
     assert ground.discards() == []
     ground.now_ms += 2 * 3_600_000
     ground.members["PG"] = [A]
-    ground.checker.producer_came("PG", ground.now_ms)
+    ground.checker.unpark_for_producer("PG", ground.now_ms)
     assert ground.due(50) == []
     assert ground.discards() == [b"old"]
 
@@ -323,27 +323,27 @@ def test_an_answer_is_no_reason_to_wake_where_nothing_waits() -> None:
     ground = ground_of(A)
     ground.prepare()
     ground.due(FIRST_MS)
-    ground.checker.answered(0, 1)
+    ground.checker.note_answer(0, 1)
     assert ground.checker.wake_at_ms() > ground.now_ms
 
 
 def test_no_more_than_some_checks_of_one_group_are_made_at_a_time() -> None:
-    ground = ground_of(A, checks_in_flight_max=3 * ASKED_MAX)
-    for number in range(ASKED_MAX + 5):
+    ground = ground_of(A, checks_in_flight_max=3 * CHECKS_SENT_MAX)
+    for number in range(CHECKS_SENT_MAX + 5):
         ground.prepare(b"%d" % number)
-    assert [len(ground.due(span_ms)) for span_ms in (FIRST_MS, 0)] == [ASKED_MAX, 5]
+    assert [len(ground.due(span_ms)) for span_ms in (FIRST_MS, 0)] == [CHECKS_SENT_MAX, 5]
 
 
 def test_a_group_with_more_checks_than_one_turn_has_lets_the_next_one_begin() -> None:
-    ground = ground_of(A, checks_in_flight_max=3 * ASKED_MAX)
+    ground = ground_of(A, checks_in_flight_max=3 * CHECKS_SENT_MAX)
     ground.members["Other"] = [B]
-    for number in range(TAKEN_MAX - 5):
+    for number in range(DUE_HANDLED_MAX - 5):
         ground.prepare(b"%d" % number)
     for number in range(5):
         ground.prepare(b"other %d" % number, group="Other")
     first, second = ([ask.peer for ask in ground.due(span_ms)] for span_ms in (FIRST_MS, 0))
-    assert first == [1] * ASKED_MAX
-    assert second == [2] * 5 + [1] * (ASKED_MAX - 5)
+    assert first == [1] * CHECKS_SENT_MAX
+    assert second == [2] * 5 + [1] * (CHECKS_SENT_MAX - 5)
 
 
 def test_at_rocketmq_the_members_take_turns_whoever_sent_the_half() -> None:
@@ -388,7 +388,7 @@ def test_nothing_is_kept_of_a_connection_that_ended_before_its_checks_did() -> N
     ground.checker.peer_lost(1, ground.now_ms)
     ground.due(5_001)
     assert ground.checker.counters.unanswered == 1
-    assert not ground.checker._silences
+    assert not ground.checker._unanswered_counts
 
 
 def test_check_whose_connection_ends_without_an_answer_does_not_count() -> None:
@@ -399,10 +399,10 @@ def test_check_whose_connection_ends_without_an_answer_does_not_count() -> None:
         (ask,) = ground.due(FIRST_MS if peer == 1 else NEXT_MS)
         assert (ask.peer, ask.count) == (peer, 1)
         ground.checker.peer_lost(peer, ground.now_ms)
-        assert ground.engine.halves.pending.checks(half.queue_offset) == 0
+        assert ground.engine.halves.pending.checks_count(half.queue_offset) == 0
     assert ground.discards() == []
     ground.reopen()
-    assert ground.engine.halves.pending.checks(half.queue_offset) == 0
+    assert ground.engine.halves.pending.checks_count(half.queue_offset) == 0
 
 
 @pytest.mark.parametrize("heard", ["an answer", "a heartbeat"])
@@ -411,11 +411,11 @@ def test_check_counts_when_anything_was_heard_of_its_client_later(heard: str) ->
     first, second = ground.prepare(b"1"), ground.prepare(b"2")
     assert len(ground.due(FIRST_MS)) == 2
     if heard == "an answer":
-        ground.checker.answered(second.queue_offset, 1)
+        ground.checker.note_answer(second.queue_offset, 1)
     else:
         ground.checker.unconfirmed.heard_ms = lambda _: ground.now_ms
     ground.checker.peer_lost(1, ground.now_ms)
-    counts = [ground.engine.halves.pending.checks(h.queue_offset) for h in (first, second)]
+    counts = [ground.engine.halves.pending.checks_count(h.queue_offset) for h in (first, second)]
     assert counts == [1, 1]
 
 
@@ -433,28 +433,28 @@ def test_counting_as_the_peer_does_counts_what_a_lost_connection_was_asked() -> 
     half = ground.prepare()
     ground.due(FIRST_MS)
     ground.checker.peer_lost(1, ground.now_ms)
-    assert ground.engine.halves.pending.checks(half.queue_offset) == 1
+    assert ground.engine.halves.pending.checks_count(half.queue_offset) == 1
 
 
 def test_what_is_kept_in_mind_of_a_silent_connection_is_bounded() -> None:
     unconfirmed = UnconfirmedChecks()
     for number in range(UNHEARD_MAX + 10):
-        unconfirmed.asked(1, number, number)
-    assert unconfirmed.lost(1) == list(range(10, UNHEARD_MAX + 10))
+        unconfirmed.note_sent(1, number, number)
+    assert unconfirmed.take_unconfirmed(1) == list(range(10, UNHEARD_MAX + 10))
     unconfirmed.heard_ms = lambda _: 7
     for number in range(10):
-        unconfirmed.asked(2, number, number)
-    assert unconfirmed.lost(2) == [8, 9]
-    assert unconfirmed.lost(2) == []
+        unconfirmed.note_sent(2, number, number)
+    assert unconfirmed.take_unconfirmed(2) == [8, 9]
+    assert unconfirmed.take_unconfirmed(2) == []
 
 
 def test_an_answer_to_a_second_check_is_not_taken_for_one_to_a_first_that_was_heard_of() -> None:
     unconfirmed = UnconfirmedChecks()
-    unconfirmed.asked(1, 5, 7)
+    unconfirmed.note_sent(1, 5, 7)
     unconfirmed.heard_ms = lambda _: 7
-    unconfirmed.asked(1, 5, 10)
-    unconfirmed.answered(1, 5)
-    assert unconfirmed.lost(1) == []
+    unconfirmed.note_sent(1, 5, 10)
+    unconfirmed.confirm(1, 5)
+    assert unconfirmed.take_unconfirmed(1) == []
 
 
 def test_an_ended_transaction_is_held_open_by_nobody() -> None:
@@ -462,9 +462,9 @@ def test_an_ended_transaction_is_held_open_by_nobody() -> None:
     half, other = ground.prepare(b"x"), ground.prepare(b"y")
     ground.end(half, Verdict.COMMIT)
     for one in (half, other):
-        ground.checker.held_open(one.queue_offset, 1)
-    assert ground.engine.halves.take_holder(half.queue_offset) is None
-    assert ground.engine.halves.take_holder(other.queue_offset) == 1
+        ground.checker.note_open_report(one.queue_offset, 1)
+    assert ground.engine.halves.take_open_reporter(half.queue_offset) is None
+    assert ground.engine.halves.take_open_reporter(other.queue_offset) == 1
 
 
 def test_nothing_is_kept_of_groups_without_checks_under_way() -> None:
@@ -473,7 +473,7 @@ def test_nothing_is_kept_of_groups_without_checks_under_way() -> None:
     ground.due(FIRST_MS)
     assert dict(ground.checker._group_load) == {"PG": 1}
     assert ground.checker._ready == {}
-    ground.checker.answered(half.queue_offset, 1)
+    ground.checker.note_answer(half.queue_offset, 1)
     assert dict(ground.checker._group_load) == {}
     ground.members["PG"] = []
     ground.due(NEXT_MS)

@@ -9,7 +9,7 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.txn.doubled_halves import has_final, newest_copy, status_of
 from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.open_half import OpenHalf
-from escrowmq.txn.state import Ledger, State, Verdict
+from escrowmq.txn.state import OutcomeLedger, State, Verdict
 
 from .ground import Ground
 
@@ -120,7 +120,7 @@ def test_half_of_which_nothing_is_recorded_is_committed_if_its_final_is_there(
     halves = [ground.prepare(b"%d" % n) for n in range(2)]
     ground.end(halves[0], Verdict.COMMIT)
     ground.reopen(half_offset=2)
-    ground.engine.halves.ledger = Ledger()
+    ground.engine.halves.ledger = OutcomeLedger()
     assert status(ground, halves[0])[0] == State.COMMITTED
     assert status(ground, halves[1])[0] == State.SETTLED
 

@@ -41,6 +41,6 @@ def test_a_claim_that_names_a_transaction_means_no_other(
     ground: Ground, ids: tuple[str, str], is_meant: bool
 ) -> None:
     half = ground.prepare(UNIQ_KEY="key")
-    assert claim(half, COMMIT, ids=ids).means(half) is is_meant
+    assert claim(half, COMMIT, ids=ids).matches(half) is is_meant
     keyless = ground.prepare(UNIQ_KEY="")
-    assert claim(keyless, COMMIT, ids=ids).means(keyless)
+    assert claim(keyless, COMMIT, ids=ids).matches(keyless)

@@ -66,7 +66,7 @@ def test_the_rest_of_a_commit_is_stored_however_little_is_left(ground: Ground) -
     ground.damage(halves[1])
     assert records_of(ground, halves[0], State.COMMITTED) is None
     assert halves[1].queue_offset in ground.engine.halves.quarantine
-    ground.engine.halves.decided[0] = ground.engine.halves.decided[2] = Verdict.COMMIT
+    ground.engine.halves.partly_ended[0] = ground.engine.halves.partly_ended[2] = Verdict.COMMIT
     rest = records_of(ground, halves[0], State.COMMITTED)
     assert bodies(rest) == [(0, b"m0"), (2, b"m2")]
 

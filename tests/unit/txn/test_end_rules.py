@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.txn.doubled_halves import HalfStatus
 from escrowmq.txn.end_claim import EndResult
-from escrowmq.txn.end_rules import EndAsked, judged, plain_verdict
+from escrowmq.txn.end_rules import EndContext, apply_rules, plain_end_state
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State, Verdict
 
@@ -33,7 +33,7 @@ def make_ground() -> Ground:
 def test_only_the_verdict_of_a_producer_itself_is_plain(
     said: int, state: State | None, *, is_from_check: bool
 ) -> None:
-    assert plain_verdict(said, is_from_check=is_from_check) is state
+    assert plain_end_state(said, is_from_check=is_from_check) is state
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_what_has_ended_is_told(
 ) -> None:
     half = ground.prepare()
     standing = HalfStatus(state, OpenHalf(0, half))
-    ended = judged(
-        EndAsked(claim(half, verdict), standing, ground.engine.halves, ground.now_ms, 6_000)
+    ended = apply_rules(
+        EndContext(claim(half, verdict), standing, ground.engine.halves, ground.now_ms, 6_000)
     )
     assert ended is not None
     assert (ended.answer, ended.state, ended.topic) == (answer, state, "T")
@@ -65,7 +65,7 @@ def test_a_count_that_is_not_the_transactions_is_told_the_right_one(ground: Grou
 
     def answer(count: int | None) -> tuple[EndResult, int] | None:
         wish = claim(half, COMMIT, count=count)
-        ended = judged(EndAsked(wish, standing, ground.engine.halves, ground.now_ms, 6_000))
+        ended = apply_rules(EndContext(wish, standing, ground.engine.halves, ground.now_ms, 6_000))
         return None if ended is None else (ended.answer, ended.count)
 
     assert (answer(None), answer(2)) == (None, None)

@@ -6,7 +6,7 @@ import pytest
 from escrowmq.base.message import Message, StoredMessage, SysFlag, Topic
 from escrowmq.store.store import PutStatus
 from escrowmq.txn.end_claim import EndResult
-from escrowmq.txn.resume import Resumption
+from escrowmq.txn.resume import TransactionResumer
 from escrowmq.txn.state import State, Verdict
 from tests.harness.exchange import SMALL
 
@@ -68,7 +68,7 @@ def test_half_that_does_not_say_where_it_belongs_stays_pending(ground: Ground) -
     )
     half = ground.store.read(put.log_offset)
     assert half is not None
-    ground.engine.halves.enter(
+    ground.engine.halves.add_half(
         half.properties,
         queue_offset=0,
         log_offset=put.log_offset,
@@ -95,7 +95,7 @@ def test_commit_whose_final_message_cannot_be_stored_stays_pending(ground: Groun
 def test_half_whose_record_cannot_be_read_any_more_is_set_aside(ground: Ground) -> None:
     half = ground.prepare()
     ground.damage(half)
-    assert ground.engine.halves.half(half.queue_offset) is None
+    assert ground.engine.halves.read_half(half.queue_offset) is None
     assert half.queue_offset in ground.engine.halves.pending  # a read changes nothing
     assert ground.engine.halves.open_half(half.queue_offset) is None
     assert half.queue_offset in ground.engine.halves.quarantine
@@ -130,13 +130,13 @@ def discarded(ground: Ground, *bodies: bytes, transaction: str) -> list[StoredMe
     halves = [ground.prepare(body, escrowTransaction=transaction) for body in bodies]
     half = ground.engine.halves.open_half(halves[0].queue_offset)
     assert half is not None
-    ground.engine.decide(half, Verdict.EXPIRE, now_ms=ground.now_ms)
+    ground.engine.carry_out_verdict(half, Verdict.EXPIRE, now_ms=ground.now_ms)
     ground.engine.unsealed.seal(ground.now_ms)
     return [*halves, *ground.messages(Topic.CHECK_MAX_TIME)[before:]]
 
 
 def pending_bodies(ground: Ground) -> list[bytes]:
-    halves = map(ground.engine.halves.half, ground.engine.halves.pending)
+    halves = map(ground.engine.halves.read_half, ground.engine.halves.pending)
     return [half.body for half in halves if half is not None]
 
 
@@ -147,7 +147,10 @@ def test_all_messages_of_a_discarded_transaction_are_resumed_and_no_other(
     discarded(ground, b"before", transaction="a")
     sources = discarded(ground, b"1", b"2", transaction="b")
     discarded(ground, b"after", transaction="c")
-    assert Resumption(ground.engine, ground.store).resume(sources[nth], ground.now_ms).count == 2
+    assert (
+        TransactionResumer(ground.engine, ground.store).resume(sources[nth], ground.now_ms).count
+        == 2
+    )
     assert sorted(pending_bodies(ground)) == [b"1", b"2"]
 
 
@@ -158,7 +161,7 @@ def test_a_transaction_of_which_a_message_is_lost_is_not_resumed(
     half, _, kept, lost = discarded(ground, b"1", b"2", transaction="a")
     ground.damage(lost)
     source = half if is_half else kept
-    resumed = Resumption(ground.engine, ground.store).resume(source, ground.now_ms)
+    resumed = TransactionResumer(ground.engine, ground.store).resume(source, ground.now_ms)
     assert "of the 2 messages of transaction a only 1 are kept" in resumed.refusal
     assert pending_bodies(ground) == []
 
@@ -169,20 +172,20 @@ def test_room_for_all_is_asked_for_when_several_messages_are_resumed(
 ) -> None:
     source = discarded(ground, *bodies, transaction="a")[-1]
     ground.store.has_room_left = False
-    resumed = Resumption(ground.engine, ground.store).resume(source, ground.now_ms)
+    resumed = TransactionResumer(ground.engine, ground.store).resume(source, ground.now_ms)
     assert (resumed.count, len(pending_bodies(ground))) == (count, count)
 
 
 def test_a_half_whose_discarded_message_is_lost_is_resumed_by_itself(ground: Ground) -> None:
     half, lost = discarded(ground, b"1", transaction="a")
     ground.damage(lost)
-    assert Resumption(ground.engine, ground.store).resume(half, ground.now_ms).count == 1
+    assert TransactionResumer(ground.engine, ground.store).resume(half, ground.now_ms).count == 1
 
 
 def test_a_message_that_cannot_be_stored_is_not_counted_as_resumed(ground: Ground) -> None:
     (_, source) = discarded(ground, b"1", transaction="a")
     ground.store.refused = frozenset({Topic.HALF})
-    resumed = Resumption(ground.engine, ground.store).resume(source, ground.now_ms)
+    resumed = TransactionResumer(ground.engine, ground.store).resume(source, ground.now_ms)
     assert resumed.count == 0
     assert resumed.put is not None
     assert resumed.put.status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -194,7 +197,7 @@ def test_a_half_is_in_a_state_of_its_own_whatever_became_of_another_with_its_key
     """A producer that got no answer sends its half again."""
     first, second = ground.prepare(b"1"), ground.prepare(b"1")
     ground.end(first, COMMIT)
-    resumption = Resumption(ground.engine, ground.store)
+    resumption = TransactionResumer(ground.engine, ground.store)
     assert resumption.state_of(first) == State.COMMITTED
     assert resumption.state_of(second) == State.PENDING
 
@@ -205,10 +208,10 @@ def test_a_discarded_message_can_be_resumed_whatever_half_of_another_group_has_i
 ) -> None:
     *_, kept = discarded(ground, b"1", transaction="a")
     ground.prepare(b"1", group=other)
-    assert Resumption(ground.engine, ground.store).state_of(kept) == State.EXPIRED
+    assert TransactionResumer(ground.engine, ground.store).state_of(kept) == State.EXPIRED
 
 
 def test_a_half_whose_op_record_is_not_kept_any_more_counts_as_settled(ground: Ground) -> None:
     half = ground.prepare()
     ground.reopen(half_offset=1)
-    assert Resumption(ground.engine, ground.store).state_of(half) == State.SETTLED
+    assert TransactionResumer(ground.engine, ground.store).state_of(half) == State.SETTLED

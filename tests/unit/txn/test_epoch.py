@@ -12,14 +12,14 @@ from escrowmq.txn.epoch import (
     Attempt,
     Epochs,
     LastDecision,
-    Query,
+    StreamQuery,
     attempt_of,
     parse_epoch,
     stored_attempt,
 )
 from escrowmq.txn.state import Verdict
 
-QUERY = Query("PG", "q")
+QUERY = StreamQuery("PG", "q")
 FIRST, SECOND = Attempt(QUERY, 1, "a"), Attempt(QUERY, 1, "b")
 
 
@@ -29,7 +29,7 @@ def properties(**changed: str) -> dict[str, str]:
 
 def test_an_epoch_is_a_query_and_the_number_of_its_batch() -> None:
     assert parse_epoch("PG", "q/1") == (QUERY, 1)
-    assert parse_epoch("PG", "a/b\n/007") == (Query("PG", "a/b\n"), 7)
+    assert parse_epoch("PG", "a/b\n/007") == (StreamQuery("PG", "a/b\n"), 7)
     longest = "q" * (EPOCH_SIZE_MAX - 2) + "/1"
     assert parse_epoch("PG", longest)[1] == 1
     for odd in ("", "q", "/1", "q/", "q/x", "q/-1", "q/" + "1" * 19, "q" + longest):
@@ -55,8 +55,8 @@ def test_nothing_is_kept_of_attempts_without_halves() -> None:
     epochs.remove(9)
     for queue_offset, attempt in enumerate((FIRST, FIRST, SECOND)):
         epochs.add(attempt, queue_offset)
-    assert epochs.lapse(FIRST)
-    assert not epochs.lapse(FIRST)
+    assert epochs.mark_expired(FIRST)
+    assert not epochs.mark_expired(FIRST)
     epochs.abandon(FIRST)
     epochs.remove(0)
     assert (epochs.halves(FIRST), epochs.attempts(QUERY)) == ([1], [FIRST, SECOND])
@@ -64,7 +64,7 @@ def test_nothing_is_kept_of_attempts_without_halves() -> None:
     epochs.remove(1)
     assert (epochs.attempts(QUERY), epochs.queries()) == ([SECOND], [QUERY])
     assert epochs.verdict(FIRST) is None
-    assert epochs.lapse(FIRST), "it is another one now"
+    assert epochs.mark_expired(FIRST), "it is another one now"
     epochs.remove(2)
     assert (epochs.attempts(QUERY), epochs.queries()) == ([], [])
     epochs.abandon(SECOND)
@@ -76,12 +76,12 @@ def test_a_decision_settles_its_batch_and_those_before_it() -> None:
     later = Attempt(QUERY, 3, "a")
     for queue_offset, attempt in enumerate((FIRST, SECOND, later)):
         epochs.add(attempt, queue_offset)
-    epochs.note(QUERY, LastDecision(1, {"a": 1}))
+    epochs.record_decision(QUERY, LastDecision(1, {"a": 1}))
     assert [epochs.verdict(one) for one in (FIRST, SECOND, later)] == [
         Verdict.COMMIT, Verdict.ROLLBACK, None,
     ]  # fmt: skip
     assert [bool(epochs.refusal(one)) for one in (FIRST, later)] == [True, False]
-    epochs.note(QUERY, LastDecision(2, {"a": 1}))
+    epochs.record_decision(QUERY, LastDecision(2, {"a": 1}))
     assert epochs.verdict(FIRST) is Verdict.ROLLBACK, "which tokens were valid is not known"
     assert dict(epochs.settled_by_decision()) == {FIRST: Verdict.ROLLBACK, SECOND: Verdict.ROLLBACK}
 
@@ -90,6 +90,6 @@ def test_the_query_decided_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(epoch, "EPOCH_QUERIES_MAX", 2)
     epochs, seen = Epochs(), []
     for name in ("a", "b", "a", "c"):
-        epochs.note(Query("PG", name), LastDecision(1, {}))
+        epochs.record_decision(StreamQuery("PG", name), LastDecision(1, {}))
         seen.append([query.name for query in epochs.decisions])
     assert seen == [["a"], ["a", "b"], ["b", "a"], ["a", "c"]]

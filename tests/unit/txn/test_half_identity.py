@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.txn.doubled_halves import has_final
-from escrowmq.txn.half_identity import is_final_of, likeness
+from escrowmq.txn.half_identity import identity_of_half, is_final_of
 from escrowmq.txn.state import Verdict
 
 from .ground import Ground
@@ -66,4 +66,4 @@ def test_the_delayed_form_of_a_final_is_of_the_half_whose_topic_it_keeps(
         topic=topic, body=b"later", properties=half.properties, sys_flag=8,
         prepared_log_offset=half.log_offset + 1,
     )  # fmt: skip
-    assert is_final_of(final, likeness(half.properties)) == is_final
+    assert is_final_of(final, identity_of_half(half.properties)) == is_final

@@ -11,7 +11,7 @@ from escrowmq.base.message import Message
 from escrowmq.txn import half_lifecycle
 from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.check_schedule import LiveProducer
-from escrowmq.txn.half_identity import likeness
+from escrowmq.txn.half_identity import identity_of_half
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import State, Verdict
 
@@ -21,7 +21,7 @@ SETTLE: dict[str, Callable[[Halves, int], object]] = {
     "settle": lambda halves, at: halves.settle(at, State.COMMITTED, 1_000),
     "one plain": lambda halves, at: halves.settle_one_plain(at, State.COMMITTED, 1_000),
     "plain": lambda halves, at: halves.settle_plain({at: State.COMMITTED}, 1_000),
-    "forget": lambda halves, at: halves.forget(at),
+    "forget": lambda halves, at: halves.remove_settled_elsewhere(at),
     "set aside": lambda halves, at: halves.set_aside(at, "planted"),
 }
 
@@ -31,25 +31,28 @@ def test_nothing_is_kept_of_a_half_that_is_settled(how: str) -> None:
     ground = Ground()
     halves = ground.engine.halves
     one, other = (ground.prepare(body).queue_offset for body in (b"x", b"y"))
-    halves.owe([one, other], Verdict.COMMIT, ground.now_ms)
+    halves.schedule_rest([one, other], Verdict.COMMIT, ground.now_ms)
     for queue_offset in (one, other):
-        halves.hold_open(queue_offset, 7)
+        halves.note_open_report(queue_offset, 7)
         halves.park(queue_offset, "PG")
     SETTLE[how](halves, one)
     assert one not in halves.pending
-    assert (halves.take_holder(one), halves.take_holder(other)) == (None, 7)
-    assert (halves.decided, dict(halves.parked)) == ({other: Verdict.COMMIT}, {"PG": {other: None}})
+    assert (halves.take_open_reporter(one), halves.take_open_reporter(other)) == (None, 7)
+    assert (halves.partly_ended, dict(halves.parked)) == (
+        {other: Verdict.COMMIT},
+        {"PG": {other: None}},
+    )
 
 
 def test_a_half_that_replaces_another_has_its_decision_and_its_holder() -> None:
     ground = Ground()
     halves = ground.engine.halves
     old, new = (ground.prepare(body).queue_offset for body in (b"x", b"y"))
-    halves.owe([old], Verdict.COMMIT, ground.now_ms)
-    halves.hold_open(old, 7)
+    halves.schedule_rest([old], Verdict.COMMIT, ground.now_ms)
+    halves.note_open_report(old, 7)
     halves.supersede(old, new)
-    assert halves.decided == {new: Verdict.COMMIT}
-    assert halves.take_holder(new) == 7
+    assert halves.partly_ended == {new: Verdict.COMMIT}
+    assert halves.take_open_reporter(new) == 7
 
 
 def test_a_transaction_whose_first_half_is_set_aside_is_asked_about_by_the_next() -> None:
@@ -104,8 +107,8 @@ def test_a_record_of_another_topic_is_no_half_although_the_index_leads_to_it() -
     ground = Ground()
     put = ground.store.put(Message(topic="Other", body=b"x"), ground.now_ms)
     halves = ground.engine.halves
-    halves.enter({}, queue_offset=0, log_offset=put.log_offset, stored_ms=put.stored_ms)
-    assert halves.half(0) is None
+    halves.add_half({}, queue_offset=0, log_offset=put.log_offset, stored_ms=put.stored_ms)
+    assert halves.read_half(0) is None
 
 
 def test_an_end_may_name_a_former_copy_by_its_key_alone() -> None:
@@ -125,12 +128,12 @@ def test_former_copies_are_forgotten_with_their_transactions(
     pending = ground.engine.halves
     for half in halves:
         pending.settle(half.queue_offset, State.EXPIRED, ground.now_ms)
-        copy = ground.engine.resume(half, ground.now_ms)
-        assert pending.aliases[likeness(half.properties)] == copy.queue_offset
+        copy = ground.engine.resume_half(half, ground.now_ms)
+        assert pending.aliases[identity_of_half(half.properties)] == copy.queue_offset
         if half is not halves[10]:
             pending.settle(copy.queue_offset, State.COMMITTED, ground.now_ms)
     assert len(pending.aliases) < 10
-    assert likeness(halves[10].properties) in pending.aliases
+    assert identity_of_half(halves[10].properties) in pending.aliases
 
 
 def test_figures_of_a_deleted_topic_stay_away_with_a_rollback_that_is_undone() -> None:
@@ -142,11 +145,11 @@ def test_figures_of_a_deleted_topic_stay_away_with_a_rollback_that_is_undone() -
     halves.restore(settled, ground.now_ms)
     assert halves.meter.rolled_back == {"T": 0}
     settled = halves.settle(half.queue_offset, State.ROLLED_BACK, ground.now_ms)
-    halves.meter.forget("T")
+    halves.meter.remove_topic("T")
     halves.restore(settled, ground.now_ms)
     assert (halves.meter.rolled_back, halves.counters.rolled_back) == ({}, 0)
     assert halves.meter.pending == {"T": 1}
-    halves.meter.forget("T")
+    halves.meter.remove_topic("T")
     assert halves.meter.pending == {"T": 1}
-    halves.forget(half.queue_offset)
+    halves.remove_settled_elsewhere(half.queue_offset)
     assert halves.meter.pending == {}

@@ -6,12 +6,12 @@ import pytest
 from escrowmq.base.message import Message, StoredMessage, SysFlag, Topic
 from escrowmq.base.own_properties import OWNER, TRANSACTION
 from escrowmq.txn.half_records import (
-    checks_counted,
     copy_to,
-    final_of,
-    half_of,
     is_half,
-    real_place,
+    make_final,
+    make_half,
+    recorded_checks,
+    target_queue,
 )
 
 MESSAGE = Message(
@@ -63,7 +63,7 @@ def test_which_messages_belong_to_a_transaction(
 
 
 def test_half_remembers_where_its_message_belongs_and_nothing_else_changes() -> None:
-    half = half_of(MESSAGE)
+    half = make_half(MESSAGE)
     assert (half.topic, half.queue_id) == (Topic.HALF, 0)
     assert half.sys_flag == SysFlag.COMPRESSED
     assert half.properties == {
@@ -80,8 +80,8 @@ def test_half_remembers_where_its_message_belongs_and_nothing_else_changes() -> 
 
 
 def test_final_is_the_message_again_with_what_the_peer_leaves_on_it() -> None:
-    half = stored(half_of(MESSAGE))
-    final = final_of(half)
+    half = stored(make_half(MESSAGE))
+    final = make_final(half)
     assert final is not None
     assert (final.topic, final.queue_id, final.prepared_log_offset) == ("T", 3, 100)
     assert final.sys_flag == SysFlag.COMPRESSED | SysFlag.COMMIT
@@ -93,7 +93,7 @@ def test_final_is_the_message_again_with_what_the_peer_leaves_on_it() -> None:
 def test_the_mark_of_an_account_stays_on_messages_that_belong_together_alone() -> None:
     """A start must know of whom the messages of a transaction are."""
     for more in ({}, {TRANSACTION: "t"}):
-        final = final_of(stored(half_of(message_with(**{OWNER: "mark"}, **more))))
+        final = make_final(stored(make_half(message_with(**{OWNER: "mark"}, **more))))
         assert final is not None
         assert (OWNER in final.properties) == (TRANSACTION in final.properties)
 
@@ -104,12 +104,12 @@ def test_the_mark_of_an_account_stays_on_messages_that_belong_together_alone() -
 )  # fmt: skip
 def test_half_that_does_not_say_where_it_belongs_has_no_final(place: dict[str, str]) -> None:
     half = stored(Message(topic=Topic.HALF, body=b"x", properties=place))
-    assert real_place(half) is None
-    assert final_of(half) is None
+    assert target_queue(half) is None
+    assert make_final(half) is None
 
 
 def test_copy_is_the_half_in_another_topic() -> None:
-    half = stored(half_of(MESSAGE))
+    half = stored(make_half(MESSAGE))
     copy = copy_to(half, Topic.CHECK_MAX_TIME, TRANSACTION_CHECK_TIMES="0")
     assert (copy.topic, copy.queue_id, copy.flag, copy.reconsume_times) == (
         Topic.CHECK_MAX_TIME,
@@ -124,5 +124,5 @@ def test_copy_is_the_half_in_another_topic() -> None:
     ("text", "count"), [("3", 3), ("", 0), ("x", 0), ("-1", 0), ("99999", 99_999), ("100000", 0)]
 )
 def test_checks_that_a_copy_of_the_peer_counts(text: str, count: int) -> None:
-    assert checks_counted({"TRANSACTION_CHECK_TIMES": text}) == count
-    assert checks_counted({}) == 0
+    assert recorded_checks({"TRANSACTION_CHECK_TIMES": text}) == count
+    assert recorded_checks({}) == 0

@@ -44,7 +44,7 @@ def test_id_says_what_was_signed(queue_offset: int, log_offset: int, name: str) 
         now_ms=NOW_MS,
     )
     expires_s = (NOW_MS + 72 * HOUR_MS) // 1000
-    found = keys.read(text, broker_name=name, now_ms=NOW_MS)
+    found = keys.verify_id(text, broker_name=name, now_ms=NOW_MS)
     assert found == SignedId(
         key_number=1,
         queue_offset=queue_offset,
@@ -67,13 +67,13 @@ def test_changed_id_is_refused(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text) - 2))
     other = data.draw(st.sampled_from("ABab09-_").filter(lambda c: c != text[at]))
     with pytest.raises(UsageError):
-        keys.read(text[:at] + other + text[at + 1 :], broker_name="broker-é", now_ms=NOW_MS)
+        keys.verify_id(text[:at] + other + text[at + 1 :], broker_name="broker-é", now_ms=NOW_MS)
 
 
 @given(st.text(max_size=700) | st.text("ABCabc-_", min_size=50, max_size=80))
 def test_whatever_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        keyring().read(text, broker_name="b", now_ms=NOW_MS)
+        keyring().verify_id(text, broker_name="b", now_ms=NOW_MS)
 
 
 def test_id_is_of_one_broker_one_store_and_a_time() -> None:
@@ -81,12 +81,12 @@ def test_id_is_of_one_broker_one_store_and_a_time() -> None:
     text = sign(keys)
     for name in ("aaa", "other"):
         with pytest.raises(UsageError, match="send it there"):
-            keys.read(text, broker_name=name, now_ms=NOW_MS)
-    keys.read(text, broker_name="broker-é", now_ms=NOW_MS + 72 * HOUR_MS)
+            keys.verify_id(text, broker_name=name, now_ms=NOW_MS)
+    keys.verify_id(text, broker_name="broker-é", now_ms=NOW_MS + 72 * HOUR_MS)
     with pytest.raises(UsageError, match="not signed by this broker"):
-        keyring(seed=1).read(text, broker_name="broker-é", now_ms=NOW_MS)
+        keyring(seed=1).verify_id(text, broker_name="broker-é", now_ms=NOW_MS)
     with pytest.raises(UsageError, match="expired 1 s ago"):
-        keys.read(text, broker_name="broker-é", now_ms=NOW_MS + 72 * HOUR_MS + 1000)
+        keys.verify_id(text, broker_name="broker-é", now_ms=NOW_MS + 72 * HOUR_MS + 1000)
 
 
 @pytest.mark.parametrize("form", [0, 2])
@@ -96,7 +96,7 @@ def test_id_of_another_form_is_refused_although_its_key_is_ours(form: int) -> No
     packed = pack(msgspec.structs.replace(decode(sign(keys))[0], form=form))
     text = encode(packed, hmac.digest(key.secret, packed, hashlib.sha256)[:MAC_SIZE])
     with pytest.raises(UsageError, match="not signed by this broker"):
-        keys.read(text, broker_name="broker-é", now_ms=NOW_MS)
+        keys.verify_id(text, broker_name="broker-é", now_ms=NOW_MS)
 
 
 def test_keys_survive_in_their_file() -> None:
@@ -105,10 +105,10 @@ def test_keys_survive_in_their_file() -> None:
     again = Keyring(
         random.Random(9), lasting_ms=lambda: 72 * HOUR_MS, rotation_ms=lambda: 720 * HOUR_MS
     )
-    assert again.is_due(NOW_MS)
+    assert again.is_rotation_due(NOW_MS)
     again.load(keys.save())
-    assert not again.is_due(NOW_MS)
-    assert again.read(text, broker_name="broker-é", now_ms=NOW_MS).queue_offset == 5
+    assert not again.is_rotation_due(NOW_MS)
+    assert again.verify_id(text, broker_name="broker-é", now_ms=NOW_MS).queue_offset == 5
     again.load(None)
     with pytest.raises(UsageError, match="escrowKeys"):
         again.load(b"{")
@@ -117,15 +117,15 @@ def test_keys_survive_in_their_file() -> None:
 def test_old_key_goes_when_its_last_id_has_run_out() -> None:
     keys = keyring()
     text = sign(keys)
-    assert keys.is_due(NOW_MS + 720 * HOUR_MS)
+    assert keys.is_rotation_due(NOW_MS + 720 * HOUR_MS)
     later_ms = NOW_MS + HOUR_MS
     for number in range(2, 9):
         assert keys.rotate(later_ms) == number
     assert keys.rotate(later_ms + 72 * HOUR_MS) == 9
-    assert keys.read(text, broker_name="broker-é", now_ms=later_ms).queue_offset == 5
+    assert keys.verify_id(text, broker_name="broker-é", now_ms=later_ms).queue_offset == 5
     assert keys.rotate(later_ms + 73 * HOUR_MS) == 10
     with pytest.raises(UsageError, match="key that was removed"):
-        keys.read(text, broker_name="broker-é", now_ms=later_ms)
+        keys.verify_id(text, broker_name="broker-é", now_ms=later_ms)
 
 
 def test_clock_that_is_days_ahead_for_a_while_takes_no_key_away() -> None:
@@ -133,10 +133,10 @@ def test_clock_that_is_days_ahead_for_a_while_takes_no_key_away() -> None:
     text = sign(keys)
     for days in range(1, 8):
         keys.rotate(NOW_MS + days * 30 * 24 * HOUR_MS)
-    assert keys.read(text, broker_name="broker-é", now_ms=NOW_MS).queue_offset == 5
+    assert keys.verify_id(text, broker_name="broker-é", now_ms=NOW_MS).queue_offset == 5
     keys.rotate(NOW_MS + 300 * 24 * HOUR_MS)
     with pytest.raises(UsageError, match="key that was removed"):
-        keys.read(text, broker_name="broker-é", now_ms=NOW_MS)
+        keys.verify_id(text, broker_name="broker-é", now_ms=NOW_MS)
     assert len(json.loads(keys.save())["keys"]) == 8
 
 
@@ -145,4 +145,4 @@ def test_key_numbers_are_used_again_after_many_rotations() -> None:
     for _ in range(300):
         number = keys.rotate(NOW_MS)
     assert number == 301 - 255
-    assert keys.read(sign(keys), broker_name="broker-é", now_ms=NOW_MS).log_offset == 900
+    assert keys.verify_id(sign(keys), broker_name="broker-é", now_ms=NOW_MS).log_offset == 900

@@ -8,7 +8,7 @@ from escrowmq.base.message import Message, Topic
 from escrowmq.base.own_properties import ENDED_BY
 from escrowmq.codec.properties import encode_properties
 from escrowmq.txn.bundle import BundleId
-from escrowmq.txn.op_records import STATES, decode_op, encode_op, ended_in, plain_op
+from escrowmq.txn.op_records import STATES, bundles_ended_in, decode_op, encode_op, encode_plain_op
 
 DONE = st.lists(st.tuples(st.integers(0, (1 << 63) - 1), st.sampled_from("crx")), max_size=400)
 
@@ -25,7 +25,7 @@ def test_op_record_names_what_it_was_made_of(done: list[tuple[int, str]]) -> Non
 def test_op_record_of_plain_ends_is_the_same_as_others(done: list[tuple[int, str]]) -> None:
     op = encode_op(list(dict(done).items()), host=bytes(8), now_ms=5)
     stored = op.body, encode_properties(op.properties)
-    assert plain_op({offset: STATES[letter] for offset, letter in done}) == stored
+    assert encode_plain_op({offset: STATES[letter] for offset, letter in done}) == stored
 
 
 @pytest.mark.parametrize("who", ["", "admin: ticket 7"])
@@ -41,13 +41,13 @@ def test_op_record_says_which_transactions_of_several_messages_it_ends(
 ) -> None:
     letters = {name.digest: letter for name, letter in bundles.items()}
     op = encode_op([(1, "c")], bundles=letters, host=bytes(8), now_ms=5)
-    assert ended_in(op) == [(digest, STATES[letter]) for digest, letter in letters.items()]
+    assert bundles_ended_in(op) == [(digest, STATES[letter]) for digest, letter in letters.items()]
     assert ("escrowEnded" in op.properties) == bool(bundles)
 
 
 @pytest.mark.parametrize("text", ["", "c", "c" * 16, "?" * 17, "?" * 34 + "c"])
 def test_ended_transactions_that_cannot_be_read_are_passed_over(text: str) -> None:
-    assert ended_in(op_of(b"1,", escrowEnded=text)) == []
+    assert bundles_ended_in(op_of(b"1,", escrowEnded=text)) == []
 
 
 def op_of(body: bytes, **properties: str) -> Message:

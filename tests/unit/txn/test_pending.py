@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from escrowmq.txn.half_shape import HalfShape
-from escrowmq.txn.pending import BUCKET_MS, HalfRun, Pending, PendingRow
+from escrowmq.txn.pending import BUCKET_MS, HalfRun, PendingHalves, PendingRow
 
 from .ground import plain_half
 
@@ -15,7 +15,7 @@ NAMES = st.sampled_from(["A", "B", "C"])
 
 
 def test_appointments_of_halves_that_ended_do_not_pile_up() -> None:
-    pending = Pending(void_min=50)
+    pending = PendingHalves(void_min=50)
     for number in range(1_000):
         row = PendingRow(
             log_offset=0, stored_ms=0, due_ms=number, group="", topic="", origin="", checks=0
@@ -32,7 +32,7 @@ class PendingAgainstModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pending = Pending(void_min=3, page_size=4)
+        self.pending = PendingHalves(void_min=3, page_size=4)
         self.ended: dict[int, PendingRow] = {}
         self.rows: dict[int, PendingRow] = {}
         self.appointments: dict[int, int] = {}
@@ -54,7 +54,7 @@ class PendingAgainstModel(RuleBasedStateMachine):
     ) -> None:
         behind = [number for number in sorted(self.rows) if number > after]
         examined = behind[:count_max]
-        found, last = self.pending.matching(
+        found, last = self.pending.matching_rows(
             after, count_max=count_max, group=group, topic=topic, since_ms=since_ms,
             until_ms=since_ms + lasting_ms,
         )  # fmt: skip
@@ -100,7 +100,7 @@ class PendingAgainstModel(RuleBasedStateMachine):
                 group="A", topic="B", origin="", checks=0,
             )  # fmt: skip
             self.appointments[offset] = self.now_ms + 7
-        self.pending.add_run(run, wait_ms=7)
+        self.pending.append_run(run, wait_ms=7)
         self.next_offset += count
 
     @rule(count=st.integers(1, 11), group=NAMES)
@@ -109,7 +109,7 @@ class PendingAgainstModel(RuleBasedStateMachine):
         halves = [
             plain_half(offset, b"b", stored_ms=self.now_ms + offset % 3) for offset in offsets
         ]
-        self.pending.add_plain((group, "B", "C", ""), halves, wait_ms=60)
+        self.pending.append_plain_halves((group, "B", "C", ""), halves, wait_ms=60)
         for one in halves:
             due_ms = self.appointments[one.queue_offset] = one.stored_ms + 60
             self.rows[one.queue_offset] = PendingRow(
@@ -140,11 +140,11 @@ class PendingAgainstModel(RuleBasedStateMachine):
     def take(self, data: st.DataObject) -> None:
         some = st.lists(st.sampled_from(sorted(self.rows)), unique=True, max_size=20)
         offsets = data.draw(some)
-        taken = self.pending.take(offsets)
+        taken = self.pending.remove_rows(offsets)
         for offset, (source, stored_ms) in zip(offsets, taken, strict=True):
             row = self.ended[offset] = self.rows.pop(offset)
             self.appointments.pop(offset, None)
-            found = self.pending.sources.give_back(source)
+            found = self.pending.sources.remove_halves(source)
             assert (found, stored_ms) == ((row.group, row.topic, row.origin, ""), row.stored_ms)
 
     @precondition(lambda self: self.rows)
@@ -183,7 +183,7 @@ class PendingAgainstModel(RuleBasedStateMachine):
         pending = self.pending
         assert len(pending) == len(self.rows)
         assert list(pending) == sorted(self.rows)
-        assert pending.after(3) == sorted(offset for offset in self.rows if offset > 3)
+        assert pending.offsets_after(3) == sorted(offset for offset in self.rows if offset > 3)
         assert not any(offset in pending for offset in self.ended)
         assert self.next_offset not in pending
         assert pending.log_offset(self.next_offset) == -1
@@ -192,11 +192,11 @@ class PendingAgainstModel(RuleBasedStateMachine):
             found.due_ms = row.due_ms
             assert found == row
             assert (pending.group(offset), pending.topic(offset)) == (row.group, row.topic)
-            assert (pending.checks(offset), pending.log_offset(offset)) == (
+            assert (pending.checks_count(offset), pending.log_offset(offset)) == (
                 row.checks,
                 row.log_offset,
             )
-        assert pending.oldest() == min(self.rows, default=None)
+        assert pending.oldest_offset() == min(self.rows, default=None)
         offsets = sorted(self.rows, key=lambda offset: offset % 5)
         places = [offset * 100 for offset in offsets]
         assert pending.count_there(offsets, places) == len(offsets)
@@ -217,7 +217,7 @@ def half(group: str, number: int = 0) -> PendingRow:
 
 
 def test_names_that_clients_choose_are_given_back_with_their_last_half() -> None:
-    pending = Pending()
+    pending = PendingHalves()
     for number in range(10_000):
         row = half(f"group-{number}", number)
         row.account = f"account-{number}"
@@ -230,14 +230,14 @@ def test_names_that_clients_choose_are_given_back_with_their_last_half() -> None
     pending.remove(10_000)
     assert pending.group(10_001) == "A"
     assert len(pending.sources) == 1
-    assert pending.end == 10_002
+    assert pending.end_offset == 10_002
 
 
 def test_a_run_counts_each_of_its_halves() -> None:
-    pending, run = Pending(), HalfRun(HalfShape("G", "T", None, is_plain=True, properties={}))
+    pending, run = PendingHalves(), HalfRun(HalfShape("G", "T", None, is_plain=True, properties={}))
     for number in range(3):
         run.add(number, number, 0)
-    pending.add_run(run, wait_ms=1)
+    pending.append_run(run, wait_ms=1)
     for number in range(3):
         assert pending.remove(number) == ("T", "G", 0)
     assert len(pending.sources) == 0
@@ -249,14 +249,14 @@ def due(due_ms: int) -> PendingRow:
 
 def test_a_half_is_due_in_the_millisecond_of_its_deadline() -> None:
     for due_ms in (2 * BUCKET_MS, 2 * BUCKET_MS + 1):
-        pending = Pending()
+        pending = PendingHalves()
         pending.add(0, due(due_ms))
         assert pending.take_due(due_ms - 1, 10) == []
         assert pending.take_due(due_ms, 10) == [0]
 
 
 def test_a_deadline_that_was_put_off_holds_back_no_other() -> None:
-    pending = Pending()
+    pending = PendingHalves()
     pending.add(0, due(100))
     pending.add(1, due(200))
     pending.schedule(0, 10_000)
@@ -265,7 +265,7 @@ def test_a_deadline_that_was_put_off_holds_back_no_other() -> None:
 
 
 def test_deadlines_that_count_are_kept_when_void_ones_are_dropped() -> None:
-    pending = Pending(void_min=0)
+    pending = PendingHalves(void_min=0)
     for number in range(3):
         pending.add(number, due(100 + number))
     pending.remove(1)
@@ -277,13 +277,13 @@ def test_deadlines_that_count_are_kept_when_void_ones_are_dropped() -> None:
 
 
 def test_deadlines_move_with_the_clock_except_the_one_by_age() -> None:
-    pending = Pending()
+    pending = PendingHalves()
     pending.add(0, due(100))
     pending.add(1, due(5_000))
     pending.clock_leapt(10_000, 7_000)
     assert pending.take_due(7_000, 10) == []
     assert pending.take_due(7_001, 10) == [0, 1], "older than 7,000 ms: nothing puts that off"
-    pending = Pending()
+    pending = PendingHalves()
     pending.add(0, due(100))
     pending.clock_leapt(1_000, 7_000)
     assert pending.take_due(1_099, 10) == []
@@ -291,7 +291,7 @@ def test_deadlines_move_with_the_clock_except_the_one_by_age() -> None:
 
 
 def test_a_half_that_is_not_pending_has_no_row() -> None:
-    pending = Pending()
+    pending = PendingHalves()
     pending.add(5, due(100))
     for queue_offset in (4, 6):
         with pytest.raises(KeyError):
@@ -302,7 +302,7 @@ def test_a_half_that_is_not_pending_has_no_row() -> None:
 
 
 def test_halves_that_are_due_together_are_taken_a_few_at_a_time() -> None:
-    pending = Pending()
+    pending = PendingHalves()
     for number in range(5):
         pending.add(number, due(100))
     taken = [pending.take_due(200, 2) for _ in range(4)]

@@ -11,9 +11,9 @@ from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 from escrowmq.txn.doubled_halves import has_final
 from escrowmq.txn.end_claim import EndResult
-from escrowmq.txn.engine import Engine
-from escrowmq.txn.half_queue_progress import Progress
-from escrowmq.txn.half_records import copy_to, final_of
+from escrowmq.txn.engine import TransactionEngine
+from escrowmq.txn.half_queue_progress import HalfQueueProgress
+from escrowmq.txn.half_records import copy_to, make_final
 from escrowmq.txn.pending_recovery import HalvesRecovery
 from escrowmq.txn.state import State, Verdict
 from tests.harness.examples import seeds
@@ -34,7 +34,7 @@ def java_op(ground: Ground, body: bytes) -> None:
 
 
 def java_final(ground: Ground, half: StoredMessage) -> None:
-    final = final_of(half)
+    final = make_final(half)
     assert final is not None
     ground.store.put(final, ground.now_ms)
 
@@ -186,7 +186,9 @@ def test_gaps_in_the_queue_cost_no_reads(ground: Ground, monkeypatch: pytest.Mon
         return read(log_offset, size)
 
     monkeypatch.setattr(log, "read", counted)
-    engine = Engine(ground.store, ground.settings, host=HOST, as_delivered=lambda final, _: final)
+    engine = TransactionEngine(
+        ground.store, ground.settings, host=HOST, as_delivered=lambda final, _: final
+    )
     recovery = HalvesRecovery(engine, ground.store)
     recovery.run(ground.now_ms, half_offset=0, op_offset=0, is_sound=True)
     assert list(engine.halves.pending) == [0, 4]
@@ -259,7 +261,7 @@ def test_newest_copy_counts_and_both_copies_can_be_ended(ground: Ground) -> None
     java_op(ground, b"0,")  # the copy has taken its place
     found = ground.reopen()
     assert found.pending_count == 1
-    assert ground.engine.halves.pending.checks(copy.queue_offset) == 3
+    assert ground.engine.halves.pending.checks_count(copy.queue_offset) == 3
     assert ground.end(first, Verdict.COMMIT).answer == EndResult.DONE
     assert ground.end(copy, Verdict.COMMIT).answer == EndResult.REPEATED
     assert ground.finals() == [b"paid"]
@@ -377,17 +379,17 @@ def test_transaction_of_the_peer_is_checked_and_ended_by_us() -> None:
 
 
 def test_op_progress_follows_that_of_the_halves() -> None:
-    progress = Progress()
-    progress.start(3)
-    assert progress.op_offset(100) == 3
-    progress.note(3, [0, 2])
-    progress.note(4, [1])
-    progress.note(5, [7])
-    assert progress.op_offset(2) == 3
-    assert progress.op_offset(3) == 5
-    assert progress.op_offset(8) == 6
-    progress.note(6, [])
-    assert progress.op_offset(8) == 7
+    progress = HalfQueueProgress()
+    progress.start_at(3)
+    assert progress.first_needed_op(100) == 3
+    progress.add_op_record(3, [0, 2])
+    progress.add_op_record(4, [1])
+    progress.add_op_record(5, [7])
+    assert progress.first_needed_op(2) == 3
+    assert progress.first_needed_op(3) == 5
+    assert progress.first_needed_op(8) == 6
+    progress.add_op_record(6, [])
+    assert progress.first_needed_op(8) == 7
 
 
 def test_progress_of_both_queues_is_in_the_consumer_offsets() -> None:
@@ -460,7 +462,7 @@ def test_half_that_was_resumed_is_not_ended_by_its_older_discard(ground: Ground)
     half = ground.prepare(b"again")
     give_up(ground, half)
     discard = ground.messages(Topic.CHECK_MAX_TIME)[0]
-    resumed = ground.engine.resume(discard, ground.now_ms)
+    resumed = ground.engine.resume_half(discard, ground.now_ms)
     assert ground.reopen().derived_count == 1
     assert list(ground.engine.halves.pending) == [resumed.queue_offset]
     again = ground.store.read(resumed.log_offset)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.txn import half_queue_progress
-from escrowmq.txn.engine import Engine
-from escrowmq.txn.half_queue_progress import Progress
+from escrowmq.txn.engine import TransactionEngine
+from escrowmq.txn.half_queue_progress import HalfQueueProgress
 from escrowmq.txn.pending_recovery import HalvesRecovery
 from escrowmq.txn.pending_snapshot import PendingSnapshot, decode, encode
 from escrowmq.txn.state import Verdict
@@ -45,7 +45,9 @@ def test_file_with_a_part_of_a_number_is_none_although_its_checksum_is_right() -
 def snapshot_of(ground: Ground) -> PendingSnapshot:
     half_end = ground.store.bounds("RMQ_SYS_TRANS_HALF_TOPIC", 0)[1]
     op_end = ground.store.bounds("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)[1]
-    return PendingSnapshot(half_end, op_end, array("q", ground.engine.halves.pending.after(-1)))
+    return PendingSnapshot(
+        half_end, op_end, array("q", ground.engine.halves.pending.offsets_after(-1))
+    )
 
 
 @pytest.mark.parametrize("seed", seeds(30))
@@ -76,7 +78,7 @@ def test_start_with_a_snapshot_finds_what_one_without_finds(seed: int) -> None:
     assert {
         at: ground.engine.halves.pending.row(at) for at in ground.engine.halves.pending
     } == without
-    assert ground.engine.progress.op_offset(0) == 0
+    assert ground.engine.progress.first_needed_op(0) == 0
 
 
 @pytest.mark.parametrize(
@@ -100,10 +102,10 @@ def test_snapshot_is_used_if_the_store_is_sound(*, is_sound: bool, pending: list
     ground = Ground()
     halves = [ground.prepare(b"%d" % n) for n in range(3)]
     ground.end(halves[2], Verdict.COMMIT)
-    engine = Engine(
+    engine = TransactionEngine(
         ground.store, ground.settings, host=HOST, as_delivered=lambda final, now_ms: final
     )
-    found = HalvesRecovery(engine, ground.store).read(
+    found = HalvesRecovery(engine, ground.store).read_only(
         ground.now_ms, half_offset=0, op_offset=0, is_sound=is_sound,
         snapshot=PendingSnapshot(3, 1, array("q", [1])),
     )  # fmt: skip
@@ -115,15 +117,15 @@ def test_progress_of_many_op_records_is_bounded_and_never_too_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(half_queue_progress, "_OPS_WATCHED_MAX", 64)
-    progress, counts = Progress(), []
-    progress.start(0)
+    progress, counts = HalfQueueProgress(), []
+    progress.start_at(0)
     for op in range(160):
-        progress.note(op, [op + 5])
+        progress.add_op_record(op, [op + 5])
         counts.append(len(progress._ops))
     assert max(counts) == 64
     for half in (0, 5, 6, 50, 120, 165):
         exact = max(0, min(half - 5, 160))
-        assert exact - 16 <= progress.op_offset(half) <= exact
+        assert exact - 16 <= progress.first_needed_op(half) <= exact
 
 
 @pytest.mark.parametrize("count", [64, 65, 66])
@@ -131,8 +133,8 @@ def test_progress_passes_all_op_records_once_all_their_halves_are_done_with(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(half_queue_progress, "_OPS_WATCHED_MAX", 64)
-    progress = Progress()
+    progress = HalfQueueProgress()
     for op in range(count):
-        progress.note(op, [op])
-    assert progress.op_offset(count - 1) < count
-    assert progress.op_offset(count) == count
+        progress.add_op_record(op, [op])
+    assert progress.first_needed_op(count - 1) < count
+    assert progress.first_needed_op(count) == count

@@ -10,8 +10,8 @@ import pytest
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.store.walk import walk_log
 from escrowmq.txn import pending_recovery
-from escrowmq.txn.engine import Engine
-from escrowmq.txn.half_records import copy_to, final_of
+from escrowmq.txn.engine import TransactionEngine
+from escrowmq.txn.half_records import copy_to, make_final
 from escrowmq.txn.pending_recovery import HalvesRecovery
 from escrowmq.txn.state import State, Verdict
 
@@ -37,7 +37,7 @@ def discard(ground: Ground, half: StoredMessage, *, named: int = 0) -> None:
 
 
 def final_naming(ground: Ground, half: StoredMessage, log_offset: int) -> None:
-    final = final_of(half)
+    final = make_final(half)
     assert final is not None
     ground.store.put(msgspec.structs.replace(final, prepared_log_offset=log_offset), ground.now_ms)
 
@@ -59,7 +59,9 @@ def test_log_is_read_from_the_last_op_record_on_if_it_is_sound(
         return walk_log(store, start, **named)
 
     monkeypatch.setattr(pending_recovery, "walk_log", noted)
-    engine = Engine(ground.store, ground.settings, host=HOST, as_delivered=lambda final, _: final)
+    engine = TransactionEngine(
+        ground.store, ground.settings, host=HOST, as_delivered=lambda final, _: final
+    )
     recovery = HalvesRecovery(engine, ground.store)
     recovery.run(ground.now_ms, half_offset=0, op_offset=0, is_sound=is_sound)
     assert starts == [op.log_offset if is_sound else first.log_offset]

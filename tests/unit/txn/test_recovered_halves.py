@@ -48,4 +48,4 @@ def test_the_checks_of_a_plain_half_count_after_a_start() -> None:
     ground.prepare(b"later")
     ground.reopen()
     pending = ground.engine.halves.pending
-    assert [pending.checks(number) for number in pending] == [1] * len(halves) + [0]
+    assert [pending.checks_count(number) for number in pending] == [1] * len(halves) + [0]

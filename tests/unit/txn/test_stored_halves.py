@@ -14,8 +14,8 @@ from escrowmq.base.message import Message, Topic
 from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
 from escrowmq.codec.record import decode_record, topic_part
 from escrowmq.lane.native import alike_halves
-from escrowmq.txn.half_shape import Shapes
-from escrowmq.txn.stored_halves import Entry, StoredHalf, alike_from, stored_halves
+from escrowmq.txn.half_shape import ShapeCache
+from escrowmq.txn.stored_halves import Entry, StoredHalf, decode_halves, match_known_shapes
 from tests.harness.logs import record_at
 
 V6 = bytes(range(16)) + bytes([0, 0, 1, 2])
@@ -52,7 +52,7 @@ def test_what_is_told_of_each_is_what_its_record_says(
     messages: list[Message], done: set[int]
 ) -> None:
     data, entries = stored(messages)
-    found = list(stored_halves(bytes(data), BASE, entries, FIRST, done=done, shapes=Shapes()))
+    found = list(decode_halves(bytes(data), BASE, entries, FIRST, done=done, shapes=ShapeCache()))
     assert [half[0] for half in found] == [
         number for number in range(FIRST, FIRST + len(messages)) if number not in done
     ]
@@ -77,7 +77,7 @@ def test_a_damaged_half_has_no_shape_and_its_neighbours_have(at: int, bit: int) 
     data, entries = stored(messages)
     place = (0, 4, HEAD_V4.body_size_at, HEAD_V4.size)[at]
     data[entries[1][0] - BASE + place] ^= 1 << bit
-    found = stored_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=Shapes())
+    found = decode_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=ShapeCache())
     assert [half[3] is not None for half in found] == [True, False, True]
 
 
@@ -89,12 +89,12 @@ WHOLE = len(record_at(MIDDLE, BASE))
 
 
 def each_of(data: bytes, entries: list[Entry]) -> list[StoredHalf]:
-    return list(stored_halves(data, BASE, entries, FIRST, done=(), shapes=Shapes()))
+    return list(decode_halves(data, BASE, entries, FIRST, done=(), shapes=ShapeCache()))
 
 
 def alone(data: bytes, entry: Entry) -> StoredHalf:
     """What is found of the second half where no shape is known yet."""
-    return next(stored_halves(data, BASE, [entry], FIRST + 1, done=(), shapes=Shapes()))
+    return next(decode_halves(data, BASE, [entry], FIRST + 1, done=(), shapes=ShapeCache()))
 
 
 def test_a_half_with_one_wrong_bit_is_read_alike_whether_its_shape_is_known_or_not() -> None:
@@ -124,11 +124,11 @@ def test_a_half_of_less_than_no_body_is_none_whatever_the_bytes_before_it_are() 
     record = bytearray(record_at(msgspec.structs.replace(MIDDLE, body=b""), BASE))
     before = topic_part(Topic.HALF)[1] + PROPERTIES_SIZE.pack(len(record))
     struct.pack_into(">i", record, HEAD_V4.body_size_at, -HEAD_V4.size - len(before))
-    shapes = Shapes()
-    shapes.of(bytes(record))
+    shapes = ShapeCache()
+    shapes.shape_of(bytes(record))
     entries = [(BASE, len(record), 0)]
     data = before + record
-    found = stored_halves(data, BASE - len(before), entries, FIRST, done=(), shapes=shapes)
+    found = decode_halves(data, BASE - len(before), entries, FIRST, done=(), shapes=shapes)
     assert [half[3] for half in found] == [None]
 
 
@@ -151,9 +151,9 @@ def test_what_is_read_together_is_what_each_is_by_itself(
     for at, bit in flips:
         if at < len(data):
             data[at] ^= 1 << bit
-    shapes = Shapes()
-    each = list(stored_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=shapes))
-    stored_ms, alike = alike_from(bytes(data), BASE, entries, FIRST, nth, shapes)
+    shapes = ShapeCache()
+    each = list(decode_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=shapes))
+    stored_ms, alike = match_known_shapes(bytes(data), BASE, entries, FIRST, nth, shapes)
     assert len(stored_ms) == len(alike) <= max(len(entries) - nth, 0)
     for half, moment, known in zip(each[nth:], stored_ms, alike, strict=False):
         assert half[3] is not None
@@ -170,16 +170,18 @@ def test_all_are_read_together_that_are_like_one_that_was_seen() -> None:
         for n, (size, group) in enumerate([(9, "g"), (0, "group"), (70, "g")] * 20)
     ]  # fmt: skip
     data, entries = stored(halves)
-    shapes = Shapes()
-    assert alike_from(bytes(data), BASE, entries, FIRST, 0, shapes) == ([], []), "none was seen"
-    list(stored_halves(bytes(data), BASE, entries[:2], FIRST, done=(), shapes=shapes))
-    stored_ms, alike = alike_from(bytes(data), BASE, entries, FIRST, 0, shapes)
+    shapes = ShapeCache()
+    assert match_known_shapes(bytes(data), BASE, entries, FIRST, 0, shapes) == ([], []), (
+        "none was seen"
+    )
+    list(decode_halves(bytes(data), BASE, entries[:2], FIRST, done=(), shapes=shapes))
+    stored_ms, alike = match_known_shapes(bytes(data), BASE, entries, FIRST, 0, shapes)
     assert [known.shape.group for known in alike] == ["g", "group", "g"] * 20
     assert stored_ms == [stored_ms[0] + n for n in range(60)]
     moved = [entries[0], (entries[1][0], entries[1][1] - 1, 0), *entries[2:]]
-    assert len(alike_from(bytes(data), BASE, moved, FIRST, 0, shapes)[0]) == 1
-    assert len(alike_from(bytes(data), BASE, entries, FIRST + 1, 0, shapes)[0]) == 0
-    assert len(alike_from(bytes(data[:-1]), BASE, entries, FIRST, 0, shapes)[0]) == 59
+    assert len(match_known_shapes(bytes(data), BASE, moved, FIRST, 0, shapes)[0]) == 1
+    assert len(match_known_shapes(bytes(data), BASE, entries, FIRST + 1, 0, shapes)[0]) == 0
+    assert len(match_known_shapes(bytes(data[:-1]), BASE, entries, FIRST, 0, shapes)[0]) == 59
 
 
 @pytest.mark.skipif(alike_halves is None, reason="the lane is not built, or left aside")
@@ -188,8 +190,8 @@ def test_lane_that_is_told_nonsense_about_halves_refuses_it() -> None:
     data, entries = stored(
         [Message(topic=Topic.HALF, body=b"x", properties={"UNIQ_KEY": "U1"})] * 2
     )
-    shapes = Shapes()
-    list(stored_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=shapes))
+    shapes = ShapeCache()
+    list(decode_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=shapes))
     right = [bytes(data), BASE, entries, FIRST, 0, b"\x14" + b"x" * 20, shapes.by_size]
     (known,) = shapes.by_size.values()
     wrong: list[tuple[int, object]] = [
@@ -219,7 +221,7 @@ def test_a_key_that_hides_another_property_is_not_alike() -> None:
     )  # fmt: skip
     data, entries = stored([honest, hiding])
     assert entries[0][1] == entries[1][1]
-    found = stored_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=Shapes())
+    found = decode_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=ShapeCache())
     groups = [half[3].group for half in found if half[3] is not None]
     assert groups == ["g", decode_record(bytes(data), entries[1][0] - BASE).properties["PGROUP"]]
     assert groups[1] != "g"

@@ -12,7 +12,7 @@ from escrowmq.base.message import Message, Topic
 from escrowmq.txn import keyring, pending_snapshot
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import Verdict
-from escrowmq.txn.transactions import HOUR_MS, KeptProgress, Transactions
+from escrowmq.txn.transactions import HOUR_MS, ProgressToSave, Transactions
 from tests.harness.exchange import SMALL
 from tests.unit.store.stores import sync
 
@@ -53,9 +53,9 @@ def test_the_next_master_takes_over_what_its_copy_has_read_and_reads_the_rest(
 ) -> None:
     copy = transactions_of(ground)
     ground.prepare(b"0")
-    copy.warm(ground.now_ms, half_offset=0, op_offset=0, is_sound=True)
+    copy.load_copy(ground.now_ms, half_offset=0, op_offset=0, is_sound=True)
     ground.prepare(b"1")
-    copy.keep_warm(ground.now_ms)
+    copy.read_appended(ground.now_ms)
     ground.prepare(b"2")
     master = transactions_of(ground, copy)
     assert load(master, ground.now_ms, half_offset=3) == [0, 1, 2]
@@ -109,18 +109,20 @@ class Kept:
 
     def commit(self, *numbers: int, seals: bool = True) -> None:
         for number in numbers:
-            half = self.transactions.engine.halves.half(number)
+            half = self.transactions.engine.halves.read_half(number)
             assert half is not None
             named = OpenHalf(number, half)
-            self.transactions.engine.decide(named, Verdict.COMMIT, now_ms=self.ground.now_ms)
+            self.transactions.engine.carry_out_verdict(
+                named, Verdict.COMMIT, now_ms=self.ground.now_ms
+            )
         if seals:
             self.transactions.engine.unsealed.seal(self.ground.now_ms)
 
-    def keep(self, later_ms: int = 0) -> KeptProgress:
+    def keep(self, later_ms: int = 0) -> ProgressToSave:
         """What is kept a while later, when all is durable."""
         self.ground.now_ms += later_ms
         sync(self.ground.store, self.ground.now_ms)
-        kept = self.transactions.kept(self.ground.now_ms)
+        kept = self.transactions.progress_to_save(self.ground.now_ms)
         assert kept is not None
         return kept
 
@@ -189,12 +191,12 @@ def test_an_id_finds_its_half_and_no_other(ground: Ground) -> None:
     transactions = transactions_of(ground)
     load(transactions, ground.now_ms)
     half, other = ground.prepare(b"1"), ground.prepare(b"2")
-    signed_id = transactions.newly_signed(half, half.properties["UNIQ_KEY"], ground.now_ms)
-    assert transactions.signed_half(signed_id, ground.now_ms)[1] == half
+    signed_id = transactions.rotate_and_sign(half, half.properties["UNIQ_KEY"], ground.now_ms)
+    assert transactions.find_signed_half(signed_id, ground.now_ms)[1] == half
     of_another = transactions.sign(other, half.properties["UNIQ_KEY"], ground.now_ms)
-    assert transactions.signed_half(of_another, ground.now_ms)[1] is None
+    assert transactions.find_signed_half(of_another, ground.now_ms)[1] is None
     ground.damage(half)
-    assert transactions.signed_half(signed_id, ground.now_ms)[1] is None
+    assert transactions.find_signed_half(signed_id, ground.now_ms)[1] is None
 
 
 def test_ids_are_signed_with_a_new_key_once_one_is_due(ground: Ground) -> None:
@@ -203,7 +205,7 @@ def test_ids_are_signed_with_a_new_key_once_one_is_due(ground: Ground) -> None:
     half, stored = ground.prepare(), list[bytes | None]()
     for later_ms in (0, 1, ground.settings.key_rotation_hours * HOUR_MS):
         ground.now_ms += later_ms
-        signed_id = transactions.newly_signed(half, half.properties["UNIQ_KEY"], ground.now_ms)
-        assert transactions.signed_half(signed_id, ground.now_ms)[1] == half
+        signed_id = transactions.rotate_and_sign(half, half.properties["UNIQ_KEY"], ground.now_ms)
+        assert transactions.find_signed_half(signed_id, ground.now_ms)[1] == half
         stored.append(ground.disk.read(keyring.PATH))
     assert stored[0] == stored[1] != stored[2]

@@ -5,7 +5,7 @@ import pytest
 from escrowmq.base.message import Topic
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.state import State, Verdict
-from escrowmq.txn.unsealed_ends import Sealed
+from escrowmq.txn.unsealed_ends import SealResult
 
 from .ground import Ground
 
@@ -75,15 +75,15 @@ def test_a_half_that_was_given_up_is_not_done_with_before_an_op_record_says_so()
     was neither pending nor ended at the next start."""
     ground = Ground()
     halves = [ground.prepare(b"%d" % n) for n in range(2)]
-    assert ground.engine.unsealed.first is None
+    assert ground.engine.unsealed.lowest_offset is None
     ground.store.refused = frozenset({Topic.OP})
     ground.decide(halves[1], Verdict.EXPIRE)
     ground.decide(halves[0], Verdict.EXPIRE)
     ground.engine.unsealed.seal(ground.now_ms)
-    assert ground.engine.unsealed.first == 0
+    assert ground.engine.unsealed.lowest_offset == 0
     ground.store.refused = frozenset()
     ground.engine.unsealed.seal(ground.now_ms)
-    assert ground.engine.unsealed.first is None
+    assert ground.engine.unsealed.lowest_offset is None
 
 
 def test_ends_whose_op_record_has_no_unit_yet_are_known_to_a_start_on_a_full_disk() -> None:
@@ -117,9 +117,9 @@ class Kept:
     """An answer that notes what it was given."""
 
     def __init__(self) -> None:
-        self.given: list[Sealed] = []
+        self.given: list[SealResult] = []
 
-    def give(self, sealed: Sealed) -> None:
+    def give(self, sealed: SealResult) -> None:
         self.given.append(sealed)
 
 

@@ -334,7 +334,7 @@ class Door(Part):
         self._again = deque((table, held) for table in self._polls() for held in table.all())
         checker = self._transactions.checker
         for group in checker.parked_groups():
-            checker.unpark(group)
+            checker.unpark_group(group)
 
     def _ask_again(self, now_ms: int) -> None:
         for _ in range(min(len(self._again), _ASKED_AGAIN_MAX)):

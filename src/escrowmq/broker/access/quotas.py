@@ -22,7 +22,7 @@ from escrowmq.delivery import auto_created
 from escrowmq.delivery.auto_created import AutoCreatedFile
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.txn.pending import Pending
+from escrowmq.txn.pending import PendingHalves
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Quotas:
         groups: GroupTable,
         polls_counts: Counter[str],
         output: Output,
-        pending: Pending,
+        pending: PendingHalves,
     ) -> None:
         self._settings = settings
         self._topics = topics

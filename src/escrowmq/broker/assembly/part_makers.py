@@ -37,7 +37,7 @@ from escrowmq.broker.upkeep.offset_saver import OffsetSaver
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.delivery.orderly_pops import OrderTable
 from escrowmq.delivery.pop_ledger import PopLedger
-from escrowmq.txn.engine import Engine
+from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandler
     )
 
 
-def epochs_of(b: Broker, putter: Putter, engine: Engine) -> EpochHandlers:
+def epochs_of(b: Broker, putter: Putter, engine: TransactionEngine) -> EpochHandlers:
     """Create the handlers of requests about batches of streaming queries."""
     return EpochHandlers(
         store=b.store,

@@ -65,7 +65,7 @@ from escrowmq.broker.upkeep.table_saving import Tables
 from escrowmq.codec.changed_settings import Changes
 from escrowmq.delivery import delay_queues, timer_file
 from escrowmq.delivery.retry_topics import RetryTopics
-from escrowmq.txn.transaction_counters import Meter
+from escrowmq.txn.transaction_counters import TransactionMeter
 
 if TYPE_CHECKING:
     from escrowmq.group.membership import GroupMembership
@@ -377,8 +377,15 @@ def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
     )
 
 
+def _topic_forgetters(
+    b: Broker, pops: Pops, meter: TransactionMeter
+) -> tuple[Callable[[str], None], ...]:
+    """Return the functions that forget a deleted topic."""
+    return b.stats.forget, pops.forget_topic, b.timer.forget_topic, meter.remove_topic
+
+
 def _for_operators(
-    b: Broker, disk: Disk, changes: Changes, pops: Pops, meter: Meter
+    b: Broker, disk: Disk, changes: Changes, pops: Pops, meter: TransactionMeter
 ) -> tuple[object, ...]:
     """Create the handlers that show and change the broker's state, for operators."""
     return (
@@ -399,7 +406,7 @@ def _for_operators(
             topics=b.topics,
             offsets=b.offsets,
             clients=b.clients,
-            forgetters=(b.stats.forget, pops.forget_topic, b.timer.forget_topic, meter.forget),
+            forgetters=_topic_forgetters(b, pops, meter),
         ),
         GroupHandlers(
             settings=b.settings,

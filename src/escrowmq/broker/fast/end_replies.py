@@ -19,9 +19,9 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.serving import RequestServer
 from escrowmq.store.log_ends import LogEnds
-from escrowmq.txn.end_claim import Ended, EndResult
+from escrowmq.txn.end_claim import EndReply, EndResult
 from escrowmq.txn.state import State
-from escrowmq.txn.unsealed_ends import Sealed
+from escrowmq.txn.unsealed_ends import SealResult
 
 STATES: Final = (State.ROLLED_BACK, State.COMMITTED)
 NOTE: Final = struct.Struct(">???i")
@@ -55,7 +55,7 @@ class EndsToAnswer:
         self.frames.append(replies)
         self.count += noted.notes[1 :: NOTE.size].count(0)
 
-    def give(self, sealed: Sealed) -> None:
+    def give(self, sealed: SealResult) -> None:
         """Answer all ENDs, each with its outcome, now that the op record is appended."""
         if sealed.undone:
             self._replies.send_each(self, sealed)
@@ -94,12 +94,12 @@ class EndReplies:
         self._output.send(run.peer.id, *run.frames)
         self._latency.at_once[Request.END_TRANSACTION, 0, 0] += run.count
 
-    def send_each(self, run: EndsToAnswer, sealed: Sealed) -> None:
+    def send_each(self, run: EndsToAnswer, sealed: SealResult) -> None:
         """Answer each END separately, with its own outcome."""
         for asked, ended in self._requests_with_outcomes(run):
             self._ends.tell(asked, ended, sealed)
 
-    def _requests_with_outcomes(self, run: EndsToAnswer) -> Iterator[tuple[Question, Ended]]:
+    def _requests_with_outcomes(self, run: EndsToAnswer) -> Iterator[tuple[Question, EndReply]]:
         """Yield each END that is not one-way as a request, as on the general path, with its
         outcome."""
         row = self._serving.row(Request.END_TRANSACTION)
@@ -109,4 +109,4 @@ class EndReplies:
                 if not is_one_way:
                     command = Command(code=row.code, opaque=opaque, is_binary=not is_json)
                     asked = Asked(run.peer, row, command, None, run.now_ms)
-                    yield asked, Ended(EndResult.DONE, STATES[is_commit], queue_offset)
+                    yield asked, EndReply(EndResult.DONE, STATES[is_commit], queue_offset)

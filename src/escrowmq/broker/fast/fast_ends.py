@@ -19,8 +19,8 @@ from escrowmq.lane.native import LaneLimits, LaneQueue, LaneShape, RequestsLane
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.record_run import RecordRun
-from escrowmq.txn.engine import Engine
-from escrowmq.txn.op_records import OPS_OF_RECORD_MAX, TAGS_CODE, plain_op
+from escrowmq.txn.engine import TransactionEngine
+from escrowmq.txn.op_records import OPS_OF_RECORD_MAX, TAGS_CODE, encode_plain_op
 from escrowmq.txn.state import State
 
 _AT_ONCE_MAX: Final = 64
@@ -45,7 +45,7 @@ class FastEnds:
         *,
         run: RecordRun,
         log: CommitLog,
-        engine: Engine,
+        engine: TransactionEngine,
         replies: EndReplies,
         log_ends: LogEnds,
     ) -> None:
@@ -135,7 +135,7 @@ class FastEnds:
         tail = self._run.tail(Topic.OP, 0)
         if tail is None:
             return
-        body, properties = plain_op(ended)
+        body, properties = encode_plain_op(ended)
         run = self._run
         record = Message(
             topic=Topic.OP, body=body, born_ms=now_ms, born_host=run.host, store_host=run.host
@@ -145,7 +145,7 @@ class FastEnds:
 
     def mark_halves_ended(self, now_ms: int) -> None:
         """Mark the halves as ended, now that the run is in the log."""
-        self._engine.mark_plain(self.ended, now_ms, self._op_offset)
+        self._engine.mark_plain_ended(self.ended, now_ms, self._op_offset)
         if self._to_answer is not None and self._op_offset is None:
             self._engine.unsealed.answers.append(self._to_answer)
 

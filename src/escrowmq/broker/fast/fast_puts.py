@@ -29,7 +29,7 @@ from escrowmq.lane.native import LaneLimits, LaneShape, LayOutSends, RequestsLan
 from escrowmq.store.encoding import with_final_separator
 from escrowmq.store.record_run import QueueTail, RecordRun
 from escrowmq.store.store import Store
-from escrowmq.txn.half_records import real_place
+from escrowmq.txn.half_records import target_queue
 from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
 from escrowmq.txn.transactions import Transactions
 
@@ -196,7 +196,7 @@ class FastPuts:
     def may_sign(self) -> bool:
         """Whether ids can be signed now. When a new key is due, the general path must create and
         save it first, which may fail."""
-        return not self._transactions.keyring.is_due(self._now_ms)
+        return not self._transactions.keyring.is_rotation_due(self._now_ms)
 
     def _lane_limits(self, peer: Peer, halves_max: int) -> LaneLimits:
         run = self._run
@@ -292,8 +292,8 @@ class FastPuts:
         halves = self._engine.halves
         if halves.pending.log_offset(queue_offset) != log_offset:
             return False
-        half = halves.named(queue_offset, log_offset)
-        place = None if half is None else real_place(half.message)
+        half = halves.find_half(queue_offset, log_offset)
+        place = None if half is None else target_queue(half.message)
         if half is None or place is None:
             return False
         sent, _, _ = encode_properties(half.message.properties).rpartition(HALF_MARK)
@@ -319,7 +319,7 @@ class FastPuts:
         if len(self._put_halves) == 1:  # most runs have at most one half
             (half,) = self._put_halves
             origin = self._clients.note_published(half.group, peer.id, half.topic)
-            self._engine.halves.enter_plain(half, origin=origin, account=peer.counted_for)
+            self._engine.halves.add_plain_half(half, origin=origin, account=peer.counted_for)
         elif self._put_halves:
             self._enter_halves(peer)
         if self._ends.ended:
@@ -331,7 +331,7 @@ class FastPuts:
         halves, account = self._engine.halves, peer.counted_for
         for (group, topic), alike in groupby(self._put_halves, _SOURCE_OF):
             origin = self._clients.note_published(group, peer.id, topic)
-            halves.enter_alike(list(alike), origin=origin, account=account)
+            halves.add_plain_halves(list(alike), origin=origin, account=account)
 
     def clear(self) -> None:
         """Clear the run's data."""

@@ -14,7 +14,7 @@ from escrowmq.codec.reply_template import ReplyTemplate
 from escrowmq.codec.request_shapes import RequestShape
 from escrowmq.lane.native import LaneQueue, LaneShape, LaneTail
 from escrowmq.store.record_run import QueueTail, RecordRun
-from escrowmq.txn.end_rules import plain_verdict
+from escrowmq.txn.end_rules import plain_end_state
 from escrowmq.txn.state import State
 
 _PLACES_MAX: Final = 10_000
@@ -36,7 +36,7 @@ def _lane_shape_of_ends(
 ) -> LaneShape | None:
     if alike.command.code != Request.END_TRANSACTION:
         return None  # the code is not at the beginning of its header
-    state = plain_verdict(header.commit_or_rollback, is_from_check=header.from_transaction_check)
+    state = plain_end_state(header.commit_or_rollback, is_from_check=header.from_transaction_check)
     if state is None:
         return None
     return LaneShape(

@@ -50,7 +50,7 @@ def _ended(transactions: Transactions) -> list[Family]:
 
 
 def _ages(transactions: Transactions, now_ms: int) -> Family:
-    stored_before = transactions.engine.halves.pending.pages.stored_before
+    stored_before = transactions.engine.halves.pending.pages.count_stored_before
     return Family(
         "escrowmq_pending_older_than",
         "gauge",
@@ -64,7 +64,7 @@ def _ages(transactions: Transactions, now_ms: int) -> Family:
 
 def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
     engine, checker = transactions.engine, transactions.checker
-    oldest = engine.halves.pending.oldest()
+    oldest = engine.halves.pending.oldest_offset()
     age_s = 0.0 if oldest is None else (now_ms - engine.halves.pending.row(oldest).stored_ms) / 1000
     groups = checker.parked_groups()
     counters, checks = engine.halves.counters, checker.counters

@@ -14,7 +14,7 @@ from escrowmq.base.effects import Replace
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.txn.transaction_counters import Meter
+from escrowmq.txn.transaction_counters import TransactionMeter
 
 PATH: Final = "config/transactionMetrics"
 _NEVER_MS: Final = (1 << 62) - 1
@@ -35,7 +35,7 @@ class HalfCounts(Part):
 
     name = "counts of halves"
 
-    def __init__(self, settings: BrokerSettings, output: Output, meter: Meter) -> None:
+    def __init__(self, settings: BrokerSettings, output: Output, meter: TransactionMeter) -> None:
         self._settings = settings
         self._output = output
         self._meter = meter

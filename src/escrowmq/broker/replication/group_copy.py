@@ -101,7 +101,7 @@ class GroupCopy(Part):
         if start.lost_from is not None:
             self._membership.member.lost(start.lost_from)
             self._membership.perform()
-        self.transactions.warm(
+        self.transactions.load_copy(
             start.now_ms,
             half_offset=self._offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
             op_offset=self._offsets.get(TRANSACTION_GROUP, Topic.OP, 0),
@@ -328,7 +328,7 @@ class GroupCopy(Part):
         self._log.take_topics()
         if now_ms >= self._warmed_ms + _WARM_MS:
             self._warmed_ms = now_ms
-            self.transactions.keep_warm(now_ms)
+            self.transactions.read_appended(now_ms)
         if self._copy is not None and (report := self._copy.report()):
             self._output.send(COPY_PEER, report)
 

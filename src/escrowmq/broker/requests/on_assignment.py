@@ -97,7 +97,7 @@ class AssignmentHandlers:
         if self._groups.get(mode.consumer_group, asked.now_ms) is None:
             remark = "subscription group does not exist"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        self._disk.replace(PATH, self.modes.saved_with(mode))
+        self._disk.replace(PATH, self.modes.encode_with(mode))
         self.modes.put(mode)
         return DONE
 

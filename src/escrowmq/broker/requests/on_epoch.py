@@ -20,16 +20,16 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Store
 from escrowmq.txn import epoch_decision
-from escrowmq.txn.engine import Engine
-from escrowmq.txn.epoch import Query, parse_epoch
-from escrowmq.txn.epoch_decision import Decider
+from escrowmq.txn.engine import TransactionEngine
+from escrowmq.txn.epoch import StreamQuery, parse_epoch
+from escrowmq.txn.epoch_decision import EpochDecider
 
 
 class _Waiting(msgspec.Struct):
     """A request to be answered once the decision is carried out."""
 
     asked: Question
-    query: Query
+    query: StreamQuery
     batch: int
     body: bytes
 
@@ -48,7 +48,7 @@ class EpochHandlers(Part):
         peers: Peers,
         answers: Answers,
         putter: Putter,
-        engine: Engine,
+        engine: TransactionEngine,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -56,7 +56,7 @@ class EpochHandlers(Part):
         self._answers = answers
         self._putter = putter
         self._engine = engine
-        self._decider = Decider(engine, store, host=identity.packed)
+        self._decider = EpochDecider(engine, store, host=identity.packed)
         self._waiting: list[_Waiting] = []
         self.work = (self._waiting,)
         self._marks: ProgressMarks[bytes] = ProgressMarks()
@@ -115,7 +115,7 @@ class EpochHandlers(Part):
         body = Decided(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
         return self._wait(asked, query, batch, body)
 
-    def _wait(self, asked: Question, query: Query, batch: int, body: Decided) -> Held:
+    def _wait(self, asked: Question, query: StreamQuery, batch: int, body: Decided) -> Held:
         """Hold the answer until all messages of the epoch are visible and the outcome is
         durable."""
         if not asked.command.flag & Flag.ONE_WAY:

@@ -96,7 +96,7 @@ class PendingHandlers:
         items: list[Item] = []
         matching, last = self._matching(wanted, asked.now_ms)
         for queue_offset, _, _ in matching:
-            half = self._engine.halves.half(queue_offset)
+            half = self._engine.halves.read_half(queue_offset)
             if half is not None:
                 items.append(self._showing.item(half, queue_offset, asked.now_ms))
             if len(items) == wanted.limit:
@@ -109,7 +109,7 @@ class PendingHandlers:
         after which to continue; -1 at the end."""
         until_ms = now_ms - (wanted.min_age_ms or 0)
         since_ms = 0 if wanted.max_age_ms is None else max(0, now_ms - wanted.max_age_ms)
-        rows, last = self._engine.halves.pending.matching(
+        rows, last = self._engine.halves.pending.matching_rows(
             wanted.after,
             count_max=_SCANNED_MAX if wanted.transaction is None else _READ_MAX,
             group=wanted.group,
@@ -129,7 +129,7 @@ class PendingHandlers:
         return self._showing.pending_state(row[0], group)
 
     def _is_part(self, queue_offset: int, wanted: Filter) -> bool:
-        half = self._engine.halves.half(queue_offset)
+        half = self._engine.halves.read_half(queue_offset)
         return half is not None and is_wanted_half(half, wanted)
 
     @_for_operators
@@ -143,7 +143,7 @@ class PendingHandlers:
     def _count_all(self) -> PendingCounts:
         engine, checker = self._engine, self._transactions.checker
         by_topic = {topic: count for topic, count in engine.halves.meter.pending.items() if count}
-        oldest = engine.halves.pending.oldest()
+        oldest = engine.halves.pending.oldest_offset()
         return PendingCounts(
             count=sum(by_topic.values()),
             parked=sum(map(checker.parked_count, checker.parked_groups())),
@@ -192,7 +192,7 @@ class PendingHandlers:
         are none."""
         store = self._store
         if which.id is not None:
-            _, half = self._transactions.signed_half(which.id, now_ms)
+            _, half = self._transactions.find_signed_half(which.id, now_ms)
             if half is None:
                 raise UsageError("the log no longer has the half of this transaction")
             return [half]
@@ -243,7 +243,7 @@ class PendingHandlers:
             offsets = [queue_offset for queue_offset, _, _ in islice(matching, _CHECKED_MAX)]
             if len(offsets) == _CHECKED_MAX:
                 behind = offsets[-1]
-        self._transactions.checker.ask_now(offsets, asked.now_ms)
+        self._transactions.checker.check_now(offsets, asked.now_ms)
         self._note(asked, f"check of {len(offsets)} halves", which.reason)
         return _reply(Done(count=len(offsets), next=behind))
 

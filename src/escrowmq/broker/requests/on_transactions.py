@@ -29,13 +29,13 @@ from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError
 from escrowmq.store.store import Store
-from escrowmq.txn.check_schedule import Ask
-from escrowmq.txn.end_claim import Claim, Ended, EndResult
+from escrowmq.txn.check_schedule import CheckToSend
+from escrowmq.txn.end_claim import Claim, EndReply, EndResult
 from escrowmq.txn.end_rules import VERDICTS
-from escrowmq.txn.half_records import real_place
+from escrowmq.txn.half_records import target_queue
 from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions
-from escrowmq.txn.unsealed_ends import Sealed
+from escrowmq.txn.unsealed_ends import SealResult
 
 _log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class UnsealedEnd(msgspec.Struct):
     """An END whose answer waits until the op record is appended (txn.unsealed_ends.EndAnswer)."""
 
     asked: Question
-    ended: Ended
-    tell: Callable[[Question, Ended, Sealed], None]
+    ended: EndReply
+    tell: Callable[[Question, EndReply, SealResult], None]
 
-    def give(self, sealed: Sealed) -> None:
+    def give(self, sealed: SealResult) -> None:
         """Answer the END."""
         self.tell(self.asked, self.ended, sealed)
 
@@ -117,22 +117,22 @@ class EndHandlers(Part):
         ended = self._transactions.ends.end(claim, asked.now_ms)
         if header.from_transaction_check:
             if ended.answer is EndResult.DONE:
-                self.engine.halves.events.note(
+                self.engine.halves.events.add(
                     asked.now_ms, ended.queue_offset, "answered", who=asked.peer.address
                 )
             is_unknown = ended.answer is EndResult.UNKNOWN
-            self._checker.answered(ended.queue_offset, asked.peer.id, is_unknown=is_unknown)
+            self._checker.note_answer(ended.queue_offset, asked.peer.id, is_unknown=is_unknown)
             if is_unknown and asked.ext.get(OPEN) == "true":
-                self._checker.held_open(ended.queue_offset, asked.peer.id)
+                self._checker.note_open_report(ended.queue_offset, asked.peer.id)
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is EndResult.UNKNOWN else "refused"
             detail = "" if ended.answer is EndResult.UNKNOWN else ended.answer.name.lower()
-            self.engine.halves.events.note(
+            self.engine.halves.events.add(
                 asked.now_ms, ended.queue_offset, what, who=asked.peer.address, detail=detail
             )
         return self.answer(asked, ended)
 
-    def answer(self, asked: Question, ended: Ended) -> Reply:
+    def answer(self, asked: Question, ended: EndReply) -> Reply:
         """Return the answer to an END. For an outcome, return HELD: it is answered once it is
         durable."""
         match ended.answer:
@@ -161,7 +161,7 @@ class EndHandlers(Part):
         """Append the op records of this input's ENDs, and answer the ENDs."""
         self._unsealed.seal(now_ms)
 
-    def tell(self, asked: Question, ended: Ended, sealed: Sealed) -> None:
+    def tell(self, asked: Question, ended: EndReply, sealed: SealResult) -> None:
         """Send the answer to an END after its op record was appended, or report that this
         failed."""
         if ended.queue_offset in sealed.undone:
@@ -170,7 +170,7 @@ class EndHandlers(Part):
         else:
             self._answers.give(asked, self._outcome(ended, sealed.log_end))
 
-    def _outcome(self, ended: Ended, log_end: int) -> Answer:
+    def _outcome(self, ended: EndReply, log_end: int) -> Answer:
         """Return the answer that reports a transaction's outcome, to be sent once it is durable."""
         state = ended.state
         code, remark = Response.SUCCESS, None
@@ -186,7 +186,7 @@ class EndHandlers(Part):
 
     def producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
         """Resume checks of a group's parked halves, because a new producer can be sent checks."""
-        self._checker.producer_came(group, now_ms)
+        self._checker.unpark_for_producer(group, now_ms)
 
     def lost(self, peer: Peer, now_ms: int) -> None:
         """Subtract the checks that the producer on a lost connection may not have received."""
@@ -196,7 +196,7 @@ class EndHandlers(Part):
         """Send the checks that are due."""
         if now_ms < self._checker.wake_at_ms():
             return
-        for ask in self._checker.due(now_ms):
+        for ask in self._checker.take_due_checks(now_ms):
             self._ask(ask, now_ms)
         if self.engine.halves.counters.expired:
             self._topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
@@ -209,7 +209,7 @@ class EndHandlers(Part):
         """The time at which the next check is due."""
         return self._checker.wake_at_ms()
 
-    def _ask(self, ask: Ask, now_ms: int) -> None:
+    def _ask(self, ask: CheckToSend, now_ms: int) -> None:
         half = ask.half
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
         ext = {
@@ -225,7 +225,7 @@ class EndHandlers(Part):
         if peer is not None and peer.knows_signed_ids:
             place = msgspec.structs.replace(half, queue_offset=ask.queue_offset)
             try:
-                ext["escrowId"] = self._transactions.newly_signed(place, unique_key, now_ms)
+                ext["escrowId"] = self._transactions.rotate_and_sign(place, unique_key, now_ms)
             except StorageError as error:  # the check is sent later
                 _log.warning(
                     "a check is postponed, because no signing key could be saved: %s", error
@@ -259,7 +259,7 @@ class EndHandlers(Part):
 def _as_asked(half: StoredMessage, count: int) -> StoredMessage:
     """Return the half as the producer sees it: under its own topic, with the number of the
     check."""
-    topic, queue_id = real_place(half) or ("", 0)
+    topic, queue_id = target_queue(half) or ("", 0)
     properties = {
         **half.properties,
         Property.TRANSACTION_CHECK_TIMES: str(count),

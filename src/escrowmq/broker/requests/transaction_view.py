@@ -11,7 +11,7 @@ from escrowmq.codec.pending_bodies import Item, PendingEvent
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.doubled_halves import status_of
-from escrowmq.txn.half_records import checks_counted, real_place
+from escrowmq.txn.half_records import recorded_checks, target_queue
 from escrowmq.txn.op_records import STATES, decode_op
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.recent_events import Event
@@ -33,7 +33,7 @@ class Showing:
     def pending_state(self, queue_offset: int, group: str) -> str:
         """Return what a pending half waits for: an answer to a check, a producer, or its next
         check."""
-        if self._transactions.checker.is_under_way(queue_offset):
+        if self._transactions.checker.has_unanswered_check(queue_offset):
             return "asked"
         return "parked" if self._transactions.checker.is_parked(queue_offset, group) else "waiting"
 
@@ -49,7 +49,7 @@ class Showing:
             item.next_check_ms = row.due_ms if item.state == "waiting" else -1
         else:
             item.state = state.name.lower()
-        if not self._transactions.keyring.is_due(now_ms):
+        if not self._transactions.keyring.is_rotation_due(now_ms):
             unique_key = half.properties.get(Property.UNIQ_KEY, "")
             item.id = self._transactions.sign(half, unique_key, now_ms)
         return item
@@ -65,13 +65,13 @@ class Showing:
         """Return the item of a discarded transaction. Its offset is that in the queue of discarded
         ones."""
         item = self._item(message, now_ms)
-        item.checks = checks_counted(message.properties)
+        item.checks = recorded_checks(message.properties)
         item.state = self._transactions.resumption.state_of(message).name.lower()
         return item
 
     def _item(self, half: StoredMessage, now_ms: int) -> Item:
         properties = half.properties
-        topic, queue_id = real_place(half) or ("", -1)
+        topic, queue_id = target_queue(half) or ("", -1)
         return Item(
             half_offset=half.queue_offset,
             log_offset=half.log_offset,
@@ -93,7 +93,7 @@ class Showing:
     def whole(self, half: StoredMessage, now_ms: int) -> Item:
         """Return a half's item with its events, in order of time."""
         item = self.item(half, half.queue_offset, now_ms)
-        noted = self._engine.halves.events.of(half.queue_offset)
+        noted = self._engine.halves.events.events_of(half.queue_offset)
         if item.state in _ENDED:
             self._add_end(item, half, noted)
         sender = item.origin or format_host(half.born_host)

@@ -32,7 +32,7 @@ def read_end(
         return read_header(EndTransactionHeader, request.ext)
     by_id = read_header(EndByIdHeader, request.ext)
     try:
-        found, half = transactions.signed_half(by_id.escrow_id, now_ms)
+        found, half = transactions.find_signed_half(by_id.escrow_id, now_ms)
     except UsageError as error:
         return Refusal(Response.NO_PERMISSION, str(error))
     if half is None:

@@ -45,7 +45,11 @@ class IncomingHalves:
         transactions, now_ms = self._transactions, asked.now_ms
         engine = transactions.engine
         about = self._rules.asked(message, engine.halves, now_ms)
-        if wants_id and transactions.keyring.is_due(now_ms) and not REJECTED.concerns(about):
+        if (
+            wants_id
+            and transactions.keyring.is_rotation_due(now_ms)
+            and not REJECTED.concerns(about)
+        ):
             transactions.renew_key(now_ms)
         refusal = refusal_of(HALF_RULES, about)
         if refusal is not None:

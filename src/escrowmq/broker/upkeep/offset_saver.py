@@ -40,7 +40,7 @@ class ProgressOfHalves(Part):
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
         """Commit the progress of the transaction queues as offsets. Return the snapshot of pending
         halves, if one is due."""
-        kept = self._transactions.kept(now_ms)
+        kept = self._transactions.progress_to_save(now_ms)
         if kept is None:
             return NOTHING
         offsets = self._offsets

@@ -16,7 +16,7 @@ from escrowmq.codec.compression import decompress
 from escrowmq.codec.fastjson import decode, decode_queue_map
 from escrowmq.store.walk import walk_queue
 from escrowmq.testing.kit.core import KitCore
-from escrowmq.txn.half_records import real_place
+from escrowmq.txn.half_records import target_queue
 from escrowmq.txn.state import State
 
 _SHOWN_MAX: Final = 20
@@ -67,8 +67,8 @@ class Inspection:
     # -- transactions ----------------------------------------------------------------------------
 
     def _pending(self, topic: str | None) -> Iterator[tuple[int, StoredMessage]]:
-        for queue_offset in self._halves.pending.after(-1):
-            half = self._core.transactions.engine.halves.half(queue_offset)
+        for queue_offset in self._halves.pending.offsets_after(-1):
+            half = self._core.transactions.engine.halves.read_half(queue_offset)
             if half is not None and topic in (None, half.properties.get(Property.REAL_TOPIC)):
                 yield queue_offset, half
 
@@ -155,11 +155,11 @@ class Inspection:
             row = pending.row(queue_offset)
             if checker.is_parked(queue_offset, row.group):
                 waits = "parked: no producer of the group is connected"
-            elif checker.is_under_way(queue_offset):
+            elif checker.has_unanswered_check(queue_offset):
                 waits = "has been asked about, without an answer yet"
             else:
                 waits = f"its check is due in {max(0, row.due_ms - now_ms) / 1000:g} s"
-            place = real_place(half)
+            place = target_queue(half)
             topic = place[0] if place else "?"
             told.append(
                 f"{_describe(half)} to {topic!r}, of group {row.group!r}, "

@@ -308,7 +308,7 @@ class World:
         """Check every pending transaction."""
         core = self._running()
         pending = list(core.transactions.engine.halves.pending)
-        core.transactions.checker.ask_now(pending, self.clock.now_ms())
+        core.transactions.checker.check_now(pending, self.clock.now_ms())
         await self.settle()
 
     async def delivered(self, topic: str, count: int) -> Found:
@@ -357,7 +357,7 @@ class World:
         if self.core is None:
             return []
         there = {channel.peer for channel in self.core.channels()}
-        under_way = self.core.transactions.checker.asked()
+        under_way = self.core.transactions.checker.unanswered_checks()
         return [each for each in under_way if each[1] in there and each not in self._mute]
 
     def _raise_timeout(self) -> None:

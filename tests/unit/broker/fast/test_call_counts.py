@@ -66,7 +66,7 @@ def ends(side: Side, first: int, count: int, *, is_binary: bool = True) -> bytes
     """Of halves that nobody remembers."""
     side.heard.clear()
     side.feed((1, halves(side, first, count)))
-    side.core.transactions.engine.halves.recent.forget()
+    side.core.transactions.engine.halves.recent.clear()
     begun: list[Begun] = begun_of(b"".join(data for _, data in side.heard))
     return b"".join(end(one, flag=0, is_binary=is_binary) for one in begun)
 

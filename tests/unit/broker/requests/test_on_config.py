@@ -193,8 +193,8 @@ def test_spans_that_were_copied_once_follow_their_settings(
     change(operator, "escrowKeyRotationHours=1\nfileReservedTime=5\ntimerMaxDelaySec=60")
     half = operator.prepare("T", b"x", group="PG", wants_id=True)
     assert half.escrow_id
-    assert not transactions.keyring.is_due(exchange.now_ms + 3_599_999)
-    assert transactions.keyring.is_due(exchange.now_ms + 3_600_000)
+    assert not transactions.keyring.is_rotation_due(exchange.now_ms + 3_599_999)
+    assert transactions.keyring.is_rotation_due(exchange.now_ms + 3_600_000)
     assert transactions.checker._age_max_ms() == 5 * 3_600_000
     assert operator.send("T", TIMER_DELAY_SEC="61").code == 13
     assert operator.send("T", TIMER_DELAY_SEC="59").code == 0

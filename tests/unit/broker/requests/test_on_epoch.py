@@ -13,8 +13,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.disk import Loss
-from escrowmq.txn.epoch import LastDecision, Query
-from escrowmq.txn.epoch_decision import Decider
+from escrowmq.txn.epoch import LastDecision, StreamQuery
+from escrowmq.txn.epoch_decision import EpochDecider
 from tests.harness.caller import Half
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange
 from tests.unit.txn.ground import HOST, Ground
@@ -252,7 +252,7 @@ def test_a_batch_of_large_messages_is_dropped_step_by_step(
     exchange, sink = make()
     sink.write(1, "a", *[b"%d" % n for n in range(3)])
     halves = exchange.core.transactions.engine.halves
-    half = halves.half(0)
+    half = halves.read_half(0)
     assert half is not None
     monkeypatch.setattr("escrowmq.txn.epoch_decision._AT_ONCE_SIZE", 2 * half.record_size)
     sink.abandon(1, "a")
@@ -277,7 +277,7 @@ def test_a_half_that_cannot_be_read_keeps_no_other_from_its_decision() -> None:
     sink.write(1, "a", b"1", b"2")
     halves = exchange.core.transactions.engine.halves
     log_offset = halves.pending.log_offset(0)
-    halves.recent.drop(0)
+    halves.recent.remove(0)
     segment = next(path for path in exchange.disk.files if path.startswith("commitlog/"))
     exchange.disk.flip(segment, log_offset + 4)
     assert sink.decide(1, a=2)["decided"] == "now"
@@ -389,14 +389,14 @@ def test_a_decision_that_cannot_be_stored_changes_nothing() -> None:
     assert other.decide(1)["decided"] == "now"
 
 
-QUERY = Query("PG", "q")
+QUERY = StreamQuery("PG", "q")
 
 
-def decider_of(ground: Ground) -> Decider:
-    return Decider(ground.engine, ground.store, host=HOST)
+def decider_of(ground: Ground) -> EpochDecider:
+    return EpochDecider(ground.engine, ground.store, host=HOST)
 
 
-def decided(ground: Ground) -> Decider:
+def decided(ground: Ground) -> EpochDecider:
     decider = decider_of(ground)
     decider.decide(QUERY, 1, {}, ground.now_ms)
     return decider

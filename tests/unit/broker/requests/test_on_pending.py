@@ -336,11 +336,11 @@ def test_progress_stays_before_an_end_that_no_op_record_names_yet() -> None:
     halves = transactions.engine.halves
 
     def kept() -> int:
-        before = transactions.kept(exchange.now_ms)
+        before = transactions.progress_to_save(exchange.now_ms)
         exchange.now_ms += 60_000
         while sync(exchange.core.broker.store, exchange.now_ms):
             pass
-        progress = transactions.kept(exchange.now_ms) or before
+        progress = transactions.progress_to_save(exchange.now_ms) or before
         assert progress is not None
         return progress.half_offset
 
@@ -350,7 +350,7 @@ def test_progress_stays_before_an_end_that_no_op_record_names_yet() -> None:
         verdict=Verdict.ROLLBACK,
     )  # fmt: skip
     assert transactions.ends.end(claim, exchange.now_ms).answer is EndResult.DONE
-    assert halves.pending.oldest() == 1
+    assert halves.pending.oldest_offset() == 1
     assert kept() == 0
     transactions.engine.unsealed.seal(exchange.now_ms)
     assert kept() == 1

@@ -41,7 +41,7 @@ class Deciding(Broker):
         if known is not None:
             found = Decided(decided="before", tokens=known.tokens, count=1)
         elif isinstance(wish, Decide):
-            self.epochs.note(query, LastDecision(batch, wish.tokens))
+            self.epochs.record_decision(query, LastDecision(batch, wish.tokens))
             found = Decided(decided="now", tokens=wish.tokens, count=1)
         else:
             found = Decided(decided="no", tokens={}, count=0)
