@@ -322,7 +322,7 @@ class GrpcRig(Rig):
         self.core.speaks(Wire.GRPC, front)
         self.core.lost(1, self.now_ms)
         self.core.connected(1, "127.0.0.1", 40_001, self.now_ms, Wire.GRPC)
-        self.core.broker.topics.create_from(
+        self.core.broker.topics.create_from_template(
             TOPIC, template="TBW102", queues_count=8, is_unit=False, now_ms=self.now_ms
         )
         self.feed(GREETING)

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 
 from escrowmq.authority.engine_authority import EngineAuthority
-from escrowmq.base.authority import ABSENT, Authority, Versioned
+from escrowmq.base.authority import ABSENT, Authority, VersionedRecord
 from escrowmq.errors import AuthorityUnreachable
 
 
@@ -28,7 +28,7 @@ async def count_up(authority: Authority, key: str, count: int) -> list[int]:
     return counted
 
 
-def number_of(record: Versioned) -> int:
+def number_of(record: VersionedRecord) -> int:
     """The number of a record; 0 where there is none."""
     return int(record.value.split()[0]) if record.value else 0
 

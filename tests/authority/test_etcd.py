@@ -56,7 +56,7 @@ def test_a_record_is_created_changed_and_compared(
 
 def test_etcd_compares(etcd: EtcdCluster) -> None:
     authority = opened(etcd.url)
-    asyncio.run(authority.prove())
+    asyncio.run(authority.require_fit())
     left = {"key": _base64(b"test/scratch/"), "range_end": _base64(b"test/scratch0")}
     assert "kvs" not in call(etcd.nodes[0].client_url, "kv/range", left)
 
@@ -272,7 +272,7 @@ def test_accounts_are_checked(guarded: EtcdCluster, key: str) -> None:
                 await opened(wrong).read(key)
             assert "guess" not in str(caught.value)
         authority = opened(f"etcd://broker:s%3Acret@{hosts}/test")
-        await authority.prove()
+        await authority.require_fit()
         written = await authority.write_if(key, b"one", "")
         assert written is not None
         # A token that the server does not know (any more) is renewed.

@@ -15,7 +15,7 @@ from escrowmq.authority import opening
 from escrowmq.authority.engine_authority import EngineAuthority
 from escrowmq.authority.kubernetes import KubernetesEngine
 from escrowmq.authority.opening import open_authority
-from escrowmq.base.authority import ABSENT, Versioned
+from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnreachable
 from tests.harness import certificates
 
@@ -66,7 +66,7 @@ def test_a_record_is_created_changed_and_compared(pod: Pod, runs: Callable[[Any]
 
 
 def test_it_compares(pod: Pod) -> None:
-    asyncio.run(pod.open().prove())
+    asyncio.run(pod.open().require_fit())
     assert pod.api.objects == {}
 
 
@@ -128,7 +128,7 @@ def test_a_change_between_reading_and_writing_is_seen(pod: Pod, value: str | Non
         (name,) = pod.api.objects
         reading = engine.read_once
 
-        async def read_and_be_late(key: str) -> Versioned:
+        async def read_and_be_late(key: str) -> VersionedRecord:
             found = await reading(key)
             if value is None:
                 pod.api.objects.clear()
@@ -197,7 +197,7 @@ def test_what_is_refused_is_said(pod: Pod) -> None:
 
 def test_a_proof_without_the_right_to_delete_succeeds(pod: Pod) -> None:
     pod.api.forbids = {"delete"}
-    asyncio.run(pod.open().prove())
+    asyncio.run(pod.open().require_fit())
     (name,) = pod.api.objects
     with pytest.raises(AuthorityRefused, match="cannot delete"):
         asyncio.run(engine_of(pod.open()).delete_once(name))

@@ -60,7 +60,7 @@ def test_seaweed_compares(seaweed: SeaweedServer) -> None:
     async def use() -> None:
         authority = opened(seaweed.url)
         assert authority.name == f"S3 bucket {BUCKET} at http://127.0.0.1:{seaweed.port}"
-        await authority.prove()
+        await authority.require_fit()
         await authority.close()
 
     asyncio.run(use())
@@ -107,10 +107,10 @@ def test_a_server_that_ignores_conditions_is_refused(
 ) -> None:
     async def use() -> None:
         authority = opened(at(careless.port))
-        await authority.prove()
+        await authority.require_fit()
         careless.heeds = heeds
         with pytest.raises(AuthorityUnfit, match=said):
-            await authority.prove()
+            await authority.require_fit()
         assert careless.objects == {}
         await authority.close()
 

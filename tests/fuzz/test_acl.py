@@ -83,7 +83,7 @@ def state(exchange: Exchange) -> tuple[object, ...]:
     return (
         broker.store.end_offset,
         sorted(broker.topics.names()),
-        broker.offsets.save(log_end=0),
+        broker.offsets.content_to_save(log_end=0),
         *(exchange.disk.small[path] for path in RULES.values()),
     )
 

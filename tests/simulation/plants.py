@@ -10,7 +10,7 @@ import msgspec
 from escrowmq.base.effects import Sync
 from escrowmq.base.message import StoredMessage
 from escrowmq.broker.core import BrokerCore
-from escrowmq.delivery.delay_progress import Courier
+from escrowmq.delivery.delay_progress import DelayedDeliverer
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.failed_syncs import log_files
 from escrowmq.store.log_ends import LogEnds
@@ -73,19 +73,23 @@ def shortage_taken_for_loss(core: BrokerCore) -> None:
 
 def unopened_is_gone(core: BrokerCore) -> None:
     """A delayed message in a file that cannot be opened just now is passed over."""
-    for courier in (core.broker.delays.courier, core.broker.timer.courier):
+    for courier in (core.broker.delays.deliverer, core.broker.timer.deliverer):
 
         def spoilt(
-            log_offset: int, size: int, *, courier: Courier = courier, read: Any = courier.read
+            log_offset: int,
+            size: int,
+            *,
+            courier: DelayedDeliverer = courier,
+            read: Any = courier.read_record,
         ) -> StoredMessage | None:
             try:
                 found: StoredMessage | None = read(log_offset, size)
             except (StorageError, OSError) as error:
-                courier.drop(log_offset, str(error))
+                courier.skip_record(log_offset, str(error))
                 return None
             return found
 
-        courier.read = spoilt  # type: ignore[method-assign]
+        courier.read_record = spoilt  # type: ignore[method-assign]
 
 
 def delayed_deleted_with_its_segment(core: BrokerCore) -> None:
@@ -105,7 +109,7 @@ def kept_in_a_queue_that_is_gone(core: BrokerCore) -> None:
         del name
         return queue_id
 
-    core.broker.topics.queue_read = spoilt  # type: ignore[method-assign]
+    core.broker.topics.readable_queue = spoilt  # type: ignore[method-assign]
 
 
 def ahead_for_ever(core: BrokerCore) -> None:

@@ -202,7 +202,7 @@ def test_groups_do_not_keep_offsets_beyond_a_queue_that_lost_its_tail() -> None:
     broker = exchange.core.broker
     broker.store.put(Message(topic="orders", body=b"x"), exchange.now_ms)
     broker.offsets.commit("readers", "orders", 0, 1, exchange.now_ms)
-    disk.replace(OFFSETS_FILE, broker.offsets.save(log_end=0))
+    disk.replace(OFFSETS_FILE, broker.offsets.content_to_save(log_end=0))
     disk.crash(random.Random(1), Loss.ALL)
     again = Exchange(disk, is_sync=False).core.broker
     assert again.store.bounds("orders", 0)[1] == 0

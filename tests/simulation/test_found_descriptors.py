@@ -49,8 +49,8 @@ def test_a_delayed_message_waits_until_it_can_be_read(
     exchange.find_descriptors()
     exchange.advance(60_000)
     assert caller.bodies("T") == [b"later"]
-    assert exchange.core.broker.delays.courier.dropped_count == 0
-    assert exchange.core.broker.timer.courier.dropped_count == 0
+    assert exchange.core.broker.delays.deliverer.dropped_count == 0
+    assert exchange.core.broker.timer.deliverer.dropped_count == 0
 
 
 def test_a_popped_message_comes_again_when_it_can_be_read(exchange: Exchange) -> None:

@@ -154,7 +154,7 @@ def repeated_end_answered_at_once(core: BrokerCore) -> None:
 
 def offsets_kept_after_loss(core: BrokerCore) -> None:
     """Groups keep offsets beyond the end of a queue that lost its tail."""
-    core.broker.offsets.cut = lambda end_of, now_ms: []  # type: ignore[method-assign]
+    core.broker.offsets.set_back_to_ends = lambda end_of, now_ms: []  # type: ignore[method-assign]
 
 
 def finals_left_alone(core: BrokerCore) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final, Protocol
 
-from escrowmq.base.authority import Versioned
+from escrowmq.base.authority import VersionedRecord
 
 _DIGEST_LENGTH: Final = 16
 
@@ -22,10 +22,10 @@ class Engine(Protocol):
     def name(self) -> str:
         """The engine and its address, for people."""
 
-    async def read_once(self, key: str) -> Versioned:
+    async def read_once(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
 
-    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its revision is still the same; return None if not."""
 
     async def delete_once(self, key: str) -> None:

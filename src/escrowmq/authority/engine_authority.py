@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from escrowmq.authority.engine import VALUE_SIZE_MAX, Engine
-from escrowmq.base.authority import Versioned
+from escrowmq.base.authority import VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnfit, AuthorityUnreachable, UsageError
 
 T = TypeVar("T")
@@ -38,11 +38,11 @@ class EngineAuthority:
         """The engine and its address."""
         return self._engine.name
 
-    async def read(self, key: str) -> Versioned:
+    async def read(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
         return await self._attempted(lambda: self._engine.read_once(key))
 
-    async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its revision is still the same; return None if it has changed."""
         if len(value) > VALUE_SIZE_MAX:
             raise UsageError(
@@ -50,7 +50,7 @@ class EngineAuthority:
             )
         return await self._attempted(_Write(self._engine, key, value, revision).attempt)
 
-    async def prove(self) -> None:
+    async def require_fit(self) -> None:
         """Raise AuthorityUnfit unless exactly one of two simultaneous writes succeeds, both when
         they create a record and when they change one."""
         key = f"scratch/{secrets.token_hex(8)}"
@@ -74,7 +74,7 @@ class EngineAuthority:
             raise self._unfit_error("a write with an old revision succeeded")
         await self._race(key, changed.revision, "that change a record")
 
-    async def _race(self, key: str, revision: str, what: str) -> Versioned:
+    async def _race(self, key: str, revision: str, what: str) -> VersionedRecord:
         writes = (self.write_if(key, _unlike_others(), revision) for _ in range(2))
         written = [each for each in await asyncio.gather(*writes) if each is not None]
         if len(written) != 1:
@@ -113,7 +113,7 @@ class _Write:
         self._is_in_doubt = False
         """Whether an earlier attempt has failed, and may have taken effect."""
 
-    async def attempt(self) -> Versioned | None:
+    async def attempt(self) -> VersionedRecord | None:
         if self._is_in_doubt:
             found = await self._engine.read_once(self._key)
             if found.revision != self._revision:
@@ -133,7 +133,7 @@ class _Write:
             return self._own_version(found)
         return written
 
-    def _own_version(self, found: Versioned) -> Versioned | None:
+    def _own_version(self, found: VersionedRecord) -> VersionedRecord | None:
         return found if found.revision and found.value == self._value else None
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from escrowmq.authority.engine import counted_in, revision_of
 from escrowmq.authority.http import Answer, Host, Request, exchange
-from escrowmq.base.authority import ABSENT, Versioned
+from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnreachable, RemoteProtocolError
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class EtcdEngine:
         self._account = account
         self._token = ""
         self._tls = tls
-        self._seen: dict[str, Versioned] = {}
+        self._seen: dict[str, VersionedRecord] = {}
         """The last record of each key that was read or written, because a write compares its value
         too."""
 
@@ -86,16 +86,16 @@ class EtcdEngine:
         """The engine and all its servers."""
         return f"etcd at {','.join(map(str, self._hosts))}"
 
-    async def read_once(self, key: str) -> Versioned:
+    async def read_once(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
         found = await self._call("kv/range", {"key": self._encoded(key)}, _Range)
         if not found.kvs:
             return ABSENT
         record = found.kvs[0]
         value = self._decoded(record.value)
-        return self._cache(key, Versioned(value, revision_of(record.mod_revision, value)))
+        return self._cache(key, VersionedRecord(value, revision_of(record.mod_revision, value)))
 
-    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its revision is still the same; return None if not."""
         former = self._seen.get(key, ABSENT)
         if revision and former.revision != revision:
@@ -109,7 +109,7 @@ class EtcdEngine:
         if not txn.succeeded:
             return None
         # A transaction with one put has one revision, which is now the key's.
-        return self._cache(key, Versioned(value, revision_of(txn.header.revision, value)))
+        return self._cache(key, VersionedRecord(value, revision_of(txn.header.revision, value)))
 
     async def delete_once(self, key: str) -> None:
         """Delete a record."""
@@ -130,7 +130,7 @@ class EtcdEngine:
                 f"{self.name}: {value[:_TEXT_MAX]!r} is not a valid value"
             ) from error
 
-    def _cache(self, key: str, record: Versioned) -> Versioned:
+    def _cache(self, key: str, record: VersionedRecord) -> VersionedRecord:
         if len(self._seen) >= _SEEN_MAX:
             self._seen.clear()
         self._seen[key] = record
@@ -197,7 +197,7 @@ def _absent(key: str) -> list[dict[str, str]]:
     return [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": "0"}]
 
 
-def _same(key: str, former: Versioned) -> list[dict[str, str]]:
+def _same(key: str, former: VersionedRecord) -> list[dict[str, str]]:
     return [
         {
             "key": key,

@@ -16,7 +16,7 @@ import msgspec
 
 from escrowmq.authority.engine import counted_in, revision_of
 from escrowmq.authority.http import Answer, Host, Request, exchange
-from escrowmq.base.authority import ABSENT, Versioned
+from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnreachable, RemoteProtocolError
 
 FIELD: Final = "record"
@@ -70,14 +70,14 @@ class KubernetesEngine:
         """The engine, its API server and the namespace."""
         return f"Kubernetes at {self._host}, namespace {self._namespace}"
 
-    async def read_once(self, key: str) -> Versioned:
+    async def read_once(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
         answer = await self._ask("GET", f"{self._folder}/{self.object_name(key)}")
         if answer.status == _NOT_FOUND:
             return ABSENT
         return self._record(answer)
 
-    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its revision is still the same; return None if not."""
         metadata = {"name": self.object_name(key), "annotations": {"escrowmq/key": key}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_fields(value)}
@@ -109,7 +109,7 @@ class KubernetesEngine:
         readable = _NOT_IN_NAMES.sub("-", key.lower())[:_READABLE_MAX].strip("-")
         return f"{self._prefix}-{readable}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
-    def _record(self, answer: Answer) -> Versioned:
+    def _record(self, answer: Answer) -> VersionedRecord:
         if answer.status not in _OK:
             raise self._fault(answer)
         try:
@@ -121,7 +121,7 @@ class KubernetesEngine:
             raise AuthorityUnreachable(
                 f"{self.name}: no ConfigMap in an answer: {error}"
             ) from error
-        return Versioned(value, revision_of(found.metadata.resource_version, value))
+        return VersionedRecord(value, revision_of(found.metadata.resource_version, value))
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
         try:

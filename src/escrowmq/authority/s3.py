@@ -27,7 +27,7 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from escrowmq.authority.engine import counted_in, revision_of
-from escrowmq.base.authority import ABSENT, Versioned
+from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnfit, AuthorityUnreachable
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ class S3Engine:
         """The engine and its bucket."""
         return f"S3 {self._where}"
 
-    async def read_once(self, key: str) -> Versioned:
+    async def read_once(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
         return await self._call(lambda: self._get(self._path(key)))
 
-    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its revision is still the same; return None if not."""
         return await self._call(lambda: self._put(self._path(key), value, revision))
 
@@ -91,7 +91,7 @@ class S3Engine:
     def _path(self, key: str) -> str:
         return f"{self._prefix}/{key}"
 
-    def _get(self, path: str) -> Versioned:
+    def _get(self, path: str) -> VersionedRecord:
         try:
             found = obstore.get(self._store, path)
             value = bytes(found.bytes())
@@ -99,9 +99,9 @@ class S3Engine:
             if _NO_BUCKET in str(error):
                 raise
             return ABSENT
-        return Versioned(value, revision_of(self._tag(found.meta["e_tag"]), value))
+        return VersionedRecord(value, revision_of(self._tag(found.meta["e_tag"]), value))
 
-    def _put(self, path: str, value: bytes, revision: str) -> Versioned | None:
+    def _put(self, path: str, value: bytes, revision: str) -> VersionedRecord | None:
         try:
             written = obstore.put(
                 self._store,
@@ -114,7 +114,7 @@ class S3Engine:
             # The latter also for status 404, with which AWS answers If-Match if there is no such
             # object.
             return None
-        return Versioned(value, revision_of(self._tag(written["e_tag"]), value))
+        return VersionedRecord(value, revision_of(self._tag(written["e_tag"]), value))
 
     def _delete(self, path: str) -> None:
         try:

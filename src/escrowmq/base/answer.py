@@ -34,7 +34,7 @@ class Answer(msgspec.Struct, frozen=True):
     """Whether the answer says how safe the record is; that is known when it is sent."""
 
 
-class Sent(Answer, frozen=True, kw_only=True):
+class SendAnswer(Answer, frozen=True, kw_only=True):
     """The answer to a message that was stored, with its position. `ext` has additional fields."""
 
     message_id: str
@@ -43,7 +43,7 @@ class Sent(Answer, frozen=True, kw_only=True):
     transaction_id: str
 
 
-class Pulled(Answer, frozen=True, kw_only=True):
+class PullAnswer(Answer, frozen=True, kw_only=True):
     """The answer to a pull or another read of a queue: the messages, if any, and the next offset.
     `ext` does not contain these values."""
 
@@ -73,12 +73,12 @@ class Denial(Refusal, frozen=True):
     """Access was denied: authentication failed, or a right is missing."""
 
 
-class Held(enum.Enum):
+class AnswerLater(enum.Enum):
     """The sign that a request is kept, and will be answered later or never."""
 
     HELD = enum.auto()
 
 
-HELD: Final = Held.HELD
+HELD: Final = AnswerLater.HELD
 DONE: Final = Answer()
-Reply = Answer | Refusal | Held
+Reply = Answer | Refusal | AnswerLater

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 
-class Versioned(msgspec.Struct, frozen=True):
+class VersionedRecord(msgspec.Struct, frozen=True):
     """A record, and its revision, as an authority returned it."""
 
     value: bytes
@@ -22,7 +22,7 @@ class Versioned(msgspec.Struct, frozen=True):
     values never have the same revision, even if the engine was restored from a back-up."""
 
 
-ABSENT = Versioned(b"", "")
+ABSENT = VersionedRecord(b"", "")
 """The result of reading a key without a record."""
 
 
@@ -37,11 +37,11 @@ class Authority(Protocol):
     def name(self) -> str:
         """The engine and its address, for people: "etcd at 127.0.0.1:2379"."""
 
-    async def read(self, key: str) -> Versioned:
+    async def read(self, key: str) -> VersionedRecord:
         """Return the newest record of a key, `ABSENT` if there is none. No read is older than a
         write that was answered before. Raises AuthorityUnreachable."""
 
-    async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its key still has a revision (empty: does not exist). Return the new
         version; None, with nothing written, if the key has another revision by now.
 
@@ -49,7 +49,7 @@ class Authority(Protocol):
         AuthorityUnreachable the outcome is unknown: the write may have taken effect, or take effect
         later; a read tells only the former."""
 
-    async def prove(self) -> None:
+    async def require_fit(self) -> None:
         """Raise AuthorityUnfit unless the engine compares: of two conditional writes to a scratch
         key, exactly one must succeed. Raises AuthorityUnreachable if it does not answer."""
 

@@ -96,7 +96,9 @@ class BrokerCore:
         until the messages are delivered."""
         halves_from = self.transactions.carrier.carry(until, now_ms)
         broker = self.broker
-        return min(halves_from, broker.delays.needed_from(), broker.timer.needed_from())
+        return min(
+            halves_from, broker.delays.oldest_needed_offset(), broker.timer.oldest_needed_offset()
+        )
 
     # -- life --------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Guests:
     def stop_producing(self, guest: int, groups: Iterable[str]) -> None:
         """Send this client no more checks about halves of these groups."""
         for group in groups:
-            self._broker.clients.stop_producing(group, guest)
+            self._broker.clients.remove_producer(group, guest)
 
     def leave(self, guest: int, now_ms: int) -> None:
         """Remove a client that has disconnected, with its waiting requests."""
@@ -181,7 +181,7 @@ class Guests:
     def group(self, name: str) -> GroupFacts | None:
         """Return the properties of a consumer group; None if it does not exist. This creates no
         group."""
-        found = self._broker.groups.peek(name)
+        found = self._broker.groups.find(name)
         if found is None:
             return None
         return GroupFacts(

@@ -40,7 +40,7 @@ class AutoCreateQuota:
         self._counts: Counter[str] = Counter()
         self.changes = 0
 
-    def admit(self, name: str) -> None:
+    def check_quota(self, name: str) -> None:
         """Check that the present account may create one more name. Raises UsageError if it may
         not."""
         account = self._present.account
@@ -51,18 +51,18 @@ class AutoCreateQuota:
                 "or have an operator create it"
             )
 
-    def note(self, name: str) -> None:
+    def add_created(self, name: str) -> None:
         """Record that the present account has created a name."""
         if self._present.account:
-            self._put(name, self._present.account)
+            self._add(name, self._present.account)
 
-    def _put(self, name: str, account: str) -> None:
-        self.gone(name)
+    def _add(self, name: str, account: str) -> None:
+        self.remove_deleted(name)
         self._accounts[name] = account
         self._counts[account] += 1
         self.changes += 1
 
-    def gone(self, name: str) -> None:
+    def remove_deleted(self, name: str) -> None:
         """Remove a name that was deleted."""
         account = self._accounts.pop(name, None)
         if account is not None:
@@ -76,7 +76,7 @@ class AutoCreateQuota:
         """Return how many names an account has created."""
         return self._counts.get(account, 0)
 
-    def saved(self) -> dict[str, list[str]]:
+    def names_by_account(self) -> dict[str, list[str]]:
         """Return each account's names, to be saved."""
         found: dict[str, list[str]] = {}
         for name, account in self._accounts.items():
@@ -87,7 +87,7 @@ class AutoCreateQuota:
         """Load each account's names."""
         for account, names in saved.items():
             for name in names:
-                self._put(name, account)
+                self._add(name, account)
         self.changes = 0
 
 

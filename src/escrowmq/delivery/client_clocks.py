@@ -17,7 +17,7 @@ class ClientClocks:
         self._behind_ms: dict[int, int] = {}
         """The estimate of each connection, in ms; negative if the client's clock is ahead."""
 
-    def born_ms(self, peer: int, told_ms: int, now_ms: int) -> int:
+    def sent_ms(self, peer: int, told_ms: int, now_ms: int) -> int:
         """Return when a request was sent, by the broker's clock; now if the request does not
         say."""
         if not told_ms:
@@ -27,7 +27,7 @@ class ClientClocks:
         self._behind_ms[peer] = least_ms
         return told_ms + least_ms
 
-    def forget(self, peer: int) -> None:
+    def forget_client(self, peer: int) -> None:
         """Forget the estimate of a client that has disconnected, or whose clock may have been
         set."""
         self._behind_ms.pop(peer, None)

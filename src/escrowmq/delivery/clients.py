@@ -67,7 +67,7 @@ class ConsumerGroup:
         return is_changed
 
 
-class Membership:
+class ConnectionGroups:
     """The groups in which one connection is a member."""
 
     __slots__ = ("account", "consumers", "producers")
@@ -79,7 +79,7 @@ class Membership:
         """The number of subscribed topics of each group."""
 
     @property
-    def count(self) -> int:
+    def groups_count(self) -> int:
         """The number of groups in which it is a member."""
         return len(self.producers) + len(self.consumers)
 
@@ -90,13 +90,13 @@ class Clients:
     def __init__(self, *, memberships_max: int = MEMBERSHIPS_MAX, of_account_max: int = 0) -> None:
         self.producers: dict[str, dict[int, Channel]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
-        self._members: dict[int, Membership] = {}
+        self._members: dict[int, ConnectionGroups] = {}
         self._count = 0
         self._count_max = memberships_max
         self._of_account_max = of_account_max
         self._counts: Counter[str] = Counter()
 
-    def admit(
+    def check_limits(
         self,
         peer: int,
         *,
@@ -106,8 +106,8 @@ class Clients:
     ) -> None:
         """Check that a connection may join these groups too; `consumers`: the number of topics of
         each group. Raises UsageError with the exceeded limit."""
-        member = self._members.get(peer) or Membership(account)
-        known = member.count
+        member = self._members.get(peer) or ConnectionGroups(account)
+        known = member.groups_count
         count = len(member.producers | producers) + len(member.consumers.keys() | consumers.keys())
         if count > CONNECTION_GROUPS_MAX:
             raise UsageError(
@@ -135,11 +135,11 @@ class Clients:
                 "allows no more"
             )
 
-    def _joined(self, channel: Channel) -> Membership:
+    def _count_group(self, channel: Channel) -> ConnectionGroups:
         """Count a group of a connection."""
         member = self._members.get(channel.peer)
         if member is None:
-            member = self._members[channel.peer] = Membership(channel.account)
+            member = self._members[channel.peer] = ConnectionGroups(channel.account)
         self._count += 1
         self._counts[member.account] += 1
         return member
@@ -152,21 +152,21 @@ class Clients:
         assert self._counts[member.account] >= 0, member.account
         if not self._counts[member.account]:
             del self._counts[member.account]
-        if not member.count:
+        if not member.groups_count:
             del self._members[peer]
 
     # -- producers ---------------------------------------------------------------------------
 
-    def produce(self, group: str, channel: Channel) -> bool:
+    def add_producer(self, group: str, channel: Channel) -> bool:
         """Add or renew a producer after a heartbeat. Return whether it is new."""
         channels = self.producers.setdefault(group, {})
         is_new = channel.peer not in channels
         channels[channel.peer] = channel
         if is_new:
-            self._joined(channel).producers.add(group)
+            self._count_group(channel).producers.add(group)
         return is_new
 
-    def stop_producing(self, group: str, peer: int) -> None:
+    def remove_producer(self, group: str, peer: int) -> None:
         """Remove a producer that has unregistered."""
         channels = self.producers.get(group)
         if channels is None or channels.pop(peer, None) is None:
@@ -178,7 +178,7 @@ class Clients:
 
     # -- consumers ---------------------------------------------------------------------------
 
-    def consume(
+    def add_consumer(
         self, name: str, channel: Channel, subscriptions: list[Subscription]
     ) -> tuple[ConsumerGroup, bool]:
         """Add or renew a consumer after a heartbeat. Return its group, and whether members or
@@ -189,13 +189,13 @@ class Clients:
         is_changed = channel.peer not in group.channels
         group.channels[channel.peer] = channel
         if is_changed:
-            self._joined(channel).consumers[name] = 0
+            self._count_group(channel).consumers[name] = 0
         if subscriptions:
             self._members[channel.peer].consumers[name] = len(subscriptions)
             is_changed = group.subscribe(subscriptions) or is_changed
         return group, is_changed
 
-    def stop_consuming(self, name: str, peer: int) -> ConsumerGroup | None:
+    def remove_consumer(self, name: str, peer: int) -> ConsumerGroup | None:
         """Remove a consumer that has unregistered. Return its group; None if it was no member."""
         group = self.consumers.get(name)
         if group is None or group.channels.pop(peer, None) is None:
@@ -239,16 +239,16 @@ class Clients:
 
     # -- leaving -----------------------------------------------------------------------------
 
-    def lost(self, peer: int) -> list[ConsumerGroup]:
+    def remove_connection(self, peer: int) -> list[ConsumerGroup]:
         """Remove the producers and consumers on a lost connection. Return the consumer groups that
         lost a member."""
         member = self._members.get(peer)
         if member is None:
             return []
         for name in list(member.producers):
-            self.stop_producing(name, peer)
+            self.remove_producer(name, peer)
         names = list(member.consumers)
-        return [group for name in names if (group := self.stop_consuming(name, peer)) is not None]
+        return [group for name in names if (group := self.remove_consumer(name, peer)) is not None]
 
     def note_published(self, group: str, peer: int, topic: str) -> str:
         """Record a topic to which a producer of the group publishes. Return its client id; empty if
@@ -260,7 +260,7 @@ class Clients:
             channel.published.add(topic)
         return channel.client_id
 
-    def seen_ms(self, peer: int) -> int:
+    def last_heartbeat_ms(self, peer: int) -> int:
         """Return the time of the last heartbeat of producers on a connection; -1 if there was
         none."""
         member = self._members.get(peer)
@@ -273,13 +273,13 @@ class Clients:
         peers: set[int] = set()
         groups: list[ConsumerGroup] = []
         for name, channels in list(self.producers.items()):
-            for peer in _silent(channels, limit_ms):
-                self.stop_producing(name, peer)
+            for peer in _expired_peers(channels, limit_ms):
+                self.remove_producer(name, peer)
                 peers.add(peer)
         for name, group in list(self.consumers.items()):
-            silent = _silent(group.channels, limit_ms)
+            silent = _expired_peers(group.channels, limit_ms)
             for peer in silent:
-                self.stop_consuming(name, peer)
+                self.remove_consumer(name, peer)
             peers.update(silent)
             if silent:
                 groups.append(group)
@@ -294,5 +294,5 @@ class Clients:
             channel.seen_ms += by_ms
 
 
-def _silent(channels: Mapping[int, Channel], limit_ms: int) -> list[int]:
+def _expired_peers(channels: Mapping[int, Channel], limit_ms: int) -> list[int]:
     return [peer for peer, channel in channels.items() if channel.seen_ms < limit_ms]

@@ -57,7 +57,7 @@ def _fingerprint(message: Message) -> int:
     )
 
 
-class Delivered:
+class PastDeliveries:
     """The deliveries that the log shows after the saved progress. Records that seem due are
     compared with them."""
 
@@ -67,7 +67,7 @@ class Delivered:
         self._counts: Counter[int] = Counter()
         self._scan_from = 0
 
-    def read(self, log_offset: int, oldest_pending: int | None) -> None:
+    def read_log(self, log_offset: int, oldest_pending: int | None) -> None:
         """Read deliveries from a log offset on. Pending records cannot have been delivered before
         they were stored, so reading starts at the oldest of them; without one, nothing is read."""
         if oldest_pending is None:
@@ -92,7 +92,7 @@ class Delivered:
         it is longer than SCAN_SIZE_MAX."""
         if self._store.end_offset - self._store.min_log_offset > SCAN_SIZE_MAX:
             return False
-        self.read(self._store.min_log_offset, oldest_pending)
+        self.read_log(self._store.min_log_offset, oldest_pending)
         return True
 
     @property
@@ -100,7 +100,7 @@ class Delivered:
         """The log offset from which a later start must read deliveries."""
         return self._scan_from if self._counts else self._store.end_offset
 
-    def take(self, source: StoredMessage) -> bool:
+    def match_delivery(self, source: StoredMessage) -> bool:
         """Return whether a delayed record was delivered. Each delivery matches only one record."""
         if not self._counts:
             return False
@@ -111,12 +111,12 @@ class Delivered:
         assert self._counts[found] >= 0, found
         return True
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget the deliveries, because all due records were compared."""
         self._counts.clear()
 
 
-class Courier:
+class DelayedDeliverer:
     """Reads delayed records and delivers their messages.
 
     `put` must not delay messages: the delivered record keeps the properties of its delay.
@@ -129,16 +129,16 @@ class Courier:
         self.dropped_count = 0
         """The number of records that were unreadable or can never be delivered. Each is logged."""
 
-    def read(self, log_offset: int, size: int) -> StoredMessage | None:
+    def read_record(self, log_offset: int, size: int) -> StoredMessage | None:
         """Return a delayed record; None, after counting it, if it is invalid. A disk error is
         raised, because a retry may succeed."""
         try:
             return decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
-            self.drop(log_offset, str(error))
+            self.skip_record(log_offset, str(error))
             return None
 
-    def drop(self, log_offset: int, reason: str) -> None:
+    def skip_record(self, log_offset: int, reason: str) -> None:
         """Count and log a record that is skipped, so that others can be delivered."""
         self.dropped_count += 1
         _log.error("delayed message at log offset %d is skipped: %s", log_offset, reason)
@@ -146,13 +146,13 @@ class Courier:
     def deliver(self, source: StoredMessage, message: Message | None, now_ms: int) -> bool:
         """Store a due message. Return False if that must be retried later."""
         if message is None:
-            self.drop(source.log_offset, "it names no topic and queue to be delivered to")
+            self.skip_record(source.log_offset, "it names no topic and queue to be delivered to")
             return True
         put = self._put(message, now_ms)
         if put.status is PutStatus.OK:
             self.delivered_count += 1
             return True
         if put.status in _LASTING:
-            self.drop(source.log_offset, put.reason or put.status.value)
+            self.skip_record(source.log_offset, put.reason or put.status.value)
             return True
         return False

@@ -21,11 +21,11 @@ from escrowmq.delivery.delay_progress import (
     NEVER_MS,
     RESAVE_SIZE,
     RETRY_MS,
-    Courier,
-    Delivered,
+    DelayedDeliverer,
+    PastDeliveries,
     PutMessage,
 )
-from escrowmq.delivery.delayed_messages import restore
+from escrowmq.delivery.delayed_messages import restore_message
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Arrival, Store
@@ -54,16 +54,16 @@ class DelayQueues:
         self, store: Store, settings: StoreSettings, put: PutMessage | None = None
     ) -> None:
         self._store = store
-        self.courier = Courier(store, put)
+        self.deliverer = DelayedDeliverer(store, put)
         self._spans_ms = delay_levels(settings.delay_levels)
         self._offsets = dict.fromkeys(self._spans_ms, 0)
         self._due_ms = dict.fromkeys(self._spans_ms, NEVER_MS)
-        self._delivered = Delivered(store, Property.DELAY)
+        self._past_deliveries = PastDeliveries(store, Property.DELAY)
         self._marks: ProgressMarks[dict[int, int]] = ProgressMarks()
         self._noted = ProgressMark(0, 0, dict(self._offsets))
         self._saved: dict[int, int] | None = None
         self._saved_from = 0
-        self._stuck: set[int] = set()
+        self._failing_levels: set[int] = set()
         """Levels whose last delivery failed."""
         self.version = DataVersion()
 
@@ -78,15 +78,15 @@ class DelayQueues:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
         log_offset = file.get(_LOG_OFFSET)
         if isinstance(log_offset, int):
-            self._delivered.read(log_offset, self._oldest_pending())
+            self._past_deliveries.read_log(log_offset, self._oldest_pending())
         elif not data:
-            self._delivered.read_without_progress(self._oldest_pending())
+            self._past_deliveries.read_without_progress(self._oldest_pending())
         for level, offset in self._offsets.items():
             start, end = self._store.bounds(Topic.SCHEDULE, level - 1)
             self._offsets[level] = min(max(offset, start), end)
             self._update_due(level, now_ms)
         self._log_former_levels()
-        self._note()
+        self._note_progress()
 
     def _add_former_levels(self) -> None:
         """Add levels that have a queue: others may have been configured when it was made."""
@@ -112,7 +112,7 @@ class DelayQueues:
             places += self._store.read_units(Topic.SCHEDULE, level - 1, max(offset, start), 1)
         return min((log_offset for log_offset, _, _ in places), default=None)
 
-    def needed_from(self) -> int:
+    def oldest_needed_offset(self) -> int:
         """Return the log offset from which on undelivered records need the log."""
         oldest = self._oldest_pending()
         return self._store.end_offset if oldest is None else oldest
@@ -123,18 +123,18 @@ class DelayQueues:
         self._offsets.setdefault(level, 0)
         if self._due_ms.get(level, NEVER_MS) == NEVER_MS:
             # In this topic the tags code of a unit is the time of its delivery, as at RocketMQ.
-            self._due_ms[level] = self._guard(level, arrival.tags_code, now_ms)
+            self._due_ms[level] = self._corrected_due_ms(level, arrival.tags_code, now_ms)
 
     def wake_at_ms(self) -> int:
-        """The time to call `due` next."""
+        """The time to call `deliver_due` next."""
         return min(self._due_ms.values(), default=NEVER_MS)
 
     def wake(self, now_ms: int) -> None:
         """Deliver due messages if it is time."""
         if now_ms >= self.wake_at_ms():
-            self.due(now_ms)
+            self.deliver_due(now_ms)
 
-    def due(self, now_ms: int) -> int:
+    def deliver_due(self, now_ms: int) -> int:
         """Deliver a bounded number of due messages. Return how many records were passed."""
         passed = 0
         for level in sorted(self._due_ms, key=self._due_ms.__getitem__):
@@ -143,15 +143,15 @@ class DelayQueues:
             passed += self._try_to_deliver(level, now_ms, BATCH_MAX - passed)
         # A level whose put failed has a later due time. Its next record must still be compared
         # with old deliveries, or it could be delivered twice.
-        if not self._stuck and self.wake_at_ms() > now_ms:
-            self._delivered.forget()
+        if not self._failing_levels and self.wake_at_ms() > now_ms:
+            self._past_deliveries.clear()
         if passed:
-            self._note()
+            self._note_progress()
         return passed
 
-    def _note(self) -> None:
+    def _note_progress(self) -> None:
         self._noted = ProgressMark(
-            self._store.end_offset, self._delivered.scan_from, dict(self._offsets)
+            self._store.end_offset, self._past_deliveries.scan_from, dict(self._offsets)
         )
         self._marks.add(self._noted)
 
@@ -162,10 +162,10 @@ class DelayQueues:
         try:
             return self._deliver(level, now_ms, count_max)
         except (OSError, StorageError) as error:
-            if level not in self._stuck:
+            if level not in self._failing_levels:
                 _log.error("delay level %d is delivered later: %s", level, error)
             self._due_ms[level] = now_ms + RETRY_MS
-            self._stuck.add(level)
+            self._failing_levels.add(level)
             return self._offsets[level] - start
 
     def _deliver(self, level: int, now_ms: int, count_max: int) -> int:
@@ -182,37 +182,37 @@ class DelayQueues:
             if not entries:
                 break
             for log_offset, size, code in entries:
-                due_ms = self._guard(level, code, now_ms)
+                due_ms = self._corrected_due_ms(level, code, now_ms)
                 if due_ms > now_ms:
                     self._due_ms[level] = due_ms
                     return self._offsets[level] - start
-                if not self._pass(log_offset, size, now_ms):
+                if not self._deliver_record(log_offset, size, now_ms):
                     self._due_ms[level] = now_ms + RETRY_MS
-                    self._stuck.add(level)
+                    self._failing_levels.add(level)
                     return self._offsets[level] - start
-                self._stuck.discard(level)
+                self._failing_levels.discard(level)
                 self._offsets[level] += 1
         self._update_due(level, now_ms)
         return self._offsets[level] - start
 
-    def _guard(self, level: int, due_ms: int, now_ms: int) -> int:
+    def _corrected_due_ms(self, level: int, due_ms: int, now_ms: int) -> int:
         # A time further ahead than the level's own span was written before the clock was set back
         # (ScheduleMessageService.correctDeliverTimestamp): it is due. (The span of a former level
         # is unknown.)
         return now_ms if due_ms > now_ms + self._spans_ms.get(level, due_ms) else due_ms
 
-    def _pass(self, log_offset: int, size: int, now_ms: int) -> bool:
-        source = self.courier.read(log_offset, size)
+    def _deliver_record(self, log_offset: int, size: int, now_ms: int) -> bool:
+        source = self.deliverer.read_record(log_offset, size)
         if source is None:
             return True
         try:
-            if self._delivered.take(source):
+            if self._past_deliveries.match_delivery(source):
                 return True
-            return self.courier.deliver(source, restore(source), now_ms)
+            return self.deliverer.deliver(source, restore_message(source), now_ms)
         except (OSError, StorageError):
             raise  # of the disk, not of the record
         except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
-            self.courier.drop(log_offset, f"{type(error).__name__}: {error}")
+            self.deliverer.skip_record(log_offset, f"{type(error).__name__}: {error}")
             return True
 
     def _update_due(self, level: int, now_ms: int) -> None:
@@ -220,10 +220,12 @@ class DelayQueues:
         offset = self._offsets[level]
         start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
         if offset < start:  # retention has removed the message to deliver
-            self.courier.drop(-1, f"{start - offset} entries of level {level} are gone")
+            self.deliverer.skip_record(-1, f"{start - offset} entries of level {level} are gone")
             offset = self._offsets[level] = start
         entries = self._store.read_units(Topic.SCHEDULE, level - 1, offset, 1)
-        self._due_ms[level] = self._guard(level, entries[0][2], now_ms) if entries else NEVER_MS
+        self._due_ms[level] = (
+            self._corrected_due_ms(level, entries[0][2], now_ms) if entries else NEVER_MS
+        )
 
     def backlog(self) -> dict[int, tuple[int, int]]:
         """Return for each level the next queue offset to deliver, and the end of its queue."""
@@ -240,14 +242,14 @@ class DelayQueues:
             {"dataVersion": self.version, _LOG_OFFSET: mark.scan_from, "offsetTable": offsets}
         )
 
-    def save(self, now_ms: int) -> bytes | None:
+    def content_to_save(self, now_ms: int) -> bytes | None:
         """Return the content of delayOffset.json, up to durable deliveries; None if it was written
         already.
 
         RocketMQ also reads quoted levels, and ignores the unknown field.
         """
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
-            self._note()
+            self._note_progress()
         mark = self._marks.take_durable(self._store.irrevocable_offset)
         if mark is None or (
             mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE

@@ -20,10 +20,14 @@ from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Top
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.properties import number_in
 
-WISHES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
+DELIVERY_TIME_PROPERTIES: Final = (
+    Property.TIMER_DELAY_SEC,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELIVER_MS,
+)
 """Properties that ask for a delivery time. The first one present counts."""
 
-_ROOM: Final = 1024
+_OVERHEAD_MAX: Final = 1024
 """An upper bound of the size of a record's other fields, its topic, and the added properties."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -49,7 +53,7 @@ class DelayRules:
         return self._broker.timer_delay_max_s * 1000
 
 
-def delay(
+def delay_message(
     message: Message, now_ms: int, rules: DelayRules, *, is_accepted: bool = False
 ) -> Message | Refusal:
     """Return the message to store: unchanged, or in its delayed form; or why it is refused.
@@ -71,19 +75,21 @@ def delay(
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
         level = int(text)
         if level > 0 and rules.level_max:
-            return _by_level(message, min(level, rules.level_max))
-    if Property.TIMER_OUT_MS in properties or not any(name in properties for name in WISHES):
+            return _delay_by_level(message, min(level, rules.level_max))
+    if Property.TIMER_OUT_MS in properties or not any(
+        name in properties for name in DELIVERY_TIME_PROPERTIES
+    ):
         return message
-    return _by_time(message, now_ms, rules, is_accepted)
+    return _delay_by_time(message, now_ms, rules, is_accepted)
 
 
-def _by_level(message: Message, level: int) -> Message:
-    properties = {k: v for k, v in message.properties.items() if k not in WISHES}
+def _delay_by_level(message: Message, level: int) -> Message:
+    properties = {k: v for k, v in message.properties.items() if k not in DELIVERY_TIME_PROPERTIES}
     properties[Property.DELAY] = str(level)
-    return _moved(message, properties, Topic.SCHEDULE, level - 1)
+    return _moved_message(message, properties, Topic.SCHEDULE, level - 1)
 
 
-def _by_time(
+def _delay_by_time(
     message: Message, now_ms: int, rules: DelayRules, is_accepted: bool
 ) -> Message | Refusal:
     if not rules.has_timer:
@@ -91,21 +97,25 @@ def _by_time(
             Response.SYSTEM_ERROR,
             "accurate timer message is not enabled, timerWheelEnable is false",
         )
-    wish_ms = wish(message.properties, now_ms)
+    wish_ms = requested_delivery_ms(message.properties, now_ms)
     is_too_far = wish_ms is not None and wish_ms - now_ms > rules.ahead_max_ms
     if wish_ms is None or (is_too_far and not is_accepted):
-        return _illegal(rules)
+        return _illegal_delay_refusal(rules)
     if wish_ms <= now_ms:
-        return _illegal(rules) if Property.TIMER_DEL_UNIQKEY in message.properties else message
+        return (
+            _illegal_delay_refusal(rules)
+            if Property.TIMER_DEL_UNIQKEY in message.properties
+            else message
+        )
     # The slot ends before the delivery time, even if that is on the border of two slots.
     slot_ms = (wish_ms - 1) // rules.precision_ms * rules.precision_ms
     properties = {**message.properties, Property.TIMER_OUT_MS: str(slot_ms)}
-    return _moved(message, properties, Topic.TIMER, 0)
+    return _moved_message(message, properties, Topic.TIMER, 0)
 
 
-def wish(properties: dict[str, str], sent_ms: int) -> int | None:
+def requested_delivery_ms(properties: dict[str, str], sent_ms: int) -> int | None:
     """Return when a message should be delivered; None if its properties are invalid."""
-    for name in WISHES:
+    for name in DELIVERY_TIME_PROPERTIES:
         text = properties.get(name)
         if text is None:
             continue
@@ -117,7 +127,7 @@ def wish(properties: dict[str, str], sent_ms: int) -> int | None:
     return None
 
 
-def _illegal(rules: DelayRules) -> Refusal:
+def _illegal_delay_refusal(rules: DelayRules) -> Refusal:
     return Refusal(
         Response.MESSAGE_ILLEGAL,
         "timer message illegal, the delay time should not be bigger than the max delay "
@@ -126,13 +136,15 @@ def _illegal(rules: DelayRules) -> Refusal:
     )
 
 
-def _moved(message: Message, properties: dict[str, str], topic: str, queue_id: int) -> Message:
+def _moved_message(
+    message: Message, properties: dict[str, str], topic: str, queue_id: int
+) -> Message:
     properties[Property.REAL_TOPIC] = message.topic
     properties[Property.REAL_QID] = str(message.queue_id)
     return msgspec.structs.replace(message, topic=topic, queue_id=queue_id, properties=properties)
 
 
-def restore(source: StoredMessage, **added: str) -> Message | None:
+def restore_message(source: StoredMessage, **added: str) -> Message | None:
     """Return the original message of a delayed record, with more properties if there is space; None
     if it has no destination.
 
@@ -144,7 +156,7 @@ def restore(source: StoredMessage, **added: str) -> Message | None:
     queue_id = number_in(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
     if not topic or topic in _NEVER_DELAYED or queue_id is None:
         return None
-    if source.record_size - len(source.body) > PROPERTIES_SIZE_MAX - _ROOM:
+    if source.record_size - len(source.body) > PROPERTIES_SIZE_MAX - _OVERHEAD_MAX:
         added = {}
     if added or Property.CRC32 in properties:
         properties = {k: v for k, v in properties.items() if k != Property.CRC32} | added

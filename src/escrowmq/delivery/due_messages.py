@@ -7,7 +7,7 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import PutResult, Store
 
 
-class Due:
+class DueMessages:
     """Stores delayed messages in their topic when they are due."""
 
     def __init__(self, store: Store, topics: TopicTable) -> None:
@@ -16,5 +16,5 @@ class Due:
 
     def put(self, message: Message, now_ms: int) -> PutResult:
         """Store a due message, in a queue that is still read."""
-        message.queue_id = self._topics.queue_read(message.topic, message.queue_id)
+        message.queue_id = self._topics.readable_queue(message.topic, message.queue_id)
         return self._store.put(message, now_ms)

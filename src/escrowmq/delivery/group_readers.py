@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.delivery.clients import Clients, ConsumerGroup
-from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.pop_members import PopMembers
 
 
-class Readers:
+class GroupReaders:
     """Finds members of groups, from heartbeats and from pops."""
 
-    def __init__(self, clients: Clients, poppers: Poppers) -> None:
+    def __init__(self, clients: Clients, poppers: PopMembers) -> None:
         self._clients = clients
         self._poppers = poppers
 
-    def online(self, group: str) -> ConsumerGroup | None:
+    def live_members(self, group: str) -> ConsumerGroup | None:
         """Return the live members of a group: those with heartbeats, otherwise those that pop."""
         return self._clients.consumers.get(group) or self._poppers.find(group)
 

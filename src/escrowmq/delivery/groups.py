@@ -12,7 +12,7 @@ from escrowmq.base.names import has_name_letters
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.table_text import EntryTextCache, file_of, indented
+from escrowmq.delivery.table_text import EntryTextCache, assemble_file, indented_json
 from escrowmq.errors import UsageError
 
 
@@ -85,7 +85,7 @@ class GroupTable:
         self.forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion()
         self.is_changed = False
-        self.wishes_count = 0
+        self.requested_changes_count = 0
         """The number of requested changes, even if they changed nothing: each request is answered
         only after a save."""
         self._texts = EntryTextCache()
@@ -99,7 +99,7 @@ class GroupTable:
             self.version = file.data_version
             self._texts.render(self._groups)  # render all now, while no request is served
 
-    def take_over(self, data: bytes) -> None:
+    def replace_with(self, data: bytes) -> None:
         """Replace this table by another broker's, as GET_ALL_SUBSCRIPTIONGROUP_CONFIG returns
         it."""
         file = msgspec.convert(fastjson.decode(data), GroupFile, strict=False)
@@ -111,15 +111,16 @@ class GroupTable:
         self._texts = EntryTextCache()
         self.is_changed = True
 
-    def saved(self) -> None:
-        """Note that the result of `save` is being stored: later changes need another save."""
+    def mark_saved(self) -> None:
+        """Note that the result of `content_to_save` is being stored: later changes need another
+        save."""
         self.is_changed = False
 
-    def save(self) -> bytes:
+    def content_to_save(self) -> bytes:
         """Return the present content of subscriptionGroup.json."""
-        return file_of(
-            dataVersion=indented(self.version, depth=1),
-            forbiddenTable=indented(self.forbidden, depth=1),
+        return assemble_file(
+            dataVersion=indented_json(self.version, depth=1),
+            forbiddenTable=indented_json(self.forbidden, depth=1),
             subscriptionGroupTable=self._texts.render(self._groups),
         )
 
@@ -140,7 +141,7 @@ class GroupTable:
                     now_ms,
                 )
 
-    def peek(self, name: str) -> GroupConfig | None:
+    def find(self, name: str) -> GroupConfig | None:
         """Return a group's configuration; None if the group does not exist. Creates no group."""
         return self._groups.get(name)
 
@@ -148,7 +149,7 @@ class GroupTable:
         """Return the names of all groups."""
         return list(self._groups)
 
-    def get(self, name: str, now_ms: int) -> GroupConfig | None:
+    def get_or_create(self, name: str, now_ms: int) -> GroupConfig | None:
         """Return a group's configuration; create the group if that is allowed and its name is
         valid, else return None. Raises UsageError if there are too many groups."""
         config = self._groups.get(name)
@@ -159,8 +160,8 @@ class GroupTable:
                     f"creates groups only while there are fewer than {self._count_max}; "
                     "delete unused ones, or have an operator create it"
                 )
-            self.made.admit(f"group {name}")
-            self.made.note(name)
+            self.made.check_quota(f"group {name}")
+            self.made.add_created(name)
             config = GroupConfig(group_name=name)
             self.put(config, now_ms)
         return config
@@ -174,17 +175,17 @@ class GroupTable:
         """Create or replace a group's configuration."""
         self._groups[config.group_name] = config
         self._texts.forget(config.group_name)
-        self._changed(now_ms)
+        self._note_change(now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Remove a group. Return whether it existed."""
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
-            self.wishes_count += 1
+            self.requested_changes_count += 1
             return False
-        self.made.gone(name)
+        self.made.remove_deleted(name)
         self._texts.forget(name)
-        self._changed(now_ms)
+        self._note_change(now_ms)
         return True
 
     def forbid(self, group: str, topic: str, *, is_readable: bool, now_ms: int) -> None:
@@ -196,11 +197,11 @@ class GroupTable:
             topics[topic] = 1
         if not topics:
             del self.forbidden[group]
-        self._changed(now_ms)
+        self._note_change(now_ms)
 
-    def _changed(self, now_ms: int) -> None:
+    def _note_change(self, now_ms: int) -> None:
         self.version.advance(now_ms)
-        self.wishes_count += 1
+        self.requested_changes_count += 1
         self.is_changed = True
 
     def is_forbidden(self, group: str, topic: str) -> bool:

@@ -19,7 +19,7 @@ _FIELD_SIZE = 100
 """The memory that a header field takes besides its characters, in bytes."""
 
 
-def weight_of(request: Command) -> int:
+def poll_weight(request: Command) -> int:
     """Return for how many long polls a waiting request counts, by its memory: one for each 4
     KiB."""
     ext = request.ext or {}
@@ -27,7 +27,7 @@ def weight_of(request: Command) -> int:
     return 1 + (size + sum(map(len, ext.values()))) // _WEIGHT_SIZE
 
 
-def wait_ms_of(asked_ms: int, settings: BrokerSettings) -> int:
+def poll_timeout_ms(asked_ms: int, settings: BrokerSettings) -> int:
     """Return how long a pull waits for messages: as requested, or a short time if long polling is
     off (longPollingEnable)."""
     return max(0, asked_ms if settings.holds_pulls else settings.short_poll_ms)
@@ -65,7 +65,7 @@ class LongPoll(Generic[T]):
         """Its number in its table. A lower one has waited longer."""
 
 
-class Holds(Generic[T]):
+class LongPolls(Generic[T]):
     """Waiting long polls by queue, by client and by timeout."""
 
     def __init__(self, held_max: int = PULLS_HELD_MAX, counts: Counter[str] | None = None) -> None:
@@ -93,10 +93,10 @@ class Holds(Generic[T]):
         self._counts[held.account] += held.weight
         if len(own) > HELD_PER_PEER_MAX:
             first = next(iter(own))
-            self.release(first)
+            self.remove(first)
             return first
         if self.count > self._held_max:
-            return next(self.expired(_NEVER_MS), None)
+            return next(self.take_expired(_NEVER_MS), None)
         return None
 
     def has(self, key: tuple[str, int]) -> bool:
@@ -107,15 +107,15 @@ class Holds(Generic[T]):
         """Return how many polls wait for this queue."""
         return len(self.by_queue.get(key, ()))
 
-    def waiting(self, key: tuple[str, int]) -> list[LongPoll[T]]:
+    def polls_at(self, key: tuple[str, int]) -> list[LongPoll[T]]:
         """Return the polls that wait for this queue, the oldest first."""
         return list(self.by_queue.get(key, ()))
 
-    def all(self) -> list[LongPoll[T]]:
+    def all_polls(self) -> list[LongPoll[T]]:
         """Return all waiting polls."""
         return [held for own in self._by_peer.values() for held in own]
 
-    def of(self, peer: int) -> list[LongPoll[T]]:
+    def polls_of(self, peer: int) -> list[LongPoll[T]]:
         """Return the waiting polls of one client."""
         return list(self._by_peer.get(peer, ()))
 
@@ -123,7 +123,7 @@ class Holds(Generic[T]):
         """Return how many polls of one client wait."""
         return len(self._by_peer.get(peer, ()))
 
-    def release(self, held: LongPoll[T]) -> None:
+    def remove(self, held: LongPoll[T]) -> None:
         """Remove a poll that was answered, or whose client has disconnected."""
         if held.is_done:
             return
@@ -143,18 +143,18 @@ class Holds(Generic[T]):
             self._deadlines = [item for item in self._deadlines if not item[2].is_done]
             heapq.heapify(self._deadlines)
 
-    def expired(self, now_ms: int) -> Iterator[LongPoll[T]]:
+    def take_expired(self, now_ms: int) -> Iterator[LongPoll[T]]:
         """Remove the polls whose timeout has passed, and yield each."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, _, held = heapq.heappop(self._deadlines)
             if not held.is_done:
-                self.release(held)
+                self.remove(held)
                 yield held
 
-    def lost(self, peer: int) -> None:
+    def remove_polls_of(self, peer: int) -> None:
         """Remove the polls of a disconnected client."""
         for held in list(self._by_peer.get(peer, ())):
-            self.release(held)
+            self.remove(held)
 
     def wake_at_ms(self) -> int:
         """The time at which the next poll times out."""

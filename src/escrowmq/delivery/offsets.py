@@ -51,27 +51,30 @@ class OffsetTable:
         """A number that increases with each change."""
         return self._commits_count
 
-    def take_over(self, data: bytes) -> None:
+    def replace_with(self, data: bytes) -> None:
         """Replace this table by another broker's, as GET_ALL_CONSUMER_OFFSET returns it."""
         self._offsets = {}
         self.load(data)
         self.is_changed = True
 
-    def saved(self) -> None:
-        """Note that the result of `save` is being stored: later changes need another save."""
+    def mark_saved(self) -> None:
+        """Note that the result of `content_to_save` is being stored: later changes need another
+        save."""
         self.is_changed = False
 
-    def save(self, *, log_end: int) -> bytes:
+    def content_to_save(self, *, log_end: int) -> bytes:
         """Return the present content of consumerOffset.json. It includes the end of the log, so
         that a start can tell which topics were deleted later. Keys are quoted, which RocketMQ reads
         too."""
-        return msgspec.json.format(fastjson.encode({**self._file(), _LOG_END: log_end}), indent=2)
+        return msgspec.json.format(
+            fastjson.encode({**self._file_fields(), _LOG_END: log_end}), indent=2
+        )
 
     def encode(self) -> bytes:
         """Return the body of the answer to GET_ALL_CONSUMER_OFFSET."""
-        return fastjson.encode(self._file())
+        return fastjson.encode(self._file_fields())
 
-    def _file(self) -> dict[str, object]:
+    def _file_fields(self) -> dict[str, object]:
         return {
             "dataVersion": self.version,
             "groupTopicMap": self._topics_by_group(),
@@ -100,7 +103,7 @@ class OffsetTable:
         """Return each TOPIC@GROUP with its offsets by queue."""
         return list(self._offsets.items())
 
-    def cut(self, end_of: Callable[[str, int], int | None], now_ms: int) -> list[str]:
+    def set_back_to_ends(self, end_of: Callable[[str, int], int | None], now_ms: int) -> list[str]:
         """Set back offsets that are after the ends of their queues, as returned by `end_of` (None:
         unknown). Messages there were lost, and new ones will get these offsets. Return descriptions
         of the changes."""
@@ -124,11 +127,11 @@ class OffsetTable:
         queues = self._offsets.get(key)
         return _NOT_STORED if queues is None else queues.get(queue_id, _NOT_STORED)
 
-    def of(self, group: str, topic: str) -> dict[int, int]:
+    def offsets_of(self, group: str, topic: str) -> dict[int, int]:
         """Return a group's committed offsets in a topic, by queue."""
         return dict(self._offsets.get(self._key(group, topic), {}))
 
-    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def note_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Record the next offset that a group will pull, for statistics only."""
         self._pulled.setdefault((topic, group), {})[queue_id] = offset
 
@@ -161,20 +164,20 @@ class OffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which a group has offsets."""
-        return [topic for topic, _, other in self._names() if other == group]
+        return [topic for topic, _, other in self._parsed_keys() if other == group]
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets in a topic."""
-        return [group for other, _, group in self._names() if other == topic]
+        return [group for other, _, group in self._parsed_keys() if other == topic]
 
-    def _names(self) -> Iterator[tuple[str, str, str]]:
+    def _parsed_keys(self) -> Iterator[tuple[str, str, str]]:
         """Yield topic, separator and group of every key. Topics cannot contain the separator,
         groups can."""
         return (key.partition("@") for key in self._offsets)
 
     def clone(self, source: str, target: str, topic: str, now_ms: int) -> None:
         """Copy a group's offsets in a topic to another group."""
-        for queue_id, offset in self.of(source, topic).items():
+        for queue_id, offset in self.offsets_of(source, topic).items():
             self.commit(target, topic, queue_id, offset, now_ms)
 
     def forget_topics(self, topics: Container[str]) -> None:

@@ -16,7 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.codec import fastjson
-from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, never_renewed, span_ms
+from escrowmq.delivery.pop_auto_renewal import (
+    NOBODY,
+    IsConnected,
+    never_renewed,
+    renewed_invisible_ms,
+)
 
 PATH: Final = "config/consumerOrderInfo.json"
 NEVER_MS: Final = 1 << 62
@@ -63,7 +68,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
             default=0,
         )
 
-    def count_from(self, now_ms: int) -> None:
+    def shift_future_times(self, now_ms: int) -> None:
         """If the batch's times are in the future, because a clock was ahead, shift them to now."""
         ahead_ms = self.pop_ms - now_ms
         if ahead_ms > 0:
@@ -92,16 +97,16 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
         return offsets[-1] + 1 if offsets else IGNORED
 
 
-class OrderTable:
+class OrderlyBatches:
     """The last batch of each queue of all orderly groups."""
 
-    def __init__(self, is_there: IsThere = never_renewed) -> None:
+    def __init__(self, is_there: IsConnected = never_renewed) -> None:
         self._batches: dict[GroupQueue, OrderedBatch] = {}
         self._frees: list[tuple[int, GroupQueue]] = []
         self._scheduled: dict[GroupQueue, int] = {}
         self._holders: dict[GroupQueue, int] = {}
         """By queue: the consumer whose batch is renewed while it is connected."""
-        self._leapt: dict[GroupQueue, int] = {}
+        self._clock_leaps_ms: dict[GroupQueue, int] = {}
         """By queue: how far the clock was set forward since its batch was popped."""
         self._is_there = is_there
         self.is_changed = False
@@ -124,14 +129,15 @@ class OrderTable:
                 batch = msgspec.convert(value, OrderedBatch, strict=False)
                 found.append(((group, topic, int(queue_id)), batch))
         for line, batch in found:
-            batch.count_from(now_ms)
+            batch.shift_future_times(now_ms)
             self._put_batch(line, batch)
 
-    def saved(self) -> None:
-        """Note that the result of `save` is being stored: later changes need another save."""
+    def mark_saved(self) -> None:
+        """Note that the result of `content_to_save` is being stored: later changes need another
+        save."""
         self.is_changed = False
 
-    def save(self, is_there: Callable[[GroupQueue], bool], now_ms: int) -> bytes:
+    def content_to_save(self, is_there: Callable[[GroupQueue], bool], now_ms: int) -> bytes:
         """Return the present content of consumerOrderInfo.json. Drop batches that are a day old, or
         whose queue or group no longer exists."""
         table: dict[str, dict[str, OrderedBatch]] = {}
@@ -157,7 +163,7 @@ class OrderTable:
             batch.invisible_ms = invisible_ms
         return now_ms < batch.visible_again_ms() or self._renew(line, batch, now_ms)
 
-    def hand_out(
+    def record_pop(
         self,
         line: GroupQueue,
         queue_offsets: Sequence[int],
@@ -180,8 +186,8 @@ class OrderTable:
         )
         old = self._batches.get(line)
         if old is not None:
-            batch.counts = _counts(old, batch, queue_offsets)
-        self._leapt.pop(line, None)
+            batch.counts = _delivery_counts(old, batch, queue_offsets)
+        self._clock_leaps_ms.pop(line, None)
         self._holders.pop(line, None)
         if holder:
             self._holders[line] = holder
@@ -212,7 +218,9 @@ class OrderTable:
         self._schedule(line, batch)
         return batch.next_offset()
 
-    def show_at(self, line: GroupQueue, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
+    def set_visible_ms(
+        self, line: GroupQueue, queue_offset: int, pop_ms: int, visible_ms: int
+    ) -> None:
         """Set when a message becomes visible again."""
         batch = self._batches.get(line)
         if batch is not None and batch.pop_ms == pop_ms and queue_offset in batch.offsets():
@@ -227,17 +235,19 @@ class OrderTable:
         holder = self._holders.get(line)
         if holder is None:
             return False
-        leapt_ms = self._leapt.get(line, 0)
-        invisible_ms = span_ms(batch.pop_ms + leapt_ms, now_ms) if self._is_there(holder) else 0
+        leapt_ms = self._clock_leaps_ms.get(line, 0)
+        invisible_ms = (
+            renewed_invisible_ms(batch.pop_ms + leapt_ms, now_ms) if self._is_there(holder) else 0
+        )
         if not invisible_ms or not batch.visible_again_ms():
             del self._holders[line]
-            self._leapt.pop(line, None)
+            self._clock_leaps_ms.pop(line, None)
             return False
         batch.invisible_ms = invisible_ms + leapt_ms
         self.is_changed = True
         return now_ms < batch.visible_again_ms()
 
-    def clear(self, line: GroupQueue) -> None:
+    def drop_batch(self, line: GroupQueue) -> None:
         """Drop the batch of a queue whose offset was reset, so that the queue can be popped."""
         if self._batches.pop(line, None) is not None:
             self.is_changed = True
@@ -252,9 +262,9 @@ class OrderTable:
 
     def _forget(self, lines: list[GroupQueue]) -> None:
         for line in lines:
-            self.clear(line)
+            self.drop_batch(line)
             self._holders.pop(line, None)
-            self._leapt.pop(line, None)
+            self._clock_leaps_ms.pop(line, None)
 
     def clock_leapt(self, by_ms: int) -> None:
         """Shift all times by the clock's jump, so that no queue becomes free early."""
@@ -262,7 +272,7 @@ class OrderTable:
             batch.clock_leapt(by_ms)
             self.is_changed = True
         for line in self._holders:
-            self._leapt[line] = self._leapt.get(line, 0) + by_ms
+            self._clock_leaps_ms[line] = self._clock_leaps_ms.get(line, 0) + by_ms
         self._frees = [(at_ms + by_ms, line) for at_ms, line in self._frees]
         self._scheduled = {line: at_ms + by_ms for line, at_ms in self._scheduled.items()}
 
@@ -274,12 +284,13 @@ class OrderTable:
 
     def _schedule(self, line: GroupQueue, batch: OrderedBatch) -> None:
         visible_again_ms = batch.visible_again_ms()
-        # A later time needs no entry: `freed` runs at the earlier one and schedules again.
+        # A later time needs no entry: `take_freed_queues` runs at the earlier one and schedules
+        # again.
         if visible_again_ms and visible_again_ms < self._scheduled.get(line, NEVER_MS):
             self._scheduled[line] = visible_again_ms
             heapq.heappush(self._frees, (visible_again_ms, line))
 
-    def freed(self, now_ms: int) -> list[GroupQueue]:
+    def take_freed_queues(self, now_ms: int) -> list[GroupQueue]:
         """Return the queues that have become free since the last call."""
         found = []
         while self._frees and self._frees[0][0] <= now_ms:
@@ -297,11 +308,13 @@ class OrderTable:
         return found
 
     def wake_at_ms(self) -> int:
-        """The time at which `freed` may return something next."""
+        """The time at which `take_freed_queues` may return something next."""
         return self._frees[0][0] if self._frees else NEVER_MS
 
 
-def _counts(old: OrderedBatch, new: OrderedBatch, queue_offsets: Sequence[int]) -> dict[int, int]:
+def _delivery_counts(
+    old: OrderedBatch, new: OrderedBatch, queue_offsets: Sequence[int]
+) -> dict[int, int]:
     before = old.counts or {}
     if old.attempt_id is not None and old.attempt_id == new.attempt_id:
         return before

@@ -17,7 +17,7 @@ consumer has disconnected."""
 SPAN_MAX_MS: Final = 10_800_000
 """After this time (three hours) a message is redelivered in any case, as by RocketMQ's proxy."""
 
-IsThere = Callable[[int], bool]
+IsConnected = Callable[[int], bool]
 """Returns whether a consumer, by its connection's number, is still connected."""
 
 NOBODY: Final = 0
@@ -28,7 +28,7 @@ def never_renewed(_: int) -> bool:
     return False
 
 
-def span_ms(pop_ms: int, now_ms: int) -> int:
+def renewed_invisible_ms(pop_ms: int, now_ms: int) -> int:
     """Return the invisible time to set, counted from the pop; 0 if the maximum is reached."""
     passed_ms = now_ms - pop_ms
     if not 0 <= passed_ms < SPAN_MAX_MS:

@@ -29,7 +29,7 @@ TIME_MAX: Final = _TIME_MASK
 
 _REVIVE_BITS: Final = 10
 _START_SHIFT: Final = _TIME_BITS + _REVIVE_BITS
-PUT_OFF_FIRST_MS: Final = 1_000
+FIRST_POSTPONEMENT_MS: Final = 1_000
 """The first pause before a check point is retried whose messages could not be read; it doubles each
 time."""
 
@@ -44,7 +44,7 @@ TrackKey = tuple[int, int, int, int, int]
 pause and the time of the retry; otherwise 0."""
 
 
-class GroupQueue:
+class PoppedQueue:
     """A queue as read by one group, with its open check points by their key."""
 
     __slots__ = ("group", "open", "queue_id", "topic")
@@ -56,7 +56,7 @@ class GroupQueue:
         self.open: dict[int, CheckPoint] = {}
 
 
-class Track:
+class CheckPointTrack:
     """Check points that are due in this order, or that were postponed until the same time."""
 
     __slots__ = (
@@ -65,12 +65,12 @@ class Track:
     )  # fmt: skip
 
     def __init__(self, key: TrackKey) -> None:
-        self.take_key(key)
+        self.set_key(key)
         self.points: deque[CheckPoint] = deque()
         self.dead = 0
         self.is_scheduled = False
 
-    def take_key(self, key: TrackKey) -> None:
+    def set_key(self, key: TrackKey) -> None:
         """Set this track's key and the values in it."""
         self.key = key
         self.revive_queue, invisible_ms, self.grace_ms, self.delay_ms, self.until_ms = key
@@ -84,29 +84,29 @@ class Track:
         """Return when the first check point was due originally."""
         return self.points[0].pop_ms + self.span_ms
 
-    def oldest(self) -> int:
+    def oldest_record(self) -> int:
         """Return the lowest offset of its check points' records in the revive queue."""
         # Postponed entries come from several tracks, in any order; elsewhere the first is first.
         points = self.points
         return min(p.revive_offset for p in points) if self.until_ms else points[0].revive_offset
 
-    def drop_done(self) -> None:
+    def drop_finished(self) -> None:
         """Remove finished check points from the front."""
         points = self.points
-        while points and points[0].is_done:
+        while points and points[0].is_finished:
             points.popleft()
             self.dead -= 1
         assert 0 <= self.dead <= len(points), (self.dead, len(points))
 
 
 # `eq=False`: the ledger keys its acks by the object, while `acked` changes. `gc=False`, since there
-# may be two million: `Popped._forget` breaks the reference cycle with its line.
+# may be two million: `Popped._remove` breaks the reference cycle with its line.
 class CheckPoint(msgspec.Struct, gc=False, eq=False):
     """Messages that a group popped together from one queue."""
 
     key: int
-    line: GroupQueue
-    track: Track
+    line: PoppedQueue
+    track: CheckPointTrack
     revive_offset: int
     acked: int
     """One bit for each message, set if it is acknowledged."""
@@ -130,11 +130,11 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
         return self.key & _TIME_MASK
 
     @property
-    def is_done(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether all messages are acknowledged."""
         return self.acked == (1 << self.count) - 1
 
-    def handle(self) -> CheckPointKey:
+    def identity(self) -> CheckPointKey:
         """Return the identity of the check point."""
         line, revive = self.line, self.track.revive_queue
         start, pop_ms = self.start_offset, self.pop_ms
@@ -157,19 +157,19 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
         return 1 << self.diffs.index(diff) if diff in self.diffs else 0
 
 
-class Popped:
+class CheckPoints:
     """All open check points, by queue and by due time."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str, int], GroupQueue] = {}
-        self._tracks: dict[TrackKey, Track] = {}
-        self._dues: list[tuple[int, int, Track]] = []
+        self._lines: dict[tuple[str, str, int], PoppedQueue] = {}
+        self._tracks: dict[TrackKey, CheckPointTrack] = {}
+        self._dues: list[tuple[int, int, CheckPointTrack]] = []
         self._serial = 0
         self.count = 0
         self.counts: Counter[str] = Counter()
         """The number of open check points of each group."""
 
-    def messages_by_reader(self, points_max: int) -> Counter[tuple[str, str]] | None:
+    def in_flight_counts(self, points_max: int) -> Counter[tuple[str, str]] | None:
         """Return the number of messages in flight by group and topic; None if there are more than
         `points_max` check points, because each must be examined."""
         if self.count > points_max:
@@ -213,11 +213,11 @@ class Popped:
         assert 0 < len(queue_offsets) <= MESSAGES_MAX, len(queue_offsets)
         old = self.find(handle)
         if old is not None:
-            self.settle(old)
+            self.acknowledge_all(old)
         line = self._lines.get(handle[:3])
         if line is None:
-            line = self._lines[handle[:3]] = GroupQueue(*handle[:3])
-        track = self._track((handle.revive_queue, invisible_ms, grace_ms, 0, 0))
+            line = self._lines[handle[:3]] = PoppedQueue(*handle[:3])
+        track = self._get_or_create_track((handle.revive_queue, invisible_ms, grace_ms, 0, 0))
         start = handle.start_offset
         diffs: tuple[int, ...] | None = tuple([offset - start for offset in queue_offsets])
         if diffs == tuple(range(len(queue_offsets))):
@@ -231,13 +231,13 @@ class Popped:
         self.counts[line.group] += 1
         return point
 
-    def _track(self, key: TrackKey) -> Track:
+    def _get_or_create_track(self, key: TrackKey) -> CheckPointTrack:
         track = self._tracks.get(key)
         if track is None:
-            track = self._tracks[key] = Track(key)
+            track = self._tracks[key] = CheckPointTrack(key)
         return track
 
-    def _append(self, track: Track, point: CheckPoint) -> None:
+    def _append(self, track: CheckPointTrack, point: CheckPoint) -> None:
         track.points.append(point)
         if not track.is_scheduled:
             track.is_scheduled = True
@@ -252,24 +252,26 @@ class Popped:
             if bit and not point.acked & bit:
                 point.acked |= bit
                 news.append(offset)
-        if news and point.is_done:
-            self._forget(point)
+        if news and point.is_finished:
+            self._remove(point)
         return news
 
-    def give_up(self, is_gone: Callable[[GroupQueue], bool]) -> list[tuple[CheckPoint, list[int]]]:
+    def finish_deleted(
+        self, is_gone: Callable[[PoppedQueue], bool]
+    ) -> list[tuple[CheckPoint, list[int]]]:
         """Finish all check points of deleted groups or topics. Return the unacknowledged messages
         of each."""
         lines = [line for line in self._lines.values() if is_gone(line)]
         points = [point for line in lines for point in line.open.values()]
         return [(point, self.acknowledge(point, point.open_offsets())) for point in points]
 
-    def settle(self, point: CheckPoint) -> None:
+    def acknowledge_all(self, point: CheckPoint) -> None:
         """Mark all messages of a check point as acknowledged."""
-        if not point.is_done:
+        if not point.is_finished:
             point.acked = (1 << point.count) - 1
-            self._forget(point)
+            self._remove(point)
 
-    def _forget(self, point: CheckPoint) -> None:
+    def _remove(self, point: CheckPoint) -> None:
         line, track = point.line, point.track
         del line.open[point.key]
         if not line.open:
@@ -281,9 +283,9 @@ class Popped:
         if not self.counts[line.group]:
             del self.counts[line.group]
         track.dead += 1
-        track.drop_done()
+        track.drop_finished()
         if track.dead > _DEAD_MIN and track.dead * 2 > len(track.points):
-            track.points = deque(each for each in track.points if not each.is_done)
+            track.points = deque(each for each in track.points if not each.is_finished)
             track.dead = 0
 
     # -- when ------------------------------------------------------------------------------------
@@ -305,17 +307,17 @@ class Popped:
                 return track.points[0]
         return None
 
-    def put_off(self, point: CheckPoint, now_ms: int) -> bool:
+    def postpone(self, point: CheckPoint, now_ms: int) -> bool:
         """Postpone the check point from `next_due`, whose messages cannot be read, without delaying
         others. Return whether this is the first time."""
         track = point.track
         assert track.points[0] is point, "it is the first that is due"
         track.points.popleft()
-        track.drop_done()
-        delay_ms = min(max(2 * track.delay_ms, PUT_OFF_FIRST_MS), PUT_OFF_MAX_MS)
+        track.drop_finished()
+        delay_ms = min(max(2 * track.delay_ms, FIRST_POSTPONEMENT_MS), PUT_OFF_MAX_MS)
         until_ms = now_ms + delay_ms
         until_ms += -until_ms % _PUT_OFF_STEP_MS  # so that many share a track
-        point.track = self._track((*track.key[:3], delay_ms, until_ms))
+        point.track = self._get_or_create_track((*track.key[:3], delay_ms, until_ms))
         self._append(point.track, point)
         return not track.delay_ms
 
@@ -325,7 +327,7 @@ class Popped:
         for (revive, invisible_ms, grace_ms, delay_ms, until_ms), track in tracks.items():
             later_ms = until_ms + by_ms if until_ms else 0
             key = (revive, invisible_ms, grace_ms + by_ms, delay_ms, later_ms)
-            track.take_key(key)
+            track.set_key(key)
             self._tracks[key] = track
         self._dues = [(due_ms + by_ms, serial, track) for due_ms, serial, track in self._dues]
 
@@ -342,12 +344,12 @@ class Popped:
                 found[track.revive_queue] = max(late_ms, found.get(track.revive_queue, 0))
         return found
 
-    def oldest(self) -> dict[int, int]:
+    def oldest_records(self) -> dict[int, int]:
         """Return by revive queue the oldest record of an open check point."""
         found: dict[int, int] = {}
         for track in self._tracks.values():
             if track.points:
-                offset = track.oldest()
+                offset = track.oldest_record()
                 found[track.revive_queue] = min(offset, found.get(track.revive_queue, offset))
         return found
 

@@ -8,10 +8,10 @@ from escrowmq.base.measure import Counts
 class PopCounts:
     """Counts by group and topic, until one of these is deleted."""
 
-    def __init__(self, again: Counts) -> None:
+    def __init__(self, redelivered: Counts) -> None:
         self.stored = Counts()
         """Records by group, topic, kind and outcome."""
-        self.again = again
+        self.again = redelivered
         """Redelivered messages by group, topic and outcome."""
 
     def forget_group(self, group: str) -> None:

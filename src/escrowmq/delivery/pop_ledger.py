@@ -26,12 +26,17 @@ from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.message import Message, Property
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, never_renewed, span_ms
+from escrowmq.delivery.pop_auto_renewal import (
+    NOBODY,
+    IsConnected,
+    never_renewed,
+    renewed_invisible_ms,
+)
 from escrowmq.delivery.pop_check_points import (
     NEVER_MS,
     CheckPoint,
-    GroupQueue,
-    Popped,
+    CheckPoints,
+    PoppedQueue,
 )
 from escrowmq.delivery.pop_counts import PopCounts
 from escrowmq.delivery.pop_redelivery import Redelivery
@@ -77,13 +82,13 @@ class PopLedger:
         offsets: OffsetTable,
         host: bytes,
         later: Callable[[Message, int], object],
-        is_there: IsThere = never_renewed,
+        is_there: IsConnected = never_renewed,
     ) -> None:
         self._store = store
         self._settings = settings
         self._offsets = offsets
         self._host = host
-        self.popped = Popped()
+        self.popped = CheckPoints()
         self._reader = ReviveReader(store, offsets, self.popped)
         self._unstored = RepeatedErrors()
         self._redelivery = Redelivery(
@@ -93,7 +98,7 @@ class PopLedger:
             groups=groups,
             offsets=offsets,
             host=host,
-            read=self._reader.read,
+            read=self._reader.read_record,
             popped=self.popped,
             came_again=self._note_redelivered,
         )
@@ -102,12 +107,16 @@ class PopLedger:
         self.log_end = 0
         """Everything stored here is durable once the log is durable up to this offset."""
 
-        self.counts = PopCounts(again=self._redelivery.counts)
+        self.counts = PopCounts(redelivered=self._redelivery.counts)
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
-        self._given_up: dict[CheckPoint, list[int]] = {}
+        self._finished_of_deleted: dict[CheckPoint, list[int]] = {}
         """The same of deleted topics and groups, which have no figures any more."""
-        self.unstored = self._acks, self._given_up, self._orders  # what `flush` has to store
+        self.unstored = (
+            self._acks,
+            self._finished_of_deleted,
+            self._orders,
+        )  # what `flush` has to store
         self._own: set[tuple[int, int]] = set()
         self._retry_ms = self._started_ms = 0
         self._is_there = is_there
@@ -124,25 +133,25 @@ class PopLedger:
         holes (not `is_sound`), offsets skip no message without its check point."""
         self._started_ms = now_ms
         if not is_sound:
-            self._reader.has_holes()
+            self._reader.note_holes()
         former = former_revive_topics(self._store.topics(), self.topic)
         for topic in former:
             self._reader.read_all(topic, now_ms)
-        points = self.popped.give_up(lambda _: True)
+        points = self.popped.finish_deleted(lambda _: True)
         self._reader.read_all(self.topic, now_ms)
-        if self._take_over(points, former, now_ms):
+        if self._move_check_points(points, former, now_ms):
             for topic in former:
                 self._commit_progress(topic, {}, now_ms)
 
-    def _take_over(
+    def _move_check_points(
         self, points: list[tuple[CheckPoint, list[int]]], former: list[str], now_ms: int
     ) -> bool:
         """Record check points of other topics in the present one: the cluster had another name.
         Those of an earlier start are there already. Returns whether all could be."""
         failed_count = 0
         for point, queue_offsets in points:
-            handle, track = point.handle(), point.track
-            failed_count += self.popped.find(handle) is None and not self.hand_out(
+            handle, track = point.identity(), point.track
+            failed_count += self.popped.find(handle) is None and not self.record_pop(
                 handle,
                 queue_offsets,
                 invisible_ms=track.span_ms - track.grace_ms,
@@ -169,13 +178,13 @@ class PopLedger:
         if key in self._own:  # applied when it was stored
             self._own.discard(key)
             return
-        record = self._reader.read(arrival.log_offset, arrival.record_size)
+        record = self._reader.read_record(arrival.log_offset, arrival.record_size)
         if record is not None:
-            self._reader.take(record, arrival.queue_offset, now_ms, moves_offsets=False)
+            self._reader.apply_record(record, arrival.queue_offset, now_ms, moves_offsets=False)
 
     # -- handing out -----------------------------------------------------------------------------
 
-    def has_room(self, group: str) -> bool:
+    def may_pop_more(self, group: str) -> bool:
         """Whether a group may have more messages in flight."""
         popped = self.popped
         return popped.count < CHECK_POINTS_MAX and popped.counts[group] < CHECK_POINTS_OF_GROUP_MAX
@@ -184,7 +193,7 @@ class PopLedger:
         """Return the revive queue for a pop with this invisible time."""
         return revive_queue(invisible_ms, self._settings.revive_queues_count)
 
-    def hand_out(
+    def record_pop(
         self,
         handle: CheckPointKey,
         queue_offsets: Sequence[int],
@@ -196,7 +205,7 @@ class PopLedger:
     ) -> bool:
         """Record popped messages, and the group's next offset if it changed. Return False if that
         failed: then the messages must not be delivered."""
-        if not self.has_room(handle.group) or self.popped.find(handle) is not None:
+        if not self.may_pop_more(handle.group) or self.popped.find(handle) is not None:
             return False
         body = encode_check_point(
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
@@ -221,9 +230,9 @@ class PopLedger:
         """Renew a check point if its holder is connected. Its receipts stay valid."""
         if not self._is_there(point.holder):
             return False
-        handle, offsets = point.handle(), point.open_offsets()
+        handle, offsets = point.identity(), point.open_offsets()
         leapt_ms = max(0, point.track.grace_ms - GRACE_MS)  # what a clock that was set forward adds
-        invisible_ms = span_ms(point.pop_ms + leapt_ms, now_ms)
+        invisible_ms = renewed_invisible_ms(point.pop_ms + leapt_ms, now_ms)
         if not invisible_ms:
             return False
         body = encode_check_point(
@@ -275,10 +284,10 @@ class PopLedger:
             news = self.popped.acknowledge(point, queue_offsets)
             if news:
                 self._acks.setdefault(point, []).extend(news)
-        elif self._may_be_peers(handle, invisible_ms, now_ms):
-            self._forward(handle, queue_offsets[:_ACKS_MAX], invisible_ms, now_ms)
+        elif self._may_be_of_rocketmq(handle, invisible_ms, now_ms):
+            self._store_ack_in_timer(handle, queue_offsets[:_ACKS_MAX], invisible_ms, now_ms)
 
-    def _may_be_peers(self, handle: CheckPointKey, invisible_ms: int, now_ms: int) -> bool:
+    def _may_be_of_rocketmq(self, handle: CheckPointKey, invisible_ms: int, now_ms: int) -> bool:
         """Whether an unknown check point may be in the timer of a RocketMQ broker that ran
         before."""
         return (
@@ -287,7 +296,7 @@ class PopLedger:
             and 0 <= handle.revive_queue < self._settings.revive_queues_count
         )
 
-    def _forward(
+    def _store_ack_in_timer(
         self, handle: CheckPointKey, queue_offsets: list[int], invisible_ms: int, now_ms: int
     ) -> None:
         """Store an ack in the timer, to follow its check point there, as RocketMQ does."""
@@ -306,28 +315,32 @@ class PopLedger:
 
     def forget_group(self, group: str) -> None:
         """Finish the check points of a deleted group, so that nothing is redelivered to it."""
-        self._settle_deleted(lambda line: line.group == group)
+        self._finish_deleted(lambda line: line.group == group)
         self.counts.forget_group(group)
 
     def forget_topic(self, topic: str) -> None:
         """Finish the check points of a deleted topic, so that none of its messages is
         redelivered."""
-        self._settle_deleted(lambda line: line.topic == topic)
+        self._finish_deleted(lambda line: line.topic == topic)
         self.counts.forget_topic(topic)
 
-    def _settle_deleted(self, is_gone: Callable[[GroupQueue], bool]) -> None:
-        for point, offsets in self.popped.give_up(is_gone):
-            self._given_up[point] = [*self._acks.pop(point, ()), *offsets]
+    def _finish_deleted(self, is_gone: Callable[[PoppedQueue], bool]) -> None:
+        for point, offsets in self.popped.finish_deleted(is_gone):
+            self._finished_of_deleted[point] = [*self._acks.pop(point, ()), *offsets]
 
-    def come_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def advance_orderly(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Record that an orderly group has finished all messages before an offset."""
         self._orders[group, topic, queue_id] = offset
 
     def flush(self, now_ms: int) -> None:
         """Store the acks and orderly offsets of this input."""
-        acks, given_up, orders = self._acks.copy(), self._given_up.copy(), self._orders.copy()
+        acks, given_up, orders = (
+            self._acks.copy(),
+            self._finished_of_deleted.copy(),
+            self._orders.copy(),
+        )
         self._acks.clear()
-        self._given_up.clear()
+        self._finished_of_deleted.clear()
         self._orders.clear()
         for point, offsets in acks.items():
             put = self._put_ack(point, offsets, now_ms)
@@ -339,10 +352,10 @@ class PopLedger:
             self._put(ORDER_TAG, body, 0, now_ms, is_settling=True)
 
     def _put_ack(self, point: CheckPoint, offsets: list[int], now_ms: int) -> PutResult:
-        tag, body = encode_ack(point.handle(), offsets, broker_name=self._settings.name)
+        tag, body = encode_ack(point.identity(), offsets, broker_name=self._settings.name)
         return self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
 
-    def change(
+    def change_invisible_time(
         self,
         handle: CheckPointKey,
         queue_offset: int,
@@ -355,7 +368,7 @@ class PopLedger:
         check point; None if that could not be stored. An acknowledged message is not changed."""
         point = self.popped.find(handle)
         if point is None:
-            if not self._may_be_peers(handle, old_ms, now_ms):
+            if not self._may_be_of_rocketmq(handle, old_ms, now_ms):
                 return now_ms
         elif point.acked & point.bit_of(queue_offset) or not point.bit_of(queue_offset):
             return now_ms
@@ -367,7 +380,7 @@ class PopLedger:
         )
         while self.popped.find(new) is not None:  # another client has just popped it
             new = new._replace(pop_ms=new.pop_ms + 1)
-        is_new = self.hand_out(  # first: a crash in between repeats the message and loses none
+        is_new = self.record_pop(  # first: a crash in between repeats the message and loses none
             new, [queue_offset], invisible_ms=invisible_ms, next_offset=None, now_ms=now_ms
         )
         if not is_new:
@@ -378,11 +391,11 @@ class PopLedger:
     # -- what is due -----------------------------------------------------------------------------
 
     def wake_at_ms(self) -> int:
-        """The time to call `due` next."""
+        """The time to call `redeliver_due` next."""
         at_ms = self.popped.wake_at_ms()
         return at_ms if at_ms == NEVER_MS else max(at_ms, self._retry_ms)
 
-    def due(self, now_ms: int) -> int:
+    def redeliver_due(self, now_ms: int) -> int:
         """Redeliver messages that were not acknowledged in time. Return how many check points were
         finished."""
         if now_ms < self._retry_ms:
@@ -394,7 +407,7 @@ class PopLedger:
                     return settled
                 if self._renew(point, now_ms):
                     continue
-                if not self._redelivery.settle(point, now_ms):
+                if not self._redelivery.redeliver(point, now_ms):
                     self._retry_ms = now_ms + RETRY_MS
                     return settled
             return DUE_MAX
@@ -411,7 +424,7 @@ class PopLedger:
     def note_progress(self, now_ms: int) -> None:
         """Update the revive queues' offsets, before all offsets are saved."""
         assert not self._acks, "acks are flushed at the end of each input"
-        self._commit_progress(self.topic, self.popped.oldest(), now_ms)
+        self._commit_progress(self.topic, self.popped.oldest_records(), now_ms)
 
     def _commit_progress(self, topic: str, oldest: dict[int, int], now_ms: int) -> None:
         for queue_id in self._store.queues_of(topic):

@@ -18,7 +18,7 @@ subscriptionExpiredTimeout)."""
 _FRESH_MS: Final = 1_000
 
 
-class Poppers:
+class PopMembers:
     """Clients that popped recently, with their topics. They are only shown, so clients beyond the
     limits are not recorded."""
 
@@ -36,7 +36,9 @@ class Poppers:
         """Return the recorded members of a group that pops; None if there are none."""
         return self._groups.get(group)
 
-    def is_fresh(self, name: str, peer: int, topic: str, expression: str, now_ms: int) -> bool:
+    def was_just_noted(
+        self, name: str, peer: int, topic: str, expression: str, now_ms: int
+    ) -> bool:
         """Whether the same pop was recorded within the last second."""
         group = self._groups.get(name)
         if group is None:
@@ -53,7 +55,7 @@ class Poppers:
         """Return the groups that pop from a topic."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
-    def note(self, name: str, channel: Channel, subscriptions: Iterable[Subscription]) -> None:
+    def note_pop(self, name: str, channel: Channel, subscriptions: Iterable[Subscription]) -> None:
         """Record a pop of a client. A subscription's version is the time of the pop, by which it
         expires."""
         group = self._groups.get(name)
@@ -80,14 +82,14 @@ class Poppers:
             group.channels[channel.peer] = channel
             self._by_peer.setdefault(channel.peer, set()).add(group.name)
 
-    def lost(self, peer: int) -> None:
+    def remove_connection(self, peer: int) -> None:
         """Remove a lost connection. Its groups are remembered for a while."""
         for name in self._by_peer.pop(peer, ()):
             del self._groups[name].channels[peer]
             self._channels_count -= 1
             assert self._channels_count >= 0, self._channels_count
 
-    def forget(self, now_ms: int, *, channel_idle_ms: int) -> None:
+    def forget_idle(self, now_ms: int, *, channel_idle_ms: int) -> None:
         """Forget clients, and topics of groups, without a pop for too long."""
         for group in list(self._groups.values()):
             for peer, channel in list(group.channels.items()):

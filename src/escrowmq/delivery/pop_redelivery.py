@@ -17,7 +17,7 @@ from escrowmq.base.message import StoredMessage
 from escrowmq.codec.pop_receipt import normal_topic
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_check_points import CheckPoint, Popped
+from escrowmq.delivery.pop_check_points import CheckPoint, CheckPoints
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import CheckPointKey, redelivery_copy
 from escrowmq.delivery.topics import TopicTable
@@ -43,7 +43,7 @@ class Redelivery:
         offsets: OffsetTable,
         host: bytes,
         read: Callable[[int, int], StoredMessage | None],
-        popped: Popped,
+        popped: CheckPoints,
         came_again: Callable[[CheckPoint, int], None],
     ) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class Redelivery:
         self._host = host
         self._read = read
         self._popped = popped
-        self._came_again = came_again
+        self._on_redelivered = came_again
         self._failing: set[tuple[str, str, int]] = set()
         """Groups and queues whose messages could not be read the last time."""
 
@@ -64,45 +64,45 @@ class Redelivery:
         self.counts = Counts()
         """The number of messages by group, topic and outcome."""
 
-    def settle(self, point: CheckPoint, now_ms: int) -> bool:
+    def redeliver(self, point: CheckPoint, now_ms: int) -> bool:
         """Redeliver the messages of a due check point; postpone it if some cannot be read. Return
         False if the store accepts no messages now."""
-        handle = point.handle()
+        handle = point.identity()
         failure: Exception | None = None
         for queue_offset in point.open_offsets():
             try:
-                is_done = self._try_to_put_again(handle, queue_offset, now_ms)
+                is_done = self._try_to_redeliver(handle, queue_offset, now_ms)
             except (OSError, StorageError) as error:
                 failure = error
                 continue
             if not is_done:
                 return False
-            self._came_again(point, queue_offset)
+            self._on_redelivered(point, queue_offset)
         self._postpone(point, failure, now_ms)
         return True
 
     def _postpone(self, point: CheckPoint, failure: Exception | None, now_ms: int) -> None:
         """Postpone a check point after a failure. Log the first failure of a group and queue, and
         the end of it."""
-        line = (group, topic, queue_id) = point.handle()[:3]
+        line = (group, topic, queue_id) = point.identity()[:3]
         if failure is None:
             if line in self._failing:
                 self._failing.discard(line)
                 _log.info(
                     "messages of %s/%d are redelivered to group %s now", topic, queue_id, group
                 )
-        elif self._popped.put_off(point, now_ms) and line not in self._failing:
+        elif self._popped.postpone(point, now_ms) and line not in self._failing:
             self._failing.add(line)
             _log.error(
                 "messages of %s/%d are redelivered to group %s later: %s",
                 topic, queue_id, group, failure,
             )  # fmt: skip
 
-    def _try_to_put_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
+    def _try_to_redeliver(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
         """Store a message in the retry topic. Return False to be retried later. A message that can
         never be delivered is skipped."""
         try:
-            return self._put_again(handle, queue_offset, now_ms)
+            return self._redeliver_message(handle, queue_offset, now_ms)
         except (OSError, StorageError):
             raise  # of the disk, not of the message
         except Exception as error:  # noqa: BLE001 - one message; set aside, the others' turn comes
@@ -113,9 +113,9 @@ class Redelivery:
             )  # fmt: skip
             return True
 
-    def _put_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
+    def _redeliver_message(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
         group, topic = handle.group, handle.topic
-        if self._topics.get(normal_topic(topic, group)) is None or self._groups.peek(group) is None:
+        if self._topics.get(normal_topic(topic, group)) is None or self._groups.find(group) is None:
             return True  # as in RocketMQ: a message that no longer exists gets nothing
         entries = self._store.read_units(topic, handle.queue_id, queue_offset, 1)
         source = self._read(*entries[0][:2]) if entries else None
@@ -124,10 +124,10 @@ class Redelivery:
             if (end := self._lost.ending(queue, now_ms)) is not None:
                 _log.warning("%s no longer has message %d%s", queue, queue_offset, end)
             return True
-        is_v2 = self._retries.wants_newer(topic, group, is_v2=self._settings.has_retry_topic_v2)
+        is_v2 = self._retries.uses_newer_name(topic, group, is_v2=self._settings.has_retry_topic_v2)
         message = redelivery_copy(source, handle, host=self._host, is_v2=is_v2)
         if self._topics.get(message.topic) is None:
-            self._topics.ensure(message.topic, now_ms=now_ms)
+            self._topics.get_or_create(message.topic, now_ms=now_ms)
             if self._offsets.get(group, message.topic, 0) < 0:
                 self._offsets.commit(group, message.topic, 0, 0, now_ms)  # marks it as this group's
         put = self._store.put(message, now_ms)

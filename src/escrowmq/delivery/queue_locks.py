@@ -27,7 +27,7 @@ class QueueLocks:
         lock = held.get((topic, queue_id))
         if lock is None:
             if self._count >= self._count_max:
-                self._purge(now_ms)
+                self._remove_expired(now_ms)
             if self._count >= self._count_max:
                 return False
             self._count += 1
@@ -36,7 +36,7 @@ class QueueLocks:
         self._locks.setdefault(group, {})[topic, queue_id] = (client, now_ms + LOCK_MS)
         return True
 
-    def _purge(self, now_ms: int) -> None:
+    def _remove_expired(self, now_ms: int) -> None:
         """Remove expired locks."""
         if now_ms < self._purge_at_ms:
             return
@@ -66,6 +66,6 @@ class QueueLocks:
             for queue, (client, until_ms) in held.items():
                 held[queue] = (client, until_ms + by_ms)
 
-    def is_orderly(self, group: str, now_ms: int) -> bool:
+    def holds_lock(self, group: str, now_ms: int) -> bool:
         """Whether a group holds a lock now."""
         return any(until_ms > now_ms for _, until_ms in self._locks.get(group, {}).values())

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from escrowmq.base.fixed_limits import ASKED_MAX
 from escrowmq.base.message import Property
 
-_LASTING_MS: Final = 300_000
+_REPLY_TIMEOUT_MS: Final = 300_000
 """How long a reply is expected. Clients wait for some seconds."""
 
 _SHARE: Final = 4
@@ -63,7 +63,7 @@ class WaitingRequests:
             self._forget(next(iter(own)))
         elif len(self._asked) >= self._count_max:
             self._forget(next(iter(self._asked)))
-        self._asked[key] = WaitingRequest(account, topic, now_ms + _LASTING_MS)
+        self._asked[key] = WaitingRequest(account, topic, now_ms + _REPLY_TIMEOUT_MS)
         self._of.setdefault(account, {})[key] = None
 
     def find(self, properties: Mapping[str, str], now_ms: int) -> WaitingRequest | None:
@@ -72,7 +72,7 @@ class WaitingRequests:
         asked = None if key is None else self._asked.get(key)
         return asked if asked is not None and asked.until_ms > now_ms else None
 
-    def answered(self, properties: Mapping[str, str]) -> None:
+    def forget_answered(self, properties: Mapping[str, str]) -> None:
         """Forget a request whose reply has reached the requester."""
         key = _key(properties)
         if key in self._asked:

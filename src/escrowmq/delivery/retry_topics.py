@@ -23,23 +23,23 @@ class RetryTopics:
         self._groups = groups
         self._offsets = offsets
 
-    def read(self, topic: str, group: str, *, is_v2: bool) -> list[str]:
+    def topics_to_read(self, topic: str, group: str, *, is_v2: bool) -> list[str]:
         """Return the retry topics that a group's pops of a topic read. With the newer naming, there
         may still be messages under the older name."""
         older, newer = (retry_topic(topic, group, kind) for kind in (RETRY_V1, RETRY_V2))
-        if self._is_anothers(older, group):
+        if self._belongs_to_another(older, group):
             return [newer]
         is_v2 = is_v2 or self._topics.get(newer) is not None
         return [newer, older] if is_v2 else [older]
 
-    def wants_newer(self, topic: str, group: str, *, is_v2: bool) -> bool:
+    def uses_newer_name(self, topic: str, group: str, *, is_v2: bool) -> bool:
         """Whether a popped message is redelivered in the topic with the newer name, which is
         unambiguous."""
-        return is_v2 or self._is_anothers(retry_topic(topic, group, RETRY_V1), group)
+        return is_v2 or self._belongs_to_another(retry_topic(topic, group, RETRY_V1), group)
 
-    def _is_anothers(self, name: str, group: str) -> bool:
-        if self._topics.get(name) is None or self._offsets.of(group, name):
+    def _belongs_to_another(self, name: str, group: str) -> bool:
+        if self._topics.get(name) is None or self._offsets.offsets_of(group, name):
             return False
-        if self._groups.peek(name.removeprefix(Topic.RETRY_PREFIX)) is not None:
+        if self._groups.find(name.removeprefix(Topic.RETRY_PREFIX)) is not None:
             return True
         return any(other != group for other in self._offsets.groups_of(name))

@@ -12,7 +12,7 @@ from escrowmq.base.message import Property, StoredMessage
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_check_points import MESSAGES_MAX, TIME_MAX, Popped
+from escrowmq.delivery.pop_check_points import MESSAGES_MAX, TIME_MAX, CheckPoints
 from escrowmq.delivery.revive_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 class ReviveReader:
     """The reader of one ledger."""
 
-    def __init__(self, store: Store, offsets: OffsetTable, popped: Popped) -> None:
+    def __init__(self, store: Store, offsets: OffsetTable, popped: CheckPoints) -> None:
         self._store = store
         self._offsets = offsets
         self._popped = popped
@@ -51,7 +51,7 @@ class ReviveReader:
         """Skipped records."""
         self._is_sound = True
 
-    def has_holes(self) -> None:
+    def note_holes(self) -> None:
         """The log has holes: offsets pass no message without its check point from now on."""
         self._is_sound = False
 
@@ -64,40 +64,40 @@ class ReviveReader:
             known = self._offsets.get(MARK_GROUP, topic, queue_id)
             while entries := store.read_units(topic, queue_id, at, min(_READ_COUNT, end - at)):
                 for log_offset, size, _ in entries:
-                    record = self.read(log_offset, size)
+                    record = self.read_record(log_offset, size)
                     if record is not None:
-                        self.take(record, at, now_ms, moves_offsets=at >= known)
+                        self.apply_record(record, at, now_ms, moves_offsets=at >= known)
                     at += 1
 
-    def read(self, log_offset: int, size: int) -> StoredMessage | None:
+    def read_record(self, log_offset: int, size: int) -> StoredMessage | None:
         """A record; None, and counted, if it is no longer one."""
         try:
             return decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
-            self._drop(log_offset, str(error))
+            self._skip_record(log_offset, str(error))
             return None
 
-    def take(
+    def apply_record(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
         """Apply a record; one that is invalid is skipped."""
         try:
-            self._take(record, revive_offset, now_ms, moves_offsets=moves_offsets)
+            self._apply(record, revive_offset, now_ms, moves_offsets=moves_offsets)
         except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
-            self._drop(record.log_offset, f"{type(error).__name__}: {error}")
+            self._skip_record(record.log_offset, f"{type(error).__name__}: {error}")
 
-    def _drop(self, log_offset: int, reason: str) -> None:
+    def _skip_record(self, log_offset: int, reason: str) -> None:
         self.dropped_count += 1
         _log.error("record at log offset %d is skipped: %s", log_offset, reason)
 
-    def _take(
+    def _apply(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
         """Apply a record."""
         tag = record.properties.get(Property.TAGS)
         if tag == CHECK_POINT_TAG:
             body = msgspec.json.decode(record.body, type=CheckPointBody)
-            self._take_check_point(record, body, revive_offset, now_ms, moves_offsets)
+            self._apply_check_point(record, body, revive_offset, now_ms, moves_offsets)
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = msgspec.json.decode(record.body, type=AckBody)
             handle = CheckPointKey(ack.c, ack.t, ack.q, ack.so, ack.pt, record.queue_id)
@@ -106,10 +106,10 @@ class ReviveReader:
                 self._popped.acknowledge(point, ack.offsets())
         elif tag == ORDER_TAG and moves_offsets:
             order = msgspec.json.decode(record.body, type=OrderBody)
-            if not self._is_of_an_earlier_life(order.t, record):
+            if not self._is_of_deleted_topic(order.t, record):
                 self._advance(order.c, order.t, order.q, order.o, now_ms)
 
-    def _take_check_point(
+    def _apply_check_point(
         self,
         record: StoredMessage,
         body: CheckPointBody,
@@ -117,11 +117,11 @@ class ReviveReader:
         now_ms: int,
         moves_offsets: bool,
     ) -> None:
-        """Positional, like `_take`."""
+        """Positional, like `_apply`."""
         diffs = body.d if body.d is not None else list(range(body.n))
         if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
             return  # RocketMQ makes check points without messages to move an offset
-        if self._is_of_an_earlier_life(body.t, record):
+        if self._is_of_deleted_topic(body.t, record):
             return
         handle = CheckPointKey(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
         all_of_them = (1 << len(diffs)) - 1
@@ -142,7 +142,7 @@ class ReviveReader:
             if is_next or self._is_sound:
                 self._advance(body.c, body.t, body.q, following, now_ms)
 
-    def _is_of_an_earlier_life(self, topic: str, record: StoredMessage) -> bool:
+    def _is_of_deleted_topic(self, topic: str, record: StoredMessage) -> bool:
         """Whether the topic was deleted since."""
         return self._store.deleted.covers(topic, record.log_offset, record.stored_ms)
 

@@ -36,7 +36,7 @@ MARK_GROUP: Final = "CID_RMQ_SYS_ESCROW_POP"
 """The group whose offset in a revive queue says which records consumerOffset.json already
 includes."""
 
-_ROOM: Final = 1024
+_OVERHEAD_MAX: Final = 1024
 """An upper bound of the size of a record's other fields, its topic, and the added property."""
 
 _CLASSES_MS: Final = (10_000, 30_000, 60_000, 300_000, 900_000, 1_800_000, 3_600_000)
@@ -169,7 +169,7 @@ def redelivery_copy(
         topic = retry_topic(topic, handle.group, 2 if is_v2 else 1)
     properties = dict(source.properties)
     properties.pop(Property.CRC32, None)  # of that record
-    has_room = source.record_size - len(source.body) <= PROPERTIES_SIZE_MAX - _ROOM
+    has_room = source.record_size - len(source.body) <= PROPERTIES_SIZE_MAX - _OVERHEAD_MAX
     if has_room and (source.reconsume_times == 0 or Property.FIRST_POP_TIME not in properties):
         properties[Property.FIRST_POP_TIME] = str(handle.pop_ms)
     return Message(

@@ -138,13 +138,13 @@ class Stats:
         meter.total += count
         meter.calls += 1
 
-    def put(self, topic: str, count: int, size: int) -> None:
+    def count_puts(self, topic: str, count: int, size: int) -> None:
         """Count messages that were stored together in a topic."""
         counts, sizes, broker, bits = self._puts.get(topic) or self._puts_of(topic)
         bits[(size - 1).bit_length()] += 1
         _note_call((counts, sizes, broker), count, size)
 
-    def put_each(self, topic: str, sizes: list[int]) -> None:
+    def count_each_put(self, topic: str, sizes: list[int]) -> None:
         """Count messages of these sizes that were stored one by one."""
         counts, totals, broker, bits = self._puts.get(topic) or self._puts_of(topic)
         for size in sizes:
@@ -165,12 +165,12 @@ class Stats:
         )
         return found
 
-    def sizes(self) -> list[tuple[str, list[int], int]]:
+    def put_sizes(self) -> list[tuple[str, list[int], int]]:
         """Return for each topic how many puts had at most 1, 2, 4, 8, ... bytes and more than half
         of that, and the bytes of all."""
         return [(topic, found[3], found[1].total) for topic, found in self._puts.items()]
 
-    def get(self, group: str, topic: str, count: int, size: int) -> None:
+    def count_gets(self, group: str, topic: str, count: int, size: int) -> None:
         """Count messages that a group received."""
         _note_call(self._gets.get((group, topic)) or self._gets_of(group, topic), count, size)
 
@@ -191,7 +191,7 @@ class Stats:
         """Return all counters of one name, by topic or by topic@group."""
         return {key: meter.total for (of, key), meter in self._meters.items() if of == name}
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Remove the counters of a deleted topic."""
         self._puts.pop(topic, None)
         for place in [place for place in self._gets if place[1] == topic]:

@@ -37,19 +37,19 @@ class EntryTextCache:
         for name, value in table.items():
             text = texts.get(name)
             if text is None:
-                text = texts[name] = fastjson.encode(name) + b": " + indented(value, depth=2)
+                text = texts[name] = fastjson.encode(name) + b": " + indented_json(value, depth=2)
             found.append(text)
         return b"{\n    " + b",\n    ".join(found) + b"\n  }"
 
 
-def indented(value: object, *, depth: int) -> bytes:
+def indented_json(value: object, *, depth: int) -> bytes:
     """Return a value's JSON text, indented to this depth of the file."""
     # A line break within a text is written as \\n, so each real one separates lines.
     text: bytes = msgspec.json.format(fastjson.encode(value), indent=2)
     return text.replace(b"\n", b"\n" + _INDENT * depth)
 
 
-def file_of(**members: bytes) -> bytes:
+def assemble_file(**members: bytes) -> bytes:
     """Return the JSON text of a file whose fields are already encoded."""
     lines = [b'  "%b": %b' % (name.encode(), text) for name, text in members.items()]
     return b"{\n" + b",\n".join(lines) + b"\n}"

@@ -22,27 +22,27 @@ from escrowmq.delivery.delay_progress import (
     NEVER_MS,
     RESAVE_SIZE,
     RETRY_MS,
-    Courier,
-    Delivered,
+    DelayedDeliverer,
+    PastDeliveries,
     PutMessage,
 )
-from escrowmq.delivery.delayed_messages import restore, wish
-from escrowmq.delivery.timer_counts import TimingCounts
-from escrowmq.delivery.timer_distributions import Delays, DueTimes
+from escrowmq.delivery.delayed_messages import requested_delivery_ms, restore_message
+from escrowmq.delivery.timer_counts import WaitingCounts
+from escrowmq.delivery.timer_distributions import DelayDistributions, DueTimes
 from escrowmq.delivery.timer_file import (
     OFFSET_BITS,
     OFFSET_MASK,
     PATH,
-    Progress,
-    as_file,
-    check,
+    TimerProgress,
+    check_file,
+    complete_file,
     decode_file,
     decode_head,
-    encode_both,
+    delivery_key,
+    encode_both_parts,
     encode_head,
-    key_of,
 )
-from escrowmq.delivery.timer_unread import NOT_TAKEN, Unread, UnreadRecords
+from escrowmq.delivery.timer_unread import UNKNOWN_KEY, UnreadRecord, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Arrival, Store
@@ -72,7 +72,7 @@ class TimerQueue:
         self, store: Store, settings: BrokerSettings, put: PutMessage | None = None
     ) -> None:
         self._store = store
-        self.courier = Courier(store, put)
+        self.deliverer = DelayedDeliverer(store, put)
         self._precision_ms = settings.timer_precision_ms
         self._heap: list[int] = []
         self._taken = 0
@@ -81,17 +81,17 @@ class TimerQueue:
         self._recalls: set[tuple[str, str]] = set()
         """Key and slot of messages that are recalled. The slot is needed because a recall may have
         another message's key."""
-        self._delivered = Delivered(store, Property.TIMER_OUT_MS)
-        self._marks: ProgressMarks[Progress] = ProgressMarks()
-        self._saved: Progress | None = None
+        self._past_deliveries = PastDeliveries(store, Property.TIMER_OUT_MS)
+        self._marks: ProgressMarks[TimerProgress] = ProgressMarks()
+        self._saved: TimerProgress | None = None
         self._saved_from = 0
         self._border = 0
         """A key above all delivered ones."""
         self._counter = 0
-        self.counts = TimingCounts()
+        self.counts = WaitingCounts()
         self.due_times = DueTimes()
-        self.delays = Delays()
-        self._before = Progress(0, 0, 0)
+        self.delays = DelayDistributions()
+        self._before = TimerProgress(0, 0, 0)
         self._peer_read_ms: int | None = None
         self._is_settled = False
         self._has_more = False
@@ -102,24 +102,24 @@ class TimerQueue:
 
     def load(self, data: bytes | None) -> None:
         """Load timercheck, ours or RocketMQ's. Raises ValueError if it is damaged. Later calls of
-        `due` read the records, a bounded number each."""
+        `deliver_due` read the records, a bounded number each."""
         if data is not None:
-            check(data)
+            check_file(data)
         start, end = self._store.bounds(Topic.TIMER, 0)
         ours, head = decode_file(data), decode_head(data)
         if ours is not None:
             log_offset, self._before = ours
-            self._delivered.read(log_offset, self._oldest_pending(start))
+            self._past_deliveries.read_log(log_offset, self._oldest_pending(start))
         elif head is not None:
             # A slot is the second that ends before the delivery time: everything due in slots
             # before the read time has a delivery time up to the read time.
-            self._before = Progress(
-                head.queue_offset, key_of(head.read_ms + 1, 0), start, head.read_ms
+            self._before = TimerProgress(
+                head.queue_offset, delivery_key(head.read_ms + 1, 0), start, head.read_ms
             )
             self._peer_read_ms = head.read_ms
-            self._delivered.read_if_short(self._oldest_pending(start))
+            self._past_deliveries.read_if_short(self._oldest_pending(start))
         else:
-            self._delivered.read_without_progress(self._oldest_pending(start))
+            self._past_deliveries.read_without_progress(self._oldest_pending(start))
         if head is not None:
             self._counter = head.counter
         self._border = self._before.border
@@ -133,7 +133,7 @@ class TimerQueue:
         places = self._store.read_units(Topic.TIMER, 0, oldest, 1)
         return places[0][0] if places else None
 
-    def needed_from(self) -> int:
+    def oldest_needed_offset(self) -> int:
         """Return the log offset from which on undelivered records need the log."""
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
@@ -152,19 +152,19 @@ class TimerQueue:
 
     def late_ms(self, now_ms: int) -> int:
         """Return how long the next record has been due."""
-        keys = [one.key for one in self._unread.waiting if one.key != NOT_TAKEN]
+        keys = [one.key for one in self._unread.waiting if one.key != UNKNOWN_KEY]
         key = min([*keys, *self._heap[:1]], default=None)
         return 0 if key is None else max(0, now_ms - (key >> OFFSET_BITS))
 
     @property
-    def taken_offset(self) -> int:
+    def next_read_offset(self) -> int:
         """The next queue offset to read."""
         return self._taken
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: drop its figures."""
-        self.counts.forget(topic)
-        self.delays.forget(topic)
+        self.counts.forget_topic(topic)
+        self.delays.forget_topic(topic)
 
     def arrived(self, arrival: Arrival) -> None:
         """Note that a record became visible in the timer's topic, and must be read."""
@@ -172,7 +172,7 @@ class TimerQueue:
         self._has_more = True
 
     def wake_at_ms(self) -> int:
-        """The time to call `due` next."""
+        """The time to call `deliver_due` next."""
         if self._has_more:
             return 0
         at_ms = max(self._heap[0] >> OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
@@ -181,30 +181,30 @@ class TimerQueue:
     def wake(self, now_ms: int) -> None:
         """Read new records and deliver due messages if it is time."""
         if now_ms >= self.wake_at_ms():
-            self.due(now_ms)
+            self.deliver_due(now_ms)
 
-    def due(self, now_ms: int) -> int:
+    def deliver_due(self, now_ms: int) -> int:
         """Read new records, and deliver due messages, a bounded number of each. Return how many
         records were passed."""
         if self._has_more:
-            self._take_in(now_ms)
-        while (unread := self._unread.take(now_ms)) is not None:
-            self._try_again(unread, now_ms)
+            self._read_new_records(now_ms)
+        while (unread := self._unread.take_due(now_ms)) is not None:
+            self._retry_unread(unread, now_ms)
         if not self._is_rebuilt:
             return 0  # the first due record is not known yet
         if not self._is_settled:
-            self._disown(now_ms)
+            self._remove_rocketmq_timer(now_ms)
         passed = 0
         heap = self._heap
         while heap and heap[0] >> OFFSET_BITS <= now_ms and passed < BATCH_MAX:
             queue_offset = heap[0] & OFFSET_MASK
             try:
-                is_passed = self._pass(queue_offset, now_ms)
+                is_passed = self._process_due(queue_offset, now_ms)
             except (OSError, StorageError) as error:
-                self._unread.put_off(queue_offset, heap[0], now_ms, error)
+                self._unread.schedule_retry(queue_offset, heap[0], now_ms, error)
                 heapq.heappop(heap)
                 continue
-            self._unread.was_read(queue_offset)
+            self._unread.forget_read(queue_offset)
             if not is_passed:
                 self._retry_ms = now_ms + RETRY_MS
                 break
@@ -212,19 +212,19 @@ class TimerQueue:
             key = heapq.heappop(heap)
             self._border = max(self._border, key + 1)
             self.due_times.drop(key >> OFFSET_BITS)
-            self._uncount(queue_offset)
+            self._uncount_in_block(queue_offset)
             passed += 1
         is_all = not self._has_more and not self._unread.count
         if is_all and not (heap and heap[0] >> OFFSET_BITS <= now_ms):
-            self._delivered.forget()
+            self._past_deliveries.clear()
         if passed and not self._has_more and len(heap) < PENDING_MAX:
             self._has_more = self._taken < self._store.bounds(Topic.TIMER, 0)[1]
-        self._note(now_ms)
+        self._note_progress(now_ms)
         return passed
 
     # -- taking in -------------------------------------------------------------------------------
 
-    def _take_in(self, now_ms: int) -> None:
+    def _read_new_records(self, now_ms: int) -> None:
         store = self._store
         for _ in range(_TAKE_MAX // _ENTRIES_READ):
             start, end = store.bounds(Topic.TIMER, 0)
@@ -235,49 +235,49 @@ class TimerQueue:
                 return
             for log_offset, size, _ in entries:
                 try:
-                    source = self.courier.read(log_offset, size)
+                    source = self.deliverer.read_record(log_offset, size)
                 except (OSError, StorageError) as error:
-                    self._unread.put_off(self._taken, NOT_TAKEN, now_ms, error)
-                    self._count(self._taken)
+                    self._unread.schedule_retry(self._taken, UNKNOWN_KEY, now_ms, error)
+                    self._count_in_block(self._taken)
                 else:
                     if source is not None:
-                        self._try_to_push(source, self._taken, now_ms)
+                        self._try_to_schedule(source, self._taken, now_ms)
                 self._taken += 1
         self._has_more = self._taken < end
 
-    def _try_again(self, unread: Unread, now_ms: int) -> None:
+    def _retry_unread(self, unread: UnreadRecord, now_ms: int) -> None:
         """Retry a record that could not be read: make it due again, or, if its time is unknown,
         read it."""
         _, queue_offset, key = unread
-        if key != NOT_TAKEN:
+        if key != UNKNOWN_KEY:
             heapq.heappush(self._heap, key)
             return
         try:
             source = self._read(queue_offset)
         except (OSError, StorageError) as error:
-            self._unread.put_off(queue_offset, NOT_TAKEN, now_ms, error)
+            self._unread.schedule_retry(queue_offset, UNKNOWN_KEY, now_ms, error)
             return
         if source is not None:
-            self._try_to_push(source, queue_offset, now_ms)
-        self._uncount(queue_offset)  # after the push, so that the order is kept
-        self._unread.was_read(queue_offset)
+            self._try_to_schedule(source, queue_offset, now_ms)
+        self._uncount_in_block(queue_offset)  # after the push, so that the order is kept
+        self._unread.forget_read(queue_offset)
 
-    def _try_to_push(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
+    def _try_to_schedule(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
         try:
-            self._push(source, queue_offset, now_ms)
+            self._schedule_record(source, queue_offset, now_ms)
         except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
-            self.courier.drop(source.log_offset, f"{type(error).__name__}: {error}")
+            self.deliverer.skip_record(source.log_offset, f"{type(error).__name__}: {error}")
 
-    def _push(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
+    def _schedule_record(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
         slot_ms = number_in(source.properties.get(Property.TIMER_OUT_MS), most=LONG_MAX)
         if slot_ms is None:
-            self.courier.drop(source.log_offset, "it has no delivery time")
+            self.deliverer.skip_record(source.log_offset, "it has no delivery time")
             return
-        key = key_of(_wish_ms(source, slot_ms), queue_offset)
+        key = delivery_key(_delivery_ms(source, slot_ms), queue_offset)
         if queue_offset < self._before.taken:
             if key < self._before.border:  # delivered before this start
                 if self._peer_read_ms is not None:
-                    self._delivered.take(source)  # not to be matched with its twin
+                    self._past_deliveries.match_delivery(source)  # not to be matched with its twin
                 return
             if self._is_rolled(source, slot_ms):
                 return
@@ -286,13 +286,13 @@ class TimerQueue:
             self.counts.add(source, 1, now_ms)
             if queue_offset >= self._before.taken:
                 topic = source.properties.get(Property.REAL_TOPIC, "")
-                self.delays.note(topic, max(0, slot_ms - source.born_ms) // 1000)
+                self.delays.count_delay(topic, max(0, slot_ms - source.born_ms) // 1000)
         elif recall == _recall_key(source) and len(self._recalls) < RECALLS_MAX:
             # Older releases accepted this property from clients, for messages of any topic.
             self._recalls.add((recall, source.properties[Property.TIMER_OUT_MS]))
         heapq.heappush(self._heap, key)
         self.due_times.add(key >> OFFSET_BITS)
-        self._count(queue_offset)
+        self._count_in_block(queue_offset)
 
     def _is_rolled(self, source: StoredMessage, slot_ms: int) -> bool:
         """Whether RocketMQ has stored a copy of this record nearer to its time: its wheel holds two
@@ -310,23 +310,23 @@ class TimerQueue:
     def _read(self, queue_offset: int) -> StoredMessage | None:
         entries = self._store.read_units(Topic.TIMER, 0, queue_offset, 1)
         if not entries:
-            self.courier.drop(-1, f"entry {queue_offset} of the timer's queue is gone")
+            self.deliverer.skip_record(-1, f"entry {queue_offset} of the timer's queue is gone")
             return None
-        return self.courier.read(*entries[0][:2])
+        return self.deliverer.read_record(*entries[0][:2])
 
-    def _pass(self, queue_offset: int, now_ms: int) -> bool:
+    def _process_due(self, queue_offset: int, now_ms: int) -> bool:
         source = self._read(queue_offset)
         if source is None:
             return True
         try:
-            is_passed = self._is_recalled(source) or self._delivered.take(source)
+            is_passed = self._is_recalled(source) or self._past_deliveries.match_delivery(source)
             is_passed = is_passed or self._deliver(source, now_ms)
             if is_passed and Property.TIMER_DEL_UNIQKEY not in source.properties:
                 self.counts.add(source, -1, now_ms)
         except (OSError, StorageError):
             raise  # of the disk, not of the record
         except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
-            self.courier.drop(source.log_offset, f"{type(error).__name__}: {error}")
+            self.deliverer.skip_record(source.log_offset, f"{type(error).__name__}: {error}")
             return True
         return is_passed
 
@@ -335,7 +335,7 @@ class TimerQueue:
             Property.TIMER_ENQUEUE_MS: str(source.stored_ms),
             Property.TIMER_DEQUEUE_MS: str(now_ms),
         }
-        return self.courier.deliver(source, restore(source, **added), now_ms)
+        return self.deliverer.deliver(source, restore_message(source, **added), now_ms)
 
     def _is_recalled(self, source: StoredMessage) -> bool:
         """Whether a message is recalled, or is itself a recall. Neither is delivered."""
@@ -346,11 +346,11 @@ class TimerQueue:
             return True
         return bool(self._recalls) and (_recall_key(source), slot) in self._recalls
 
-    def _count(self, queue_offset: int) -> None:
+    def _count_in_block(self, queue_offset: int) -> None:
         block = queue_offset >> _BLOCK_BITS
         self._blocks[block] = self._blocks.get(block, 0) + 1
 
-    def _uncount(self, queue_offset: int) -> None:
+    def _uncount_in_block(self, queue_offset: int) -> None:
         block = queue_offset >> _BLOCK_BITS
         left = self._blocks[block] - 1
         if left:
@@ -360,7 +360,7 @@ class TimerQueue:
 
     # -- progress --------------------------------------------------------------------------------
 
-    def _state(self, now_ms: int) -> Progress:
+    def _current_progress(self, now_ms: int) -> TimerProgress:
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         read_ms = now_ms
@@ -370,7 +370,9 @@ class TimerQueue:
             read_ms = 0
         if self._store.unseen_size:  # messages not visible yet may be late for their slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
-        return Progress(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
+        return TimerProgress(
+            self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms
+        )
 
     def _slot_before(self, wish_ms: int) -> int:
         """A time that is not after the slot of a record, whatever precision it was stored with."""
@@ -378,34 +380,38 @@ class TimerQueue:
         return wish_ms - wish_ms % span_ms - (span_ms if span_ms % self._precision_ms else 0)
 
     @property
-    def _is_exact(self) -> bool:
+    def _is_progress_exact(self) -> bool:
         """Whether `border` says what is delivered: no undelivered record is before delivered
         ones."""
         if self._unread.count or not self._is_settled:
             return False
         return not self._heap or self._heap[0] >= self._border
 
-    def _note(self, now_ms: int) -> None:
+    def _note_progress(self, now_ms: int) -> None:
         """Record the progress now, if it is exact."""
-        if self._is_exact:
+        if self._is_progress_exact:
             self._marks.add(
-                ProgressMark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))
+                ProgressMark(
+                    self._store.end_offset,
+                    self._past_deliveries.scan_from,
+                    self._current_progress(now_ms),
+                )
             )
 
-    def check_point(self, now_ms: int) -> bytes:
+    def progress_for_slave(self, now_ms: int) -> bytes:
         """Return the progress for a slave: the 56 bytes of RocketMQ's TimerCheckpoint, and behind
         them our part of the file, if it is exact."""
-        state = self._state(now_ms)
+        state = self._current_progress(now_ms)
         head = encode_head(state, now_ms, self._counter)
-        if not self._is_exact:
+        if not self._is_progress_exact:
             return head
-        return encode_both(head, state, self._delivered.scan_from)
+        return encode_both_parts(head, state, self._past_deliveries.scan_from)
 
-    def save(self, now_ms: int) -> bytes | None:
+    def content_to_save(self, now_ms: int) -> bytes | None:
         """Return the content of timercheck, up to durable deliveries; None if it was written
         already."""
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
-            self._note(now_ms)
+            self._note_progress(now_ms)
         mark = self._marks.take_durable(self._store.irrevocable_offset)
         if mark is None or (
             mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
@@ -414,12 +420,12 @@ class TimerQueue:
         self._saved, self._saved_from = mark.state, mark.scan_from
         return self._encode(mark, now_ms)
 
-    def _encode(self, mark: ProgressMark[Progress], now_ms: int) -> bytes:
+    def _encode(self, mark: ProgressMark[TimerProgress], now_ms: int) -> bytes:
         self._counter += 1
         head = encode_head(mark.state, now_ms, self._counter)
-        return as_file(encode_both(head, mark.state, mark.scan_from))
+        return complete_file(encode_both_parts(head, mark.state, mark.scan_from))
 
-    def _disown(self, now_ms: int) -> None:
+    def _remove_rocketmq_timer(self, now_ms: int) -> None:
         """Delete RocketMQ's wheel and timer log once all their records are read; otherwise a
         RocketMQ broker that returns would deliver them again. The progress is saved first."""
         self._is_settled = True
@@ -428,14 +434,14 @@ class TimerQueue:
         names = disk.names(TIMER_LOG)
         if not names and disk.size(WHEEL) is None:
             return
-        mark = ProgressMark(self._store.end_offset, self._delivered.scan_from, self._before)
+        mark = ProgressMark(self._store.end_offset, self._past_deliveries.scan_from, self._before)
         disk.replace(PATH, self._encode(mark, now_ms))
         for name in names:
             disk.remove(f"{TIMER_LOG}/{name}")
         disk.remove(WHEEL)
 
 
-def _wish_ms(source: StoredMessage, slot_ms: int) -> int:
+def _delivery_ms(source: StoredMessage, slot_ms: int) -> int:
     """The delivery time to the millisecond. A delay counts from the store time, which is that of
     the delay or a little later; the slot limits it. A recall lasts for the whole of its slot, and
     so comes last in it.
@@ -445,7 +451,7 @@ def _wish_ms(source: StoredMessage, slot_ms: int) -> int:
     last_ms = slot_ms + TIMER_PRECISION_MAX_MS
     if Property.TIMER_DEL_UNIQKEY in source.properties:
         return last_ms
-    wish_ms = wish(source.properties, source.stored_ms)
+    wish_ms = requested_delivery_ms(source.properties, source.stored_ms)
     return last_ms if wish_ms is None else min(max(wish_ms, slot_ms + 1), last_ms)
 
 

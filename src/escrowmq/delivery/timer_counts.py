@@ -15,7 +15,7 @@ class _Count(msgspec.Struct, rename="camel"):
     time_stamp: int
 
 
-class TimingCounts:
+class WaitingCounts:
     """Counts waiting messages by topic, like RocketMQ's TimerMetrics. A topic without any is
     forgotten."""
 
@@ -46,7 +46,7 @@ class TimingCounts:
             del self._counts[topic]
         self._version.advance(now_ms)
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """A topic was deleted. Its waiting messages count until their time."""
         self.taken.forget(topic, at=0)
         self.passed.forget(topic, at=0)

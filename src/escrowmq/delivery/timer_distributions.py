@@ -45,7 +45,7 @@ class DueTimes:
         else:
             del self._counts[slot]
 
-    def ahead(self, now_ms: int) -> dict[int, int]:
+    def ahead_counts(self, now_ms: int) -> dict[int, int]:
         """Return the number of waiting messages for each bound in AHEAD_S, to within five seconds.
         Overdue messages count as due now. Those due in more than a day are not counted, as in
         RocketMQ."""
@@ -59,14 +59,14 @@ class DueTimes:
         return dict(zip(AHEAD_S, found, strict=True))
 
 
-class Delays:
+class DelayDistributions:
     """The distributions of requested delays by topic, since the start."""
 
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
         self._sums_s: dict[str, int] = {}
 
-    def note(self, topic: str, delay_s: int) -> None:
+    def count_delay(self, topic: str, delay_s: int) -> None:
         """Count a stored message with this delay."""
         counts = self._counts.get(topic)
         if counts is None:
@@ -77,7 +77,7 @@ class Delays:
         counts[bisect_left(DELAYS_S, delay_s)] += 1
         self._sums_s[topic] += delay_s
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""
         self._counts.pop(topic, None)
         self._sums_s.pop(topic, None)

@@ -34,7 +34,7 @@ _CRC: Final = struct.Struct(">I")
 _MAGIC: Final = b"ESCROWMQ"
 
 
-class Progress(NamedTuple):
+class TimerProgress(NamedTuple):
     """Which records of the timer's topic are delivered."""
 
     taken: int
@@ -46,7 +46,7 @@ class Progress(NamedTuple):
     """No pending record has a slot before this time."""
 
 
-class Head(NamedTuple):
+class RocketMQHead(NamedTuple):
     """The fields that RocketMQ has as well, except those that are always equal to others."""
 
     read_ms: int
@@ -54,19 +54,19 @@ class Head(NamedTuple):
     counter: int
 
 
-def key_of(time_ms: int, queue_offset: int) -> int:
+def delivery_key(time_ms: int, queue_offset: int) -> int:
     """A record's place in the order of deliveries."""
     return min(time_ms, _TIME_MAX) << OFFSET_BITS | queue_offset
 
 
-def encode_head(state: Progress, now_ms: int, counter: int) -> bytes:
+def encode_head(state: TimerProgress, now_ms: int, counter: int) -> bytes:
     """Encode RocketMQ's TimerCheckpoint. RocketMQ, without a timer log here, reads the topic from
     `oldest` on and skips records with a slot before `read_ms`; it repeats delivered records that
     are neither."""
     return _HEAD.pack(state.read_ms, 0, state.oldest, state.oldest, 0, now_ms, counter)
 
 
-def encode_both(head: bytes, state: Progress, scan_from: int) -> bytes:
+def encode_both_parts(head: bytes, state: TimerProgress, scan_from: int) -> bytes:
     """RocketMQ's part of the file and ours, without what is between them: the answer to a slave.
     RocketMQ's slaves read the first part."""
     time_ms, queue_offset = state.border >> OFFSET_BITS, state.border & OFFSET_MASK
@@ -74,18 +74,18 @@ def encode_both(head: bytes, state: Progress, scan_from: int) -> bytes:
     return head + tail + _CRC.pack(zlib.crc32(head + tail))
 
 
-def as_file(parts: bytes) -> bytes:
-    """The whole file, of RocketMQ's part alone or of both (`encode_both`)."""
+def complete_file(parts: bytes) -> bytes:
+    """The whole file, of RocketMQ's part alone or of both (`encode_both_parts`)."""
     head, tail = parts[: _HEAD.size], parts[_HEAD.size :]
     return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")[:FILE_SIZE]
 
 
-def without_times(parts: bytes) -> bytes:
+def progress_part(parts: bytes) -> bytes:
     """What an answer says about the progress; the rest changes with each question."""
     return parts[:_VERSION_AT] + parts[_HEAD.size : _HEAD.size + _TAIL.size]
 
 
-def check(data: bytes) -> None:
+def check_file(data: bytes) -> None:
     """Raise ValueError for a file that neither RocketMQ nor we have written like this: torn, or
     without content."""
     if len(data) < FILE_SIZE:
@@ -94,15 +94,15 @@ def check(data: bytes) -> None:
         raise ValueError("there are only zeros in it")
 
 
-def decode_head(data: bytes | None) -> Head | None:
+def decode_head(data: bytes | None) -> RocketMQHead | None:
     """Decode RocketMQ's part of the file; None if there is none."""
     if data is None or len(data) < _HEAD.size:
         return None
     read_ms, _, queue_offset, _, _, _, counter = _HEAD.unpack_from(data)
-    return Head(read_ms, queue_offset, counter)
+    return RocketMQHead(read_ms, queue_offset, counter)
 
 
-def decode_file(data: bytes | None) -> tuple[int, Progress] | None:
+def decode_file(data: bytes | None) -> tuple[int, TimerProgress] | None:
     """Log offset and progress; None if RocketMQ has written the file since, or it was never
     written."""
     if data is None or len(data) < FILE_SIZE:
@@ -114,4 +114,4 @@ def decode_file(data: bytes | None) -> tuple[int, Progress] | None:
     if magic != _MAGIC or zlib.crc32(data[: _HEAD.size] + tail) != crc:
         return None
     read_ms, _, oldest, *_ = _HEAD.unpack_from(data)
-    return log_offset, Progress(taken, time_ms << OFFSET_BITS | queue_offset, oldest, read_ms)
+    return log_offset, TimerProgress(taken, time_ms << OFFSET_BITS | queue_offset, oldest, read_ms)

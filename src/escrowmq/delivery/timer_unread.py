@@ -15,7 +15,7 @@ WAIT_MS: Final = 1_000
 
 WAIT_MAX_MS: Final = 32_000
 
-NOT_TAKEN: Final = -1
+UNKNOWN_KEY: Final = -1
 """In place of the key of a record whose delivery time is unknown, because it was never read."""
 
 _NEVER_MS: Final = 1 << 62
@@ -23,7 +23,7 @@ _NEVER_MS: Final = 1 << 62
 _log = logging.getLogger(__name__)
 
 
-class Unread(NamedTuple):
+class UnreadRecord(NamedTuple):
     """An unreadable record: its key, and when it is retried."""
 
     retry_ms: int
@@ -35,7 +35,7 @@ class UnreadRecords:
     """Schedules the retries of unreadable records, with growing pauses."""
 
     def __init__(self) -> None:
-        self._waiting: list[Unread] = []
+        self._waiting: list[UnreadRecord] = []
         self._waits_ms: dict[int, int] = {}
 
     @property
@@ -44,11 +44,11 @@ class UnreadRecords:
         return len(self._waits_ms)
 
     @property
-    def waiting(self) -> list[Unread]:
+    def waiting(self) -> list[UnreadRecord]:
         """The records that wait for their retry."""
         return self._waiting
 
-    def put_off(self, queue_offset: int, key: int, now_ms: int, error: Exception) -> None:
+    def schedule_retry(self, queue_offset: int, key: int, now_ms: int, error: Exception) -> None:
         """Schedule a retry of an unreadable record. Log the first failure until all are readable
         again. Raises the error if there are too many."""
         wait_ms = self._waits_ms.get(queue_offset, 0)
@@ -57,19 +57,19 @@ class UnreadRecords:
         if not self._waits_ms:
             _log.error("delayed messages that cannot be read are delivered later: %s", error)
         wait_ms = self._waits_ms[queue_offset] = min(max(2 * wait_ms, WAIT_MS), WAIT_MAX_MS)
-        heapq.heappush(self._waiting, Unread(now_ms + wait_ms, queue_offset, key))
+        heapq.heappush(self._waiting, UnreadRecord(now_ms + wait_ms, queue_offset, key))
 
-    def take(self, now_ms: int) -> Unread | None:
+    def take_due(self, now_ms: int) -> UnreadRecord | None:
         """Return a record to retry now; None if there is none."""
         if self._waiting and self._waiting[0].retry_ms <= now_ms:
             return heapq.heappop(self._waiting)
         return None
 
-    def was_read(self, queue_offset: int) -> None:
+    def forget_read(self, queue_offset: int) -> None:
         """Forget a record that was read successfully."""
         if self._waits_ms.pop(queue_offset, None) and not self._waits_ms:
             _log.info("all delayed messages can be read again")
 
     def wake_at_ms(self) -> int:
-        """The time at which `take` returns the next record."""
+        """The time at which `take_due` returns the next record."""
         return self._waiting[0].retry_ms if self._waiting else _NEVER_MS

@@ -14,7 +14,7 @@ from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.table_text import EntryTextCache, file_of, indented
+from escrowmq.delivery.table_text import EntryTextCache, assemble_file, indented_json
 from escrowmq.errors import UsageError
 
 
@@ -138,7 +138,7 @@ class TopicTable:
         self.system: set[str] = set()
         self.version = DataVersion()
         self.is_changed = False
-        self.wishes_count = 0
+        self.requested_changes_count = 0
         """The number of requested changes, even if they changed nothing: each request is answered
         only after a save."""
         self.unregistered: set[str] = set()
@@ -154,7 +154,7 @@ class TopicTable:
             self.version = file.data_version
             self._texts.render(self._topics)  # render all now, while no request is served
 
-    def take_over(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
+    def replace_with(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
         """Replace this table by another broker's, as GET_ALL_TOPIC_CONFIG returns it. Topics that
         every broker has, and those that `keeps` accepts, stay. Return the removed topics."""
         file = msgspec.convert(fastjson.decode(data), TopicFile)
@@ -177,14 +177,15 @@ class TopicTable:
             self.is_changed = True
         return gone
 
-    def saved(self) -> None:
-        """Note that the result of `save` is being stored: later changes need another save."""
+    def mark_saved(self) -> None:
+        """Note that the result of `content_to_save` is being stored: later changes need another
+        save."""
         self.is_changed = False
 
-    def save(self) -> bytes:
+    def content_to_save(self) -> bytes:
         """Return the present content of topics.json."""
-        return file_of(
-            dataVersion=indented(self.version, depth=1),
+        return assemble_file(
+            dataVersion=indented_json(self.version, depth=1),
             topicConfigTable=self._texts.render(self._topics),
         )
 
@@ -203,15 +204,15 @@ class TopicTable:
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Create or replace a topic's configuration."""
         self._topics[config.topic_name] = config
-        self._changed(config.topic_name, now_ms)
+        self._note_change(config.topic_name, now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Remove a topic. Return whether it existed."""
         if self._topics.pop(name, None) is None:
-            self.wishes_count += 1
+            self.requested_changes_count += 1
             return False
-        self.made.gone(name)
-        self._changed(name, now_ms)
+        self.made.remove_deleted(name)
+        self._note_change(name, now_ms)
         return True
 
     def mark_all_unregistered(self, now_ms: int) -> None:
@@ -219,10 +220,10 @@ class TopicTable:
         brokerPermission)."""
         self.version.advance(now_ms)
         self.unregistered.update(self._topics)
-        self.wishes_count += 1
+        self.requested_changes_count += 1
         self.is_changed = True
 
-    def queue_read(self, name: str, queue_id: int) -> int:
+    def readable_queue(self, name: str, queue_id: int) -> int:
         """Return the queue to use for a message that was sent to this one: another one if the topic
         has fewer queues now, because the old one is no longer read."""
         config = self._topics.get(name)
@@ -230,11 +231,11 @@ class TopicTable:
             return queue_id
         return queue_id % config.read_queue_nums
 
-    def _changed(self, name: str, now_ms: int) -> None:
+    def _note_change(self, name: str, now_ms: int) -> None:
         self._texts.forget(name)
         self.version.advance(now_ms)
         self.unregistered.add(name)
-        self.wishes_count += 1
+        self.requested_changes_count += 1
         self.is_changed = True
 
     def is_system(self, name: str) -> bool:
@@ -279,7 +280,7 @@ class TopicTable:
         self.put(config, now_ms)
         return config
 
-    def create_from(
+    def create_from_template(
         self, name: str, *, template: str, queues_count: int, is_unit: bool, now_ms: int
     ) -> TopicConfig | None:
         """Create a topic on its first send, if its template allows that; else return None. Raises
@@ -300,8 +301,8 @@ class TopicTable:
                 f"create topics only while there are fewer than {self._count_max}; delete "
                 "unused ones, or have an operator create it"
             )
-        self.made.admit(f"topic {name}")
-        self.made.note(name)
+        self.made.check_quota(f"topic {name}")
+        self.made.add_created(name)
         count = max(0, min(queues_count, source.write_queue_nums))
         config = TopicConfig(
             topic_name=name,
@@ -314,7 +315,7 @@ class TopicTable:
         self.put(config, now_ms)
         return config
 
-    def ensure(
+    def get_or_create(
         self,
         name: str,
         *,
@@ -330,8 +331,8 @@ class TopicTable:
         config = self._topics.get(name)
         if config is None:
             if is_asked_for:
-                self.made.admit(f"topic {name}")
-                self.made.note(name)
+                self.made.check_quota(f"topic {name}")
+                self.made.add_created(name)
             config = TopicConfig(
                 topic_name=name,
                 read_queue_nums=queues_count,

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from escrowmq.base.authority import Versioned
+from escrowmq.base.authority import VersionedRecord
 from escrowmq.errors import UsageError
 from escrowmq.group.history import begin
 from escrowmq.group.in_sync_copies import Copies
@@ -155,7 +155,7 @@ class Member:
 
     # -- the authority's answers -------------------------------------------------------------
 
-    def record_read(self, found: Versioned, now_ms: int) -> None:
+    def record_read(self, found: VersionedRecord, now_ms: int) -> None:
         """Process the record that was read."""
         self._is_asking, self.authority_fault = False, ""
         proposal = self.proposal
@@ -179,7 +179,7 @@ class Member:
             self._log(f"the authority does not answer, so the group cannot change: {reason}")
         self.authority_fault = reason
 
-    def written(self, found: Versioned, now_ms: int) -> None:
+    def written(self, found: VersionedRecord, now_ms: int) -> None:
         """Act on a write of the record that has taken effect."""
         self._is_asking = False
         assert self.proposal is not None
@@ -383,7 +383,7 @@ class Member:
 
     # -- what the record says ----------------------------------------------------------------
 
-    def _consider(self, found: Versioned, now_ms: int) -> None:
+    def _consider(self, found: VersionedRecord, now_ms: int) -> None:
         if self._is_opening:
             return
         record: Record | None = None
@@ -470,7 +470,7 @@ class Member:
                 self.is_leader = False
                 self.record, self.revision = record, revision
                 self._change(seen=max(self.state.seen, record.epoch))
-                self._consider(Versioned(record.encode(), revision), now_ms)
+                self._consider(VersionedRecord(record.encode(), revision), now_ms)
                 return
             fault = f"the record was changed by somebody else ({record.text})"
         elif record is not None:

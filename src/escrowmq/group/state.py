@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.authority import Versioned
+from escrowmq.base.authority import VersionedRecord
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.group.history import Began, History
 from escrowmq.group.record import Record, read_record
@@ -87,7 +87,7 @@ def started(state: MemberState, *, boot: str, loses_nothing: bool, fresh: str) -
 
 
 def settling(
-    proposal: Proposal, found: Versioned, state: MemberState, *, mark: Callable[[], str]
+    proposal: Proposal, found: VersionedRecord, state: MemberState, *, mark: Callable[[], str]
 ) -> Proposal:
     """Return what to write so that a pending proposal either takes effect or never can. Normally
     this is the proposal itself. A member that has lost power since must not lead: it would depose

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.authority import Authority, Versioned
+from escrowmq.base.authority import Authority, VersionedRecord
 from escrowmq.errors import AuthorityUnreachable
 from escrowmq.group.drills import Drills
 
@@ -95,14 +95,14 @@ class DrilledAuthority:
         """The engine's name and its address."""
         return self._real.name
 
-    async def read(self, key: str) -> Versioned:
+    async def read(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
         self._reach()
         found = await self._real.read(key)
         self._reach()
         return found
 
-    async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its key still has a revision. During a drill the answer is dropped, as
         by a broken network: the write may have taken effect."""
         self._reach()
@@ -114,9 +114,9 @@ class DrilledAuthority:
         if self._drills.lacks_authority(self._now_ms()):
             raise AuthorityUnreachable(f"{self.name}: a drill cuts this member off from it")
 
-    async def prove(self) -> None:
+    async def require_fit(self) -> None:
         """Raise AuthorityUnfit if the engine does not compare revisions when it writes."""
-        await self._real.prove()
+        await self._real.require_fit()
 
     async def close(self) -> None:
         """Close the connections to the engine."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.base.authority import Authority, Versioned
+from escrowmq.base.authority import Authority, VersionedRecord
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.measure import Family
 from escrowmq.broker.replication.group_copy import GroupCopy
@@ -125,7 +125,7 @@ class GroupNode:
         a broker."""
         self._open = opens
         try:
-            await self._authority.prove()
+            await self._authority.require_fit()
         except AuthorityUnreachable as error:
             _log.warning("%s; it is tested as soon as it answers", error)
         await self._open_role(None)
@@ -259,7 +259,7 @@ class GroupNode:
         self._after()
 
     async def _write(self, record: Record, revision: str) -> None:
-        found: Versioned | None
+        found: VersionedRecord | None
         try:
             found = await self._authority.write_if(self._key, record.encode(), revision)
         except EscrowMQError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from escrowmq.base.answer import Answer, Pulled, Refusal
+from escrowmq.base.answer import Answer, PullAnswer, Refusal
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage
@@ -145,7 +145,7 @@ class Pulling:
 def _next_offset(reply: Answer | Refusal) -> int | None:
     """Return the offset at which a reader continues; None if its pull was refused. After operators
     have reset the group, the broker once refuses with the new offset, and that is returned."""
-    if isinstance(reply, Pulled):
+    if isinstance(reply, PullAnswer):
         return reply.next_offset if reply.code in _NOTHING | {Response.SUCCESS} else None
     if reply.code != Response.PULL_OFFSET_MOVED:
         return None
@@ -154,7 +154,7 @@ def _next_offset(reply: Answer | Refusal) -> int | None:
 
 def _messages(reply: Answer | Refusal, tags: frozenset[str]) -> list[StoredMessage]:
     """Return the messages of an answer that have one of the wanted tags."""
-    if not isinstance(reply, Pulled) or reply.code != Response.SUCCESS:
+    if not isinstance(reply, PullAnswer) or reply.code != Response.SUCCESS:
         return []
     found = decode_records(b"".join([reply.body, *reply.chunks]))
     if not tags:

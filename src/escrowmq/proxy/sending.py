@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.answer import Answer, Refusal, SendAnswer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import GRPC_MESSAGES_MAX
 from escrowmq.base.guests import MessageByValue, TopicFacts
@@ -163,7 +163,7 @@ def _judge(call: Call[v2.SendMessageRequest], topic: str) -> None:
 
 def _ask_for_one(call: Call[v2.SendMessageRequest], wish: _Wish) -> None:
     def stored(reply: Answer | Refusal) -> None:
-        if isinstance(reply, Sent) and reply.code == Response.SUCCESS:
+        if isinstance(reply, SendAnswer) and reply.code == Response.SUCCESS:
             more = reply.ext or {}
             data = one_sent(
                 wish.message_id,
@@ -259,7 +259,7 @@ def _entry(reply: Answer | Refusal, message_id: str) -> v2.SendResultEntry:
         return v2.SendResultEntry(
             status=status(code_of(reply), f"send message failed, sendStatus={late}")
         )
-    if not isinstance(reply, Sent) or reply.code != Response.SUCCESS:
+    if not isinstance(reply, SendAnswer) or reply.code != Response.SUCCESS:
         fault = fault_of(reply)
         return v2.SendResultEntry(status=status(fault.code, str(fault)))
     more = reply.ext or {}

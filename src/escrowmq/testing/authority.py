@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from escrowmq.base.authority import ABSENT, Versioned
+from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityUnfit, AuthorityUnreachable
 
 
@@ -25,17 +25,17 @@ class MemoryAuthority:
         """Whether writes succeed whatever the expected revision is, as at some S3 servers."""
         self.reads_count = 0
         self.writes_count = 0
-        self.history: list[tuple[str, Versioned]] = []
+        self.history: list[tuple[str, VersionedRecord]] = []
         """Every record that was ever written, in order, with its key."""
-        self._records: dict[str, Versioned] = {}
+        self._records: dict[str, VersionedRecord] = {}
         self._writes_kept = 0
 
-    def read_now(self, key: str) -> Versioned:
+    def read_now(self, key: str) -> VersionedRecord:
         """Return the record of a key, even if the authority is set unreachable."""
         self.reads_count += 1
         return self._records.get(key, ABSENT)
 
-    def write_now(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    def write_now(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Compare and swap, even if the authority is set unreachable; return None if the key has
         another revision."""
         self.writes_count += 1
@@ -48,7 +48,7 @@ class MemoryAuthority:
         """Write a record unconditionally, as a person does with a tool."""
         self._writes_kept += 1
         digest = hashlib.sha256(value).hexdigest()[:16]
-        record = Versioned(value, f"{self._writes_kept}-{digest}")
+        record = VersionedRecord(value, f"{self._writes_kept}-{digest}")
         self._records[key] = record
         self.history.append((key, record))
         return record
@@ -85,7 +85,7 @@ class MemoryAuthority:
             raise AuthorityUnreachable(f"{self.name}: the answer to a write was lost")
         return written
 
-    async def prove(self) -> None:
+    async def require_fit(self) -> None:
         """Raise AuthorityUnfit if the authority ignores conditions."""
         self._reach("a write")
         if self.ignores_conditions:

@@ -64,7 +64,7 @@ class Keyring:
         self._keys = {key.number: key for key in found.keys}
         self._current = found.keys[-1] if found.keys else None
 
-    def save(self) -> bytes:
+    def content_to_save(self) -> bytes:
         """Return the file's content, which is secret."""
         return msgspec.json.encode(_KeyFile(list(self._keys.values())))
 

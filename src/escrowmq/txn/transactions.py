@@ -187,10 +187,10 @@ class Transactions:
     def renew_key(self, now_ms: int) -> int:
         """Create a new signing key, save it, and return its number. If saving raises StorageError,
         the old key stays in use."""
-        before = self.keyring.save()
+        before = self.keyring.content_to_save()
         number = self.keyring.rotate(now_ms)
         try:
-            self._store.disk.replace(keyring.PATH, self.keyring.save(), is_private=True)
+            self._store.disk.replace(keyring.PATH, self.keyring.content_to_save(), is_private=True)
         except StorageError:
             self.keyring.load(before)
             raise

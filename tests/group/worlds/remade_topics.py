@@ -108,7 +108,7 @@ class Remaker(Client):
         if self.is_made and not self.is_doomed:
             faults += [f"{body!r} is lost" for body in {*self.acknowledged} - {*found}]
             faults += [f"{body!r} is there twice" for body in {*found} if found.count(body) > 1]
-        for queue_id, offset in broker.offsets.of(_READERS, TOPIC).items():
+        for queue_id, offset in broker.offsets.offsets_of(_READERS, TOPIC).items():
             if not self.is_doomed and offset > self.read.get(queue_id, 0):
                 faults.append(f"queue {queue_id} of {self.life} is read from {offset} on")
         return faults

@@ -10,7 +10,7 @@ import pytest
 
 from escrowmq.authority.engine import VALUE_SIZE_MAX, counted_in, revision_of
 from escrowmq.authority.engine_authority import EngineAuthority
-from escrowmq.base.authority import ABSENT, Versioned
+from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnfit, AuthorityUnreachable, UsageError
 from escrowmq.testing.authority import MemoryAuthority
 
@@ -29,12 +29,12 @@ class Planned:
         self.late: Callable[[], object] = lambda: None
         """A write that is still under way."""
 
-    async def read_once(self, key: str) -> Versioned:
+    async def read_once(self, key: str) -> VersionedRecord:
         self.calls.append("read")
         self._step()
         return self.memory.read_now(key)
 
-    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         self.calls.append("write")
         step = self._step()
         if step == "busy":
@@ -212,14 +212,14 @@ def test_large_records_are_refused() -> None:
 class Forgetful(Planned):
     """It answers reads with what was there at first."""
 
-    async def read_once(self, key: str) -> Versioned:
+    async def read_once(self, key: str) -> VersionedRecord:
         return next(record for at, record in self.memory.history if at == key)
 
 
 class OnlyCreates(Planned):
     """It compares when a record is created, and ignores any other condition."""
 
-    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         self.memory.ignores_conditions = bool(revision)
         return await super().write_once(key, value, revision)
 
@@ -229,7 +229,7 @@ class ComparesLate(Planned):
 
     races_when_creating = True
 
-    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+    async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         if not revision and not self.races_when_creating:
             return await super().write_once(key, value, revision)
         found = self.memory.read_now(key)
@@ -257,7 +257,7 @@ def test_what_does_not_compare_is_unfit(kind: type[Planned], said: str) -> None:
 
     async def use(authority: EngineAuthority) -> None:
         with pytest.raises(AuthorityUnfit, match=said):
-            await authority.prove()
+            await authority.require_fit()
 
     run(engine, use)
     assert engine.calls[-1] == "delete"
@@ -269,7 +269,7 @@ def test_what_ignores_conditions_is_unfit() -> None:
 
     async def use(authority: EngineAuthority) -> None:
         with pytest.raises(AuthorityUnfit, match="planned: of two conditional writes"):
-            await authority.prove()
+            await authority.require_fit()
 
     run(engine, use)
 
@@ -278,7 +278,7 @@ def test_a_proof_leaves_nothing_behind() -> None:
     engine = Planned("", "", "lost after")
 
     async def use(authority: EngineAuthority) -> None:
-        await authority.prove()
+        await authority.require_fit()
 
     run(engine, use)
     (key,) = {key for key, _ in engine.memory.history}

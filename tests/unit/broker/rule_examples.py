@@ -261,7 +261,7 @@ def beat(**changed: Any) -> Change:
 def group(**values: Any) -> Change:
     def change(side: Side) -> None:
         groups = side.core.broker.groups
-        config = groups.get("readers", side.now_ms)
+        config = groups.get_or_create("readers", side.now_ms)
         assert config is not None
         for name, value in values.items():
             assert getattr(config, name) != value

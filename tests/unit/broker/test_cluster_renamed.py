@@ -91,7 +91,7 @@ def test_what_cannot_be_taken_over_is_logged_and_taken_at_the_next_start(
     world, consumer = popped()
     consumer.pop()
     with monkeypatch.context() as patch:
-        patch.setattr(PopLedger, "has_room", lambda *_: False)
+        patch.setattr(PopLedger, "may_pop_more", lambda *_: False)
         rename(world, "B")
         world.run(30_000)
     assert "rmq_sys_REVIVE_LOG_A" in caplog.text

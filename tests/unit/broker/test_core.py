@@ -386,7 +386,7 @@ def test_a_table_that_cannot_be_written_at_the_end_keeps_no_store_from_closing(
     is_closing, disk = False, OddDisk()
     exchange = Exchange(disk=disk)
     exchange.create_topic("T")
-    exchange.core.broker.topics.ensure("more", now_ms=exchange.now_ms)
+    exchange.core.broker.topics.get_or_create("more", now_ms=exchange.now_ms)
     is_closing = True
     exchange.core.close(exchange.now_ms)
     assert "Input/output error (topics and groups); the next start will read" in caplog.text

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.base.answer import Answer, Denial, Refusal, Sent
+from escrowmq.base.answer import Answer, Denial, Refusal, SendAnswer
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.guests import GuestIdentity, RequestByValue
@@ -80,7 +80,7 @@ def make_host(settings: BrokerSettings | None = None, disk: SimDisk | None = Non
 def test_an_answer_is_handed_over_as_a_value() -> None:
     host = make_host()
     sent = host.send()
-    assert isinstance(sent, Sent)
+    assert isinstance(sent, SendAnswer)
     assert (sent.code, sent.queue_offset, sent.transaction_id) == (0, 0, "k1")
 
 
@@ -94,7 +94,7 @@ def test_an_answer_waits_for_the_disk_as_everybodys() -> None:
     host.begin(Request.SEND_MESSAGE_V2, ext, b"hello")
     assert host.replies == []
     exchange.sync()
-    assert isinstance(host.replies.pop(), Sent)
+    assert isinstance(host.replies.pop(), SendAnswer)
 
 
 def test_a_poll_that_was_given_up_takes_no_message() -> None:
@@ -137,7 +137,7 @@ def test_a_check_names_the_transaction_by_an_id_that_anybody_can_end() -> None:
     beat = b'{"clientID":"c","producerDataSet":[{"groupName":"T"}]}'
     assert host.ask(Request.HEART_BEAT, {}, beat).code == 0
     half = host.send(TRAN_MSG="true", PGROUP="T")
-    assert isinstance(half, Sent)
+    assert isinstance(half, SendAnswer)
     assert half.ext is not None
     host.exchange.advance(60_000)
     code, _, ext, _ = host.heard[0]

@@ -33,7 +33,12 @@ def test_a_wake_settles_no_more_than_so_many_check_points() -> None:
         consumer.pop(maxMsgNums=1)
     world.now_ms += 10_000 + GRACE_MS
     ledger = world.core.assembly.pops.ledger
-    assert [ledger.due(world.now_ms) for _ in range(4)] == [DUE_MAX, DUE_MAX, 600 - 2 * DUE_MAX, 0]
+    assert [ledger.redeliver_due(world.now_ms) for _ in range(4)] == [
+        DUE_MAX,
+        DUE_MAX,
+        600 - 2 * DUE_MAX,
+        0,
+    ]
 
 
 def test_nothing_is_handed_out_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +67,8 @@ def test_a_message_that_cannot_be_noted_anew_keeps_its_time(
     (got,) = consumer.pop()
     monkeypatch.setattr(pop_ledger, "CHECK_POINTS_MAX", 1)
     ledger = world.core.assembly.pops.ledger
-    handle = next(iter(next(iter(ledger.popped._lines.values())).open.values())).handle()
-    changed = ledger.change(
+    handle = next(iter(next(iter(ledger.popped._lines.values())).open.values())).identity()
+    changed = ledger.change_invisible_time(
         handle, got.offset, old_ms=10_000, invisible_ms=90_000, now_ms=world.now_ms
     )
     assert changed is None
@@ -180,7 +185,7 @@ def test_what_was_put_off_is_tried_more_and_more_seldom_and_can_be_acknowledged(
     gaps = [after - before for before, after in pairwise(tries)]
     assert gaps == sorted(gaps)
     assert gaps[-2:] == [PUT_OFF_MAX_MS // 1_000] * 2
-    assert ledger.popped.oldest() == {0: 0}
+    assert ledger.popped.oldest_records() == {0: 0}
     consumer.ack(got)
     assert ledger.popped.count == 0
     world.disk.unreadable.clear()
@@ -239,7 +244,7 @@ def test_what_came_again_before_the_disk_failed_is_noted_at_once(
         return read(store, log_offset, size)
 
     monkeypatch.setattr(Store, "read_record", first_only)
-    ledger.due(world.now_ms + 10_000 + GRACE_MS)
+    ledger.redeliver_due(world.now_ms + 10_000 + GRACE_MS)
     ledger.note_progress(world.now_ms)  # which expects it
     monkeypatch.undo()
     world.crash()
@@ -364,11 +369,11 @@ def test_what_cannot_be_stored_is_said_with_its_reason_and_tried_again_after_a_w
     ledger = world.core.assembly.pops.ledger
     with monkeypatch.context() as patched:
         patched.setattr(Store, "put", refuse)
-        assert [ledger.due(world.now_ms) for _ in range(3)] == [0, 0, 0]
+        assert [ledger.redeliver_due(world.now_ms) for _ in range(3)] == [0, 0, 0]
         assert len(calls) == 1
         assert consumer.pop() == []
     assert f"T: not redelivered: {said}" in caplog.text
     assert f"no ck record was stored: {said}" in caplog.text
     world.now_ms += RETRY_MS
     assert ledger.wake_at_ms() == world.now_ms
-    assert [ledger.due(world.now_ms - 1), ledger.due(world.now_ms)] == [0, 1]
+    assert [ledger.redeliver_due(world.now_ms - 1), ledger.redeliver_due(world.now_ms)] == [0, 1]

@@ -322,7 +322,7 @@ def test_a_group_that_was_deleted_stays_so_whatever_it_had_in_its_hands() -> Non
     assert len(consumer.pop(invisibleTime=500)) == 1
     world.ask(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": consumer.group})
     world.crash()
-    assert world.core.broker.groups.peek(consumer.group) is None
+    assert world.core.broker.groups.find(consumer.group) is None
     world.run(6_000)
     assert not [topic for topic in world.core.broker.topics.names() if "RETRY" in topic]
 
@@ -458,10 +458,10 @@ def test_a_message_that_is_acknowledged_or_another_gets_no_more_time() -> None:
     (point,) = line.open.values()
     consumer.ack(first)
     for offset in (first.offset, 5):
-        changed = ledger.change(
-            point.handle(), offset, old_ms=10_000, invisible_ms=90_000, now_ms=world.now_ms
+        changed = ledger.change_invisible_time(
+            point.identity(), offset, old_ms=10_000, invisible_ms=90_000, now_ms=world.now_ms
         )
         assert (changed, ledger.popped.count) == (world.now_ms, 1)
     consumer.change(second, 90_000)
     assert ledger.popped.count == 1
-    assert point.is_done
+    assert point.is_finished

@@ -164,7 +164,7 @@ def test_the_file_is_the_peers(world: World, consumer: PopConsumer) -> None:
 
 
 def test_the_peers_own_spelling_of_the_file_is_read() -> None:
-    table = orderly_pops.OrderTable()
+    table = orderly_pops.OrderlyBatches()
     table.load(
         b'{"table":{"T@G":{0:{"cm":1,"i":60000,"l":5,"o":[3,1],"oc":{3:1},"popTime":1000}}}}',
         now_ms=2_000,

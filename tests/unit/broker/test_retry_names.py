@@ -36,7 +36,7 @@ def test_a_pop_does_not_read_the_retry_topic_of_a_group_that_is_called_alike(
 ) -> None:
     own_group(world)
     assert consumer.pop() == []
-    assert not world.core.broker.offsets.of("billing", OLDER)
+    assert not world.core.broker.offsets.offsets_of("billing", OLDER)
     consumer.wait(initMode=0)
     world.send("another", topic=OLDER)
     assert world.take_replies() == []

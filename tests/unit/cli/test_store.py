@@ -41,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
     store.close(2_000)
     topics = TopicTable(BrokerSettings())
     for name in ("orders", "paid"):
-        topics.ensure(name, now_ms=2_000)
-    disk.replace("config/topics.json", topics.save())
+        topics.get_or_create(name, now_ms=2_000)
+    disk.replace("config/topics.json", topics.content_to_save())
     disk.close()
     return tmp_path
 

@@ -11,7 +11,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery import delay_queues, timer_file
 from escrowmq.delivery.delay_queues import DelayQueues
-from escrowmq.delivery.delayed_messages import DelayRules, delay
+from escrowmq.delivery.delayed_messages import DelayRules, delay_message
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
@@ -67,7 +67,7 @@ class Later:
             properties={**(more or {}), **properties},
             born_ms=self.now_ms,
         )
-        delayed = delay(message, self.now_ms, self.rules)
+        delayed = delay_message(message, self.now_ms, self.rules)
         assert not isinstance(delayed, Refusal)
         put = self.store.put(delayed, self.now_ms)
         assert put.status is PutStatus.OK
@@ -83,7 +83,7 @@ class Later:
     def wake(self) -> int:
         """What the core does when it is woken; how many records were passed."""
         self.arrivals()
-        passed = self.delays.due(self.now_ms) + self.timer.due(self.now_ms)
+        passed = self.delays.deliver_due(self.now_ms) + self.timer.deliver_due(self.now_ms)
         self.arrivals()
         return passed
 
@@ -109,8 +109,8 @@ class Later:
 
     def save(self) -> None:
         for path, data in (
-            (delay_queues.PATH, self.delays.save(self.now_ms)),
-            (timer_file.PATH, self.timer.save(self.now_ms)),
+            (delay_queues.PATH, self.delays.content_to_save(self.now_ms)),
+            (timer_file.PATH, self.timer.content_to_save(self.now_ms)),
         ):
             if data is not None:
                 self.disk.replace(path, data)

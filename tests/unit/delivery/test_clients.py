@@ -20,81 +20,81 @@ def subscriptions(*topics: str) -> list[SubscriptionBody]:
 def test_groups_of_one_connection_are_bounded() -> None:
     clients = Clients()
     names = {f"P{number}" for number in range(CONNECTION_GROUPS_MAX - 1)}
-    clients.admit(1, producers=names, consumers={"C": 1})
+    clients.check_limits(1, producers=names, consumers={"C": 1})
     for name in names:
-        clients.produce(name, channel(1))
-    clients.consume("C", channel(1), subscriptions("T"))
-    clients.admit(1, producers=names, consumers={"C": 5})  # the same again
-    clients.admit(2, producers={"other"}, consumers={})  # another connection
+        clients.add_producer(name, channel(1))
+    clients.add_consumer("C", channel(1), subscriptions("T"))
+    clients.check_limits(1, producers=names, consumers={"C": 5})  # the same again
+    clients.check_limits(2, producers={"other"}, consumers={})  # another connection
     with pytest.raises(UsageError, match=f"{CONNECTION_GROUPS_MAX} are allowed; distribute them"):
-        clients.admit(1, producers={"one more"}, consumers={})
-    clients.stop_producing("P0", 1)
-    clients.admit(1, producers={"one more"}, consumers={})
+        clients.check_limits(1, producers={"one more"}, consumers={})
+    clients.remove_producer("P0", 1)
+    clients.check_limits(1, producers={"one more"}, consumers={})
 
 
 def test_subscriptions_of_one_connection_are_bounded() -> None:
     clients = Clients()
     topics = [f"T{number}" for number in range(CONNECTION_SUBSCRIPTIONS_MAX)]
-    clients.consume("C", channel(1), subscriptions(*topics))
-    clients.admit(1, producers=set(), consumers={"C": len(topics)})
+    clients.add_consumer("C", channel(1), subscriptions(*topics))
+    clients.check_limits(1, producers=set(), consumers={"C": len(topics)})
     with pytest.raises(UsageError, match=f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed"):
-        clients.admit(1, producers=set(), consumers={"D": 1})
-    clients.admit(1, producers=set(), consumers={"C": 10, "D": 1})
+        clients.check_limits(1, producers=set(), consumers={"D": 1})
+    clients.check_limits(1, producers=set(), consumers={"C": 10, "D": 1})
 
 
 def test_memberships_of_all_connections_are_bounded() -> None:
     clients = Clients(memberships_max=3)
-    clients.produce("P", channel(1))
-    clients.produce("P", channel(2))
-    clients.consume("C", channel(2), [])
+    clients.add_producer("P", channel(1))
+    clients.add_producer("P", channel(2))
+    clients.add_consumer("C", channel(2), [])
     with pytest.raises(UsageError, match="3 are allowed"):
-        clients.admit(3, producers={"P"}, consumers={})
-    clients.admit(2, producers={"P"}, consumers={"C": 1})
-    clients.lost(1)
-    clients.admit(3, producers={"P"}, consumers={})
+        clients.check_limits(3, producers={"P"}, consumers={})
+    clients.check_limits(2, producers={"P"}, consumers={"C": 1})
+    clients.remove_connection(1)
+    clients.check_limits(3, producers={"P"}, consumers={})
 
 
 def test_connections_that_come_and_go_leave_nothing_behind() -> None:
     clients = Clients(memberships_max=4)
     for peer in range(1, 100):
-        clients.admit(peer, producers={f"P{peer}"}, consumers={f"C{peer}": 1})
-        clients.produce(f"P{peer}", channel(peer))
-        clients.produce(f"P{peer}", channel(peer))
-        clients.consume(f"C{peer}", channel(peer), subscriptions("T"))
-        clients.consume(f"C{peer}", channel(peer), subscriptions("T"))
+        clients.check_limits(peer, producers={f"P{peer}"}, consumers={f"C{peer}": 1})
+        clients.add_producer(f"P{peer}", channel(peer))
+        clients.add_producer(f"P{peer}", channel(peer))
+        clients.add_consumer(f"C{peer}", channel(peer), subscriptions("T"))
+        clients.add_consumer(f"C{peer}", channel(peer), subscriptions("T"))
         if peer % 2:
-            clients.stop_producing(f"P{peer}", peer)
-            clients.stop_producing(f"P{peer}", peer)
-            clients.stop_consuming(f"C{peer}", peer)
-            clients.stop_consuming(f"C{peer}", peer)
+            clients.remove_producer(f"P{peer}", peer)
+            clients.remove_producer(f"P{peer}", peer)
+            clients.remove_consumer(f"C{peer}", peer)
+            clients.remove_consumer(f"C{peer}", peer)
         else:
-            assert [group.name for group in clients.lost(peer)] == [f"C{peer}"]
-        assert clients.lost(peer) == []
+            assert [group.name for group in clients.remove_connection(peer)] == [f"C{peer}"]
+        assert clients.remove_connection(peer) == []
     assert (clients.producers, clients.consumers) == ({}, {})
     assert clients.client_id(1) is None
 
 
 def test_client_id_of_a_connection_is_found_by_either_kind_of_group() -> None:
     clients = Clients()
-    clients.produce("P", channel(1))
-    clients.consume("C", channel(2), [])
+    clients.add_producer("P", channel(1))
+    clients.add_consumer("C", channel(2), [])
     assert [clients.client_id(peer) for peer in (1, 2, 3)] == ["c1", "c2", None]
 
 
 def test_newest_heartbeat_of_a_producers_connection_is_known_until_it_leaves() -> None:
     clients = Clients()
-    assert clients.seen_ms(1) == -1
+    assert clients.last_heartbeat_ms(1) == -1
     for name, seen_ms in (("P", 5), ("Q", 9)):
-        clients.produce(name, msgspec.structs.replace(channel(1), seen_ms=seen_ms))
-    assert clients.seen_ms(1) == 9
-    clients.lost(1)
-    assert clients.seen_ms(1) == -1
+        clients.add_producer(name, msgspec.structs.replace(channel(1), seen_ms=seen_ms))
+    assert clients.last_heartbeat_ms(1) == 9
+    clients.remove_connection(1)
+    assert clients.last_heartbeat_ms(1) == -1
 
 
 def test_client_is_found_by_its_id_wherever_it_showed_itself() -> None:
     clients = Clients()
-    clients.produce("PG", channel(1))
-    clients.consume("CG", channel(2), [])
+    clients.add_producer("PG", channel(1))
+    clients.add_consumer("CG", channel(2), [])
     for number in (1, 2):
         (found,) = clients.find_clients(f"c{number}")
         assert found.peer == number
@@ -106,22 +106,22 @@ def test_client_is_found_by_its_id_wherever_it_showed_itself() -> None:
 def test_lost_connection_leaves_all_its_groups() -> None:
     clients = Clients()
     for peer in (1, 2):
-        clients.produce("PG", channel(peer))
-        clients.consume("CG", channel(peer), [SubscriptionBody(topic="T")])
-        clients.consume(f"G{peer}", channel(peer), [])
-    assert {group.name for group in clients.lost(1)} == {"CG", "G1"}
+        clients.add_producer("PG", channel(peer))
+        clients.add_consumer("CG", channel(peer), [SubscriptionBody(topic="T")])
+        clients.add_consumer(f"G{peer}", channel(peer), [])
+    assert {group.name for group in clients.remove_connection(1)} == {"CG", "G1"}
     assert set(clients.consumers) == {"CG", "G2"}
-    assert clients.lost(1) == []
+    assert clients.remove_connection(1) == []
     assert clients.groups_on("T") == ["CG"]
 
 
 def test_a_member_that_no_heartbeat_names_leaves_whatever_else_its_connection_has() -> None:
     clients = Clients()
-    clients.produce("PG", channel(1, seen_ms=5))
-    clients.produce("OTHER", channel(1, seen_ms=9))
-    clients.consume("CG", channel(1, seen_ms=9), [])
-    clients.consume("LEFT", channel(1, seen_ms=5), [])
-    clients.consume("CG", channel(2, seen_ms=5), [])
+    clients.add_producer("PG", channel(1, seen_ms=5))
+    clients.add_producer("OTHER", channel(1, seen_ms=9))
+    clients.add_consumer("CG", channel(1, seen_ms=9), [])
+    clients.add_consumer("LEFT", channel(1, seen_ms=5), [])
+    clients.add_consumer("CG", channel(2, seen_ms=5), [])
     peers, groups = clients.expire(6)
     assert peers == {1, 2}
     assert {group.name: list(group.channels) for group in groups} == {"CG": [1], "LEFT": []}

@@ -116,7 +116,7 @@ def test_a_record_without_a_place_does_not_hold_up_the_rest(properties: dict[str
     world.send(b"next", DELAY="1")
     world.run(1_000)
     assert world.bodies() == [b"next"]
-    assert world.delays.courier.dropped_count == 1
+    assert world.delays.deliverer.dropped_count == 1
 
 
 def test_a_damaged_record_does_not_hold_up_the_rest() -> None:
@@ -126,7 +126,7 @@ def test_a_damaged_record_does_not_hold_up_the_rest() -> None:
     world.disk.flip("commitlog/00000000000000000000", put.log_offset + 7)
     world.run(1_000)
     assert world.bodies() == [b"next"]
-    assert world.delays.courier.dropped_count == 1
+    assert world.delays.deliverer.dropped_count == 1
 
 
 def test_the_file_has_the_peer_s_form() -> None:
@@ -134,12 +134,12 @@ def test_the_file_has_the_peer_s_form() -> None:
     world.send(b"x", DELAY="2")
     world.run(5_000)
     world.sync()
-    data = world.delays.save(world.now_ms)
+    data = world.delays.content_to_save(world.now_ms)
     assert data is not None
     file = fastjson.decode(data)
     assert file["offsetTable"]["2"] == 1
     assert set(file) == {"dataVersion", "escrowLogOffset", "offsetTable"}
-    assert world.delays.save(world.now_ms) is None
+    assert world.delays.content_to_save(world.now_ms) is None
     assert world.delays.encode().startswith(b'{"dataVersion":{"counter":')
     assert b'"offsetTable":{1:0,2:1,3:0' in world.delays.encode()
     assert world.delays.backlog()[2] == (1, 1)
@@ -167,9 +167,9 @@ def test_progress_is_not_saved_before_its_deliveries_are_durable() -> None:
     world.save()
     world.send(b"x", DELAY="1")
     world.run(1_000)
-    assert world.delays.save(world.now_ms) is None
+    assert world.delays.content_to_save(world.now_ms) is None
     world.sync()
-    assert world.delays.save(world.now_ms) is not None
+    assert world.delays.content_to_save(world.now_ms) is not None
 
 
 def with_levels(world: Later, levels: str) -> None:
@@ -203,7 +203,7 @@ def test_a_level_that_is_not_configured_any_more_delivers_what_it_holds(
         world.crash()
     assert "delay level 17 is not in messageDelayLevel any more" in caplog.text
     world.run(3_599_999)
-    assert world.delays.needed_from() == put.log_offset
+    assert world.delays.oldest_needed_offset() == put.log_offset
     assert world.delays.backlog()[17] == (0, 1)
     assert world.bodies() == []
     world.run(1)

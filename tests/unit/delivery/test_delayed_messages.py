@@ -8,7 +8,7 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.delivery.delayed_messages import DelayRules, delay, restore
+from escrowmq.delivery.delayed_messages import DelayRules, delay_message, restore_message
 
 NOW_MS = 1_700_000_000_500
 RULES = DelayRules(StoreSettings(), BrokerSettings())
@@ -19,7 +19,7 @@ def message(properties: dict[str, str], *, sys_flag: int = 0, topic: str = "T") 
 
 
 def delayed(given_message: Message, rules: DelayRules = RULES) -> Message:
-    found = delay(given_message, NOW_MS, rules)
+    found = delay_message(given_message, NOW_MS, rules)
     assert isinstance(found, Message)
     return found
 
@@ -104,20 +104,20 @@ def test_what_is_due_already_is_left_alone(wish: dict[str, str]) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(properties: dict[str, str], code: int) -> None:
-    refused = delay(message(properties), NOW_MS, RULES)
+    refused = delay_message(message(properties), NOW_MS, RULES)
     assert isinstance(refused, Refusal)
     assert refused.code == code
 
 
 def test_the_peer_s_remarks_are_ours() -> None:
-    refused = delay(message({"TIMER_DELAY_SEC": "999999"}), NOW_MS, RULES)
+    refused = delay_message(message({"TIMER_DELAY_SEC": "999999"}), NOW_MS, RULES)
     assert isinstance(refused, Refusal)
     assert refused.remark == (
         "timer message illegal, the delay time should not be bigger than the max delay "
         "259200000ms; or if set del msg, the delay time should be bigger than the current time"
     )
     without = DelayRules(StoreSettings(), BrokerSettings(has_timer=False))
-    refused = delay(message({"TIMER_DELAY_SEC": "5"}), NOW_MS, without)
+    refused = delay_message(message({"TIMER_DELAY_SEC": "5"}), NOW_MS, without)
     assert isinstance(refused, Refusal)
     assert (refused.code, refused.remark) == (
         1,
@@ -144,7 +144,7 @@ def test_a_delayed_message_is_restored_whole(
     rules = DelayRules(StoreSettings(), BrokerSettings(timer_delay_max_s=10**9))
     sent = message({**wish, **properties}, sys_flag=sys_flag)
     sent.reconsume_times = reconsume_times
-    back = restore(stored(delayed(sent, rules)))
+    back = restore_message(stored(delayed(sent, rules)))
     assert back is not None
     assert (back.topic, back.queue_id, back.body) == ("T", 3, b"b")
     assert (back.sys_flag, back.reconsume_times) == (sys_flag, reconsume_times)
@@ -161,11 +161,11 @@ def test_a_delayed_message_is_restored_whole(
     ],
 )
 def test_a_record_that_names_no_place_is_not_restored(properties: dict[str, str]) -> None:
-    assert restore(stored(message(properties))) is None
+    assert restore_message(stored(message(properties))) is None
 
 
 def test_the_checksum_of_the_old_record_is_not_copied() -> None:
     source = stored(message({"REAL_TOPIC": "T", "REAL_QID": "0", "__CRC32#": "x"}))
-    back = restore(source, TIMER_DEQUEUE_MS="5")
+    back = restore_message(source, TIMER_DEQUEUE_MS="5")
     assert back is not None
     assert back.properties == {"REAL_TOPIC": "T", "REAL_QID": "0", "TIMER_DEQUEUE_MS": "5"}

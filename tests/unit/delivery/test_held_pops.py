@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from escrowmq.delivery.held_pops import Polls
+from escrowmq.delivery.held_pops import PopPolls
 
 
 def test_one_that_counts_as_many_is_refused_rather_than_another_let_go() -> None:
     """The poll that would end first was released for it, and nobody answered that one."""
-    polls: Polls[str] = Polls(count_max=3, per_key_max=10)
+    polls: PopPolls[str] = PopPolls(count_max=3, per_key_max=10)
 
     def hold(name: str, weight: int = 1) -> bool:
         place = ("G", "T")
@@ -18,6 +18,6 @@ def test_one_that_counts_as_many_is_refused_rather_than_another_let_go() -> None
     assert hold("a")
     assert hold("b")
     assert not hold("wide", weight=2)
-    assert sorted(poll.question for poll in polls.all()) == ["a", "b"]
+    assert sorted(poll.question for poll in polls.all_polls()) == ["a", "b"]
     assert hold("c")
     assert not hold("d")

@@ -14,7 +14,7 @@ def test_last_commit_counts_and_is_saved(commits: list[tuple[tuple[str, str, int
     table, again = OffsetTable(), OffsetTable()
     for place, offset in commits:
         table.commit(*place, offset, 1)
-    again.load(table.save(log_end=7))
+    again.load(table.content_to_save(log_end=7))
     assert again.saved_log_end == 7
     wanted = dict(commits)
     for found in (table, again):
@@ -39,7 +39,7 @@ def test_topic_and_group_that_are_gone_leave_nothing() -> None:
     for group in ("G", "H"):
         for topic in ("T", "U"):
             table.commit(group, topic, 0, 5, 1)
-            table.pulled(group, topic, 0, 6)
+            table.note_pulled(group, topic, 0, 6)
     before = table.changes_count
     table.forget_topics({"T"})
     table.forget_group("H")

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from escrowmq.delivery.pop_check_points import (
+    FIRST_POSTPONEMENT_MS,
     NEVER_MS,
-    PUT_OFF_FIRST_MS,
     PUT_OFF_MAX_MS,
     CheckPoint,
-    Popped,
+    CheckPoints,
 )
 from escrowmq.delivery.revive_records import CheckPointKey
 
@@ -21,7 +21,7 @@ def handle(start: int, pop_ms: int, *, queue: int = 0, revive: int = 0) -> Check
 
 
 def test_check_points_are_due_in_the_order_of_their_time() -> None:
-    popped = Popped()
+    popped = CheckPoints()
     spans = [5_000, 1_000, 3_000, 1_000]
     for index, span_ms in enumerate(spans):
         popped.add(
@@ -33,28 +33,28 @@ def test_check_points_are_due_in_the_order_of_their_time() -> None:
     for now_ms in range(1_000, 6_000):
         while (point := popped.next_due(now_ms)) is not None:
             found.append((now_ms, point.start_offset))
-            popped.settle(point)
+            popped.acknowledge_all(point)
     assert found == [(1_001, 1), (1_003, 3), (3_002, 2), (5_000, 0)]
     assert (popped.count, popped.wake_at_ms()) == (0, NEVER_MS)
 
 
 def test_acks_in_any_order_with_holes_between_the_messages() -> None:
-    popped = Popped()
+    popped = CheckPoints()
     point = popped.add(
         handle(10, 7), [11, 14, 15], invisible_ms=1, revive_offset=3, grace_ms=0, acked=1
     )
     assert point.open_offsets() == [14, 15]
     assert popped.acknowledge(point, [15, 15, 12, 9]) == [15]
     assert popped.find(handle(10, 7)) is point
-    assert popped.oldest() == {0: 3}
+    assert popped.oldest_records() == {0: 3}
     assert popped.acknowledge(point, [14]) == [14]
     assert popped.find(handle(10, 7)) is None
-    assert popped.oldest() == {}
+    assert popped.oldest_records() == {}
     assert popped.acknowledge(point, [14]) == []
 
 
 def test_the_oldest_open_record_is_known_at_every_moment() -> None:
-    chance, popped = random.Random(3), Popped()
+    chance, popped = random.Random(3), CheckPoints()
     points = {}
     for offset in range(1_000):
         revive, span_ms = chance.randrange(3), chance.choice([10, 20])
@@ -66,17 +66,17 @@ def test_the_oldest_open_record_is_known_at_every_moment() -> None:
             grace_ms=0,
         )
         if chance.random() < 0.9:
-            popped.settle(points.pop(chance.choice(list(points))))
+            popped.acknowledge_all(points.pop(chance.choice(list(points))))
         oldest = {
             revive: min(at for queue, at in points if queue == revive)
             for revive in {queue for queue, _ in points}
         }
-        assert popped.oldest() == oldest
+        assert popped.oldest_records() == oldest
     assert popped.count == len(points)
 
 
 def test_what_is_done_with_takes_no_room() -> None:
-    popped = Popped()
+    popped = CheckPoints()
     stuck = popped.add(handle(0, 0), [0], invisible_ms=1, revive_offset=0, grace_ms=0)
     for offset in range(1, 10_000):
         point = popped.add(
@@ -92,7 +92,7 @@ def test_settled_check_points_are_cleared_away_when_they_are_many(
     open_count: int, settled_count: int
 ) -> None:
     """Each time costs as much as there are: those that are few, or fewer than the rest, stay."""
-    popped = Popped()
+    popped = CheckPoints()
 
     def add(offset: int) -> CheckPoint:
         return popped.add(
@@ -102,20 +102,20 @@ def test_settled_check_points_are_cleared_away_when_they_are_many(
     still_open = [add(offset) for offset in range(open_count)]
     track = still_open[0].track
     for offset in range(open_count, open_count + settled_count):
-        popped.settle(add(offset))
+        popped.acknowledge_all(add(offset))
     assert len(track.points) == open_count + settled_count
-    popped.settle(add(open_count + settled_count))
+    popped.acknowledge_all(add(open_count + settled_count))
     assert len(track.points) == open_count
 
 
 def test_messages_that_a_record_names_twice_are_those_that_it_names() -> None:
-    popped = Popped()
+    popped = CheckPoints()
     point = popped.add(handle(5, 1), [5, 5, 6], invisible_ms=1, revive_offset=0, grace_ms=0)
     assert point.open_offsets() == [5, 5, 6]
 
 
 def test_a_popped_message_takes_little_memory() -> None:
-    popped, count = Popped(), 20_000
+    popped, count = CheckPoints(), 20_000
     tracemalloc.start()
     for index in range(count):
         popped.add(
@@ -131,7 +131,7 @@ def test_a_popped_message_takes_little_memory() -> None:
 
 
 def test_handles_that_nobody_was_given_are_unknown() -> None:
-    popped = Popped()
+    popped = CheckPoints()
     popped.add(handle(0, 0), [0], invisible_ms=1, revive_offset=0, grace_ms=0)
     assert popped.find(handle(0, 1 << 50)) is None
     assert popped.find(handle(0, 0, revive=1 << 12)) is None
@@ -143,7 +143,7 @@ def test_handles_that_nobody_was_given_are_unknown() -> None:
 
 
 def test_what_is_put_off_keeps_none_behind_it_waiting_and_its_record_counts() -> None:
-    chance, popped = random.Random(5), Popped()
+    chance, popped = random.Random(5), CheckPoints()
     points = {}
     for offset in range(200):
         points[offset] = popped.add(
@@ -154,50 +154,50 @@ def test_what_is_put_off_keeps_none_behind_it_waiting_and_its_record_counts() ->
         while (point := popped.next_due(now_ms)) is not None:
             tries.setdefault(point.start_offset, []).append(now_ms)
             if point.start_offset % 2 and chance.random() < 0.9:
-                popped.put_off(point, now_ms)
+                popped.postpone(point, now_ms)
             else:
-                popped.settle(points.pop(point.start_offset))
+                popped.acknowledge_all(points.pop(point.start_offset))
         if points and chance.random() < 0.1:  # acknowledged late
-            popped.settle(points.pop(chance.choice(list(points))))
-        assert popped.oldest() == ({0: min(points)} if points else {})
+            popped.acknowledge_all(points.pop(chance.choice(list(points))))
+        assert popped.oldest_records() == ({0: min(points)} if points else {})
     for offset, seen in tries.items():
         assert seen[0] == -(-(offset + 10) // 100) * 100
         gaps = [after - before for before, after in pairwise(seen)]
-        spans = [min(PUT_OFF_FIRST_MS << n, PUT_OFF_MAX_MS) for n in range(len(gaps))]
+        spans = [min(FIRST_POSTPONEMENT_MS << n, PUT_OFF_MAX_MS) for n in range(len(gaps))]
         assert all(0 <= gap - span <= 1_000 for gap, span in zip(gaps, spans, strict=True))
     assert max(map(len, tries.values())) > 3
     assert popped.count == len(points)
 
 
 def test_how_late_a_check_point_is_says_nothing_of_its_being_put_off() -> None:
-    popped = Popped()
+    popped = CheckPoints()
     point = popped.add(handle(0, 0), [0], invisible_ms=10, revive_offset=0, grace_ms=5)
-    assert popped.put_off(point, 1_015)
+    assert popped.postpone(point, 1_015)
     assert popped.late_ms(2_000) == {0: 1_985}
     assert popped.next_due(2_999) is None
     assert popped.wake_at_ms() == 3_000
     assert popped.next_due(3_000) is point
-    assert not popped.put_off(point, 3_000)
+    assert not popped.postpone(point, 3_000)
     assert popped.next_due(4_999) is None
     assert popped.wake_at_ms() == 5_000
 
 
 def test_messages_that_a_group_holds_are_counted_but_for_too_many_check_points() -> None:
-    popped = Popped()
+    popped = CheckPoints()
     one = popped.add(handle(0, 1), [0, 1, 2], invisible_ms=5_000, revive_offset=0, grace_ms=0)
     popped.add(handle(3, 2, queue=1), [3], invisible_ms=5_000, revive_offset=1, grace_ms=0)
-    assert popped.messages_by_reader(2) == {("G", "T"): 4}
+    assert popped.in_flight_counts(2) == {("G", "T"): 4}
     popped.acknowledge(one, [1])
-    assert popped.messages_by_reader(2) == {("G", "T"): 3}
-    popped.settle(one)
-    assert popped.messages_by_reader(2) == {("G", "T"): 1}
-    assert popped.messages_by_reader(0) is None
-    popped.give_up(lambda _: True)
-    assert dict(popped.messages_by_reader(0) or {"": 0}) == {"": 0}
+    assert popped.in_flight_counts(2) == {("G", "T"): 3}
+    popped.acknowledge_all(one)
+    assert popped.in_flight_counts(2) == {("G", "T"): 1}
+    assert popped.in_flight_counts(0) is None
+    popped.finish_deleted(lambda _: True)
+    assert dict(popped.in_flight_counts(0) or {"": 0}) == {"": 0}
 
 
 def test_consecutive_messages_need_no_list() -> None:
-    popped = Popped()
+    popped = CheckPoints()
     point = popped.add(handle(5, 1), [5, 6, 7], invisible_ms=1, revive_offset=0, grace_ms=0)
     assert (point.diffs, point.open_offsets()) == (None, [5, 6, 7])
     other = popped.add(handle(9, 1), [9, 11], invisible_ms=1, revive_offset=1, grace_ms=0)

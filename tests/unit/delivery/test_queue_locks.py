@@ -27,7 +27,7 @@ def test_queue_has_one_owner_at_a_time(steps: list[tuple[str, int, bool, int]]) 
             locks.unlock("G", client, "T", queue_id)
             if owner == client:
                 del model[queue_id]
-        assert locks.is_orderly("G", now_ms) == any(u > now_ms for _, u in model.values())
+        assert locks.holds_lock("G", now_ms) == any(u > now_ms for _, u in model.values())
 
 
 def test_client_without_a_name_unlocks_nothing() -> None:
@@ -48,7 +48,7 @@ def test_locks_are_bounded_and_those_that_are_over_make_room() -> None:
     assert locks.lock("G", "a", "T", 1, 2)
     assert not locks.lock("G", "a", "T", 2, LOCK_MS)
     assert locks.lock("K", "b", "T", 0, LOCK_MS + 1_000)
-    assert not locks.is_orderly("G", LOCK_MS + 1_000)
+    assert not locks.holds_lock("G", LOCK_MS + 1_000)
 
 
 def test_a_clock_that_is_set_forward_ends_no_lock() -> None:

@@ -19,8 +19,8 @@ def test_the_first_who_asks_is_who_asked_till_it_is_answered_or_too_long_ago() -
     found = table.find(request(1), 300_001)
     assert found is not None
     assert found.account == "two"
-    table.answered(request(1))
-    table.answered(request(1))
+    table.forget_answered(request(1))
+    table.forget_answered(request(1))
     assert table.find(request(1), 300_002) is None
     assert len(table) == 0
 
@@ -30,7 +30,7 @@ def test_what_names_no_asker_or_too_long_a_one_is_not_kept() -> None:
     for odd in ({}, {"REPLY_TO_CLIENT": "c"}, request(1, "c" * 256)):
         table.remember(odd, "one", "T", 0)
         assert table.find(odd, 0) is None
-        table.answered(odd)
+        table.forget_answered(odd)
     assert len(table) == 0
 
 

@@ -5,10 +5,10 @@ from escrowmq.delivery.stats import SAMPLE_MS, Stats
 
 def test_meter_tells_sum_and_rate_of_its_spans() -> None:
     stats = Stats()
-    stats.put("T", 0, 0)
+    stats.count_puts("T", 0, 0)
     for number in range(400):
         stats.wake(number * SAMPLE_MS)
-        stats.put("T", 10, 100)
+        stats.count_puts("T", 10, 100)
     meter = stats.meter("TOPIC_PUT_NUMS", "T")
     assert meter is not None
     assert meter.total == 4_000
@@ -22,15 +22,15 @@ def test_meter_tells_sum_and_rate_of_its_spans() -> None:
 
 def test_topic_that_is_gone_leaves_no_meters() -> None:
     stats = Stats()
-    stats.put("T", 1, 1)
-    stats.get("G", "T", 1, 1)
+    stats.count_puts("T", 1, 1)
+    stats.count_gets("G", "T", 1, 1)
     stats.note_sent_back("G", "T")
-    stats.get("G", "U", 1, 1)
-    stats.forget("T")
+    stats.count_gets("G", "U", 1, 1)
+    stats.forget_topic("T")
     assert stats.meter("TOPIC_PUT_NUMS", "T") is None
     assert stats.meter("GROUP_GET_NUMS", "T@G") is None
     assert stats.meter("GROUP_GET_NUMS", "U@G") is not None
-    stats.put("T", 1, 1)
+    stats.count_puts("T", 1, 1)
     found = stats.meter("TOPIC_PUT_NUMS", "T")
     assert found is not None
     assert found.total == 1
@@ -38,12 +38,12 @@ def test_topic_that_is_gone_leaves_no_meters() -> None:
 
 def test_group_that_is_gone_leaves_the_meters_of_topics() -> None:
     stats = Stats()
-    stats.put("G", 1, 1)  # a topic of that name
-    stats.get("G", "T", 1, 1)
-    stats.get("H", "T", 1, 1)
+    stats.count_puts("G", 1, 1)  # a topic of that name
+    stats.count_gets("G", "T", 1, 1)
+    stats.count_gets("H", "T", 1, 1)
     stats.forget_group("G")
     assert stats.meter("GROUP_GET_NUMS", "T@G") is None
     assert stats.meter("GROUP_GET_NUMS", "T@H") is not None
     assert stats.meter("TOPIC_PUT_NUMS", "G") is not None
-    stats.forget("")
+    stats.forget_topic("")
     assert stats.meter("BROKER_PUT_NUMS", "") is not None

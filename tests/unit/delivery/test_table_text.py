@@ -32,10 +32,10 @@ def test_topics_are_written_in_pieces_as_they_would_be_at_once(
             )
         elif change == "delete":
             table.delete(name, now_ms=number)
-        assert table.save() == at_once(table.file())
+        assert table.content_to_save() == at_once(table.file())
     again = TopicTable(BrokerSettings())
-    again.load(table.save())
-    assert again.save() == table.save()
+    again.load(table.content_to_save())
+    assert again.content_to_save() == table.content_to_save()
 
 
 @given(CHANGES)
@@ -50,29 +50,29 @@ def test_groups_are_written_in_pieces_as_they_would_be_at_once(
             table.delete(name, now_ms=number)
         else:
             table.forbid(name, "T", is_readable=number > 4, now_ms=number)
-        assert table.save() == at_once(table.file())
+        assert table.content_to_save() == at_once(table.file())
     again = GroupTable(BrokerSettings())
-    again.load(table.save())
-    assert again.save() == table.save()
+    again.load(table.content_to_save())
+    assert again.content_to_save() == table.content_to_save()
 
 
 def test_what_a_first_send_changes_of_its_template_is_written() -> None:
     table = TopicTable(BrokerSettings(creates_topics=False))
     table.put(TopicConfig(topic_name="TBW102", perm=7), 1)
-    table.save()
-    table.create_from("new", template="TBW102", queues_count=4, is_unit=False, now_ms=2)
-    assert table.save() == at_once(table.file())
+    table.content_to_save()
+    table.create_from_template("new", template="TBW102", queues_count=4, is_unit=False, now_ms=2)
+    assert table.content_to_save() == at_once(table.file())
 
 
 def test_a_change_of_one_encodes_one() -> None:
     table = TopicTable(BrokerSettings())
     for number in range(50):
         table.put(TopicConfig(topic_name=f"t{number}"), 1)
-    before = table.save()
+    before = table.content_to_save()
     unseen = table.get("t7")
     assert unseen is not None
     unseen.perm = 0  # behind the table's back: would be seen if it were encoded again
     table.put(TopicConfig(topic_name="t8"), 1)
-    assert table.save().split(b"\n")[5:] == before.split(b"\n")[5:]
+    assert table.content_to_save().split(b"\n")[5:] == before.split(b"\n")[5:]
     table.put(unseen, 2)
-    assert table.save() == at_once(table.file())
+    assert table.content_to_save() == at_once(table.file())

@@ -71,7 +71,7 @@ def test_one_wake_takes_in_and_delivers_a_bounded_number() -> None:
         world.send(b"x", TIMER_DELAY_SEC="1")
     world.now_ms += 1_000
     world.wake()
-    assert world.timer.taken_offset == 512
+    assert world.timer.next_read_offset == 512
     assert len(world.bodies()) == BATCH_MAX
     world.wake()
     world.wake()
@@ -144,7 +144,7 @@ def test_a_record_without_time_or_place_does_not_hold_up_the_rest(
     world.send(b"next", TIMER_DELAY_SEC="1")
     world.run(1_000)
     assert world.bodies() == [b"next"]
-    assert world.timer.courier.dropped_count == 1
+    assert world.timer.deliverer.dropped_count == 1
 
 
 def test_a_damaged_record_does_not_hold_up_the_rest() -> None:
@@ -155,7 +155,7 @@ def test_a_damaged_record_does_not_hold_up_the_rest() -> None:
     world.disk.flip("commitlog/00000000000000000000", put.log_offset + 7)
     world.run(1_000)
     assert world.bodies() == [b"next"]
-    assert world.timer.courier.dropped_count == 1
+    assert world.timer.deliverer.dropped_count == 1
 
 
 def test_entries_that_are_gone_are_passed_over() -> None:
@@ -165,7 +165,7 @@ def test_entries_that_are_gone_are_passed_over() -> None:
     world.store.delete_topic(Topic.TIMER)
     world.run(1_000)
     assert world.bodies() == []
-    assert world.timer.courier.dropped_count == 1
+    assert world.timer.deliverer.dropped_count == 1
 
 
 def test_a_message_that_can_never_be_stored_is_counted_and_passed_over() -> None:
@@ -173,7 +173,7 @@ def test_a_message_that_can_never_be_stored_is_counted_and_passed_over() -> None
     world.send(b"x", TIMER_DELAY_SEC="1")
     world.puts_fail, world.fault = True, PutStatus.MESSAGE_ILLEGAL
     world.run(1_000)
-    assert world.timer.courier.dropped_count == 1
+    assert world.timer.deliverer.dropped_count == 1
     assert world.timer.pending_count == 0
 
 
@@ -220,7 +220,7 @@ def test_the_file_tells_the_peer_what_is_not_delivered() -> None:
         world.send(b"x", TIMER_DELAY_SEC=span)
     world.run(2_000)
     world.sync()
-    data = world.timer.save(world.now_ms)
+    data = world.timer.content_to_save(world.now_ms)
     assert data is not None
     assert len(data) == 4096
     read_ms, log_position, offset, master_offset, _, at_ms, counter = struct.unpack_from(
@@ -229,10 +229,10 @@ def test_the_file_tells_the_peer_what_is_not_delivered() -> None:
     assert (read_ms, at_ms) == (START_MS + 1_000, START_MS + 2_000)
     assert (log_position, offset, master_offset) == (0, 0, 0)
     assert counter == 1
-    assert world.timer.save(world.now_ms) is None
+    assert world.timer.content_to_save(world.now_ms) is None
     world.run(8_000)
     world.sync()
-    data = world.timer.save(world.now_ms)
+    data = world.timer.content_to_save(world.now_ms)
     assert data is not None
     assert struct.unpack_from(">7q", data)[2:4] == (3, 3)
 
@@ -245,13 +245,13 @@ def test_the_peer_is_told_to_look_at_slots_from_the_first_pending_one_on() -> No
     world.puts_fail = True
     world.run(9_000)
     world.sync()
-    data = world.timer.save(world.now_ms)
+    data = world.timer.content_to_save(world.now_ms)
     assert data is not None
     assert struct.unpack_from(">q", data) == (START_MS + 2_000,)
     world.puts_fail = False
     world.run(1_000)  # delivered, but not visible before the next sync
     world.sync()
-    data = world.timer.save(world.now_ms)
+    data = world.timer.content_to_save(world.now_ms)
     assert data is not None
     assert struct.unpack_from(">q", data)[0] < START_MS + 2_000
 
@@ -286,7 +286,7 @@ def test_the_log_says_what_was_delivered_after_the_peer_has_written_the_file() -
     world.send(b"a", TIMER_DELAY_MS="500")
     world.run(1_000)
     world.sync()
-    data = world.timer.save(world.now_ms)
+    data = world.timer.content_to_save(world.now_ms)
     assert data is not None
     peers = peer_file(read_ms=0, queue_offset=0)[:56] + data[56:]
     world.disk.replace(timer_file.PATH, peers)
@@ -375,7 +375,7 @@ def test_the_peer_is_told_of_slots_of_a_former_precision(precision_ms: int, told
     world.send(b"y", TIMER_DELAY_MS="2940")
     world.run(2_940)
     world.sync()
-    data = world.timer.save(world.now_ms)
+    data = world.timer.content_to_save(world.now_ms)
     assert data is not None
     assert START_MS + told_ms - precision_ms < struct.unpack_from(">q", data)[0]
     assert struct.unpack_from(">q", data)[0] <= START_MS + told_ms

@@ -5,18 +5,18 @@ import struct
 import pytest
 
 from escrowmq.delivery import timer_file
-from escrowmq.delivery.timer_file import Head, Progress, key_of
+from escrowmq.delivery.timer_file import RocketMQHead, TimerProgress, delivery_key
 
-PROGRESS = Progress(taken=70, border=key_of(5_000, 64), oldest=64, read_ms=4_000)
+PROGRESS = TimerProgress(taken=70, border=delivery_key(5_000, 64), oldest=64, read_ms=4_000)
 HEAD = timer_file.encode_head(PROGRESS, 6_000, 3)
-PARTS = timer_file.encode_both(HEAD, PROGRESS, 9_999)
-FILE = timer_file.as_file(PARTS)
+PARTS = timer_file.encode_both_parts(HEAD, PROGRESS, 9_999)
+FILE = timer_file.complete_file(PARTS)
 
 
 def test_a_file_is_read_as_it_was_written() -> None:
     assert len(FILE) == 4096
     assert timer_file.decode_file(FILE) == (9_999, PROGRESS)
-    assert timer_file.decode_head(FILE) == Head(4_000, 64, 3)
+    assert timer_file.decode_head(FILE) == RocketMQHead(4_000, 64, 3)
 
 
 def test_bytes_of_the_file() -> None:
@@ -40,13 +40,15 @@ def test_a_head_is_whole_or_none() -> None:
 
 def test_an_answer_of_any_length_becomes_a_file() -> None:
     assert len(PARTS) == 100
-    assert timer_file.as_file(HEAD) == HEAD.ljust(4096, b"\0")
-    assert len(timer_file.as_file(bytes(9_999))) == 4096
+    assert timer_file.complete_file(HEAD) == HEAD.ljust(4096, b"\0")
+    assert len(timer_file.complete_file(bytes(9_999))) == 4096
 
 
 def test_answers_that_differ_in_their_time_alone_say_the_same() -> None:
-    later = timer_file.encode_both(timer_file.encode_head(PROGRESS, 7_000, 4), PROGRESS, 9_999)
+    later = timer_file.encode_both_parts(
+        timer_file.encode_head(PROGRESS, 7_000, 4), PROGRESS, 9_999
+    )
     assert later != PARTS
-    assert timer_file.without_times(later) == timer_file.without_times(PARTS)
-    other = timer_file.encode_both(HEAD, PROGRESS, 10_000)
-    assert timer_file.without_times(other) != timer_file.without_times(PARTS)
+    assert timer_file.progress_part(later) == timer_file.progress_part(PARTS)
+    other = timer_file.encode_both_parts(HEAD, PROGRESS, 10_000)
+    assert timer_file.progress_part(other) != timer_file.progress_part(PARTS)

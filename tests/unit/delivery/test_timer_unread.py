@@ -35,13 +35,13 @@ def test_a_message_that_cannot_be_read_keeps_no_other_waiting(
     assert caplog.text.count(FIRST_SEGMENT) == 1
     assert world.timer.pending_count == 2
     assert world.timer.late_ms(world.now_ms) == 8_000
-    assert world.timer.needed_from() == 0
+    assert world.timer.oldest_needed_offset() == 0
     world.disk.unreadable.clear()
     world.run(timer_unread.WAIT_MAX_MS)
     assert world.bodies() == [b"behind", b"in the first"]
     world.run(60_000)
     assert world.bodies() == [b"behind", b"in the first", b"last"]
-    assert world.timer.courier.dropped_count == 0
+    assert world.timer.deliverer.dropped_count == 0
 
 
 @pytest.mark.parametrize("is_killed", [False, True])

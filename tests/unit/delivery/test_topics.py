@@ -94,7 +94,7 @@ def test_topics_that_are_there_already_are_left_as_they_are() -> None:
     table = TopicTable(BrokerSettings())
     table.put(TopicConfig(topic_name=Topic.DEFAULT, write_queue_nums=3), 1)
     counter = table.version.counter
-    assert table.ensure(Topic.DEFAULT, queues_count=9, now_ms=2).write_queue_nums == 3
+    assert table.get_or_create(Topic.DEFAULT, queues_count=9, now_ms=2).write_queue_nums == 3
     assert table.version.counter == counter
 
 
@@ -112,7 +112,7 @@ def test_forbidden_topics_are_saved() -> None:
     groups = GroupTable(BrokerSettings())
     groups.forbid("G", "T", is_readable=False, now_ms=1)
     again = GroupTable(BrokerSettings())
-    again.load(groups.save())
+    again.load(groups.content_to_save())
     assert again.is_forbidden("G", "T")
     again.forbid("G", "T", is_readable=True, now_ms=2)
     assert again.forbidden == {}
@@ -123,7 +123,9 @@ def test_topics_are_not_created_without_end() -> None:
     topics.create_system_topics(0)
 
     def create(name: str) -> None:
-        topics.create_from(name, template="TBW102", queues_count=1, is_unit=False, now_ms=0)
+        topics.create_from_template(
+            name, template="TBW102", queues_count=1, is_unit=False, now_ms=0
+        )
 
     for number in range(30 - len(topics.names())):
         create(f"T{number}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from escrowmq.base.authority import Versioned
+from escrowmq.base.authority import VersionedRecord
 from escrowmq.group.member import Member
 from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Read, Write
 from escrowmq.group.record import Record
@@ -26,7 +26,7 @@ def member_in(state: MemberState, *, mark: str = "m", has_log: bool = False) -> 
     )
 
 
-def copy(in_sync: dict[str, str]) -> tuple[Member, Versioned]:
+def copy(in_sync: dict[str, str]) -> tuple[Member, VersionedRecord]:
     """Member b, which follows a, and the record."""
     record = Record(
         group="g",
@@ -38,7 +38,7 @@ def copy(in_sync: dict[str, str]) -> tuple[Member, Versioned]:
         mark="m",
     )
     member = member_in(MemberState(member="b", incarnation="j", group="g", seen=1))
-    return member, Versioned(record.encode(), "1")
+    return member, VersionedRecord(record.encode(), "1")
 
 
 def test_a_copy_that_was_handed_the_group_takes_over_although_the_master_is_heard() -> None:
@@ -70,7 +70,7 @@ def test_a_copy_that_may_take_over_asks_again_with_the_record_as_it_is(is_handed
     member.refused(1_001)  # the master had taken in a third member
     assert [type(order) for order in member.take()] == [Read]
     changed = copy({"a": "i", "b": "j", "c": "k"})[1]
-    member.record_read(Versioned(changed.value, "2"), 1_002)
+    member.record_read(VersionedRecord(changed.value, "2"), 1_002)
     *_, last = member.take()
     assert isinstance(last, Write)
     assert last.revision == "2"
@@ -120,17 +120,17 @@ def test_a_member_that_lost_power_does_not_ask_to_lead_any_more(has_lost: bool) 
         member="b", incarnation=incarnation, group="g", seen=3, proposal=Proposal("7", claim)
     )
     member = member_in(state, mark="new", has_log=True)
-    member.record_read(Versioned(served.encode(), "7"), 0)
+    member.record_read(VersionedRecord(served.encode(), "7"), 0)
     (order,) = [order for order in member.take() if isinstance(order, Write)]
     assert order.revision == "7"
     assert order.record == (replace(served, mark="new") if has_lost else claim)
-    member.written(Versioned(order.record.encode(), "8"), 1)
+    member.written(VersionedRecord(order.record.encode(), "8"), 1)
     orders = [type(one) for one in member.take()]
     assert (Lead in orders) is not has_lost
     assert member.state.proposal is None
     if has_lost:  # it follows the master that serves
         member.wake(2)
-        member.record_read(Versioned(order.record.encode(), "8"), 3)
+        member.record_read(VersionedRecord(order.record.encode(), "8"), 3)
         assert member.state.seen == 3
         assert any(
             isinstance(one, Follow) and one.record is not None and one.record.master == "a"
@@ -150,4 +150,6 @@ def test_a_claim_is_made_again_where_there_is_no_record_to_keep(value: bytes) ->
         mark="m",
     )
     state = MemberState(member="b", incarnation="k", proposal=Proposal("7", claim))
-    assert settling(Proposal("7", claim), Versioned(value, "7"), state, mark=str).record == claim
+    assert (
+        settling(Proposal("7", claim), VersionedRecord(value, "7"), state, mark=str).record == claim
+    )

@@ -114,7 +114,7 @@ def test_an_authority_is_not_reached_while_a_drill_says_so() -> None:
     async def play() -> None:
         nonlocal now_ms
         assert drilled.name == real.name
-        await drilled.prove()
+        await drilled.require_fit()
         assert await drilled.read("k") == ABSENT
         order("authority")
         writes = real.writes_count

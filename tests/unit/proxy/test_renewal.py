@@ -137,12 +137,12 @@ def test_what_a_full_disk_cannot_note_stays_hidden_by_its_old_record(
     assert len(client.received("T", renew=True)) == 3
     core = world.exchange.core
     popped = core.assembly.pops.ledger.popped
-    before = popped.oldest()
+    before = popped.oldest_records()
     full = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="full")
     with monkeypatch.context() as patched:
         patched.setattr(Store, "put", lambda *_, **__: full)
         beat(client, world, 2)
-        assert popped.oldest() == before
+        assert popped.oldest_records() == before
     beat(client, world, 1)
-    assert min(popped.oldest().values()) > min(before.values())
+    assert min(popped.oldest_records().values()) > min(before.values())
     assert nothing_comes(world)

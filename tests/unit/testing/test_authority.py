@@ -28,7 +28,11 @@ def test_of_two_writes_with_one_revision_one_is_refused() -> None:
 
 def test_nothing_happens_while_it_is_unreachable() -> None:
     async def use(authority: Authority) -> None:
-        for call in (authority.read("k"), authority.write_if("k", b"1", ""), authority.prove()):
+        for call in (
+            authority.read("k"),
+            authority.write_if("k", b"1", ""),
+            authority.require_fit(),
+        ):
             with pytest.raises(AuthorityUnreachable, match="memory"):
                 await call
 
@@ -47,7 +51,7 @@ def test_a_write_whose_answer_is_lost_took_effect() -> None:
         assert found.value == b"1"
         written = await authority.write_if("k", b"2", found.revision)
         assert written == await authority.read("k")
-        await authority.prove()
+        await authority.require_fit()
         await authority.close()
 
     asyncio.run(use(MemoryAuthority()))
@@ -57,7 +61,7 @@ def test_one_that_ignores_conditions_is_unfit() -> None:
     authority = MemoryAuthority()
     authority.ignores_conditions = True
     with pytest.raises(AuthorityUnfit):
-        asyncio.run(authority.prove())
+        asyncio.run(authority.require_fit())
     authority.write_now("k", b"1", "")
     authority.write_now("k", b"2", "")
     assert authority.read_now("k").value == b"2"

@@ -106,7 +106,7 @@ def test_keys_survive_in_their_file() -> None:
         random.Random(9), lasting_ms=lambda: 72 * HOUR_MS, rotation_ms=lambda: 720 * HOUR_MS
     )
     assert again.is_rotation_due(NOW_MS)
-    again.load(keys.save())
+    again.load(keys.content_to_save())
     assert not again.is_rotation_due(NOW_MS)
     assert again.verify_id(text, broker_name="broker-é", now_ms=NOW_MS).queue_offset == 5
     again.load(None)
@@ -137,7 +137,7 @@ def test_clock_that_is_days_ahead_for_a_while_takes_no_key_away() -> None:
     keys.rotate(NOW_MS + 300 * 24 * HOUR_MS)
     with pytest.raises(UsageError, match="key that was removed"):
         keys.verify_id(text, broker_name="broker-é", now_ms=NOW_MS)
-    assert len(json.loads(keys.save())["keys"]) == 8
+    assert len(json.loads(keys.content_to_save())["keys"]) == 8
 
 
 def test_key_numbers_are_used_again_after_many_rotations() -> None:

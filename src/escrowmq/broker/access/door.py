@@ -44,8 +44,8 @@ from escrowmq.codec.repeated_requests import with_text_fields
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery import auto_created
 from escrowmq.delivery.auto_created import RequestAccount
-from escrowmq.delivery.held_pops import Polls
-from escrowmq.delivery.held_pulls import Holds, LongPoll
+from escrowmq.delivery.held_pops import PopPolls
+from escrowmq.delivery.held_pulls import LongPoll, LongPolls
 from escrowmq.txn.transactions import Transactions
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ _UNPROVED: Final = Proof()
 _PUBLISH: Final = frozenset({Action.PUB})
 
 
-Table = Holds[Any] | Polls[Any]
+Table = LongPolls[Any] | PopPolls[Any]
 """A table of waiting long polls; each entry has its peer and its request."""
 
 Polled = Callable[[], Iterable[Table]]
@@ -331,7 +331,7 @@ class Door(Part):
         """Apply changed rules: judge the waiting long polls again, and resume checks of parked
         halves."""
         self.version += 1
-        self._again = deque((table, held) for table in self._polls() for held in table.all())
+        self._again = deque((table, held) for table in self._polls() for held in table.all_polls())
         checker = self._transactions.checker
         for group in checker.parked_groups():
             checker.unpark_group(group)
@@ -347,7 +347,7 @@ class Door(Part):
             if refused is None:
                 continue
             refusal, reason = refused
-            table.release(held)
+            table.remove(held)
             self.denials.note(asked, reason, now_ms)
             self._answers.give(asked, refusal)
 

@@ -240,7 +240,7 @@ class StoredPlaces:
 
     def has_offsets(self, group: str, topic: str) -> bool:
         """Whether a group has an offset in a topic: it has read it, or will."""
-        return bool(self._offsets.of(group, topic))
+        return bool(self._offsets.offsets_of(group, topic))
 
     def topics_of_end(self, request: Command) -> Iterator[str]:
         """Yield the topics of all messages that an END commits or rolls back. If another account

@@ -175,7 +175,9 @@ class Quotas:
         if self._changes == self._saved_changes:
             return []
         self._saved_changes = self._changes
-        file = AutoCreatedFile(topics=self._topics.made.saved(), groups=self._groups.made.saved())
+        file = AutoCreatedFile(
+            topics=self._topics.made.names_by_account(), groups=self._groups.made.names_by_account()
+        )
         return [(auto_created.PATH, msgspec.json.encode(file))]
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from escrowmq.base.answer import Answer, Pulled, Refusal, Sent
+from escrowmq.base.answer import Answer, PullAnswer, Refusal, SendAnswer
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
@@ -47,7 +47,7 @@ class Frames:
 
     def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
         """The frames of a reply, to be written one after the other."""
-        if type(reply) is Sent:
+        if type(reply) is SendAnswer:
             if reply.ext is not None or reply.code or not reply.transaction_id.isascii():
                 return self._sent_with_fields(command, reply)
             key, is_binary = reply.transaction_id, command.is_binary
@@ -56,7 +56,7 @@ class Frames:
                 key.encode() if is_binary else escaped(key),
             )  # fmt: skip
             return (self._sent.frame(command.opaque, values, is_binary=is_binary),)
-        if type(reply) is Pulled:
+        if type(reply) is PullAnswer:
             front = encode_pulled(
                 command, reply.code, reply.remark or "",
                 reply.next_offset, reply.min_offset, reply.max_offset,
@@ -71,7 +71,7 @@ class Frames:
             return (self._templates.encode(command, reply.code, remark=reply.remark, ext=ext),)
         return self._answer(command, reply, ext)
 
-    def _sent_with_fields(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
+    def _sent_with_fields(self, command: Command, sent: SendAnswer) -> tuple[bytes, ...]:
         """Encode the answer to a send that has more than the usual fields."""
         ext = {
             **self._reply_fields,

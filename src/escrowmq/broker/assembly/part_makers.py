@@ -35,7 +35,7 @@ from escrowmq.broker.sends.message_from_request import MessageMaker
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.broker.upkeep.offset_saver import OffsetSaver
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
-from escrowmq.delivery.orderly_pops import OrderTable
+from escrowmq.delivery.orderly_pops import OrderlyBatches
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.transactions import Transactions
@@ -214,7 +214,7 @@ def door_of(
 
 def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -> Pops:
     """Create the parts for pop consumption."""
-    orders, freed = OrderTable(b.peers.is_there), FreedListeners()
+    orders, freed = OrderlyBatches(b.peers.is_there), FreedListeners()
     ledger = PopLedger(
         b.store,
         b.settings,
@@ -250,7 +250,7 @@ def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -
 
 
 def _poppers(
-    b: Broker, ledger: PopLedger, orders: OrderTable, freed: FreedListeners
+    b: Broker, ledger: PopLedger, orders: OrderlyBatches, freed: FreedListeners
 ) -> tuple[PopHandlers, PeekHandlers]:
     popper = Popper(
         settings=b.settings,
@@ -287,7 +287,9 @@ def _poppers(
     return pops, peeks
 
 
-def _acks(b: Broker, ledger: PopLedger, orders: OrderTable, freed: FreedListeners) -> AckHandlers:
+def _acks(
+    b: Broker, ledger: PopLedger, orders: OrderlyBatches, freed: FreedListeners
+) -> AckHandlers:
     return AckHandlers(
         store=b.store,
         topics=b.topics,
@@ -299,7 +301,7 @@ def _acks(b: Broker, ledger: PopLedger, orders: OrderTable, freed: FreedListener
     )
 
 
-def _saver(b: Broker, ledger: PopLedger, orders: OrderTable) -> OffsetSaver:
+def _saver(b: Broker, ledger: PopLedger, orders: OrderlyBatches) -> OffsetSaver:
     return OffsetSaver(
         store=b.store,
         topics=b.topics,
@@ -337,5 +339,5 @@ def measuring_of(
         gauges=gauges,
         reader_gauges=ReaderGauges(store=b.store, offsets=b.offsets, ledger=ledger),
         later_gauges=LaterGauges(b.settings, b.store, b.timer, ledger),
-        droppers=(b.delays.courier, b.timer.courier, ledger),
+        droppers=(b.delays.deliverer, b.timer.deliverer, ledger),
     )

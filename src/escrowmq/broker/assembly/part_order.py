@@ -298,9 +298,9 @@ class Assembly:
     def give_up(self, peer: int, opaque: int) -> None:
         """Drop a held request whose peer no longer waits, so that it takes no messages."""
         for table in self._polls():
-            for held in table.of(peer):
+            for held in table.polls_of(peer):
                 if held.question.asked.command.opaque == opaque:
-                    table.release(held)
+                    table.remove(held)
 
     def _ordered_parts(self, b: Broker) -> tuple[Part, ...]:
         """Return the parts in the order in which they are loaded, settled, woken and saved. Pending
@@ -381,7 +381,7 @@ def _topic_forgetters(
     b: Broker, pops: Pops, meter: TransactionMeter
 ) -> tuple[Callable[[str], None], ...]:
     """Return the functions that forget a deleted topic."""
-    return b.stats.forget, pops.forget_topic, b.timer.forget_topic, meter.remove_topic
+    return b.stats.forget_topic, pops.forget_topic, b.timer.forget_topic, meter.remove_topic
 
 
 def _for_operators(

@@ -20,11 +20,11 @@ from escrowmq.broker.sends.shedding import Shedding
 from escrowmq.delivery.auto_created import AutoCreateQuota, RequestAccount
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay_queues import DelayQueues
-from escrowmq.delivery.due_messages import Due
-from escrowmq.delivery.group_readers import Readers
+from escrowmq.delivery.due_messages import DueMessages
+from escrowmq.delivery.group_readers import GroupReaders
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.pop_members import PopMembers
 from escrowmq.delivery.queue_locks import QueueLocks
 from escrowmq.delivery.requesters import WaitingRequests
 from escrowmq.delivery.stats import Stats
@@ -69,11 +69,11 @@ class Broker:
         )
         self.offsets = OffsetTable()
         self.clients = Clients(of_account_max=settings.account_memberships_max)
-        self.poppers = Poppers()
-        self.readers = Readers(self.clients, self.poppers)
+        self.poppers = PopMembers()
+        self.readers = GroupReaders(self.clients, self.poppers)
         self.requesters = WaitingRequests()
         self.locks = QueueLocks()
-        due = Due(store, self.topics)
+        due = DueMessages(store, self.topics)
         self.delays = DelayQueues(store, store_settings, due.put)
         self.timer = TimerQueue(store, settings, due.put)
         self.polls_counts: Counter[str] = Counter()

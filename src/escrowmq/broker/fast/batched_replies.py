@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.answer import Answer, Refusal, SendAnswer
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.own_properties import OUTCOME
@@ -124,7 +124,7 @@ def _answer_in_reply(reply: Command, code: int, safety: dict[str, str]) -> Answe
     assert ext, "they all have fields"
     if OUTCOME in ext:
         return Answer(code, ext={OUTCOME: ext[OUTCOME], **safety})
-    return Sent(
+    return SendAnswer(
         code=code,
         message_id=ext["msgId"],
         queue_id=int(ext["queueId"]),

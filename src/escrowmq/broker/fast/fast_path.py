@@ -24,7 +24,7 @@ import struct
 from collections import Counter
 from typing import Final
 
-from escrowmq.base.answer import Sent
+from escrowmq.base.answer import SendAnswer
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.command import Command
@@ -330,7 +330,7 @@ class FastPath:
             opaque=int(opaque) if is_json else int.from_bytes(opaque, "big", signed=True),
             is_binary=not is_json,
         )
-        sent = Sent(
+        sent = SendAnswer(
             message_id=offset_id(self._host, half.log_offset),
             queue_id=half.queue_id,
             queue_offset=half.queue_offset,

@@ -106,8 +106,8 @@ class FastPulls:
             known.attach_plan(None)  # the judgement is no longer valid
             return False
         frame, count, size, following = found
-        self._offsets.pulled(group, topic, queue_id, following)
-        self._stats.get(group, topic, count, size)
+        self._offsets.note_pulled(group, topic, queue_id, following)
+        self._stats.count_gets(group, topic, count, size)
         if plan.commits:
             self._offsets.commit(group, topic, queue_id, numbers[commit_at], now_ms)
         self._latency.at_once[plan.code, Response.SUCCESS, 0] += 1

@@ -149,7 +149,7 @@ class FastPuts:
         return target.tail
 
     def _pass_to_lane(self, target: TargetQueue) -> None:
-        queue_read = self._topics.queue_read(target.topic, target.queue_id)
+        queue_read = self._topics.readable_queue(target.topic, target.queue_id)
         self._lane_queues.add_queue(target, is_read=queue_read == target.queue_id)
 
     # -- messages ----------------------------------------------------------------------------------
@@ -313,9 +313,9 @@ class FastPuts:
         transactions."""
         self._run.publish()
         for target in self._touched_queues:
-            self._stats.put_each(target.topic, target.sizes)
+            self._stats.count_each_put(target.topic, target.sizes)
         for topic, count, size in self._batch_sizes:
-            self._stats.put(topic, count, size)
+            self._stats.count_puts(topic, count, size)
         if len(self._put_halves) == 1:  # most runs have at most one half
             (half,) = self._put_halves
             origin = self._clients.note_published(half.group, peer.id, half.topic)

@@ -132,7 +132,7 @@ class Measuring:
                         tuple((bound, sum(counts[: bits + 1])) for bits, bound in _SIZES),
                         size,
                     )
-                    for topic, counts, size in stats.sizes()
+                    for topic, counts, size in stats.put_sizes()
                 ),
             ),
             _by_group("rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)),

@@ -90,7 +90,7 @@ class ReaderGauges:
 
     def _counts(self, readings: list[_Reading]) -> Iterator[Family]:
         popped = self._ledger.popped
-        held = popped.messages_by_reader(POINTS_MAX)
+        held = popped.in_flight_counts(POINTS_MAX)
         in_flight = {}
         for one in readings:
             pulled = sum(max(0, queue.asked - queue.offset) for queue in one.queues)

@@ -40,7 +40,7 @@ class LaterGauges:
         if not self._settings.has_timer:
             return
         timer, store = self._timer, self._store
-        taken, end = timer.taken_offset, store.bounds(Topic.TIMER, 0)[1]
+        taken, end = timer.next_read_offset, store.bounds(Topic.TIMER, 0)[1]
         behind_ms = now_ms - store.stored_ms_at(Topic.TIMER, 0, taken) if taken < end else 0
         for name, text, value in (
             ("enqueue_lag", "Delayed messages stored but not scheduled yet.", end - taken),
@@ -69,7 +69,7 @@ class LaterGauges:
         )
         for name, kind, text, found in by_topic:
             yield Family(f"rocketmq_{name}", kind, text, (*_STORAGE, "topic"), found)
-        ahead = timer.due_times.ahead(now_ms)
+        ahead = timer.due_times.ahead_counts(now_ms)
         yield Family(
             "rocketmq_timer_message_snapshot",
             "gauge",
@@ -96,7 +96,7 @@ class LaterGauges:
             (),
             (Sample((), popped.count),),
         )
-        oldest, late_ms = popped.oldest(), popped.late_ms(now_ms)
+        oldest, late_ms = popped.oldest_records(), popped.late_ms(now_ms)
         queues = store.queues_of(ledger.topic)
         lags = {}
         for queue_id in queues:

@@ -28,7 +28,7 @@ from escrowmq.codec.pop_receipt import (
 from escrowmq.codec.record import decode_records, encode_message
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.orderly_pops import OrderTable
+from escrowmq.delivery.orderly_pops import OrderlyBatches
 from escrowmq.delivery.pop_auto_renewal import NOBODY
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.retry_topics import RetryTopics
@@ -105,7 +105,7 @@ class Popper:
         offsets: OffsetTable,
         chance: Chance,
         ledger: PopLedger,
-        orders: OrderTable,
+        orders: OrderlyBatches,
     ) -> None:
         self._settings = settings
         self._store_settings = store_settings
@@ -150,7 +150,7 @@ class Popper:
             )
             return Refusal(Response.INVALID_PARAMETER, remark)
         name = header.consumer_group
-        group = self._groups.get(name, now_ms)
+        group = self._groups.get_or_create(name, now_ms)
         if group is None:
             remark = f"subscription group [{name}] does not exist, {FAQ}"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -163,7 +163,7 @@ class Popper:
     def retry_topics(self, header: PopHeader) -> list[str]:
         """Return the retry topics of the request's group for its topic."""
         is_v2 = self._settings.has_retry_topic_v2
-        return self._retries.read(header.topic, header.consumer_group, is_v2=is_v2)
+        return self._retries.topics_to_read(header.topic, header.consumer_group, is_v2=is_v2)
 
     def offset(
         self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
@@ -288,13 +288,13 @@ class Popper:
         store, offsets, group = self._store, self._offsets, header.consumer_group
         left = header.max_msg_nums - finds.count
         size_left = self._size_max - finds.size
-        has_room = left > 0 and size_left > 0 and self._ledger.has_room(group)
+        has_room = left > 0 and size_left > 0 and self._ledger.may_pop_more(group)
         tests_left = selector.tested_max - finds.tested_count
         has_tests = not selector.tested_max or tests_left > 0
         # A reset is applied only when the queue is read: the new batch then invalidates late
         # acknowledgements.
         if has_room and has_tests and offsets.take_reset(group, topic, queue_id) is not None:
-            self._orders.clear((group, topic, queue_id))
+            self._orders.drop_batch((group, topic, queue_id))
         offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
         if header.order and self._orders.is_blocked(
             (group, topic, queue_id),
@@ -347,7 +347,7 @@ class Popper:
         header, now_ms = pop.header, finds.pop_ms
         group, kind = header.consumer_group, kind_of(topic)
         if header.order:
-            counts, count_min = self._orders.hand_out(
+            counts, count_min = self._orders.record_pop(
                 (group, topic, queue_id),
                 got.queue_offsets,
                 attempt_id=header.attempt_id,
@@ -360,7 +360,7 @@ class Popper:
         else:
             handle = CheckPointKey(group, topic, queue_id, offset, now_ms, finds.revive_queue)
             next_offset = got.next_offset
-            if not self._ledger.hand_out(
+            if not self._ledger.record_pop(
                 handle,
                 got.queue_offsets,
                 invisible_ms=header.invisible_time,

@@ -132,7 +132,7 @@ class PullJudge:
         refusal = refusal_of(BROKER_RULES, about)
         if refusal is not None:
             return refusal
-        group, topic = self._groups.get(name, now_ms), about.topic
+        group, topic = self._groups.get_or_create(name, now_ms), about.topic
         about = about._replace(group=group)
         refusal = refusal_of(PULL_RULES, about)
         if refusal is not None:

@@ -75,9 +75,9 @@ class GroupCopy(Part):
         self._log = log
         self._disk = disk
         self._taking: dict[str, Callable[[bytes], object]] = {
-            "config/topics.json": lambda data: topics.take_over(data, lambda _: False),
-            "config/subscriptionGroup.json": groups.take_over,
-            "config/consumerOffset.json": offsets.take_over,
+            "config/topics.json": lambda data: topics.replace_with(data, lambda _: False),
+            "config/subscriptionGroup.json": groups.replace_with,
+            "config/consumerOffset.json": offsets.replace_with,
             _USERS: lambda _: users_replaced(),
         }
         self._tables = (topics, groups, offsets)
@@ -297,7 +297,7 @@ class GroupCopy(Part):
         except (EscrowMQError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise RemoteProtocolError(f"{path} of the master cannot be read: {error}") from None
         for table in self._tables:
-            table.saved()
+            table.mark_saved()
 
     def take_gone(self, gone: Gone) -> None:
         """Delete a topic that the master has deleted."""

@@ -218,7 +218,7 @@ class MasterTables:
     def _make(self, topic: str, count: int, now_ms: int) -> None:
         config = self._topics.get(topic)
         if config is None:
-            self._topics.ensure(topic, queues_count=count, now_ms=now_ms)
+            self._topics.get_or_create(topic, queues_count=count, now_ms=now_ms)
         else:
             wider = msgspec.structs.replace(config, read_queue_nums=count, write_queue_nums=count)
             self._topics.put(wider, now_ms)
@@ -240,14 +240,14 @@ class MasterTables:
 
     def _take(self, code: int, body: bytes) -> None:
         is_timer = code == Request.GET_TIMER_CHECK_POINT
-        told = timer_file.without_times(body) if is_timer else body
+        told = timer_file.progress_part(body) if is_timer else body
         if self._bodies.get(code) == told:
             return
         if code == Request.GET_ALL_TOPIC_CONFIG:
-            gone = self._topics.take_over(body, self._is_newer)
+            gone = self._topics.replace_with(body, self._is_newer)
             self._gone |= dict.fromkeys(gone, self._asked_end)
         elif code == Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
-            self._groups.take_over(body)
+            self._groups.replace_with(body)
         else:
             self._fetched[code] = body
             if code == Request.GET_ALL_CONSUMER_OFFSET:
@@ -275,14 +275,14 @@ class MasterTables:
 
     def _apply_table(self, code: int, body: bytes) -> None:
         if code == Request.GET_ALL_CONSUMER_OFFSET:
-            self._offsets.take_over(body)
-            data = self._offsets.save(log_end=self._offsets_end)
+            self._offsets.replace_with(body)
+            data = self._offsets.content_to_save(log_end=self._offsets_end)
             self._output.add(Replace(OFFSETS_FILE, data))
         elif code == Request.GET_ALL_DELAY_OFFSET:
             data = delay_queues.with_log_offset(body, self._delays_end)
             self._output.add(Replace(delay_queues.PATH, data))
         elif code == Request.GET_TIMER_CHECK_POINT:
-            self._output.add(Replace(timer_file.PATH, timer_file.as_file(body)))
+            self._output.add(Replace(timer_file.PATH, timer_file.complete_file(body)))
         else:
             fastjson.decode(body)
             self._output.add(Replace(assignment.PATH, body))

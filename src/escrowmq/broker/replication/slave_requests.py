@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.answer import Pulled, Refusal, Reply
+from escrowmq.base.answer import PullAnswer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.asked import Asked, Question, RequestRow
@@ -84,7 +84,7 @@ def rows_of_slave(
         # Pulls do not wait at a slave: messages missing here may be at the master.
         asked.header = _without_waiting(asked.header)
         reply = pulls.pull(asked)
-        if isinstance(reply, Pulled) and reply.code != Response.SUCCESS:
+        if isinstance(reply, PullAnswer) and reply.code != Response.SUCCESS:
             return msgspec.structs.replace(reply, code=Response.PULL_RETRY_IMMEDIATELY)
         return reply
 

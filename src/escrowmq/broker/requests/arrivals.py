@@ -38,7 +38,7 @@ class Arrivals(Part):
         self._pulls = pulls
         self._pops = pops
         self._pulled = pulls.holds.by_queue
-        self._popped, self._peeked = (polls.places_by_topic for polls in pops.polls)
+        self._popped, self._peeked = (polls.waiting_by_topic for polls in pops.polls)
         self._own_topics = {pops.ledger.topic, Topic.SCHEDULE, Topic.TIMER}
         self.work = (store.dispatcher.arrivals,)
         store.dispatcher.report_arrivals(self.is_awaited)

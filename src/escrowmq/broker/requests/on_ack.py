@@ -18,7 +18,7 @@ from escrowmq.codec.headers import AckHeader
 from escrowmq.codec.pop_receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
 from escrowmq.codec.properties import number_in
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.orderly_pops import ILLEGAL, OrderTable
+from escrowmq.delivery.orderly_pops import ILLEGAL, OrderlyBatches
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.revive_records import CheckPointKey
 from escrowmq.delivery.topics import TopicTable
@@ -52,7 +52,7 @@ class AckHandlers:
         offsets: OffsetTable,
         answers: Answers,
         ledger: PopLedger,
-        orders: OrderTable,
+        orders: OrderlyBatches,
         on_freed: OnFreed,
     ) -> None:
         self._store = store
@@ -127,7 +127,7 @@ class AckHandlers:
         # must not move the offset.
         if not self._offsets.has_reset(group, topic, queue_id):
             self._offsets.commit(group, topic, queue_id, offset, now_ms)
-            self._ledger.come_to(group, topic, queue_id, offset)
+            self._ledger.advance_orderly(group, topic, queue_id, offset)
         if not self._orders.is_blocked(line, attempt_id=None, invisible_ms=0, now_ms=now_ms):
             self._on_freed(group, topic, now_ms)
         return None
@@ -189,7 +189,7 @@ class AckHandlers:
         receipt = decode_receipt(header.extra_info)
         if receipt.is_order:
             return self._change_orderly(header, receipt, asked.now_ms)
-        pop_ms = self._ledger.change(
+        pop_ms = self._ledger.change_invisible_time(
             _handle(header, receipt),
             header.offset,
             old_ms=receipt.invisible_ms,
@@ -210,7 +210,7 @@ class AckHandlers:
         if header.offset < self._offsets.get(group, topic, queue_id):
             return Answer(ext=_NOTHING)
         visible_ms = now_ms + header.invisible_time
-        self._orders.show_at(line, header.offset, receipt.pop_ms, visible_ms)
+        self._orders.set_visible_ms(line, header.offset, receipt.pop_ms, visible_ms)
         ext = {
             "popTime": str(receipt.pop_ms),
             "invisibleTime": str(visible_ms - receipt.pop_ms),

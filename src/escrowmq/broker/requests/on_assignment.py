@@ -94,7 +94,7 @@ class AssignmentHandlers:
         if self._topics.get(mode.topic) is None:
             remark = f"topic[{mode.topic}] not exist"
             return Refusal(Response.TOPIC_NOT_EXIST, remark)
-        if self._groups.get(mode.consumer_group, asked.now_ms) is None:
+        if self._groups.get_or_create(mode.consumer_group, asked.now_ms) is None:
             remark = "subscription group does not exist"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         self._disk.replace(PATH, self.modes.encode_with(mode))

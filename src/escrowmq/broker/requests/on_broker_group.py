@@ -72,8 +72,8 @@ class MemberHandlers:
             body=msgspec.json.encode(
                 {
                     "deleted": {topic: (each.log_end, each.stored_ms) for topic, each in deleted},
-                    "topics": self._topics.wishes_count,
-                    "groups": self._groups.wishes_count,
+                    "topics": self._topics.requested_changes_count,
+                    "groups": self._groups.requested_changes_count,
                     "offsets": self._offsets.changes_count,
                     "log_begin": self._store.min_log_offset,
                     "log_end": self._store.end_offset,
@@ -114,7 +114,7 @@ class MemberHandlers:
         """Answer with the timer's progress."""
         if not self._settings.has_timer:
             return Refusal(Response.SYSTEM_ERROR, "The checkpoint is null")
-        body = self._timer.check_point(asked.now_ms)
+        body = self._timer.progress_for_slave(asked.now_ms)
         return Answer(body=body)
 
     def timer_counts(self, asked: Asked[None]) -> Reply:

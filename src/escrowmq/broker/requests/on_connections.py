@@ -11,13 +11,13 @@ from escrowmq.broker.asked import Asked
 from escrowmq.codec import fastjson
 from escrowmq.codec.headers import ConsumerGroupHeader, GroupTopicHeader, ProducerGroupHeader
 from escrowmq.delivery.clients import Channel, Clients
-from escrowmq.delivery.group_readers import Readers
+from escrowmq.delivery.group_readers import GroupReaders
 
 
 class ConnectionHandlers:
     """Serves operators' queries about connected clients (codes 203, 204, 328, 345)."""
 
-    def __init__(self, *, clients: Clients, readers: Readers) -> None:
+    def __init__(self, *, clients: Clients, readers: GroupReaders) -> None:
         self._clients = clients
         self._readers = readers
 
@@ -26,7 +26,7 @@ class ConnectionHandlers:
         are included; RocketMQ (AdminBrokerProcessor) calls a group of only such members not
         online."""
         name = asked.header.consumer_group
-        group = self._readers.online(name)
+        group = self._readers.live_members(name)
         if group is None:
             return Refusal(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         body = fastjson.encode(

@@ -23,7 +23,7 @@ from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.dead_letter_bodies import DeadLetter, DeadLettersPage, WhichLetters
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
-from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.pop_members import PopMembers
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import PutResult, Store
@@ -58,7 +58,7 @@ class DeadLetterHandlers:
         store: Store,
         topics: TopicTable,
         retries: RetryTopics,
-        poppers: Poppers,
+        poppers: PopMembers,
         identity: Identity,
         putter: Putter,
     ) -> None:
@@ -126,7 +126,7 @@ class DeadLetterHandlers:
         if not topic or not (is_popped or (popper is not None and topic in popper.subscriptions)):
             return Topic.RETRY_PREFIX + group
         is_v2 = self._settings.has_retry_topic_v2
-        newer = self._retries.wants_newer(topic, group, is_v2=is_v2)
+        newer = self._retries.uses_newer_name(topic, group, is_v2=is_v2)
         return retry_topic(topic, group, RETRY_V2 if newer else RETRY_V1)
 
     def _is_given_back(self, letter: StoredMessage, group: str, topic: str) -> bool:
@@ -146,7 +146,7 @@ class DeadLetterHandlers:
     def _give_back(
         self, letter: StoredMessage, group: str, topic: str, now_ms: int
     ) -> PutResult | Refusal:
-        place = self._topics.ensure(self._destination(letter, group, topic), now_ms=now_ms)
+        place = self._topics.get_or_create(self._destination(letter, group, topic), now_ms=now_ms)
         properties = {
             name: value for name, value in letter.properties.items() if name not in _OF_COPY
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.base.answer import HELD, Answer, Held, Refusal, Reply
+from escrowmq.base.answer import HELD, Answer, AnswerLater, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.message import Topic
 from escrowmq.broker.answers.answer_delivery import Answers
@@ -84,7 +84,7 @@ class EpochHandlers(Part):
         durable."""
         wish = read_own_body(asked.command, Decide)
         query, batch = parse_epoch(wish.group, wish.epoch)
-        self._topics.ensure(Topic.DECISIONS, now_ms=asked.now_ms)
+        self._topics.get_or_create(Topic.DECISIONS, now_ms=asked.now_ms)
         decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
         if decided.refusal:
             return self._answers.once_confirmed(Refusal(Response.SYSTEM_ERROR, decided.refusal))
@@ -115,7 +115,7 @@ class EpochHandlers(Part):
         body = Decided(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
         return self._wait(asked, query, batch, body)
 
-    def _wait(self, asked: Question, query: StreamQuery, batch: int, body: Decided) -> Held:
+    def _wait(self, asked: Question, query: StreamQuery, batch: int, body: Decided) -> AnswerLater:
         """Hold the answer until all messages of the epoch are visible and the outcome is
         durable."""
         if not asked.command.flag & Flag.ONE_WAY:

@@ -74,7 +74,7 @@ class GroupHandlers:
             )
         if not -INT_MAX <= config.retry_max_times <= INT_MAX:
             raise UsageError(f"retryMaxTimes is {config.retry_max_times}; {INT_MAX} are allowed")
-        known = self._groups.peek(config.group_name)
+        known = self._groups.find(config.group_name)
         if known is None and not is_group_name(config.group_name):
             raise UsageError(
                 f"the group's name is {config.group_name[:64]!r}; {GROUP_SIZE_MAX} of the letters "
@@ -110,7 +110,7 @@ class GroupHandlers:
     def get_group(self, asked: Asked[GroupHeader]) -> Reply:
         """Answer with one group's configuration; create the group first where groups may be created
         by use."""
-        config = self._groups.get(asked.header.group, asked.now_ms)
+        config = self._groups.get_or_create(asked.header.group, asked.now_ms)
         if config is None:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(config)))
@@ -123,7 +123,7 @@ class GroupHandlers:
         groups = self._groups
         if header.readable is False and not self._settings.places_as_rocketmq:
             # RocketMQ stores the value for any group name.
-            if groups.peek(header.group) is None:
+            if groups.find(header.group) is None:
                 remark = f"Group {header.group} not exist!"
                 return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             if self._topics.get(header.topic) is None:

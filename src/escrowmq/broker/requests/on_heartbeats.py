@@ -37,7 +37,7 @@ from escrowmq.codec.client_bodies import (
 from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
 from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
 from escrowmq.delivery.groups import GroupTable
-from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.pop_members import PopMembers
 from escrowmq.delivery.queue_locks import QueueLocks
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
@@ -64,7 +64,7 @@ class ClientHandlers(Part):
         topics: TopicTable,
         groups: GroupTable,
         clients: Clients,
-        poppers: Poppers,
+        poppers: PopMembers,
         locks: QueueLocks,
         peers: Peers,
         on_producer: OnProducer,
@@ -105,11 +105,11 @@ class ClientHandlers(Part):
         )
         self._fingerprints[asked.peer.id] = body.fingerprint
         for producer in body.producers or ():
-            if self._clients.produce(producer.group_name, channel):
+            if self._clients.add_producer(producer.group_name, channel):
                 self._on_producer(producer.group_name, channel, asked.now_ms)
         new_count = 0
         for consumer in body.consumers or ():
-            if self._groups.peek(consumer.group_name) is None:
+            if self._groups.find(consumer.group_name) is None:
                 new_count += 1
                 if new_count > GROUPS_AT_ONCE_MAX:
                     continue  # its next heartbeat adds it
@@ -151,14 +151,14 @@ class ClientHandlers(Part):
                 f"heartbeat: SQL92 expressions of {sql_size} characters together; "
                 f"{HEARTBEAT_SQL_SIZE_MAX} are allowed"
             )
-        self._clients.admit(
+        self._clients.check_limits(
             peer.id, producers=producers, consumers=consumers, account=peer.counted_for
         )
 
     def _consume(
         self, consumer: ConsumerBody, channel: Channel, now_ms: int, *, without_sub: bool
     ) -> None:
-        config = self._groups.get(consumer.group_name, now_ms)
+        config = self._groups.get_or_create(consumer.group_name, now_ms)
         if config is None:
             return  # RocketMQ ignores such a consumer silently
         if config.retry_queue_nums > 0:
@@ -167,7 +167,7 @@ class ClientHandlers(Part):
             is_ordered = any(
                 (topic := topics.get(s.topic)) is not None and topic.order for s in subscriptions
             )
-            topics.ensure(
+            topics.get_or_create(
                 Topic.RETRY_PREFIX + consumer.group_name,
                 queues_count=config.retry_queue_nums,
                 is_ordered=is_ordered,
@@ -175,7 +175,9 @@ class ClientHandlers(Part):
                 now_ms=now_ms,
             )
         subscriptions_told = [] if without_sub else consumer.subscription_data_set or []
-        group, is_changed = self._clients.consume(consumer.group_name, channel, subscriptions_told)
+        group, is_changed = self._clients.add_consumer(
+            consumer.group_name, channel, subscriptions_told
+        )
         group.consume_type = (consumer.consume_type or "").upper()
         # The Go client writes "Clustering" and "BroadCasting".
         group.message_model = (consumer.message_model or "").upper()
@@ -208,7 +210,7 @@ class ClientHandlers(Part):
                 del self._unnotified[name]
 
     def _member_left(self, group: ConsumerGroup) -> None:
-        config = self._groups.peek(group.name)
+        config = self._groups.find(group.name)
         if config is None or config.notify_consumer_ids_changed_enable:
             self._notify(group)
 
@@ -218,9 +220,9 @@ class ClientHandlers(Part):
         clients = self._clients
         self._fingerprints.pop(asked.peer.id, None)
         if header.producer_group:
-            clients.stop_producing(header.producer_group, asked.peer.id)
+            clients.remove_producer(header.producer_group, asked.peer.id)
         if header.consumer_group:
-            group = clients.stop_consuming(header.consumer_group, asked.peer.id)
+            group = clients.remove_consumer(header.consumer_group, asked.peer.id)
             if group is not None:
                 self._member_left(group)
         return DONE
@@ -231,8 +233,8 @@ class ClientHandlers(Part):
 
     def _leave(self, peer: int) -> None:
         self._fingerprints.pop(peer, None)
-        self._poppers.lost(peer)
-        for group in self._clients.lost(peer):
+        self._poppers.remove_connection(peer)
+        for group in self._clients.remove_connection(peer):
             self._member_left(group)
 
     def wake(self, now_ms: int) -> None:
@@ -243,12 +245,12 @@ class ClientHandlers(Part):
             self._scan_at_ms = now_ms + _SCAN_MS
             idle_ms = self._settings.channel_idle_ms
             limit_ms = now_ms - idle_ms
-            self._poppers.forget(now_ms, channel_idle_ms=idle_ms)
+            self._poppers.forget_idle(now_ms, channel_idle_ms=idle_ms)
             peers, groups = self._clients.expire(limit_ms)
             for peer in peers:
                 self._fingerprints.pop(peer, None)  # if it returns, it must name its topics again
                 if self._clients.client_id(peer) is None:
-                    self._poppers.lost(peer)
+                    self._poppers.remove_connection(peer)
             for group in groups:
                 self._member_left(group)
 

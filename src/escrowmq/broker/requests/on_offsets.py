@@ -88,7 +88,7 @@ class OffsetHandlers:
         """Commit an offset for a group."""
         header = asked.header
         group, topic = header.consumer_group, header.topic
-        if self._groups.get(group, asked.now_ms) is None:
+        if self._groups.get_or_create(group, asked.now_ms) is None:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:
             return Refusal(Response.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")

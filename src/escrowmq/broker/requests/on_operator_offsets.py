@@ -17,7 +17,7 @@ from escrowmq.codec.headers import (
 )
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay_queues import DelayQueues
-from escrowmq.delivery.group_readers import Readers
+from escrowmq.delivery.group_readers import GroupReaders
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
@@ -39,7 +39,7 @@ class ResetHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         clients: Clients,
-        readers: Readers,
+        readers: GroupReaders,
         delays: DelayQueues,
         peers: Peers,
     ) -> None:
@@ -67,7 +67,7 @@ class ResetHandlers:
         topic = self._topics.get(header.topic)
         if topic is None:
             return Refusal(Response.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
-        if self._groups.peek(header.group) is None:
+        if self._groups.find(header.group) is None:
             return Refusal(
                 Response.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )
@@ -140,9 +140,9 @@ class ResetHandlers:
         for group in offsets.groups_of(header.topic):
             if group in skipped:
                 continue
-            for queue_id, offset in offsets.of(group, header.topic).items():
+            for queue_id, offset in offsets.offsets_of(group, header.topic).items():
                 lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
-        own = offsets.of(header.compare_group, header.topic)
+        own = offsets.offsets_of(header.compare_group, header.topic)
         found = {q: o for q, o in lowest.items() if q not in own or own[q] > o}
         body = b'{"correctionOffsets":' + fastjson.encode_map(found.items()) + b"}"
         return Answer(body=body)

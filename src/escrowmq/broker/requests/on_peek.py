@@ -16,8 +16,8 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.reads.pop_reader import Pop, Popper
 from escrowmq.broker.requests.on_pop import MARGIN_MS, PopHandlers
 from escrowmq.codec.headers import PopHeader
-from escrowmq.delivery.held_pops import Polls
-from escrowmq.delivery.held_pulls import LongPoll, weight_of
+from escrowmq.delivery.held_pops import PopPolls
+from escrowmq.delivery.held_pulls import LongPoll, poll_weight
 from escrowmq.delivery.stats import Stats
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Arrival
@@ -42,7 +42,7 @@ class PeekHandlers:
         self._answers = answers
         self._popper = popper
         self._pops = pops
-        self.polls: Polls[Pop] = Polls(
+        self.polls: PopPolls[Pop] = PopPolls(
             count_max=settings.pop_polls_max,
             per_key_max=settings.pop_polls_per_key_max,
             counts=polls_counts,
@@ -64,7 +64,7 @@ class PeekHandlers:
         ext = {**_EMPTY, "restNum": str(finds.rest)}
         if finds.count:
             size = sum(map(len, finds.chunks))
-            self._stats.get(header.consumer_group, header.topic, finds.count, size)
+            self._stats.count_gets(header.consumer_group, header.topic, finds.count, size)
         return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
 
     def count_polls(self, asked: Asked[PopHeader]) -> Reply:
@@ -73,7 +73,7 @@ class PeekHandlers:
         refusal = self._refusal(asked, asked.now_ms)
         if refusal is not None:
             return refusal.with_fields({"pollingNum": "0"})
-        count = self._pops.polls.count((header.topic, header.consumer_group), header.queue_id)
+        count = self._pops.polls.count_at((header.topic, header.consumer_group), header.queue_id)
         return Answer(ext={"pollingNum": str(count)})
 
     # -- telling that there is something ---------------------------------------------------------
@@ -99,7 +99,7 @@ class PeekHandlers:
             peer=asked.peer.id,
             until_ms=until_ms,
             account=asked.peer.counted_for,
-            weight=weight_of(asked.command),
+            weight=poll_weight(asked.command),
         ):
             return HELD
         return Answer(ext=_peek_fields(has_message=False, is_full=True))
@@ -107,19 +107,19 @@ class PeekHandlers:
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """Notify one waiting client of each group that an arrived message can be popped, unless a
         pop took it."""
-        for place in self.polls.places(arrival.topic):
-            for queue_id in self.polls.queues(place):
+        for place in self.polls.woken_by(arrival.topic):
+            for queue_id in self.polls.polled_queues(place):
                 if arrival.topic == place[0] and queue_id not in (-1, arrival.queue_id):
                     continue
-                for held in self.polls.waiting(place, queue_id)[:1]:
+                for held in self.polls.polls_at(place, queue_id)[:1]:
                     self._try(held, now_ms)
 
     def freed(self, group: str, topic: str, now_ms: int) -> None:
         """Notify waiting clients of an orderly group, one for each queue, that the queue may be
         popped again."""
         place = (topic, group)
-        for queue_id in self.polls.queues(place):
-            for held in self.polls.waiting(place, queue_id)[:1]:
+        for queue_id in self.polls.polled_queues(place):
+            for held in self.polls.polls_at(place, queue_id)[:1]:
                 self._try(held, now_ms)
 
     def _is_still_allowed(self, asked: Asked[PopHeader], now_ms: int) -> bool:
@@ -138,18 +138,18 @@ class PeekHandlers:
         allowed."""
         asked = held.question.asked
         if not self._is_still_allowed(asked, now_ms):
-            self.polls.release(held)
+            self.polls.remove(held)
         elif self._popper.has_message(asked.header, now_ms):
-            self.polls.release(held)
+            self.polls.remove(held)
             self._answers.give(asked, Answer(ext=_peek_fields(has_message=True)))
 
     def lost(self, peer: int) -> None:
         """Drop the waiting requests of a disconnected client."""
-        self.polls.lost(peer)
+        self.polls.remove_polls_of(peer)
 
     def wake(self, now_ms: int) -> None:
         """Answer the requests whose poll time is over."""
-        for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
+        for held in islice(self.polls.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
             asked = held.question.asked
             if self._is_still_allowed(asked, now_ms):
                 has_message = self._popper.has_message(asked.header, now_ms)

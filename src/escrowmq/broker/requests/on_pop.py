@@ -22,11 +22,11 @@ from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.pop_receipt import encode_offsets, encode_starts
 from escrowmq.delivery.client_clocks import ClientClocks
 from escrowmq.delivery.clients import Channel, Clients
-from escrowmq.delivery.held_pops import Place, Polls
-from escrowmq.delivery.held_pulls import LongPoll, weight_of
+from escrowmq.delivery.held_pops import PopPolls, TopicAndGroup
+from escrowmq.delivery.held_pulls import LongPoll, poll_weight
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.orderly_pops import OrderTable
-from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.orderly_pops import OrderlyBatches
+from escrowmq.delivery.pop_members import PopMembers
 from escrowmq.delivery.stats import Stats
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.filter.operands import FilterError
@@ -56,12 +56,12 @@ class PopHandlers:
         store: Store,
         offsets: OffsetTable,
         clients: Clients,
-        poppers: Poppers,
+        poppers: PopMembers,
         stats: Stats,
         polls_counts: Counter[str],
         answers: Answers,
         popper: Popper,
-        orders: OrderTable,
+        orders: OrderlyBatches,
         on_freed: Callable[[str, str, int], None],
     ) -> None:
         self._settings = settings
@@ -76,9 +76,9 @@ class PopHandlers:
         self._on_freed = on_freed
         self._selectors = Selectors()
         self._clocks = ClientClocks()
-        self._again: deque[tuple[Place, int]] = deque()
+        self._again: deque[tuple[TopicAndGroup, int]] = deque()
         self._tell_arrivals: Callable[[int], None] = _ignore_arrivals
-        self.polls: Polls[Pop] = Polls(
+        self.polls: PopPolls[Pop] = PopPolls(
             count_max=settings.pop_polls_max,
             per_key_max=settings.pop_polls_per_key_max,
             counts=polls_counts,
@@ -97,7 +97,7 @@ class PopHandlers:
         if isinstance(pop, Refusal):
             return pop
         self._note(asked)
-        if self.polls.has(_place(pop.header)) and self._waits_behind_others(pop, now_ms):
+        if self.polls.may_have(_place(pop.header)) and self._waits_behind_others(pop, now_ms):
             return HELD
         finds = self._popper.find(pop, now_ms)
         if finds.count:
@@ -108,7 +108,7 @@ class PopHandlers:
     def set_birth(self, asked: Asked[PopHeader]) -> None:
         """Translate a request's time of birth from its client's clock to the broker's."""
         header = asked.header
-        header.born_time = self._clocks.born_ms(asked.peer.id, header.born_time, asked.now_ms)
+        header.born_time = self._clocks.sent_ms(asked.peer.id, header.born_time, asked.now_ms)
 
     def set_arrival_server(self, tell: Callable[[int], None]) -> None:
         """Set the function that serves waiting requests with the messages of this input before a
@@ -153,7 +153,7 @@ class PopHandlers:
         header, settings = asked.header, self._settings
         front = f"the broker[{settings.advertised_host}] pop message"
         if now_ms - born_ms - header.poll_time > LATE_MS:
-            self._clocks.forget(asked.peer.id)  # its clock may have been set back
+            self._clocks.forget_client(asked.peer.id)  # its clock may have been set back
             return Refusal(Response.POLLING_TIMEOUT, f"{front} is timeout too much")
         refusal = self._popper.broker_refusal("pop")
         if refusal is not None:
@@ -170,7 +170,7 @@ class PopHandlers:
         """Record the client that pops, so that operators see it even without heartbeats."""
         peer, header, now_ms = asked.peer, asked.header, asked.now_ms
         group, expression = header.consumer_group, header.exp or ALL
-        if self._poppers.is_fresh(group, peer.id, header.topic, expression, now_ms):
+        if self._poppers.was_just_noted(group, peer.id, header.topic, expression, now_ms):
             return
         channel = Channel(
             peer=peer.id,
@@ -182,7 +182,7 @@ class PopHandlers:
         )
         own = subscription_of(header.topic, header.exp_type, expression, now_ms)
         retries = self._popper.retry_topics(header)
-        self._poppers.note(
+        self._poppers.note_pop(
             group, channel, [own, *(subscription_of(name, TAG, ALL, now_ms) for name in retries)]
         )
 
@@ -201,7 +201,7 @@ class PopHandlers:
         remark = "FOUND" if code == Response.SUCCESS else "NO_MESSAGE_IN_QUEUE"
         if finds.count:
             size = sum(map(len, finds.chunks))
-            self._stats.get(header.consumer_group, header.topic, finds.count, size)
+            self._stats.count_gets(header.consumer_group, header.topic, finds.count, size)
             if finds.rest:
                 self._look_again(_place(header), header.queue_id)
         return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
@@ -229,17 +229,17 @@ class PopHandlers:
             peer=pop.asked.peer.id,
             until_ms=until_ms,
             account=pop.asked.peer.counted_for,
-            weight=weight_of(pop.asked.command),
+            weight=poll_weight(pop.asked.command),
         ):
             return Response.POLLING_FULL
         if finds.has_skipped:
             self._look_again(place, header.queue_id)
         return None
 
-    def _look_again(self, place: Place, queue_id: int) -> None:
+    def _look_again(self, place: TopicAndGroup, queue_id: int) -> None:
         """Try the waiting pops of a queue again in the next wake, because there may be more for
         them."""
-        if self.polls.count(place, queue_id) and (place, queue_id) not in self._again:
+        if self.polls.count_at(place, queue_id) and (place, queue_id) not in self._again:
             self._again.append((place, queue_id))
 
     def _judge_again(self, asked: Asked[PopHeader], now_ms: int) -> Pop | None:
@@ -259,11 +259,11 @@ class PopHandlers:
         whether it was answered."""
         pop = self._judge_again(held.question.asked, now_ms)
         if pop is None:
-            self.polls.release(held)
+            self.polls.remove(held)
             return True
         finds = self._popper.find(pop, now_ms)
         if finds.count:
-            self.polls.release(held)
+            self.polls.remove(held)
             self._answers.give(pop.asked, self._pop_answer(pop, finds, Response.SUCCESS))
             return True
         if finds.has_skipped:
@@ -273,13 +273,15 @@ class PopHandlers:
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """Serve waiting pops with an arrived message: one of each group, the one that has waited
         longest."""
-        for place in self.polls.places(arrival.topic):
-            queue_ids = self.polls.queues(place)
+        for place in self.polls.woken_by(arrival.topic):
+            queue_ids = self.polls.polled_queues(place)
             if arrival.topic == place[0]:
                 queue_ids = [each for each in queue_ids if each in (-1, arrival.queue_id)]
             self._offer(place, queue_ids, arrival, now_ms)
 
-    def _offer(self, place: Place, queue_ids: list[int], arrival: Arrival, now_ms: int) -> None:
+    def _offer(
+        self, place: TopicAndGroup, queue_ids: list[int], arrival: Arrival, now_ms: int
+    ) -> None:
         """Serve the pops that wait for these queues, one after another, until the arrived message
         is taken. Each may also take others that arrived with it."""
         while queue_ids:
@@ -295,9 +297,11 @@ class PopHandlers:
             if not is_served:
                 queue_ids = [queue_id for queue_id in queue_ids if queue_id != held.key[1]]
 
-    def _wanting(self, place: Place, queue_id: int, arrival: Arrival) -> LongPoll[Pop] | None:
+    def _wanting(
+        self, place: TopicAndGroup, queue_id: int, arrival: Arrival
+    ) -> LongPoll[Pop] | None:
         store = self._store
-        for held in self.polls.waiting(place, queue_id):
+        for held in self.polls.polls_at(place, queue_id):
             selector = held.question.selector
             if selector is EVERYTHING or selector.wants(
                 arrival.tags_code,
@@ -310,30 +314,32 @@ class PopHandlers:
         """Serve the waiting pops of an orderly group, the oldest of each queue, because the queue
         may be popped again."""
         place = (topic, group)
-        firsts = [self.polls.waiting(place, queue_id)[0] for queue_id in self.polls.queues(place)]
+        firsts = [
+            self.polls.polls_at(place, queue_id)[0] for queue_id in self.polls.polled_queues(place)
+        ]
         for held in sorted(firsts, key=_SERIAL):
             self._try(held, now_ms)
 
     def _free_queues(self, now_ms: int) -> None:
         """Free the queues of orderly groups whose messages were not acknowledged in time."""
-        for group, topic, _ in self._orders.freed(now_ms):
+        for group, topic, _ in self._orders.take_freed_queues(now_ms):
             self._on_freed(group, topic, now_ms)
 
-    def _try_first(self, key: tuple[Place, int], now_ms: int) -> None:
-        for held in self.polls.waiting(*key)[:1]:
+    def _try_first(self, key: tuple[TopicAndGroup, int], now_ms: int) -> None:
+        for held in self.polls.polls_at(*key)[:1]:
             self._try(held, now_ms)
 
     def lost(self, peer: int) -> None:
         """Drop the waiting pops of a disconnected client."""
-        self.polls.lost(peer)
-        self._clocks.forget(peer)
+        self.polls.remove_polls_of(peer)
+        self._clocks.forget_client(peer)
 
     def wake(self, now_ms: int) -> None:
         """Serve the pops that can be served now, and answer those whose poll time is over."""
         self._free_queues(now_ms)
         for _ in range(min(len(self._again), AGAIN_MAX)):
             self._try_first(self._again.popleft(), now_ms)
-        for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
+        for held in islice(self.polls.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
             pop = self._judge_again(held.question.asked, now_ms)
             if pop is None:
                 continue
@@ -356,5 +362,5 @@ def _ignore_arrivals(now_ms: int) -> None:
     """Do nothing: the default, if no function serves arrivals during a request."""
 
 
-def _place(header: PopHeader) -> Place:
+def _place(header: PopHeader) -> TopicAndGroup:
     return header.topic, header.consumer_group

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.answer import HELD, Pulled, Refusal, Reply
+from escrowmq.base.answer import HELD, PullAnswer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import (
@@ -31,7 +31,7 @@ from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import pull_fields
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.groups import GroupTable
-from escrowmq.delivery.held_pulls import Holds, LongPoll, wait_ms_of, weight_of
+from escrowmq.delivery.held_pulls import LongPoll, LongPolls, poll_timeout_ms, poll_weight
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
@@ -93,7 +93,7 @@ class PullHandlers(Part):
         """Queues for which more pulls wait than may be answered in one turn."""
         self._released_size = 0
         """The size of the answers that were sent in this turn."""
-        self.holds: Holds[Pull] = Holds(counts=polls_counts)
+        self.holds: LongPolls[Pull] = LongPolls(counts=polls_counts)
 
     def pull(self, asked: Asked[PullHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
@@ -143,20 +143,22 @@ class PullHandlers(Part):
         if code == Response.PULL_NOT_FOUND and may_hold:
             self._hold(Pull(asked, selector), now_ms)
             return HELD
-        self._offsets.pulled(group, topic, queue_id, got.next_offset)
+        self._offsets.note_pulled(group, topic, queue_id, got.next_offset)
         pulled = self._pull_answer(header, judged, got, code)
         # The client would go back to the queue's end and read messages again, so the end must be
         # confirmed.
         is_beyond = code == Response.PULL_OFFSET_MOVED and got.next_offset < header.queue_offset
         return self._answers.once_confirmed(pulled) if is_beyond else pulled
 
-    def _pull_answer(self, header: PullHeader, judged: Judged, got: GetResult, code: int) -> Pulled:
+    def _pull_answer(
+        self, header: PullHeader, judged: Judged, got: GetResult, code: int
+    ) -> PullAnswer:
         chunks = got.chunks if code == Response.SUCCESS else []
         size = sum(map(len, chunks))
         self._released_size += size
         if got.count:
-            self._stats.get(header.consumer_group, header.topic, got.count, size)
-        return Pulled(
+            self._stats.count_gets(header.consumer_group, header.topic, got.count, size)
+        return PullAnswer(
             code=code,
             remark=_REMARKS[got.status],
             chunks=chunks,
@@ -177,9 +179,9 @@ class PullHandlers(Part):
                 pull,
                 peer=pull.asked.peer.id,
                 queue_offset=header.queue_offset,
-                deadline_ms=now_ms + wait_ms_of(header.suspend_timeout_millis, self._settings),
+                deadline_ms=now_ms + poll_timeout_ms(header.suspend_timeout_millis, self._settings),
                 account=pull.asked.peer.counted_for,
-                weight=weight_of(pull.asked.command),
+                weight=poll_weight(pull.asked.command),
             )
         )
         if crowded is not None:
@@ -188,7 +190,7 @@ class PullHandlers(Part):
     def _release(self, held: LongPoll[Pull], now_ms: int) -> None:
         """Answer a pull that was held. It is judged again, as RocketMQ (PullRequestHoldService)
         does: its topic may have been deleted, or its group may have lost the right to read."""
-        self.holds.release(held)
+        self.holds.remove(held)
         asked = held.question.asked
         reply: Reply
         try:
@@ -213,7 +215,7 @@ class PullHandlers(Part):
                 crowd.pop()  # pulls that waited for the dropped message get this one
             crowd.append((arrival, None))
             return
-        rest = self._wake_some(arrival, self.holds.waiting(key), now_ms)
+        rest = self._wake_some(arrival, self.holds.polls_at(key), now_ms)
         if rest:
             self._crowds[key] = deque([(arrival, rest)])
 
@@ -245,7 +247,7 @@ class PullHandlers(Part):
         while crowd and asked_count < RELEASED_AT_ONCE_MAX:
             arrival, waiting = crowd.popleft()
             if waiting is None:
-                waiting = self.holds.waiting(key)
+                waiting = self.holds.polls_at(key)
             rest = self._wake_some(arrival, waiting, now_ms)
             asked_count += 1 + len(waiting) - len(rest)
             if rest:
@@ -256,13 +258,13 @@ class PullHandlers(Part):
 
     def lost(self, peer: Peer, now_ms: int) -> None:
         """Drop the waiting pulls of a lost connection."""
-        self.holds.lost(peer.id)
+        self.holds.remove_polls_of(peer.id)
 
     def wake(self, now_ms: int) -> None:
         """Answer the pulls that have timed out, and more pulls of a crowded queue."""
         if self._crowds:
             self._wake_crowd(now_ms)
-        for held in islice(self.holds.expired(now_ms), RELEASED_AT_ONCE_MAX):
+        for held in islice(self.holds.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
             self._release(held, now_ms)
 
     def wake_at_ms(self) -> int:

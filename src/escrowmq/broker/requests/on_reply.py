@@ -70,7 +70,7 @@ class ReplyHandlers:
 
         def on_reply(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None and reply.code == Response.SUCCESS:
-                self._requesters.answered(properties)
+                self._requesters.forget_answered(properties)
                 self._answers.give(asked, Answer(ext=ext))
                 return
             remark = f"push reply message to <{asker}>fail."

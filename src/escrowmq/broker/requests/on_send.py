@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escrowmq.base.answer import Refusal, Reply, Sent
+from escrowmq.base.answer import Refusal, Reply, SendAnswer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Message, Property
 from escrowmq.base.own_properties import WANTS_ID
@@ -106,7 +106,7 @@ class SendHandlers:
             return put
         if Property.REPLY_TO_CLIENT in message.properties and not is_retry(header.topic):
             self._note_asked(asked, message)
-        self._stats.put(header.topic, 1, put.record_size)
+        self._stats.count_puts(header.topic, 1, put.record_size)
         unique_key = message.properties[Property.UNIQ_KEY]
         more: dict[str, str] | None = None
         if type(put) is not PutResult or wants_id:
@@ -115,7 +115,7 @@ class SendHandlers:
                 more["recallHandle"] = put.recall_handle
             if wants_id:
                 more["escrowId"] = self._halves.sign(put, unique_key, now_ms)
-        sent = Sent(
+        sent = SendAnswer(
             message_id=offset_id(self._identity.packed, put.log_offset),
             queue_id=header.queue_id if header.queue_id >= 0 else message.queue_id,
             queue_offset=put.queue_offset,

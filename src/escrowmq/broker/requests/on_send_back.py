@@ -49,7 +49,7 @@ class BackHandlers:
     def send_back(self, asked: Asked[SendBackHeader]) -> Reply:
         """Store a failed message again for its group, to be retried or as a dead letter."""
         header = asked.header
-        group = self._groups.get(header.group, asked.now_ms)
+        group = self._groups.get_or_create(header.group, asked.now_ms)
         if group is None:
             return Refusal(
                 Response.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -62,7 +62,7 @@ class BackHandlers:
             )
         if group.retry_queue_nums <= 0:
             return DONE
-        retry = self._topics.ensure(
+        retry = self._topics.get_or_create(
             Topic.RETRY_PREFIX + header.group,
             queues_count=group.retry_queue_nums,
             is_unit=header.unit_mode,
@@ -106,9 +106,9 @@ class BackHandlers:
             sender_version=version,
         )
         if is_spent or header.delay_level < 0:
-            topic = self._topics.ensure(Topic.DLQ_PREFIX + header.group, now_ms=now_ms)
+            topic = self._topics.get_or_create(Topic.DLQ_PREFIX + header.group, now_ms=now_ms)
         else:
-            topic = self._topics.ensure(Topic.RETRY_PREFIX + header.group, now_ms=now_ms)
+            topic = self._topics.get_or_create(Topic.RETRY_PREFIX + header.group, now_ms=now_ms)
             level = header.delay_level or RETRY_FIRST_LEVEL + source.reconsume_times
             properties[Property.DELAY] = str(level)
         return Message(

@@ -21,10 +21,10 @@ from escrowmq.codec.headers import (
     TopicHeader,
 )
 from escrowmq.delivery.clients import Clients
-from escrowmq.delivery.group_readers import Readers
+from escrowmq.delivery.group_readers import GroupReaders
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.pop_members import PopMembers
 from escrowmq.delivery.stats import GET_COUNT, PUT_COUNT, Stats
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
@@ -42,8 +42,8 @@ class StatisticsHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         clients: Clients,
-        poppers: Poppers,
-        readers: Readers,
+        poppers: PopMembers,
+        readers: GroupReaders,
         stats: Stats,
         identity: Identity,
     ) -> None:

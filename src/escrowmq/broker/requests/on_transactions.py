@@ -95,7 +95,7 @@ class EndHandlers(Part):
         self._checker = transactions.checker
         self._unsealed = self.engine.unsealed
         self.work = self._unsealed.answers, self._unsealed.ends
-        self._checker.unconfirmed.heard_ms = clients.seen_ms
+        self._checker.unconfirmed.heard_ms = clients.last_heartbeat_ms
 
     # -- ends --------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class EndHandlers(Part):
         for ask in self._checker.take_due_checks(now_ms):
             self._ask(ask, now_ms)
         if self.engine.halves.counters.expired:
-            self._topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
+            self._topics.get_or_create(Topic.CHECK_MAX_TIME, now_ms=now_ms)
 
     def clock_leapt(self, by_ms: int) -> None:
         """Shift the times of due checks by the clock's jump, so that none is sent early."""

@@ -13,8 +13,8 @@ from escrowmq.broker.requests.on_peek import PeekHandlers
 from escrowmq.broker.requests.on_pop import PopHandlers
 from escrowmq.broker.upkeep.offset_saver import OffsetSaver
 from escrowmq.delivery import assignment, orderly_pops
-from escrowmq.delivery.held_pops import Polls
-from escrowmq.delivery.orderly_pops import OrderTable
+from escrowmq.delivery.held_pops import PopPolls
+from escrowmq.delivery.orderly_pops import OrderlyBatches
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.store.store import Arrival
 
@@ -44,7 +44,7 @@ class Pops(Part):
         self,
         *,
         ledger: PopLedger,
-        orders: OrderTable,
+        orders: OrderlyBatches,
         pops: PopHandlers,
         peeks: PeekHandlers,
         acks: AckHandlers,
@@ -101,7 +101,7 @@ class Pops(Part):
         self.orders.forget_group(group)
 
     @property
-    def polls(self) -> tuple[Polls[Pop], Polls[Pop]]:
+    def polls(self) -> tuple[PopPolls[Pop], PopPolls[Pop]]:
         """Return the tables of waiting pops and of waiting notification requests."""
         return self._pops.polls, self._peeks.polls
 
@@ -113,7 +113,7 @@ class Pops(Part):
     def wake(self, now_ms: int) -> None:
         """Make due messages visible again, and answer due requests."""
         if now_ms >= self.ledger.wake_at_ms():
-            self.ledger.due(now_ms)
+            self.ledger.redeliver_due(now_ms)
         self._pops.wake(now_ms)
         self._peeks.wake(now_ms)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from escrowmq.base.answer import HELD, Refusal, Reply, Sent
+from escrowmq.base.answer import HELD, Refusal, Reply, SendAnswer
 from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import (
     BATCH_AT_ONCE_MAX,
@@ -92,7 +92,7 @@ class BatchSends:
         if puts[0].log_offset < 0:
             return self._putter.refusal(puts[0])
         size = sum(put.record_size for put in puts)
-        self._stats.put(header.topic, len(puts), size)
+        self._stats.count_puts(header.topic, len(puts), size)
         packed = self._identity.packed
         ids = [offset_id(packed, put.log_offset) for put in puts]
         return self._batch_sent(
@@ -184,7 +184,7 @@ class BatchSends:
         if put.log_offset < 0:
             yield self._putter.refusal(put).with_fields(self._maker.reply_fields)
             return
-        self._stats.put(topic, len(batch.sizes), put.record_size)
+        self._stats.count_puts(topic, len(batch.sizes), put.record_size)
         yield HELD
         ids: list[str] = []
         for log_offset in batch.log_offsets(put.log_offset):
@@ -202,9 +202,9 @@ class BatchSends:
         queue_offset: int,
         *,
         log_end: int,
-    ) -> Sent:
+    ) -> SendAnswer:
         properties = parse_properties(asked.header.properties)
-        sent = Sent(
+        sent = SendAnswer(
             message_id=",".join(ids),
             queue_id=first.queue_id,
             queue_offset=queue_offset,

@@ -55,10 +55,10 @@ class Destinations:
     def _create(self, header: Header, now_ms: int) -> TopicConfig | None:
         topics = self._topics
         if is_retry(header.topic):
-            return topics.ensure(
+            return topics.get_or_create(
                 header.topic, is_unit=header.unit_mode, is_asked_for=True, now_ms=now_ms
             )
-        return topics.create_from(
+        return topics.create_from_template(
             header.topic,
             template=header.default_topic,
             queues_count=header.default_topic_queue_nums,
@@ -71,7 +71,7 @@ class Destinations:
         make it a dead letter. Return why it is refused, if it is."""
         header, now_ms = asked.header, asked.now_ms
         group_name = header.topic[len(Topic.RETRY_PREFIX) :]
-        group = self._groups.get(group_name, now_ms)
+        group = self._groups.get_or_create(group_name, now_ms)
         if group is None:
             remark = f"subscription group not exist, {group_name} {FAQ}"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -81,9 +81,9 @@ class Destinations:
             times_max=header.max_reconsume_times,
             sender_version=asked.command.version,
         )
-        if is_spent or self._locks.is_orderly(group_name, now_ms):
+        if is_spent or self._locks.holds_lock(group_name, now_ms):
             message.topic = Topic.DLQ_PREFIX + group_name
-            self._topics.ensure(message.topic, now_ms=now_ms)
+            self._topics.get_or_create(message.topic, now_ms=now_ms)
             message.queue_id = 0
             message.properties.pop(Property.DELAY, None)
         return None

@@ -27,7 +27,7 @@ from escrowmq.base.own_properties import (
     OUTCOMES,
     OWNER,
 )
-from escrowmq.delivery.delayed_messages import WISHES
+from escrowmq.delivery.delayed_messages import DELIVERY_TIME_PROPERTIES
 
 _OF_STORE: Final = frozenset({Property.CRC32, Property.REAL_TOPIC, Property.REAL_QID})
 """Properties by which the store and delayed delivery recognise their own records."""
@@ -130,7 +130,7 @@ def take_off(properties: dict[str, str], topic: str) -> str:
     if Property.TIMER_OUT_MS in properties:
         # A forwarded message that was delayed before is not delayed again, as in RocketMQ
         # (HookUtils).
-        for name in WISHES:
+        for name in DELIVERY_TIME_PROPERTIES:
             properties.pop(name, None)
     properties.pop(Property.TIMER_DEL_UNIQKEY, None)
     for name in _TAKEN_OFF if is_sent_back else _TAKEN_OFF | _OF_CONSUMERS:

@@ -25,7 +25,7 @@ from escrowmq.broker.sends.forbidden_to_senders import group_fault
 from escrowmq.broker.sends.send_rules import forbidden
 from escrowmq.codec.hashes import java_hash
 from escrowmq.delivery.clients import Clients
-from escrowmq.delivery.delayed_messages import DelayRules, delay
+from escrowmq.delivery.delayed_messages import DelayRules, delay_message
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.check_schedule import LiveProducer
@@ -87,7 +87,7 @@ def _refuse_delay(about: HalfAsked) -> Refusal | None:
     assert message is not None
     assert delays is not None
     flag = message.sys_flag & ~SysFlag.TRANSACTION_MASK
-    delayed = delay(msgspec.structs.replace(message, sys_flag=flag), about.now_ms, delays)
+    delayed = delay_message(msgspec.structs.replace(message, sys_flag=flag), about.now_ms, delays)
     return None if isinstance(delayed, Message) else delayed
 
 
@@ -177,9 +177,9 @@ class HalfRules:
             topic = self._topics.get(final.topic)
             if topic is not None:
                 final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
-        final.queue_id = self._topics.queue_read(final.topic, final.queue_id)
+        final.queue_id = self._topics.readable_queue(final.topic, final.queue_id)
         if is_delayed(final.properties):
-            delayed = delay(final, now_ms, self._rules, is_accepted=True)
+            delayed = delay_message(final, now_ms, self._rules, is_accepted=True)
             if isinstance(delayed, Message):
                 return delayed
             _log.error(

@@ -15,7 +15,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.sends.send_rules import DELAYING
 from escrowmq.broker.sends.wanted_answers import waits
 from escrowmq.codec import recall_handle
-from escrowmq.delivery.delayed_messages import DelayRules, delay
+from escrowmq.delivery.delayed_messages import DelayRules, delay_message
 from escrowmq.delivery.stats import Stats
 from escrowmq.store.store import PutResult, PutStatus, Store
 
@@ -57,7 +57,7 @@ class Putter:
         return put if put.log_offset >= 0 else self.refusal(put)
 
     def _put_later(self, message: Message, now_ms: int) -> PutResult | Refusal:
-        delayed = delay(message, now_ms, self._rules)
+        delayed = delay_message(message, now_ms, self._rules)
         if not isinstance(delayed, Message):
             return delayed
         put = self._store.put(delayed, now_ms)

@@ -18,7 +18,7 @@ from escrowmq.base.message import Property, Topic, is_sendable
 from escrowmq.base.own_properties import CHECKER, MARKER
 from escrowmq.broker.rules import Rule
 from escrowmq.broker.sends.forbidden_to_senders import MARKED
-from escrowmq.delivery.delayed_messages import WISHES
+from escrowmq.delivery.delayed_messages import DELIVERY_TIME_PROPERTIES
 from escrowmq.delivery.topics import Perm, TopicConfig
 
 # -- when messages are taken -------------------------------------------------------------------
@@ -149,7 +149,7 @@ REFUSING: Final = tuple(rule for rule in QUEUE_RULES if rule.judge is not None)
 
 # -- what messages may say ---------------------------------------------------------------------
 
-DELAYING: Final = frozenset({*WISHES, Property.DELAY})
+DELAYING: Final = frozenset({*DELIVERY_TIME_PROPERTIES, Property.DELAY})
 """Properties that may delay the delivery of a message."""
 
 

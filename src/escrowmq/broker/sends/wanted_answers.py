@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from escrowmq.base.answer import Sent
+from escrowmq.base.answer import SendAnswer
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import DURABILITY, WANTS_SAFETY
 from escrowmq.broker.asked import Question
@@ -32,7 +32,7 @@ def may_not_wait(data: bytes) -> bool:
     return binary in data or in_json in data
 
 
-def with_safety(asked: Question, sent: Sent) -> Sent:
+def with_safety(asked: Question, sent: SendAnswer) -> SendAnswer:
     """Return the answer to a send, with the message's safety (memory, disk or replicas) if the
     sender requested that."""
     if (asked.command.ext or {}).get(WANTS_SAFETY) != "true":

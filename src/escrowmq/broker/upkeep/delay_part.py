@@ -13,7 +13,7 @@ class _Queues(Protocol):
 
     def wake_at_ms(self) -> int: ...
 
-    def save(self, now_ms: int) -> bytes | None: ...
+    def content_to_save(self, now_ms: int) -> bytes | None: ...
 
 
 class DelayPart(Part):
@@ -57,5 +57,5 @@ class DelayPart(Part):
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
         """Return the file of the deliveries' progress, as far as the deliveries are durable."""
-        data = self._queues.save(now_ms)
+        data = self._queues.content_to_save(now_ms)
         return NOTHING if data is None else ((self._path, data),)

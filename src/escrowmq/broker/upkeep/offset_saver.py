@@ -9,7 +9,7 @@ from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.delivery import orderly_pops
 from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.orderly_pops import GroupQueue, OrderTable
+from escrowmq.delivery.orderly_pops import GroupQueue, OrderlyBatches
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
@@ -62,7 +62,7 @@ class OffsetSaver:
         offsets: OffsetTable,
         output: Output,
         ledger: PopLedger,
-        orders: OrderTable,
+        orders: OrderlyBatches,
         path: str,
     ) -> None:
         self._store = store
@@ -81,13 +81,13 @@ class OffsetSaver:
         """Encode changed offsets, and write them as soon as the log they depend on is durable."""
         self._ledger.note_progress(now_ms)
         if self._orders.is_changed:
-            self._orders.saved()
-            data = self._orders.save(self._exists, now_ms)
+            self._orders.mark_saved()
+            data = self._orders.content_to_save(self._exists, now_ms)
             self._output.add(Replace(orderly_pops.PATH, data))
         # Newer offsets never replace those that wait. Otherwise continuous pops could postpone the
         # file again and again, each time to a log offset that is not durable yet.
         if self._offsets.is_changed and not self.waiting:
-            self._offsets.saved()
+            self._offsets.mark_saved()
             self.waiting.append((self._ledger.log_end, self._save()))
         self.release()
 
@@ -102,16 +102,16 @@ class OffsetSaver:
         lost."""
         found = []
         if self._orders.has_any or self._orders.is_changed:  # the file may still have the last one
-            found.append((orderly_pops.PATH, self._orders.save(self._exists, now_ms)))
+            found.append((orderly_pops.PATH, self._orders.content_to_save(self._exists, now_ms)))
         if self._ledger.log_end <= self._store.irrevocable_offset:
             found.append((self._path, self._save()))
         return found
 
     def _save(self) -> bytes:
-        return self._offsets.save(log_end=self._store.end_offset)
+        return self._offsets.content_to_save(log_end=self._store.end_offset)
 
     def _exists(self, line: GroupQueue) -> bool:
         group, topic, queue_id = line
         config = self._topics.get(topic)
         is_queue = config is not None and queue_id < config.read_queue_nums
-        return is_queue and self._groups.peek(group) is not None
+        return is_queue and self._groups.find(group) is not None

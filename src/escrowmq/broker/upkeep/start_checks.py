@@ -197,7 +197,7 @@ class Opening:
                 return None
             return self._store.bounds(topic, queue_id)[1]
 
-        cut = self._offsets.cut(end_of, now_ms)
+        cut = self._offsets.set_back_to_ends(end_of, now_ms)
         for text in cut[:_TOLD_MAX]:
             _log.warning("%s: the queue ends there; everything after it is lost", text)
         if len(cut) > _TOLD_MAX:
@@ -209,7 +209,9 @@ class Opening:
         """Save the changed offsets now. Otherwise a crash before the next periodic save would bring
         the old offsets back, and groups would skip new messages before them."""
         try:
-            self.disk.replace(OFFSETS_FILE, self._offsets.save(log_end=self._store.end_offset))
+            self.disk.replace(
+                OFFSETS_FILE, self._offsets.content_to_save(log_end=self._store.end_offset)
+            )
         except (StorageError, OSError) as error:
             _log.error("offsets that were set back cannot be saved yet: %s", error)
 
@@ -225,7 +227,7 @@ class Opening:
         ]
         for topic in found:
             count = max(self._store.queues_of(topic)) + 1
-            self._topics.ensure(topic, queues_count=count, now_ms=now_ms)
+            self._topics.get_or_create(topic, queues_count=count, now_ms=now_ms)
         if found:
             _log.error(
                 "%s lacks %d topics, which are recreated from their queues (%s); their other "
@@ -246,10 +248,10 @@ class Opening:
         """Recreate missing groups that have messages in flight, if groups may be created by use:
         their unacknowledged messages must be redelivered."""
         for name in names:
-            if self._groups.peek(name) is not None:
+            if self._groups.find(name) is not None:
                 continue
             try:
-                config = self._groups.get(name, now_ms)
+                config = self._groups.get_or_create(name, now_ms)
             except UsageError as error:
                 _log.error("%s lacks group %s: %s", GROUPS_FILE, name, error)
                 continue

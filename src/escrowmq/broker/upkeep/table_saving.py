@@ -52,11 +52,11 @@ class Tables:
     def save(self) -> None:
         """Save the changed tables. Raises StorageError if that fails."""
         if self._topics.is_changed:
-            self._disk.replace(TOPICS_FILE, self._topics.save())
-            self._topics.saved()
+            self._disk.replace(TOPICS_FILE, self._topics.content_to_save())
+            self._topics.mark_saved()
         if self._groups.is_changed:
-            self._disk.replace(GROUPS_FILE, self._groups.save())
-            self._groups.saved()
+            self._disk.replace(GROUPS_FILE, self._groups.content_to_save())
+            self._groups.mark_saved()
 
     def save_at_start(self, now_ms: int) -> None:
         """Save tables that changed at the start, without a request; retry later if that fails."""
@@ -76,7 +76,7 @@ class Tables:
 
     @property
     def _wishes(self) -> tuple[int, int]:
-        return self._topics.wishes_count, self._groups.wishes_count
+        return self._topics.requested_changes_count, self._groups.requested_changes_count
 
     def _postpone(self, now_ms: int) -> None:
         self._retry_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes

@@ -18,7 +18,7 @@ GROUPS = 40
 def make_exchange(monkeypatch: pytest.MonkeyPatch) -> Exchange:
     exchange = Exchange(BrokerSettings())
     for number in range(GROUPS):
-        exchange.core.broker.groups.get(f"group-{number}", exchange.now_ms)
+        exchange.core.broker.groups.get_or_create(f"group-{number}", exchange.now_ms)
     monkeypatch.setattr(command, "FRAME_SIZE_MAX", 4096)
     return exchange
 

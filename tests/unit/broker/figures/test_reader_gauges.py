@@ -36,7 +36,7 @@ def test_lag_is_told_in_messages_and_in_time() -> None:
     exchange, _ = written(5)
     offsets, now_ms = exchange.core.broker.offsets, exchange.now_ms
     offsets.commit("readers", "T", 0, 2, now_ms)
-    offsets.pulled("readers", "T", 0, 4)
+    offsets.note_pulled("readers", "T", 0, 4)
     found = figures(exchange)
     assert found["rocketmq_consumer_lag_messages", *ONE] == 3
     assert found["rocketmq_consumer_inflight_messages", *ONE] == 2
@@ -54,7 +54,7 @@ def test_lag_is_told_in_messages_and_in_time() -> None:
 def test_an_offset_outside_of_its_queue_is_no_negative_lag() -> None:
     exchange, _ = written(2)
     exchange.core.broker.offsets.commit("readers", "T", 0, 9, exchange.now_ms)
-    exchange.core.broker.offsets.pulled("readers", "T", 0, 12)
+    exchange.core.broker.offsets.note_pulled("readers", "T", 0, 12)
     found = figures(exchange)
     for name in ("lag", "inflight", "ready"):
         assert found[f"rocketmq_consumer_{name}_messages", *ONE] == 0

@@ -113,7 +113,7 @@ def test_tables_are_there_within_five_seconds() -> None:
     topic = broker.topics.get("late")
     assert topic is not None
     assert topic.write_queue_nums == 5
-    assert broker.groups.peek("readers") is not None
+    assert broker.groups.find("readers") is not None
     assert broker.offsets.get("readers", "late", 4) == 1
     assert b"late" in (pair.slave.disk.read("config/topics.json") or b"")
     assert b"late@readers" in (pair.slave.disk.read("config/consumerOffset.json") or b"")

@@ -179,7 +179,7 @@ def test_delayed_messages_of_a_master_that_tells_no_log_offset(
     """RocketMQ's, and older ones of ours."""
     pair = Pair()
     delays, timer = pair.master.core.broker.delays, pair.master.core.broker.timer
-    encode, check_point = delays.encode, timer.check_point
+    encode, check_point = delays.encode, timer.progress_for_slave
 
     def without_offset() -> bytes:
         table = fastjson.decode(encode())
@@ -187,7 +187,7 @@ def test_delayed_messages_of_a_master_that_tells_no_log_offset(
         return fastjson.encode(table)
 
     monkeypatch.setattr(delays, "encode", without_offset)
-    monkeypatch.setattr(timer, "check_point", lambda now_ms: check_point(now_ms)[:56])
+    monkeypatch.setattr(timer, "progress_for_slave", lambda now_ms: check_point(now_ms)[:56])
     new = delivered_late(pair, wait_ms)
     new.advance(20_000)
     assert bodies(new) == [b"level", b"timer"]

@@ -98,7 +98,7 @@ def test_deleted_group_is_gone_and_its_offsets_when_that_is_wished(
         operator.send("%RETRY%G")
         ext = {"groupName": "G", "cleanOffset": clean}
         assert operator.ask(Request.DELETE_SUBSCRIPTIONGROUP, ext).code == 0
-        assert exchange.core.broker.groups.peek("G") is None
+        assert exchange.core.broker.groups.find("G") is None
         assert exchange.core.broker.topics.get("%RETRY%G") is None
         assert operator.ask(Request.QUERY_CONSUMER_OFFSET, ask).code == code
 
@@ -112,7 +112,7 @@ def test_group_is_kept_from_a_topic_and_let_in_again(operator: Caller) -> None:
         return found
 
     assert ask() == {"group": "G", "readable": True, "topic": "T"}
-    operator.exchange.core.broker.groups.get("G", START_MS)
+    operator.exchange.core.broker.groups.get_or_create("G", START_MS)
     operator.exchange.create_topic("T")
     assert not ask(readable="false")["readable"]
     assert not ask()["readable"]
@@ -123,7 +123,7 @@ def test_group_is_kept_from_a_topic_and_let_in_again(operator: Caller) -> None:
 def test_bans_of_what_is_not_there_are_not_kept(is_as_peer: bool) -> None:
     exchange = Exchange(BrokerSettings(places_as_rocketmq=is_as_peer))
     exchange.create_topic("T")
-    exchange.core.broker.groups.get("G", START_MS)
+    exchange.core.broker.groups.get_or_create("G", START_MS)
     for group, topic, code in (("nobody", "T", 26), ("G", "nowhere", 17)):
         ext = {"group": group, "topic": topic, "readable": "false"}
         reply = exchange.connect().ask(Request.UPDATE_AND_GET_GROUP_FORBIDDEN, ext)

@@ -118,7 +118,7 @@ def test_group_that_wants_no_notifications_gets_none() -> None:
 def test_heartbeat_creates_the_group_and_its_retry_topic() -> None:
     exchange = Exchange()
     exchange.connect().heartbeat(consumer="CG", topics={"T": "*"})
-    assert exchange.core.broker.groups.peek("CG") is not None
+    assert exchange.core.broker.groups.find("CG") is not None
     retry = exchange.core.broker.topics.get("%RETRY%CG")
     assert retry is not None
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
@@ -333,7 +333,7 @@ def test_heartbeat_with_too_many_groups_is_refused_whole() -> None:
     assert reply.code == 1
     assert f"{CONNECTION_GROUPS_MAX} are allowed; distribute them" in (reply.remark or "")
     assert members(client) == []
-    assert exchange.core.broker.groups.peek("CG") is None
+    assert exchange.core.broker.groups.find("CG") is None
     reply = client.heartbeat(consumer="CG", topics={"T": "*"}, producerDataSet=groups[:-2])
     assert (reply.code, members(client)) == (0, [client.client_id])
 

@@ -367,7 +367,7 @@ def test_the_refusals_of_a_pop(world: World, consumer: PopConsumer) -> None:
         "queueId[1] is illegal, topic:[T] topicConfig.readQueueNums:[1] consumer:[127.0.0.1:40001]",
     )
     assert refusal(consumerGroup="no group!")[0] == 26
-    group = broker.groups.get("G", START_MS)
+    group = broker.groups.get_or_create("G", START_MS)
     assert group is not None
     group.consume_enable = False
     assert refusal() == (16, "subscription group no permission, G")

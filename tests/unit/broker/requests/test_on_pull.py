@@ -183,7 +183,7 @@ def test_unknown_group_is_refused_where_none_is_created(exchange: Exchange, clie
 
 def test_disabled_group_is_refused(exchange: Exchange, client: Caller) -> None:
     client.pull("T")
-    config = exchange.core.broker.groups.peek("CG")
+    config = exchange.core.broker.groups.find("CG")
     assert config is not None
     groups = exchange.core.broker.groups
     groups.put(msgspec.structs.replace(config, consume_enable=False), exchange.now_ms)
@@ -236,7 +236,7 @@ def test_pull_without_subscription_wants_a_live_group_that_subscribes(client: Ca
 def test_broadcasting_group_may_be_forbidden(exchange: Exchange, client: Caller) -> None:
     client.heartbeat(consumer="CG", topics={"T": "*"}, model="BroadCasting")
     assert client.pull("T", expression=None).code == 19  # it may, and finds nothing
-    config = exchange.core.broker.groups.peek("CG")
+    config = exchange.core.broker.groups.find("CG")
     assert config is not None
     groups = exchange.core.broker.groups
     groups.put(msgspec.structs.replace(config, consume_broadcast_enable=False), exchange.now_ms)

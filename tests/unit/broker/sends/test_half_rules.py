@@ -45,7 +45,7 @@ def test_a_delay_begins_at_the_commit(rules: HalfRules) -> None:
 def test_only_producers_that_can_be_reached_are_asked() -> None:
     settings, clients = BrokerSettings(), Clients()
     for peer in (1, 2):
-        clients.produce("PG", Channel(peer, f"c{peer}", "JAVA", 0, "10.0.0.1:1", 1_000))
+        clients.add_producer("PG", Channel(peer, f"c{peer}", "JAVA", 0, "10.0.0.1:1", 1_000))
     rules = HalfRules(
         settings, StoreSettings(), TopicTable(settings), clients, is_there=lambda peer: peer == 2
     )

@@ -296,7 +296,7 @@ def test_progress_of_transactions_behind_the_queues_end_hides_no_pending_one(
     exchange = Exchange(disk=disk)
     offsets = exchange.core.broker.offsets
     offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 9, 0)
-    newer = offsets.save(log_end=0)
+    newer = offsets.content_to_save(log_end=0)
     exchange.core.close(exchange.now_ms)
     disk.restart()
     disk.small[OFFSETS] = newer
@@ -361,7 +361,7 @@ def test_offsets_that_a_loss_of_power_sets_back_are_saved_at_once() -> None:
         assert caller.send("T", b"lost %d" % number).code == 0
     ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "10"}
     caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
-    exchange.disk.small[OFFSETS] = exchange.core.broker.offsets.save(log_end=0)
+    exchange.disk.small[OFFSETS] = exchange.core.broker.offsets.content_to_save(log_end=0)
     exchange.crash(Loss.ALL)
     store = exchange.core.broker.store
     end = store.bounds("T", 0)[1]
@@ -430,7 +430,7 @@ def test_an_offset_is_dropped_though_the_log_that_it_was_saved_with_is_lost(
     ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "1"}
     caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
     broker = exchange.core.broker
-    saved = broker.offsets.save(log_end=broker.store.end_offset)
+    saved = broker.offsets.content_to_save(log_end=broker.store.end_offset)
     if is_deleted_before:
         assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
     exchange.disk.small[OFFSETS] = saved
