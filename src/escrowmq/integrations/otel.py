@@ -60,8 +60,8 @@ class _Open(Generic[T]):
         self._found: dict[object, list[tuple[object, T]]] = {}
 
     def put(self, key: object, value: T) -> list[T]:
-        """Store a span; return the one that had to be removed for it. One object may have
-        several."""
+        """Store a span of an object, which may have several. Return the span that was removed to
+        stay within the limit, if any."""
         with self._lock:
             # The object is held too, so that no other one gets its address.
             self._found.setdefault(_name(key), []).append((key, value))
@@ -182,8 +182,8 @@ class Tracing(Interceptor):
     def before_settle(
         self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
     ) -> None:
-        """Start a span: a child of the current one, or of the half message's. The answer to a check
-        always belongs to the message's own trace."""
+        """Start a span for an END: a child of the current span, otherwise of the half's. The answer
+        to a check always belongs to the message's own trace."""
         name = outcome.name.lower()
         topic = messages[0].topic if messages else ""
         attributes = self._common(name, "settle", topic)
@@ -303,7 +303,7 @@ class Tracing(Interceptor):
             late.end()
 
     def _message(self, message: Message) -> Attributes:
-        """Return a producer's attributes of a message before it is sent."""
+        """Return the attributes of a message that is about to be sent."""
         found = _message_attributes(message)
         delay = delay_properties(message)
         if level := delay.get(Property.DELAY):

@@ -110,8 +110,8 @@ class OutboxBase(_Checks):
         self._place = run(steps, database.execute)
 
     def find_name(self) -> str:
-        """The database's name, which markers carry. Raises StepFailed if it cannot be asked, or the
-        tables are missing."""
+        """The database's name, which markers carry. Raises StepFailed if the database is
+        unreachable, or the tables are missing."""
         database = self._database
         place = run(verdict.find_place(database.family, new_name=new_name()), database.execute)
         self._place = place
@@ -140,7 +140,8 @@ class OutboxBase(_Checks):
         return count
 
     def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
-        """Delete records of messages handled longer ago than that; return how many."""
+        """Delete the records of messages that were handled longer than `keep` ago; return how
+        many."""
         now_ms = SystemClock().now_ms()
         steps = expiry.forget_handled(self._database.family, keep_ms=span_ms(keep), now_ms=now_ms)
         return run(steps, self._database.execute)
@@ -179,7 +180,7 @@ class OutboxBase(_Checks):
         return run_pass(self._database, self._relaying, self._circuit)
 
     def _note_kept(self) -> None:
-        """Wake the relay: messages are kept in the database."""
+        """Wake the relay, because messages were kept in the database."""
         if self._relay is not None:
             self._relay.wake()
 
@@ -193,7 +194,8 @@ class OutboxBase(_Checks):
 
 
 class _AwaitedCheck:
-    """The check of an outbox, which may have been made before its producer's event loop runs."""
+    """The check of an asyncio outbox. The outbox may be made before the event loop of its producer
+    runs, so `opened` is called when the producer is opened."""
 
     def __init__(
         self,
@@ -246,8 +248,8 @@ class AsyncOutboxBase(_Checks):
         self._place = await run_async(steps, database.execute)
 
     async def find_name(self) -> str:
-        """The database's name, which markers carry. Raises StepFailed if it cannot be asked, or the
-        tables are missing."""
+        """The database's name, which markers carry. Raises StepFailed if the database is
+        unreachable, or the tables are missing."""
         database = self._database
         steps = verdict.find_place(await database.find_family(), new_name=new_name())
         self._place = place = await run_async(steps, database.execute)
@@ -276,7 +278,8 @@ class AsyncOutboxBase(_Checks):
         return count
 
     async def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
-        """Delete records of messages handled longer ago than that; return how many."""
+        """Delete the records of messages that were handled longer than `keep` ago; return how
+        many."""
         now_ms = SystemClock().now_ms()
         family = await self._database.find_family()
         steps = expiry.forget_handled(family, keep_ms=span_ms(keep), now_ms=now_ms)
@@ -314,7 +317,7 @@ class AsyncOutboxBase(_Checks):
             self._relay_task = self._producer.instance.keep("an outbox's relay", self._relay.run)
 
     def _note_kept(self) -> None:
-        """Wake the relay: messages are kept in the database."""
+        """Wake the relay, because messages were kept in the database."""
         if self._relay is not None:
             self._begin_relay()
             self._relay.wake()

@@ -53,7 +53,7 @@ class Pass(NamedTuple):
     refused_topics: frozenset[str] = frozenset()
     """Topics that wait behind messages that no broker accepts."""
     refusals: Mapping[int, str] = {}
-    """What to log about these messages, by the position of their first row."""
+    """Log texts about messages that no broker accepts, by the position of their first row."""
 
 
 class Database(Protocol):
@@ -88,8 +88,8 @@ class AsyncDatabase(Protocol):
 
 
 def run_pass(database: Database, course: HandOver, circuit: Circuit | None) -> Pass:
-    """Make one pass, and report its progress to the outbox's circuit. Failures are in the
-    result."""
+    """Make one pass through the kept messages, and report progress to the outbox's circuit.
+    Failures are in the result."""
     clock = SystemClock()
     walk = KeptWalk(database.family, circuit)
     while not walk.is_over:
@@ -143,7 +143,8 @@ def _send_locked(
 async def run_pass_awaited(
     database: AsyncDatabase, course: AsyncHandOver, circuit: Circuit | None
 ) -> Pass:
-    """Make one pass like `run_pass`, with asyncio."""
+    """Make one pass through the kept messages with asyncio, and report progress to the outbox's
+    circuit. Failures are in the result."""
     clock = SystemClock()
     family = await database.find_family()
     walk = KeptWalk(family, circuit)
@@ -239,7 +240,7 @@ class _PassSchedule:
         self._circuit = circuit
         self._failures_count = 0
         self._refused: Collection[int] = ()
-        """Positions of messages whose refusal is logged."""
+        """Positions of messages whose refusal has been logged."""
         self.pause_s = 0.0
 
     def end(self, found: Pass | Exception) -> None:
@@ -272,7 +273,8 @@ class _PassSchedule:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the next pass is a search for messages of other processes, which can wait."""
+        """Whether the next pass only searches for messages that other processes kept, which can
+        wait."""
         return self.pause_s >= IDLE_PAUSE_S
 
 

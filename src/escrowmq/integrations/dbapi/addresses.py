@@ -61,7 +61,7 @@ def _postgres(found: SplitResult) -> Callable[[], Any]:
 
 
 def _postgres_parts(found: SplitResult) -> dict[str, str]:
-    """The options of libpq that an address stands for."""
+    """Return the options of libpq that an address means."""
     if found.fragment or "@" in found.path + found.query:
         raise _not_encoded()
     user_info, _, host_info = found.netloc.rpartition("@")
@@ -131,8 +131,8 @@ def _mariadb(found: SplitResult, port: int) -> Callable[[], Any]:
 
 
 def _options(found: SplitResult, known: tuple[str, ...]) -> dict[str, str]:
-    """Return the options after the question mark. Raises UsageError for options that would be
-    ignored silently, for example a certificate that is never checked."""
+    """Return the options in an address, which follow its question mark. Raises UsageError for
+    options that would be ignored silently, for example a certificate that is never checked."""
     options: dict[str, str] = {}
     for name, values in parse_qs(found.query, keep_blank_values=True).items():
         if name not in known:

@@ -84,8 +84,9 @@ class _CursorWork:
 
 
 class _AsyncpgWork:
-    """A transaction of asyncpg, whose transactions are objects. If one is already open, its owner
-    commits it, and no message could be sent after that commit; so it is refused."""
+    """A transaction of asyncpg, where transactions are objects. If the connection has an open
+    transaction, `begin` refuses: its owner would commit it, and no message could be sent after
+    that."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection
@@ -153,14 +154,14 @@ class _Block:
         self._unsent.released(name)
 
     async def finish(self) -> None:
-        """Check the transaction after the user's code. Raises UsageError if that has ended it."""
+        """Raise UsageError if the user's code has ended the transaction."""
 
     async def commit(self) -> None:
         """Commit the transaction."""
         await self.work.commit()
 
     async def roll_back(self, error: BaseException) -> None:
-        """Roll the block back after an error. An error of the rollback itself is suppressed,
+        """Roll the transaction back after an error. An error of the rollback itself is suppressed,
         because the connection is then lost anyway."""
         with contextlib.suppress(Exception):
             await self.work.rollback()
@@ -212,8 +213,9 @@ class _SqliteBlock(_Block):
 
 
 class _PsycopgBlock(_Block):
-    """The block of a psycopg connection, whose transactions and cursors differ; like the blocking
-    class of this name."""
+    """The block of an asyncio connection of psycopg. psycopg begins a transaction with the first
+    statement, and treats an earlier `transaction()` as the outermost one; so this class begins one
+    first."""
 
     _own: Any = None
     _end_guard: Callable[[], None] = staticmethod(lambda: None)
@@ -331,8 +333,8 @@ class AsyncTransaction:
         self._is_over = False
         self.unsent = unsent
         self.marked: MarkedMessages | None = None
-        """The messages whose marker is written with the first message; None for databases where it
-        is written later."""
+        """The messages that belong to the marker, if the marker is written with the first message;
+        None for databases where it is written later."""
 
     async def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -400,7 +402,7 @@ class AsyncOutbox(AsyncOutboxBase):
     @contextlib.asynccontextmanager
     async def transaction(self, connection: Any) -> AsyncIterator[AsyncTransaction]:  # noqa: ANN401
         """Return a block that begins a transaction, commits it, and rolls it back when it raises.
-        Do neither in it."""
+        Do not commit or roll back inside it."""
         name, driver = driver_of(connection, AWAITED)
         if self._is_closed:
             raise is_closed()

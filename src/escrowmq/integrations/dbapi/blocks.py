@@ -17,7 +17,8 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 
 _ENDS: Final = ("commit", "rollback", "begin", "autocommit")
-"""Methods that end a transaction: for the last two, MariaDB and MySQL commit the open one."""
+"""Methods that end a transaction. For the last two, MariaDB and MySQL commit the open
+transaction."""
 _WITNESS: Final = "escrowmq_block"
 BEGIN_WITNESS: Final = f"savepoint {_WITNESS}"
 END_WITNESS: Final = f"release savepoint {_WITNESS}"
@@ -34,7 +35,7 @@ used once."""
 
 
 def ended_inside() -> UsageError:
-    """Make the error for a block whose transaction was ended by other code."""
+    """Make the error for a block in which other code has ended the transaction."""
     return UsageError(
         "the transaction was committed or rolled back inside the outbox's block, so nothing was "
         "sent: earlier changes are committed, or rolled back, without their messages. Let the "
@@ -44,7 +45,7 @@ def ended_inside() -> UsageError:
 
 
 def owned_by_another() -> UsageError:
-    """Make the error for a connection whose transaction is committed by other code."""
+    """Make the error for a connection whose open transaction other code will commit."""
     return UsageError(
         "the connection is in a transaction already, whose own end would commit it; let "
         "outbox.transaction(connection) begin it, in the place of connection.transaction()"
@@ -52,8 +53,8 @@ def owned_by_another() -> UsageError:
 
 
 _occupied: Final[set[int]] = set()
-"""The ids of connections that have an open block, of any outbox: the inner one of two blocks would
-commit what belongs to the outer one."""
+"""The ids of connections that have an open block, of any outbox. A second block inside would commit
+what belongs to the first."""
 
 
 def occupy(connection: object) -> None:
@@ -74,7 +75,8 @@ def vacate(connection: object) -> None:
 
 
 def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
-    """Whether psycopg is inside a `connection.transaction()`; then only that can commit."""
+    """Whether the connection is inside psycopg's `connection.transaction()`. Then only the end of
+    that block can commit."""
     return bool(getattr(connection, "_num_transactions", 0))  # psycopg has no public name for it
 
 
@@ -105,7 +107,7 @@ def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
 
 
 class _NestedTransactions:
-    """psycopg's nested transactions; a rollback of one drops its messages."""
+    """psycopg's nested transactions. If one is rolled back, its messages are dropped."""
 
     def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
         self._begin = connection.transaction
@@ -193,5 +195,5 @@ Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType |
 
 
 def raised(error: BaseException) -> Raised:
-    """Return an exception in the form that the end of a `with` block gets."""
+    """Return the three arguments that `__exit__` gets for an exception."""
     return type(error), error, error.__traceback__

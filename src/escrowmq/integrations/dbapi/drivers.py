@@ -20,16 +20,16 @@ class Driver(NamedTuple):
 
 
 def _has_void_commit(connection: Any) -> bool:  # noqa: ANN401
-    """Whether SQLite's driver is in the mode of Python 3.12 in which commit() does nothing, even
-    after a BEGIN."""
+    """Whether commit() does nothing, even after a BEGIN: SQLite's driver has such a mode since
+    Python 3.12."""
     inner = getattr(connection, "_connection", connection)  # aiosqlite does not show the mode
     return getattr(inner, "autocommit", False) is True
 
 
 def must_begin(connection: Any) -> bool:  # noqa: ANN401
-    """Whether a transaction must be begun explicitly with SQLite's driver. The driver begins none
-    for a savepoint, and none at all without an isolation level. Where its commit() would not end
-    one, none is begun."""
+    """Whether the outbox must begin a transaction explicitly. SQLite's driver begins none for a
+    savepoint, and none at all without an isolation level. False where the driver's commit() would
+    not end it."""
     return not connection.in_transaction and not _has_void_commit(connection)
 
 
@@ -89,7 +89,7 @@ def refuse_autocommit(connection: object, driver: Driver) -> None:
 
 
 def commits_by_itself(connection: Any) -> bool:  # noqa: ANN401
-    """Whether a connection commits each statement, as far as it can be determined."""
+    """Whether a connection commits each statement by itself, as far as can be determined."""
     for kind in type(connection).__mro__:
         name = kind.__module__.partition(".")[0]
         driver = PLAIN.get(name) or AWAITED.get(name)
@@ -109,7 +109,8 @@ def execute_on(connection: Any, driver: Driver, statement: Statement) -> Any:  #
 
 
 def execute_step(connection: Any, driver: Driver, step: SqlStep) -> Rows:  # noqa: ANN401
-    """Run one step on a blocking connection that is used for nothing else."""
+    """Run one step as a transaction of its own, on a blocking connection that is used for nothing
+    else."""
     try:
         for each in step.before:
             execute_on(connection, driver, each)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class PlainDatabase:
-    """A database, with connections made by `connect`."""
+    """A database reached through blocking connections, which `connect` makes."""
 
     def __init__(self, connect: Connect, *, schema: str = "") -> None:
         self._connect = connect
@@ -97,7 +97,7 @@ class _Block:
         self._end_guard = blocks.guard(self._connection)
 
     def finish(self) -> None:
-        """Check the transaction after the user's code. Raises UsageError if that has ended it."""
+        """Raise UsageError if the user's code has ended the transaction."""
         self._end_guard()
         if self._driver.family is SqlFamily.SQLITE:
             try:
@@ -183,8 +183,8 @@ class Transaction:
         self._is_over = False
         self.unsent = unsent
         self.marked: StagedMessages | None = None
-        """The messages whose marker is written with the first message; None for databases where it
-        is written later."""
+        """The messages that belong to the marker, if the marker is written with the first message;
+        None for databases where it is written later."""
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -203,9 +203,9 @@ class Transaction:
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Return a block whose changes and messages are rolled back on their own if it raises. A
-        block of psycopg's `connection.transaction()` does the same. Savepoints written in SQL are
-        not noticed: their messages would be sent even after a rollback."""
+        """Return a block that can be rolled back on its own: if it raises, its changes and messages
+        are undone. A block of psycopg's `connection.transaction()` does the same. Savepoints
+        written in SQL are not noticed: their messages would be sent even after a rollback."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
         self.unsent.savepoint(name)
@@ -263,8 +263,9 @@ class Outbox(OutboxBase):
 
     @contextlib.contextmanager
     def transaction(self, connection: Any) -> Iterator[Transaction]:  # noqa: ANN401
-        """Return a block that commits the connection, and rolls it back when it raises. Do neither
-        in it: the connection's own commit() and rollback() raise there."""
+        """Return a block that commits the connection's transaction, and rolls it back when it
+        raises. Do not commit or roll back inside it: the connection's own commit() and rollback()
+        raise there."""
         _, driver = driver_of(connection, PLAIN)
         if self._is_closed:
             raise is_closed()

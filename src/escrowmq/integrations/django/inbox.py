@@ -67,7 +67,7 @@ def consume_once(
 
 @contextlib.contextmanager
 def _witnessed(using: str) -> Iterator[None]:
-    """Raise MarkerNotWritten if the transaction ends inside this block."""
+    """Raise MarkerNotWritten if the transaction in which this block begins ends inside it."""
     execute_on(connections[using], handled_once.BEGIN_WITNESS)
     yield
     try:

@@ -78,8 +78,8 @@ class DjangoDatabase:
 
 
 class _Waiting:
-    """A message in the list of the connection's on-commit callbacks. Calling it reports the commit
-    to the brokers."""
+    """A message among the connection's on-commit callbacks. Django calls it after the commit, and
+    it reports the commit to the brokers."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class _Waiting:
         self.message = message
         self.transaction = transaction
         self.number = transaction.next_number()
-        """The message's number in its transaction; later ones have larger numbers."""
+        """The message's number in its transaction; they grow in the order of sending."""
         self.early = early
-        """The messages whose marker is written with the first message; None for databases where it
-        is written later."""
+        """The messages that belong to the marker, if the marker is written with the first message;
+        None for databases where it is written later."""
         self.marked: StagedMessages | None = None
         """The messages that were sent to brokers; None if they are kept."""
         self.is_over = False
@@ -183,7 +183,8 @@ class Outbox(OutboxBase):
             each.marked, each.is_over = marked, True
 
     def never_committed(self, message: Message) -> None:
-        """Handle a call of the on-commit callbacks without a commit; only this module uses it."""
+        """Handle a message whose callback was called without a commit: log it, or send it inside a
+        TestCase if that was allowed. Only this module uses it."""
         if self._sends_in_test_case and _is_test_case(connections[self._using]):
             self._producer.send(message)  # no marker will say what became of it: at once
             return
@@ -217,13 +218,14 @@ def execute_on(connection: Any, statement: Statement, *, is_read: bool = False) 
 
 
 def _is_test_case(connection: Any) -> bool:  # noqa: ANN401
-    """Whether this is inside the block that Django's TestCase rolls back. Only TestCase marks a
-    block so: in production no message can be sent without its transaction."""
+    """Whether the connection is in the block that Django's TestCase rolls back. Django marks only
+    these blocks, so in production no message is sent without its transaction."""
     return any(block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001
 
 
 class _Listener:
-    """Replaces methods of a connection until its transaction ends."""
+    """Replaces methods of a connection until its transaction ends, so that messages are sent before
+    a commit and dropped after a rollback."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection

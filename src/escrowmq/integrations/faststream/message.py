@@ -18,7 +18,7 @@ CORRELATION_ID: Final = "correlation_id"
 
 
 Raw = ReceivedMessage | tuple[ReceivedMessage, ...]
-"""What a subscriber receives in one call: a message, or a batch."""
+"""What a handler gets in one call: a message, or a batch as a tuple."""
 
 
 class EscrowMQMessage(StreamMessage[Raw]):
@@ -29,8 +29,8 @@ class EscrowMQMessage(StreamMessage[Raw]):
     _pause_of: Callable[[Delivery], float | None] | None = None
 
     def taken_by_hand(self, pause_of: Callable[[Delivery], float | None]) -> None:
-        """Mark the message as taken by `get_one`, not by a handler. `pause_of` returns the delay in
-        seconds after a nack."""
+        """Mark the message as returned by `get_one`, so that `ack`, `nack` and `reject` settle it.
+        `pause_of` returns the delay in seconds after a nack."""
         self._pause_of = pause_of
 
     async def ack(self) -> None:
@@ -40,9 +40,9 @@ class EscrowMQMessage(StreamMessage[Raw]):
         await super().ack()
 
     async def nack(self, after: dt.timedelta | float | None = None) -> None:
-        """Have the message redelivered: after a time, or after the subscriber's pause
-        (`retry_after_s`), or the broker's back-off. After too many attempts it becomes a dead
-        letter."""
+        """Have the message redelivered: after the given time, otherwise after the subscriber's
+        `retry_after_s`, otherwise after the broker's back-off. After too many attempts it becomes a
+        dead letter."""
         for delivery in self._undecided():
             if after is not None:
                 await delivery.retry(after)

@@ -26,12 +26,12 @@ from escrowmq.client.producer_settings import MessageFields
 from escrowmq.integrations.faststream.message import CONTENT_TYPE, CORRELATION_ID, decode, parse
 
 _NOTHING: Final = (b"null", "application/json")
-"""The body for a handler's None, because no broker accepts an empty body."""
+"""The body that is sent for None, because no broker accepts an empty body."""
 
 
 class EscrowMQPublishCommand(PublishCommand):
-    """A publish command, as it passes through publishers' middlewares; `fields` are those of
-    `Message`."""
+    """A publish command of FastStream, with `fields` of `Message`. It passes through the
+    publishers' middlewares."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         return Message(cmd.destination, body, properties=properties, **fields)
 
     async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
-        """Send the message; as a reply if it is one."""
+        """Send the message; if it answers a request, send it as the reply."""
         message = await self.message_of(cmd)
         if cmd.request is not None:
             properties = message.properties

@@ -35,7 +35,8 @@ from escrowmq.integrations.faststream.publishing import ReplyPublisher
 
 
 class NotAcknowledged(EscrowMQError):
-    """Raised if a handler ended without a decision about its message, so that it is redelivered."""
+    """Raised if a handler ended without a decision about its message. The message is then
+    redelivered."""
 
 
 @dataclass(kw_only=True)
@@ -48,7 +49,7 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 
     @property
     def count_max(self) -> int:
-        """Limit of the messages that its handlers get in one call."""
+        """Limit of the messages that the handler gets in one call."""
         found: int = self.settings.get("batch_max", 1)
         return found
 
@@ -61,8 +62,8 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 
     @property
     def ack_policy(self) -> AckPolicy:
-        """The policy of the subscriber, or of its router or broker; by default a failed message is
-        redelivered."""
+        """The acknowledgement policy of the subscriber, its router or its broker. By default a
+        failed message is redelivered."""
         for found in (self._ack_policy, self._outer_config.ack_policy):
             if found is not EMPTY:
                 return found
@@ -185,7 +186,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
             )
 
     def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
-        """Return the handler's argument for received messages: the only one."""
+        """Return the handler's argument for received messages: the only one of them."""
         (only,) = received
         return only
 

@@ -38,8 +38,8 @@ class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker)
     def create_publisher_fake_subscriber(
         self, broker: EscrowMQBroker, publisher: EscrowMQPublisher
     ) -> tuple[EscrowMQSubscriber, bool]:
-        """Return the subscriber that records a publisher's messages, and whether it is the user's
-        own."""
+        """Return the subscriber that records a publisher's messages, and whether it is one of the
+        user's own."""
         for found in _subscribers(self.brokers):
             if found.wants(publisher.topic, publisher.tag):
                 return found, True

@@ -15,8 +15,8 @@ _DIGEST_SIZE: Final = 8
 _OF_ONE_CONNECTION: Final = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\.pidbox$", re.IGNORECASE
 )
-"""Matches kombu's names of queues that belong to one connection: those with a UUID in them
-(`Broadcast`, a receiver of events, replies), and the mailbox of a worker."""
+"""Matches the names that kombu gives to queues of one connection: names with a UUID (`Broadcast`, a
+receiver of events, replies), and a worker's mailbox."""
 
 
 def clean(name: str) -> str:
@@ -29,8 +29,9 @@ def clean(name: str) -> str:
 
 
 def is_of_one_connection(queue: str, *, exclusive: bool, auto_delete: bool) -> bool:
-    """Whether a queue lives as long as the connection that declares it. A queue that is deleted
-    after its last consumer may have several consumers, and then they share its messages."""
+    """Whether a queue exists only as long as the connection that declares it. A queue that is
+    deleted after its last consumer does not count: it may have several consumers, which share its
+    messages."""
     return exclusive or (auto_delete and _OF_ONE_CONNECTION.search(queue) is not None)
 
 

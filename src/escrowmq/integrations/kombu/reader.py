@@ -24,12 +24,13 @@ READY_MAX: Final = 32
 """Limit of buffered messages; further ones wait at the broker."""
 
 _LOOK_S: Final = 1.0
-"""Timeout in seconds of one request for messages; the reader notices that it was closed only after
-that."""
+"""Timeout in seconds of one request for messages. The reader notices only after it that it was
+closed."""
 
 _AFTER_ERROR_S: Final = 1.0
 _LOOK_BACK: Final = dt.timedelta(minutes=1)
-"""A reply may have been stored this long before its reader started, by a clock that is behind."""
+"""A reader of replies begins this long before its start, because the clock of the broker that
+stored a reply may be behind."""
 
 Payload = dict[str, Any]
 """A message in kombu's form."""
@@ -110,7 +111,8 @@ class ThreadReader:
             return cls(consumer, wanted=wanted, news=news, folders=stack.pop_all())
 
     def take(self) -> Ready | None:
-        """Return the next message if one is buffered; otherwise None. It must be settled."""
+        """Return the next buffered message, which must be settled; None if no message is
+        buffered."""
         with self._news:
             found = self._ready.popleft() if self._ready else None
             self._news.notify_all()  # there is room
@@ -125,7 +127,7 @@ class ThreadReader:
             )
 
     def pause(self) -> None:
-        """Stop reading until `resume`. Taken messages can still be settled; the others wait."""
+        """Stop reading until `resume`. Messages already taken can still be settled."""
         with self._news:
             self._is_paused = True
 

@@ -39,7 +39,8 @@ wait at a worker."""
 
 COMMIT_INTERVAL_MS: Final = 1_000
 ATTEMPTS_MAX: Final = 2**31 - 1
-"""Limit of redeliveries: requeued messages have none, but the number has 32 bits on the wire."""
+"""Limit of redeliveries. It is the largest number that fits on the wire, because kombu requeues
+messages without a limit."""
 
 
 class Channel(virtual.Channel):
@@ -85,7 +86,7 @@ class Channel(virtual.Channel):
         self._leave(queue)
 
     def _purge(self, queue: str) -> int:
-        """Move the queue's group past all waiting messages; return their number."""
+        """Skip all waiting messages of a queue for its group; return their number."""
         connection = self.connection
         topic = names.topic_of_queue(connection.prefix, queue)
         group = names.group_of_queue(connection.prefix, queue)
@@ -97,7 +98,7 @@ class Channel(virtual.Channel):
             return sum(end - max(0, known.get(each, 0)) for each, end in ends.items())
 
     def _size(self, queue: str) -> int:
-        """Return the number of unacknowledged messages of a queue, including those in progress."""
+        """Return the number of unacknowledged messages of a queue. Messages in progress count."""
         connection = self.connection
         if queue in connection.passing:
             return 0
@@ -115,7 +116,8 @@ class Channel(virtual.Channel):
     # -- publishing --------------------------------------------------------------------------
 
     def basic_publish(self, message: Payload, exchange: str, routing_key: str, **more: Any) -> None:
-        """Store a message for each shared queue, and once for all other queues."""
+        """Store a message once for each shared queue, and once for all queues of single
+        connections."""
         self._inplace_augment_message(message, exchange, routing_key)
         if not exchange:
             self._put(routing_key, message)
@@ -195,7 +197,7 @@ class Channel(virtual.Channel):
         self.held.clear()
 
     def note_room_left(self) -> None:
-        """Notify the connection that another message can be taken."""
+        """Wake the connection, because the channel can take another message."""
         if (connection := self.connection) is not None:
             with connection.news:
                 connection.news.notify_all()

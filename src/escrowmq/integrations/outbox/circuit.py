@@ -44,7 +44,7 @@ PAUSE_MAX_S: Final = 5.0
 
 DRAIN_PAUSE_S: Final = 0.2
 DRAIN_PASSES: Final = 10
-"""After this many consecutive passes without kept messages, the circuit is closed."""
+"""The circuit is closed after this many consecutive passes without kept messages."""
 
 IDLE_PAUSE_S: Final = 30.0
 """Pause in seconds between two searches for messages that another process kept, and did not send
@@ -57,13 +57,13 @@ _UNREACHABLE: Final = (
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether a later attempt may succeed, because no broker was reached, or none could store the
-    message now. A message that a broker refuses permanently is not kept."""
+    """Whether a later attempt may succeed: no broker was reached, or none could store the message
+    now. False if a broker refuses the message permanently."""
     return isinstance(error, _UNREACHABLE)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether it is about the message: a broker refuses it, and will refuse it again."""
+    """Whether an error is a broker's refusal of the message itself, which would be repeated."""
     is_answer = isinstance(error, InvalidMessage | ManyMessagesUnsupported | ResponseError)
     return is_answer and not is_unreachable(error)
 
@@ -84,11 +84,11 @@ class Circuit:
         self._kept_max = kept_max
         self._count = 0
         self._lately_kept = (0, 0)
-        """Number of messages kept since the last pass ended, and between that and the pass
-        before."""
+        """Number of messages kept since the last pass ended, and of those kept between the end of
+        the pass before it and its own end."""
         self._is_lately_kept = (False, False)
         """Whether messages that others may overtake were kept since the last pass ended, and
-        between that and the pass before."""
+        between the end of the pass before it and its own end."""
         self._pause_s = FIRST_PAUSE_S
         self._empty_passes_count = 0
         self.refused: frozenset[str] = frozenset()
@@ -96,13 +96,13 @@ class Circuit:
 
     @property
     def has_lately_kept(self) -> bool:
-        """Whether messages were kept since the last pass but one began, so that a transaction with
-        an older snapshot may not find their rows."""
+        """Whether messages were kept since the pass before the last one began. A transaction with
+        an older snapshot may not see their rows."""
         return any(self._is_lately_kept)
 
     def fail(self) -> bool:
-        """Open the circuit, because no broker could be reached; return whether it was not open
-        yet."""
+        """Open the circuit, because no broker could be reached. Return True if it was not open
+        before."""
         is_news = self.state is not State.OPEN
         self.state = State.OPEN
         return is_news
@@ -124,8 +124,8 @@ class Circuit:
         self._empty_passes_count = 0
 
     def note_sent(self, count: int) -> None:
-        """Uncount kept messages that were sent and deleted from the database, so that others may be
-        kept before the pass ends."""
+        """Subtract kept messages that were sent and deleted, so that others may be kept before the
+        pass ends."""
         self._count = max(self._count - count, 0)
 
     def end_pass(
@@ -183,7 +183,7 @@ class Circuit:
 
 
 def log_text(error: EscrowMQError) -> str:
-    """Return the line that is logged when the circuit opens."""
+    """Return the log line for the opening of the circuit."""
     return (
         f"no broker takes messages ({error}); from now on messages are kept in the database with "
         "their transactions, and sent once a broker answers"

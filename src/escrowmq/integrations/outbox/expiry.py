@@ -27,9 +27,9 @@ KEEP_DEFAULT: Final = dt.timedelta(days=7)
 (fileReservedTime, 72 hours)."""
 
 GONE_DOUBT_MS: Final = 3_600_000
-"""Markers made within this time of when a broker was declared gone may be of messages that a broker
-of its name has taken since: a process notices the declaration within ten minutes (REREAD_MS), its
-transaction may have been open by then, and clocks differ."""
+"""If a broker was declared gone within this time of a marker, the marker is kept. Messages of it
+may be at a new broker of that name: a process notices the declaration only within ten minutes
+(REREAD_MS), its transaction may have been open by then, and clocks differ."""
 
 PAGE_COUNT: Final = 500
 """Limit of the rows deleted in one transaction."""
@@ -54,9 +54,10 @@ def forget_markers(
     gone: Collection[str] = (),
 ) -> Steps[int]:
     """Delete markers older than `keep_ms`, except those with the `needed` keys; return how many.
-    `brokers` are those that were asked, each with the time since which it has messages. Raises
-    UsageError if the database's clock and the caller's differ; RouteMissing if a broker that has
-    taken messages was not asked, unless it is named in `gone`, once."""
+    `brokers` are the brokers that were asked, each with the time since which it has messages.
+    Raises UsageError if the database's clock and the caller's differ. Raises RouteMissing if a
+    broker that has taken messages was not asked, unless `gone` names it; naming it once is
+    enough."""
     check_keep(keep_ms)
     theirs_ms = yield from _agreed_now_ms(family, now_ms)
     left_ms = yield from _require_all(family, brokers, gone, now_ms=theirs_ms)
@@ -86,8 +87,9 @@ def _is_near(made_ms: int, left_ms: Collection[int]) -> bool:
 def _require_all(
     family: SqlFamily, brokers: Mapping[str, int], gone: Collection[str], *, now_ms: int
 ) -> Steps[list[int]]:
-    """Require an answer from each recorded broker that is not gone, and record those that are or
-    that are back. Returns when those were declared gone that this call does not name."""
+    """Raise unless all recorded brokers were asked, except those that are gone. Record which
+    brokers are gone and which are back. Return the times at which the brokers were declared gone
+    that this call does not name."""
     begun_ms = {tables.broker_id(name): ms for name, ms in brokers.items()}
 
     def is_there(key: str, noted_ms: int) -> bool:
@@ -139,7 +141,7 @@ def _no_answer(names: Collection[str]) -> RouteMissing:
 
 
 def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int]:
-    """Delete records of messages handled longer ago than that; return how many."""
+    """Delete records of messages that were handled longer than `keep_ms` ago; return how many."""
     if keep_ms < 0:
         raise UsageError(
             f"records of handled messages would be kept for {keep_ms} ms; 0 or more is expected"

@@ -8,8 +8,8 @@ from escrowmq.integrations.outbox.tables import MARKERS
 
 
 def not_written(error: Exception) -> MarkerNotWritten:
-    """Make the error that is raised instead of the database's own if the marker cannot be
-    written."""
+    """Make the error for a marker that cannot be written; it is raised in place of the database's
+    error."""
     if isinstance(error, MarkerNotWritten):
         return error
     if isinstance(error, EscrowMQError) and not isinstance(error, StepFailed):
@@ -23,12 +23,12 @@ def not_written(error: Exception) -> MarkerNotWritten:
 
 
 def is_closed() -> UsageError:
-    """Make the error for sends with an outbox that is closed, or whose producer is."""
+    """Make the error for a send with an outbox that is closed, or whose producer is closed."""
     return UsageError("the outbox is closed, or its producer is; make a new one")
 
 
 def block_is_over() -> UsageError:
-    """Make the error for sends after the end of a block."""
+    """Make the error for a send after the end of its block."""
     return UsageError(
         "the transaction has ended, and with it what can be sent in it; send inside the block"
     )

@@ -36,7 +36,7 @@ class RunStepsAsync(Protocol):
 
 
 class Abandoned(Keyed, Protocol):
-    """Messages that are being stored."""
+    """Messages of one transaction that can be stored at brokers, or abandoned."""
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raise InvalidMessage if no broker would accept one of the messages."""
@@ -49,7 +49,7 @@ class Abandoned(Keyed, Protocol):
 
 
 class Stored(Keyed, Protocol):
-    """Messages that are stored."""
+    """Messages of one transaction that brokers have stored."""
 
     @property
     def brokers(self) -> Collection[str]:
@@ -120,8 +120,8 @@ class _HandOverSteps(Generic[S]):
     def record(
         self, family: SqlFamily, place: Place, sent: Stored, rows: Sequence[KeptRow]
     ) -> Steps[None]:
-        """Write the marker of kept messages that are stored, and delete their rows, in one
-        transaction. Raises SentMeanwhile if another process has sent them."""
+        """In one transaction, write the marker of kept messages that are now stored, and delete
+        their rows. Raises SentMeanwhile if another process has sent them."""
         yield from kept.delete_all([row.position for row in rows])
         yield from marking.write_into(family, place, sent.key)
         yield from marking.note_brokers(family, sent.brokers, self._brokers)
@@ -136,7 +136,8 @@ class _HandOverSteps(Generic[S]):
         return True
 
     def _check_room(self, messages: Sequence[Message]) -> None:
-        """Refuse to keep more messages than allowed, or any that no broker would ever accept."""
+        """Raise if more messages would be kept than allowed, or one that no broker would ever
+        accept."""
         assert self._circuit is not None
         size = sum(len(message.body) for message in messages)
         if size > BUNDLE_SIZE_MAX:
@@ -148,8 +149,8 @@ class _HandOverSteps(Generic[S]):
         self._circuit.keep(len(messages), topics=_topics_of(messages))
 
     def _keeping(self, family: SqlFamily, messages: Sequence[Message], key: str) -> Steps[None]:
-        """Keep messages that could not be sent under a marker's key, or whose sending was not
-        tried."""
+        """Write messages to the database that were not sent, or could not be. If they may have been
+        sent under a marker's key, the marker is changed to a rollback."""
         if key:
             yield SqlStep(tables.take_back(key))
         now_ms = SystemClock().now_ms()
@@ -165,7 +166,8 @@ class HandOver(_HandOverSteps[StagedMessages]):
     def write_marker(
         self, family: SqlFamily, run_steps: RunSteps, *, is_long: bool = False
     ) -> StagedMessages:
-        """Write the marker together with the first message (see `marking`)."""
+        """Write the marker when the first message is sent, for databases that need it so early (see
+        `marking`)."""
         sent: StagedMessages
         sent, self._place = run_steps(self._marker_steps(family, is_long=is_long))
         return sent
@@ -179,8 +181,9 @@ class HandOver(_HandOverSteps[StagedMessages]):
         early: StagedMessages | None = None,
         is_long: bool = False,
     ) -> StagedMessages | None:
-        """Send a transaction's messages; its marker may have been written before. Returns None if
-        they are kept. If this raises, the transaction must be rolled back."""
+        """Send a transaction's messages, or keep them in the database; then return None. `early`
+        are the messages of a marker that was written before. If this raises, the transaction must
+        be rolled back."""
         if early is not None:
             run_steps(marking.still_there(early.key))
         if run_steps(self._must_keep(messages)):
@@ -198,7 +201,7 @@ class HandOver(_HandOverSteps[StagedMessages]):
         return None
 
     def store_first(self, place: Place, messages: Sequence[Message]) -> StagedMessages:
-        """Store messages whose transaction begins later (see `record`)."""
+        """Store kept messages before the transaction that deletes their rows (see `record`)."""
         sent = self._begin(place.name)
         sent.begin(messages)
         sent.stored()
@@ -214,8 +217,8 @@ class HandOver(_HandOverSteps[StagedMessages]):
         then: Sequence[Statement] = (),
         is_long: bool = False,
     ) -> StagedMessages:
-        """Write the marker, unless `begun` already has one, and store the messages; meanwhile run
-        `then` in the database."""
+        """Store the messages at brokers, and write the marker unless `begun` already has one.
+        Meanwhile, run the statements `then`."""
         try:
             if begun:
                 begun[0].begin(messages)
@@ -245,7 +248,8 @@ class AsyncHandOver(_HandOverSteps[engine.MarkedMessages]):
     async def write_marker(
         self, family: SqlFamily, run_steps: RunStepsAsync
     ) -> engine.MarkedMessages:
-        """Write the marker together with the first message (see `marking`)."""
+        """Write the marker when the first message is sent, for databases that need it so early (see
+        `marking`)."""
         sent: engine.MarkedMessages
         sent, self._place = await run_steps(self._marker_steps(family, is_long=False))
         return sent
@@ -258,8 +262,9 @@ class AsyncHandOver(_HandOverSteps[engine.MarkedMessages]):
         *,
         early: engine.MarkedMessages | None = None,
     ) -> engine.MarkedMessages | None:
-        """Send a transaction's messages; its marker may have been written before. Returns None if
-        they are kept. If this raises, the transaction must be rolled back."""
+        """Send a transaction's messages, or keep them in the database; then return None. `early`
+        are the messages of a marker that was written before. If this raises, the transaction must
+        be rolled back."""
         if early is not None:
             await run_steps(marking.still_there(early.key))
         if await run_steps(self._must_keep(messages)):
@@ -277,7 +282,7 @@ class AsyncHandOver(_HandOverSteps[engine.MarkedMessages]):
         return None
 
     async def store_first(self, place: Place, messages: Sequence[Message]) -> engine.MarkedMessages:
-        """Store messages whose transaction begins later (see `record`)."""
+        """Store kept messages before the transaction that deletes their rows (see `record`)."""
         sent = self._begin(place.name)
         sent.begin(messages)
         await sent.stored()
@@ -292,8 +297,8 @@ class AsyncHandOver(_HandOverSteps[engine.MarkedMessages]):
         begun: list[engine.MarkedMessages],
         then: Sequence[Statement] = (),
     ) -> engine.MarkedMessages:
-        """Write the marker, unless `begun` already has one, and store the messages; meanwhile run
-        `then` in the database."""
+        """Store the messages at brokers, and write the marker unless `begun` already has one.
+        Meanwhile, run the statements `then`."""
         try:
             if begun:
                 begun[0].begin(messages)

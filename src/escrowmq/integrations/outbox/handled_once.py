@@ -34,8 +34,8 @@ def message_id(message: HeldMessage) -> str:
 
 
 def known_as(family: SqlFamily, text: str) -> str:
-    """Return the identity in a form that the table can store and tell from others: MariaDB and
-    MySQL take texts for equal that differ in blanks at their end (PAD SPACE)."""
+    """Return an identity in a form that the table keeps distinct. MariaDB and MySQL take two texts
+    for equal if they differ only in blanks at the end (PAD SPACE)."""
     is_plain = len(text) <= TEXT_SIZE_MAX and text.isascii() and text.isprintable()
     if is_plain and not (family is SqlFamily.MYSQL and text.endswith(" ")):
         return text
@@ -53,8 +53,8 @@ class How(NamedTuple):
 
 
 def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
-    """Record that a message is being handled: changes one row, or none if it was recorded
-    before."""
+    """Return the statement that records a message as being handled. It changes one row, or none if
+    the message was recorded before."""
     statement = handle(family, *_place(family, message, how))
     return statement.in_schema(quoted_schema(family, how.schema))
 
@@ -69,14 +69,15 @@ def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
 _WITNESS: Final = "escrowmq_handled"
 
 BEGIN_WITNESS: Final = Statement(f"savepoint {_WITNESS}")
-"""The statement to run between the records and the user's work."""
+"""The statement to run after the records and before the user's work."""
 
 END_WITNESS: Final = Statement(f"release savepoint {_WITNESS}")
-"""The statement to run after the user's work; if it fails, raise `rolled_back_meanwhile`."""
+"""The statement to run after the user's work. It fails if the work has rolled the transaction back;
+then raise `rolled_back_meanwhile`."""
 
 
 def rolled_back_meanwhile() -> MarkerNotWritten:
-    """Make the error for records that were rolled back with their transaction."""
+    """Make the error for work that has rolled back its transaction, and with it the records."""
     return MarkerNotWritten(
         "the handler's transaction cannot commit any more, and with it the record of its message: "
         "a statement failed (on PostgreSQL any error, elsewhere a deadlock or a full disk) and the "

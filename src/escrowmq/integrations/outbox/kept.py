@@ -33,8 +33,9 @@ ROWS_A_STATEMENT: Final = 100
 statement."""
 
 STATEMENT_SIZE_MAX: Final = 4_194_304
-"""Bytes of bodies and fields in a statement, except for a message that has more: MariaDB takes
-16 MiB by default (max_allowed_packet), and some drivers write a byte of a body as two."""
+"""Limit of the bytes of bodies and fields in one statement; a larger message has a statement of its
+own. MariaDB accepts 16 MiB by default (max_allowed_packet), and some drivers write a byte of a body
+as two."""
 
 FIELDS_SIZE_MAX: Final = 65_535
 """Bytes that a column of type `text` holds in MariaDB and MySQL; a lax mode cuts off the rest."""
@@ -85,8 +86,8 @@ _DECODER: Final = msgspec.json.Decoder(_Fields)
 def keep(
     family: SqlFamily, messages: Sequence[Message], *, bundle: str, now_ms: int
 ) -> list[Statement]:
-    """Write rows, in the messages' order. `now_ms` turns a delay into a time: it begins now, not
-    when the message is sent."""
+    """Return the statements that write messages as rows, in order. `now_ms` turns delays into
+    times: a delay begins now, not when the message is sent."""
     values = [(bundle, len(messages), *_values(message, now_ms=now_ms)) for message in messages]
     if family is SqlFamily.MYSQL:
         _check_fields(max(len(each[-1].encode()) for each in values))
@@ -105,7 +106,7 @@ _Values = tuple[str, int, str, bytes, str]
 
 
 def _portions(values: Sequence[_Values]) -> Iterator[list[_Values]]:
-    """Divide rows into those of each statement."""
+    """Divide rows into portions, each small enough for one statement."""
     some: list[_Values] = []
     size = 0
     for each in values:
@@ -152,7 +153,7 @@ def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
 
 
 class SentMeanwhile(Exception):
-    """Raised if another process has sent these messages."""
+    """Raised if another process has sent the messages meanwhile."""
 
 
 def page(
@@ -163,9 +164,9 @@ def page(
     bundle: str = "",
     is_locked: bool,
 ) -> Statement:
-    """Select rows after a position, without their bodies: without some topics, or only those of one
-    bundle. With `is_locked` the rows are locked, after waiting for another process that is sending
-    them."""
+    """Return the statement that selects rows after a position, without their bodies: those of one
+    bundle, or all but those of some topics. With `is_locked` it locks the rows, after waiting for
+    another process that is sending them."""
     text = "select position, bundle, together, topic, length(body) "
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
@@ -223,8 +224,9 @@ def _decode(topic: object, body: object, fields: object) -> Message:
 
 
 def bundles_of(rows: Sequence[KeptRow]) -> list[list[KeptRow]]:
-    """Group rows by bundle, in the order of their first rows, up to the first incomplete bundle.
-    The rows after that have to wait for it, because it may have messages of the same topics."""
+    """Group rows by bundle, in the order of their first rows, up to the first bundle that is not
+    complete. Later rows must wait for that bundle, because it may have messages of the same
+    topics."""
     found: dict[str, list[KeptRow]] = {}
     for row in rows:
         found.setdefault(row.bundle, []).append(row)
@@ -234,7 +236,7 @@ def bundles_of(rows: Sequence[KeptRow]) -> list[list[KeptRow]]:
 
 
 def first_fit(bundles: Sequence[list[KeptRow]]) -> list[list[KeptRow]]:
-    """Return the first bundles, as many as one transaction may send; at least one."""
+    """Return as many of the first bundles as one transaction may send; at least one."""
     count, size = 0, 0
     for bundle in bundles:
         size += sum(row.size for row in bundle)
@@ -256,8 +258,8 @@ def delete(positions: Sequence[int]) -> list[Statement]:
 
 
 def delete_all(positions: Sequence[int]) -> Steps[None]:
-    """Delete the rows of sent messages that were not locked. Raises SentMeanwhile if some rows no
-    longer exist; roll back then."""
+    """Delete the rows of sent messages, which were not locked. Raises SentMeanwhile if some no
+    longer exist; then roll back."""
     for statement in delete(positions):
         rows = yield SqlStep(statement)
         if rows[0][0] != len(statement.values):
@@ -268,13 +270,13 @@ def delete_all(positions: Sequence[int]) -> Steps[None]:
 
 
 def look(family: SqlFamily) -> Steps[KeptStatus]:
-    """Select everything that is kept."""
+    """Query the number, the size and the age of the kept messages."""
     rows = yield SqlStep(status(family), is_read=True)
     return status_of(rows)
 
 
 def status(family: SqlFamily) -> Statement:
-    """Select the number of messages, their bytes, and the age of the first."""
+    """Return the statement that selects the number, the size and the age of the kept messages."""
     return Statement(
         f"select count(*), coalesce(sum(length(body)), 0), "
         f"coalesce({tables.now_ms(family)} - min(made_ms), 0) from {KEPT}"
@@ -282,13 +284,14 @@ def status(family: SqlFamily) -> Statement:
 
 
 def status_of(rows: Rows) -> KeptStatus:
-    """Convert a result row to the status."""
+    """Convert the result of `status`."""
     count, size, oldest_ms = (int(str(value)) for value in rows[0])
     return KeptStatus(count=count, size=size, oldest_ms=max(0, oldest_ms))
 
 
 def select_oldest(*, without: Collection[str] = ()) -> Statement:
-    """Select the position of the oldest kept message, if there is one; some topics do not count."""
+    """Return the statement that selects the position of the oldest kept message, if there is one.
+    Messages of the topics `without` do not count."""
     where, values = _without(without)
     if where:
         where = f" where {where}"
@@ -296,7 +299,7 @@ def select_oldest(*, without: Collection[str] = ()) -> Statement:
 
 
 def _without(topics: Collection[str]) -> tuple[str, tuple[str, ...]]:
-    """Return a condition that leaves out topics, and its values; empty for none."""
+    """Return a condition that excludes topics, and its values; both empty without topics."""
     if not topics:
         return "", ()
     return f"topic not in ({', '.join('?' * len(topics))})", tuple(sorted(topics))

@@ -22,8 +22,8 @@ from escrowmq.integrations.outbox.steps import StepFailed
 from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
 
 FAILING_MAX_S: Final = 10.0
-"""A pass that keeps failing ends after this many seconds: each attempt at a silent broker costs a
-timeout."""
+"""A pass ends after failing for this many seconds: each attempt at a broker that does not answer
+costs a timeout."""
 
 
 class KeptWalk:
@@ -37,9 +37,10 @@ class KeptWalk:
         self.error: Exception | None = None
         """The first error, if there was one."""
         self.has_failed = False
-        """Whether a failure says that brokers, or the database, cannot be reached."""
+        """Whether an error shows that brokers, or the database, are unreachable."""
         self.refusals: dict[int, str] = {}
-        """Texts for the log about bundles that no broker accepts, by their first positions."""
+        """Log texts about bundles that no broker accepts, by the position of the bundle's first
+        row."""
         self.family = family
         self._circuit = circuit
         self._after = 0
@@ -70,7 +71,7 @@ class KeptWalk:
         )
 
     def choose(self, rows: Sequence[KeptRow]) -> list[KeptRow]:
-        """Choose the rows to send in one transaction; perhaps none, then make another query."""
+        """Choose the rows to send in one transaction. If there are none, make another query."""
         bundles = kept.bundles_of(rows)
         if self._bundle:
             self._bundle = ""

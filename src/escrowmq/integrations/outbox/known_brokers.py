@@ -16,14 +16,15 @@ REREAD_MS: Final = 10 * 60_000
 """How long a process relies on a row that it has seen."""
 
 SETTLED_MS: Final = 60_000
-"""The age of a row from which on it is relied upon. A younger one may have been written in this
-transaction, by another outbox, and be rolled back with it."""
+"""Only rows older than this are relied upon. A younger one may have been written in this
+transaction by another outbox, and be rolled back with it."""
 
 _forgotten_count = 0
 
 
 def forget_all() -> None:
-    """A broker was declared gone: all outboxes of this process look for their brokers again."""
+    """Make all outboxes of this process look for their brokers again, because a broker was declared
+    gone."""
     global _forgotten_count
     _forgotten_count += 1
 
@@ -37,7 +38,7 @@ class KnownBrokers:
         self._forgotten_count = _forgotten_count
 
     def unknown(self, names: Collection[str]) -> list[str]:
-        """Those of the brokers to look for, sorted."""
+        """Return the brokers whose records must be looked up, sorted."""
         if self._forgotten_count != _forgotten_count:
             self._forgotten_count = _forgotten_count
             self._seen_ms = {}
@@ -47,5 +48,5 @@ class KnownBrokers:
         return sorted(name for name in names if self._seen_ms.get(name, since_ms) <= since_ms)
 
     def add(self, name: str) -> None:
-        """A broker is recorded."""
+        """Note that a broker's record was seen."""
         self._seen_ms[name] = self._now_ms()

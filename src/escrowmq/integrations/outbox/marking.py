@@ -18,8 +18,8 @@ from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
 from escrowmq.integrations.outbox.tables import Place, SqlFamily
 
 TRIES: Final = 3
-"""Number of attempts: into the remembered table, into the one found, and once more after it got a
-name."""
+"""Limit of attempts to write a marker: into the remembered table, into the one found instead, and
+once more after that got a name."""
 
 
 class Keyed(Protocol):
@@ -46,10 +46,10 @@ def write(
     new_name: Callable[[], str],
     is_long: bool = False,
 ) -> Steps[tuple[M, Place | None]]:
-    """Write a marker into the table that the transaction finds. Returns the messages, which `begin`
-    makes for a database's name, and the table, to pass as `place` the next time. A transaction that
-    `is_long` may stay open, so locks that others would wait for are taken in separate
-    transactions."""
+    """Write a marker into the table that the transaction finds. Return the messages, which `begin`
+    makes for the database's name, and the table, to pass as `place` the next time. With `is_long`
+    the transaction may stay open for long; then locks that others would wait for are taken in
+    separate transactions."""
     # A name is made only for a database without one: random bytes are a system call, during which
     # another thread takes the GIL.
     for attempt in range(TRIES):
@@ -68,7 +68,7 @@ def write(
 
 
 def write_into(family: SqlFamily, place: Place, key: str) -> Steps[None]:
-    """Write a marker into this table. Raises StepFailed if the transaction finds another one."""
+    """Write a marker into this table. Raises StepFailed if the transaction finds another table."""
     rows = yield SqlStep(tables.mark_here(family, key, verdict.COMMIT, proof=place.proof))
     if rows[0][0] != 1:
         raise StepFailed(
@@ -78,7 +78,7 @@ def write_into(family: SqlFamily, place: Place, key: str) -> Steps[None]:
 
 
 def still_there(key: str) -> Steps[None]:
-    """Raise MarkerNotWritten unless the marker is still in the transaction."""
+    """Raise MarkerNotWritten unless the transaction still has the marker."""
     rows = yield SqlStep(tables.touch(key))
     if rows[0][0] != 1:
         raise MarkerNotWritten(
@@ -112,8 +112,8 @@ def _place_here(
 def note_brokers(
     family: SqlFamily, names: Collection[str], known: KnownBrokers, *, is_long: bool = False
 ) -> Steps[None]:
-    """Record, before the transaction commits, which brokers may ask about it. Brokers whose record
-    this process has seen are added to `known`; for them no statement is needed for a while."""
+    """Record, before the transaction commits, which brokers may ask about it. Those whose record
+    this process has seen are added to `known`, and need no statement for a while."""
     is_lite = family is SqlFamily.SQLITE
     for name in known.unknown(names):  # in one order, so that no two wait for each other
         note = _note_by_writing(name) if is_lite else _note_by_reading(family, name, is_long)
@@ -122,7 +122,8 @@ def note_brokers(
 
 
 def _note_by_reading(family: SqlFamily, name: str, is_apart: bool) -> Steps[bool]:
-    """Record a broker; return whether its row was there before this transaction."""
+    """Record a broker unless its row is there. Return whether the row existed before this
+    transaction."""
     row = tables.read_broker(family, name)
     rows = yield SqlStep(row, is_read=True, is_apart=is_apart)
     if not rows:
@@ -135,8 +136,8 @@ def _note_by_reading(family: SqlFamily, name: str, is_apart: bool) -> Steps[bool
 
 
 def _note_by_writing(name: str) -> Steps[bool]:
-    """The same for SQLite, whose lock this transaction has: a select whose task is cancelled stays
-    open, and the lock with it."""
+    """Record a broker in SQLite, without a select: if a task is cancelled during a select, the
+    select stays open, and so does the lock. Return whether the row existed before."""
     lite = SqlFamily.SQLITE
     rows = yield SqlStep(tables.touch_broker(lite, name, older_than_ms=SETTLED_MS))
     if rows[0][0] == 1:
@@ -150,7 +151,7 @@ T = TypeVar("T")
 
 
 def _apart(steps: Steps[T]) -> Steps[T]:
-    """Run the same steps outside the transaction."""
+    """Return these steps, to be run in separate transactions."""
     try:
         step = next(steps)
         while True:

@@ -9,8 +9,8 @@ from escrowmq.client.core.message import Message
 
 
 class StagedMessages(Protocol):
-    """Messages that are being stored (`escrowmq.client.outbox_messages`), as blocking code uses
-    them."""
+    """The messages of one transaction while they are stored at brokers
+    (`escrowmq.client.outbox_messages`), for blocking code."""
 
     @property
     def key(self) -> str:
@@ -33,7 +33,7 @@ class StagedMessages(Protocol):
         """Roll back the messages, because the database will not commit."""
 
     def leave(self) -> None:
-        """Leave the decision to the marker, because the database is about to commit."""
+        """Leave the decision to the marker from now on, because the database is about to commit."""
 
     def committed(self) -> None:
         """Report the database's commit to the brokers, without waiting."""

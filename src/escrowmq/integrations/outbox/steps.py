@@ -16,20 +16,21 @@ T = TypeVar("T")
 
 
 class SqlStep(NamedTuple):
-    """One transaction. Its result is the rows (or the number of changed rows) of `statement`, which
-    runs between the other statements. Those in `after` restore the connection, and run even after a
-    failure."""
+    """One database transaction: `statement` between other statements. Its result is the rows of
+    `statement`, or the number of rows that it changed. The statements in `after` restore the
+    connection, and run even after a failure."""
 
     statement: Statement
     before: tuple[Statement, ...] = ()
     after: tuple[Statement, ...] = ()
     is_read: bool = False
-    """Whether the result is rows; if not, it is one row with the number of changed rows."""
+    """Whether the result is the selected rows. Otherwise it is one row with the number of changed
+    rows."""
     is_apart: bool = False
-    """Whether to run it in a separate transaction, if the other steps run inside one."""
+    """Whether the step must run in a separate transaction, even if the others run inside one."""
 
     def in_schema(self, quoted: str) -> SqlStep:
-        """Return this step for the tables of one schema."""
+        """Return this step for tables in a schema."""
         return self._replace(statement=self.statement.in_schema(quoted)) if quoted else self
 
 
@@ -41,7 +42,7 @@ Steps = Generator[SqlStep, Rows, T]
 
 
 def run(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
-    """Run the steps and return their result."""
+    """Run the steps with a blocking function; return their result."""
     try:
         step = next(steps)
         while True:
@@ -57,7 +58,7 @@ def run(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
 
 
 async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows]]) -> T:
-    """Run the steps and return their result."""
+    """Run the steps with a coroutine function; return their result."""
     try:
         step = next(steps)
         while True:
@@ -83,7 +84,7 @@ def failed(error: Exception) -> StepFailed:
 
 
 def text_of(error: Exception) -> str:
-    """A database's error in one line, without the values of its statement: they are the bodies and
+    """Return a database's error in one line, without the statement's values: these are bodies and
     properties of messages."""
     if hasattr(error, "hide_parameters"):  # SQLAlchemy's, also where a traceback shows it
         error.hide_parameters = True

@@ -67,7 +67,7 @@ class Statement(NamedTuple):
     values: tuple[str | int | bytes, ...] = ()
 
     def in_schema(self, quoted: str) -> Statement:
-        """Return this statement for the tables of one schema; if empty, of the one that the
+        """Return this statement for tables in a schema; if it is empty, for the tables that the
         connection finds."""
         if not quoted:
             return self
@@ -159,14 +159,15 @@ class Place(NamedTuple):
 
 
 def place(family: SqlFamily) -> Statement:
-    """Select the table of markers that the connection finds: a `Place`, or no row before it has a
-    name."""
+    """Return the statement that selects the table of markers that the connection finds, as the
+    fields of a `Place`. It finds no row before the database has a name."""
     return Statement(f"select says, {_PROOF[family]} {_NAMED}")
 
 
 def mark_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statement:
-    """Insert the outcome of a transaction only into the table with this proof: changes one row, or
-    none if the connection finds another table. A second row with the same key fails."""
+    """Return the statement that inserts a transaction's outcome, but only into the table with this
+    proof. It changes one row, or none if the connection finds another table. It fails if the key
+    has a row."""
     if family is SqlFamily.POSTGRESQL:
         source = f"where {_PROOF[family]} = ?"
     else:
@@ -181,7 +182,7 @@ def mark_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statemen
 
 
 def mark(family: SqlFamily, key: str, says: str) -> Statement:
-    """Insert the outcome of a transaction. A second row with the same key fails."""
+    """Return the statement that inserts a transaction's outcome. It fails if the key has a row."""
     return Statement(
         f"insert into {MARKERS} (id, says, made_ms) values (?, ?, {_NOW_MS[family]})",
         (key, says),
@@ -189,18 +190,19 @@ def mark(family: SqlFamily, key: str, says: str) -> Statement:
 
 
 def take_back(key: str) -> Statement:
-    """Change a marker of this transaction to a rollback, because its messages are sent in another
-    way, and a broker may nevertheless have stored some of them."""
+    """Return the statement that changes a marker of this transaction to a rollback. It is used if
+    the messages are sent in another way, while a broker may have stored some of them."""
     return Statement(f"update {MARKERS} set says = 'rollback' where id = ?", (key,))
 
 
 def read(key: str) -> Statement:
-    """Select the outcome recorded for a key, if any."""
+    """Return the statement that selects the outcome recorded for a key."""
     return Statement(f"select says from {MARKERS} where id = ?", (key,))
 
 
 def touch(key: str) -> Statement:
-    """Update a marker to verify that it exists: changes one row, or none if there is no marker."""
+    """Return the statement that updates a marker without changing it: one row, or none if there is
+    no marker."""
     # Not a select: if its task is cancelled, it stays open, and with it the lock on SQLite. The
     # value must change: for some drivers an equal value counts as no change.
     return Statement(f"update {MARKERS} set made_ms = made_ms + 1 where id = ?", (key,))
@@ -223,7 +225,7 @@ def waiting_shortly(
 
 
 def name_database(family: SqlFamily, name: str) -> Statement:
-    """Give the database a name, unless it has one."""
+    """Return the statement that gives the database a name, unless it has one."""
     return _unless_there(family, NAME_ID, name)
 
 
@@ -249,27 +251,28 @@ def broker_id(name: str) -> str:
 
 
 def note_broker(family: SqlFamily, name: str) -> Statement:
-    """Record that a broker may ask for markers, unless that is recorded."""
+    """Return the statement that records that a broker may ask for markers, unless that is
+    recorded."""
     says = "".join(letter if letter.isascii() else "?" for letter in name)[:ID_SIZE_MAX]
     return _unless_there(family, broker_id(name), says)
 
 
 def noted_brokers() -> Statement:
-    """Select the ids of brokers that may ask for markers, their names as far as the table holds
-    them, and when they took the first message."""
+    """Return the statement that selects the recorded brokers: id, name (as far as it fits into the
+    column), and when each took the first message."""
     return Statement(f"select id, says, made_ms from {MARKERS} where {_IS_BROKER} order by id")
 
 
 def read_broker(family: SqlFamily, name: str) -> Statement:
-    """Select when a broker took the first message, negative if it was declared gone, and the
-    database's clock."""
+    """Return the statement that selects when a broker took the first message (negative if it was
+    declared gone), and the database's clock."""
     text = f"select made_ms, {_NOW_MS[family]} from {MARKERS} where id = ?"
     return Statement(text, (broker_id(name),))
 
 
 def touch_broker(family: SqlFamily, name: str, *, older_than_ms: int) -> Statement:
-    """Change one row, to what it is, if a broker was recorded longer ago than that and is not
-    gone."""
+    """Return the statement that updates a broker's row without changing it: one row, if the broker
+    was recorded longer ago than `older_than_ms` and is not gone; otherwise none."""
     return Statement(
         f"update {MARKERS} set made_ms = made_ms where id = ? and made_ms >= 0 "
         f"and made_ms <= {_NOW_MS[family]} - {older_than_ms}",
@@ -278,22 +281,23 @@ def touch_broker(family: SqlFamily, name: str, *, older_than_ms: int) -> Stateme
 
 
 def restore_broker(family: SqlFamily, name: str) -> Statement:
-    """Record that a broker that was declared gone takes messages again."""
+    """Return the statement that records that a broker declared gone takes messages again."""
     renewed = renew_broker(family, name)
     return renewed._replace(text=f"{renewed.text} and made_ms < 0")
 
 
 def renew_broker(family: SqlFamily, name: str) -> Statement:
-    """Record that a broker no longer has any message that it has taken so far, and may take others
-    from now on."""
+    """Return the statement that sets the time of a broker's first message to now: it has none of
+    its earlier messages any more."""
     return Statement(
         f"update {MARKERS} set made_ms = {_NOW_MS[family]} where id = ?", (broker_id(name),)
     )
 
 
 def leave_broker(name: str, *, now_ms: int) -> Statement:
-    """Record that a broker will never come back. Its row stays: processes that have seen it write
-    none if a broker of that name takes messages again."""
+    """Return the statement that records that a broker will never come back. The row stays:
+    processes that have seen it would not write another if a broker of that name takes messages
+    again."""
     return Statement(f"update {MARKERS} set made_ms = ? where id = ?", (-now_ms, broker_id(name)))
 
 
@@ -301,7 +305,8 @@ def leave_broker(name: str, *, now_ms: int) -> Statement:
 
 
 def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
-    """Record that a group handles a message: changes one row, or none if it was recorded before."""
+    """Return the statement that records that a group handles a message. It changes one row, or none
+    if that was recorded before."""
     # No plain insert whose failure is caught: PostgreSQL would take nothing more of the
     # transaction, which is that of the work.
     ignore = " ignore" if family is SqlFamily.MYSQL else ""
@@ -314,8 +319,8 @@ def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
 
 
 def unhandle(group: str, message_id: str) -> Statement:
-    """Delete the record of a handled message, which will be redelivered and must then be
-    handled."""
+    """Return the statement that deletes the record of a handled message, so that the message is
+    handled again when it is redelivered."""
     return Statement(
         f"delete from {HANDLED} where consumer_group = ? and message_id = ?", (group, message_id)
     )
@@ -325,7 +330,7 @@ def unhandle(group: str, message_id: str) -> Statement:
 
 
 def now(family: SqlFamily) -> Statement:
-    """Select the database's clock."""
+    """Return the statement that selects the database's clock."""
     return Statement(f"select {_NOW_MS[family]}")
 
 
@@ -334,7 +339,8 @@ _IS_BROKER: Final = f"substr(id, 1, {len(BROKER)}) = '{BROKER}'"
 
 
 def old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement:
-    """Select keys of markers made before a time, and when, in order, starting at one."""
+    """Return the statement that selects the keys and times of markers made before a time, in the
+    order of the keys, after the key `after`."""
     return Statement(
         f"select id, made_ms from {MARKERS} where id > ? and made_ms < ? and id <> '{NAME_ID}' "
         f"and not {_IS_BROKER} order by id limit {count_max}",
@@ -343,13 +349,14 @@ def old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement
 
 
 def delete_markers(keys: list[str]) -> Statement:
-    """Delete these markers."""
+    """Return the statement that deletes markers by key."""
     marks = ", ".join("?" * len(keys))
     return Statement(f"delete from {MARKERS} where id in ({marks})", tuple(keys))
 
 
 def delete_handled(family: SqlFamily, *, made_before_ms: int, count_max: int) -> Statement:
-    """Delete up to a number of records of messages handled before a time."""
+    """Return the statement that deletes up to `count_max` records of messages handled before a
+    time."""
     if family is SqlFamily.MYSQL:
         return Statement(
             f"delete from {HANDLED} where made_ms < ? limit {count_max}", (made_before_ms,)

@@ -43,7 +43,7 @@ class Savepoints:
         return self._open[at][1]
 
     def clear(self) -> None:
-        """Remove all savepoints, because an earlier one that is not among them was rolled back."""
+        """Remove all savepoints, because an older one, unknown here, was rolled back."""
         self._open.clear()
 
     def release(self, name: str) -> None:
@@ -69,8 +69,8 @@ class UnsentMessages:
         self._lost = ""
 
     def add(self, message: Message) -> Message:
-        """Add a message as it is now; return that. Raises InvalidMessage if no broker would
-        accept it."""
+        """Add a copy of a message as it is now, and return the copy. Raises InvalidMessage if no
+        broker would accept it."""
         check_message(message, body_size_max=_ANY_SIZE)
         if self._lost:
             raise UsageError(self._lost)
@@ -88,8 +88,8 @@ class UnsentMessages:
         self._savepoints.make(name, len(self.messages))
 
     def rolled_back_to(self, name: str) -> None:
-        """Remove the messages sent since a savepoint that was rolled back; all of them if nothing
-        had been sent before it was made."""
+        """Remove the messages sent since a savepoint, which was rolled back. If the savepoint is
+        unknown, it was made before the first message, and all are removed."""
         sent = self._savepoints.roll_back(name)
         if sent is None:
             self._savepoints.clear()
@@ -102,12 +102,12 @@ class UnsentMessages:
     # -- where savepoints are noticed afterwards ---------------------------------------------
 
     def lose_track(self, why: str) -> None:
-        """Record that it is unknown which messages were rolled back: none is removed from now on,
-        and none can be added."""
+        """Record that it is unknown which messages were rolled back. From now on none is removed,
+        and adding one raises."""
         self._lost = self._lost or why
 
     def known_rolled_back_to(self, name: str) -> None:
-        """Remove messages like `rolled_back_to`, where all savepoints are noticed: if this one is
+        """Remove the messages sent since a savepoint, where every savepoint is noticed. If it is
         unknown, lose track."""
         if self._lost:
             return
@@ -122,7 +122,6 @@ class UnsentMessages:
             )
 
     def check_tracked(self) -> None:
-        """Raise UsageError if it is unknown which messages were rolled back; the caller must not
-        commit then."""
+        """Raise UsageError after `lose_track`; the caller must not commit then."""
         if self._lost and self.messages:
             raise UsageError(f"nothing was sent, and all is rolled back: {self._lost}")

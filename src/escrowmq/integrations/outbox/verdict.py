@@ -26,14 +26,15 @@ ROLLBACK: Final = "rollback"
 _OUTCOMES: Final = {COMMIT: Outcome.COMMIT, ROLLBACK: Outcome.ROLLBACK}
 
 _LOOKS: Final = 2
-"""Limit of attempts; the right table can change once between two statements."""
+"""Limit of attempts to find the right table, which may change once between two statements."""
 
 LOCK_WAIT_S: Final = 2
-"""A check waits this long for a transaction that has locked the marker."""
+"""How long a check waits for a transaction that has locked the marker."""
 
 
 def parse_marker(marker: str) -> tuple[str, str]:
-    """Return the database and the key that a message's marker names; empty if it is invalid."""
+    """Return the database's name and the key in a message's marker; both empty if the marker is
+    invalid."""
     database, colon, key = marker.rpartition(":")
     return (database, key) if colon and tables.is_key(key) else ("", "")
 
@@ -45,14 +46,14 @@ class Answer(NamedTuple):
     """The outcome; None if the marker belongs to another database than the one that the connection
     finds."""
     place: Place | None
-    """The table that was found, if it was searched for; the next check may start with it."""
+    """The table that was found; None if it was not searched for. Pass it to the next check."""
 
 
 def answer_check(
     family: SqlFamily, marker: str, *, place: Place | None, new_name: str, may_write: bool = True
 ) -> Steps[Answer]:
-    """Answer a check. `place` is the table that was found last. Without `may_write` nothing is
-    written, and the outcome of a message without a row is unknown."""
+    """Answer a check. `place` is the table that the last check found. Without `may_write` no
+    tombstone is inserted: if there is no row, the answer is UNKNOWN."""
     database, key = parse_marker(marker)
     for _ in range(_LOOKS):
         if place is None or place.name != database:  # perhaps it has another name by now
@@ -87,8 +88,9 @@ def find_place(family: SqlFamily, *, new_name: str) -> Steps[Place]:
 
 
 def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]:
-    """Return the outcome of a key's transaction; None if there is no row, and the table is not the
-    one of `proof`. Raises StepFailed if the database cannot be asked."""
+    """Return the outcome of a key's transaction, inserting a tombstone if there is no row. Return
+    None if there is no row, and the table is not the one with `proof`. Raises StepFailed if the
+    database is unreachable."""
     found = yield from _read_marker(key)
     if found:
         return _OUTCOMES.get(found, Outcome.UNKNOWN)

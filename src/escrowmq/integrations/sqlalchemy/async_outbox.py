@@ -31,8 +31,8 @@ from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
 class _Awaited:
-    """Messages that are being stored, for SQLAlchemy's events: those run in a greenlet, which may
-    await."""
+    """Messages that are being stored, for listeners of SQLAlchemy's events: these run in a
+    greenlet, in which a plain function may await."""
 
     def __init__(self, inner: MarkedMessages) -> None:
         self._inner = inner
@@ -128,8 +128,9 @@ class AsyncOutbox(AsyncOutboxBase):
     async def transaction(
         self, work: AsyncSession | async_scoped_session[Any] | AsyncConnection
     ) -> AsyncIterator[AsyncTransaction]:
-        """Return a block that commits the session, or the connection, and rolls it back when it
-        raises. An `async_scoped_session` stands for its session where the block begins."""
+        """Return a block in which messages are sent with a session or a connection. It commits at
+        its end, and rolls back when it raises. An `async_scoped_session` means the session that it
+        has when the block begins."""
         work = _resolve_work(work)
         plain = _plain(work)
         enter(plain, self._hooks)
@@ -160,9 +161,10 @@ class AsyncOutbox(AsyncOutboxBase):
         body: bytes = b"",
         **fields: Unpack[MessageFields],
     ) -> Coroutine[Any, Any, None]:
-        """Send a message when the transaction of the session, or the connection, commits, whichever
-        code commits it; await it. The commit is reported to the brokers at once, or, for a
-        connection outside a block of `transaction`, when it is closed."""
+        """Send a message when the transaction of the session or the connection commits, whichever
+        code commits it; await it. The commit is reported to the brokers immediately. For a
+        connection outside a block of `transaction`, it is reported when the connection is
+        closed."""
         # Not a coroutine function: if it is not awaited, the error would not be reported.
         found = _resolve_work(work)
         return found.run_sync(self._add, snapshot_of(message_of(topic, body, fields)))

@@ -44,7 +44,7 @@ _in_blocks: weakref.WeakKeyDictionary[Session | Connection, Hooks] = weakref.Wea
 
 
 class _Left(NamedTuple):
-    """Messages that were stored right before a COMMIT."""
+    """Messages that were stored right before a COMMIT, whose success is not reported yet."""
 
     sent: StagedMessages
     transaction: Callable[[], object]
@@ -58,8 +58,8 @@ class _Gathered:
     def __init__(self) -> None:
         self.unsent = UnsentMessages()
         self.sent: StagedMessages | None = None
-        """The messages whose marker is written early; None for databases where it is written before
-        COMMIT."""
+        """The messages that belong to the marker, if the marker is written with the first message;
+        None for databases where it is written before COMMIT."""
 
 
 class Hooks:
@@ -80,7 +80,8 @@ class Hooks:
         self._board.join(self)
 
     def close(self) -> None:
-        """Accept no more messages. Transactions that have some run to their end."""
+        """Accept no more messages. Transactions that already have messages may still commit
+        them."""
         self._is_closed = True
         self._leave_when_idle()
 
@@ -123,9 +124,9 @@ class Hooks:
     def forget_left(
         self, connection: Connection, *, except_of: RootTransaction | None = None
     ) -> None:
-        """Forget the stored messages of an earlier transaction, before a commit that `finish`
-        follows. Their commit is not reported: the database may have refused it, which causes no
-        event, and the marker decides."""
+        """Forget stored messages of an earlier transaction, before a commit that `finish` will
+        report. Their own commit is not reported: the database may have refused it, which causes no
+        event; the marker decides."""
         left = self._left.get(connection)
         if left is not None and (except_of is None or left.transaction() is not except_of):
             del self._left[connection]
@@ -198,8 +199,8 @@ class Hooks:
         self._hand_over(connection, is_long=True)
 
     def before_commit_unprepared(self, connection: Connection) -> None:
-        """Send the messages of a transaction that can only be rolled back by closing its
-        connection."""
+        """Send the messages of a two-phase transaction that was not prepared. If that fails, close
+        the connection, because nothing else rolls the transaction back."""
         self.forget_left(connection)
         try:
             self._hand_over(connection)
@@ -239,8 +240,9 @@ class Hooks:
             gathered.unsent.released(name)
 
     def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
-        """Report commits that were made without a session or a block, whose end causes no event. It
-        is not known either whether the database accepted the COMMIT, so the marker decides."""
+        """Report commits that were made without a session or a block, when the connection returns
+        to the pool. It is not known whether the database accepted them, so their markers are read
+        first."""
         left = info[_LEFT].pop(self, None) if _LEFT in info else None
         if not left or driver_connection is None:
             return
@@ -276,7 +278,7 @@ class Hooks:
         return [tuple(row) for row in result] if step.is_read else [(result.rowcount,)]
 
     def _execute_apart(self, step: SqlStep) -> Rows:
-        """Run one step on a connection outside the pool: callers that hold all of the pool's
+        """Run one step on a connection outside the pool. Callers that hold all of the pool's
         connections would otherwise wait for one more."""
         pool = self.engine.pool.recreate()
         try:

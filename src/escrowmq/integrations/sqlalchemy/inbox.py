@@ -66,7 +66,7 @@ def consume_once(
 
 
 def _new_messages(session: Session, given: Any, how: How) -> Any:  # noqa: ANN401
-    """Return the new ones of a message, or of a list of messages."""
+    """Return those of the given messages that were not handled before, and record them."""
     if not isinstance(session, Session):
         raise UsageError(
             f"consume_once was given a maker of {type(session).__name__}; a sessionmaker is "

@@ -113,9 +113,9 @@ class Outbox(OutboxBase):
         body: bytes = b"",
         **fields: Unpack[MessageFields],
     ) -> None:
-        """Send a message when the transaction of the session, or the connection, commits, whichever
-        code commits it. The commit is reported to the brokers at once, or, for a connection outside
-        a block of `transaction`, when it is closed."""
+        """Send a message when the transaction of the session or the connection commits, whichever
+        code commits it. The commit is reported to the brokers immediately. For a connection outside
+        a block of `transaction`, it is reported when the connection is closed."""
         message = message_of(topic, body, fields)
         work = _resolve_work(work)
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work

@@ -121,7 +121,7 @@ class Switchboard:
 
 
 def switchboard(engine: Engine) -> Switchboard:
-    """Return the switchboard of the engine under this one."""
+    """Return the listener of an engine; its copies made by `execution_options` share one."""
     while proxied := getattr(engine, "_proxied", None):  # SQLAlchemy has no public name for it
         engine = proxied
     with _lock:
@@ -132,13 +132,13 @@ def switchboard(engine: Engine) -> Switchboard:
 
 
 def _next_savepoint(connection: Connection) -> str:
-    """Return the name of the next savepoint; the event comes before SQLAlchemy makes the name."""
+    """Return the name that SQLAlchemy will give to the next savepoint; the event comes before."""
     number: int = getattr(connection, "_Connection__savepoint_seq")  # noqa: B009 - mangled
     return f"sa_savepoint_{number + 1}"
 
 
 def _renew_lock() -> None:
-    """In a forked child: any thread that held the lock is not there."""
+    """Replace the lock in a forked child: a thread of the parent may have held it."""
     global _lock
     _lock = threading.Lock()
 

@@ -32,14 +32,15 @@ class BackendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The OPTIONS of the backend."""
 
     nameserver: str | None = None
-    """NAMESRV_ADDR of the environment by default."""
+    """The name servers' addresses; by default those in the environment variable NAMESRV_ADDR."""
     credentials: Credentials | None = None
     group: str = "django-tasks"
     """The producer group; the names of workers' groups and of queues' topics start with it."""
     using: str = DEFAULT_DB_ALIAS
     """The database in whose transactions tasks are enqueued."""
     outbox: bool | None = None
-    """Whether to enqueue in transactions; by default, if the application is in INSTALLED_APPS."""
+    """Whether tasks enqueued in a transaction are sent when it commits. By default True if the
+    application is in INSTALLED_APPS."""
     sends_in_test_case: bool = False
     """Whether `captureOnCommitCallbacks(execute=True)` sends tasks in Django's TestCase."""
     attempts_max: int = 0
@@ -49,8 +50,8 @@ class BackendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Modules that workers import, besides those called `tasks` of the installed applications. A
     task of any other module is refused."""
     once: bool = False
-    """Whether to run each task in a transaction of the database that also records it, so that a
-    second delivery changes nothing. Needs the application's tables."""
+    """Whether each task runs in a database transaction that also records the task, so that a second
+    delivery changes nothing. Needs the application's tables."""
 
 
 class Body(msgspec.Struct, rename="camel"):
@@ -96,7 +97,7 @@ class EscrowMQBackend(BaseTaskBackend):
         return f"{self.settings.group}-{queue}"
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - see framework
-        """Store a task; inside a transaction, when that commits."""
+        """Send a task to a worker; inside a transaction, when it commits."""
         self.validate_task(task)
         result = self.result(task, get_random_string(_ID_SIZE), args, kwargs)
         object.__setattr__(result, "enqueued_at", timezone.now())
@@ -118,7 +119,8 @@ class EscrowMQBackend(BaseTaskBackend):
         return result
 
     def result(self, task: Any, task_id: str, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
-        """Return the state of a task before it has run."""
+        """Return a task's result object as it is before the task has run; real results are not
+        supported."""
         return TaskResult(
             task=task,
             id=task_id,
@@ -175,8 +177,8 @@ def close_clients() -> None:
 
 
 def _forget_parent() -> None:
-    """Forget the parent's clients, in a forked child, and replace the lock, which a thread of the
-    parent may have held."""
+    """Forget the parent's clients in a forked child. The lock is replaced, because a thread of the
+    parent may have held it."""
     global _lock
     _lock = threading.Lock()
     _clients.clear()

@@ -63,7 +63,7 @@ def working(
 
 
 def _import_tasks(imports: Sequence[str]) -> None:
-    """Import the modules that have tasks: a message may not say what to import."""
+    """Import the modules that have tasks. A message cannot make a worker import a module."""
     for name in imports:
         importlib.import_module(name)
     for app in apps.get_app_configs():
@@ -76,7 +76,8 @@ def _import_tasks(imports: Sequence[str]) -> None:
 
 
 def _imported(path: str) -> Any:  # noqa: ANN401 - whatever is there
-    """The object with an import path, without importing anything."""
+    """Return the object with an import path. Nothing is imported for it: other paths are
+    refused."""
     name, _, attribute = path.rpartition(".")
     module = sys.modules.get(name)
     if module is None:
@@ -111,7 +112,7 @@ class _Runner:
         self._worker_id = f"{socket.gethostname()}-{id(self):x}"
 
     def run_apart(self, message: Delivery) -> None:
-        """Run a task outside any transaction; connections that were cut are replaced."""
+        """Run a task outside any transaction. Database connections that were cut are replaced."""
         close_old_connections()
         try:
             self.run(message)
@@ -119,7 +120,7 @@ class _Runner:
             close_old_connections()
 
     def run(self, message: Delivery) -> None:
-        """Run a task. Its exceptions are passed on, so that it is redelivered or becomes a dead
+        """Run a task. If it raises, so does this, and the message is redelivered or becomes a dead
         letter."""
         result = self._result(message)
         sender = type(self._backend)
