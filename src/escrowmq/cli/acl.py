@@ -30,7 +30,7 @@ _POLICY_COLUMNS = ("USER", "RESOURCE", "ACTIONS", "DECISION", "SOURCES", "TYPE",
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_user(actions)
     _add_policy(actions)
@@ -111,8 +111,8 @@ def _add_policy(actions: Any) -> None:  # noqa: ANN401
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code, which for `explain` is 1 if the action is not
-    allowed."""
+    """Run the verb's action; return the exit code. That of `explain` is 1 if the user may not do
+    it."""
     if arguments.action == "explain":
         _check_address(arguments.address)
         if arguments.accounts or arguments.data:
@@ -215,7 +215,8 @@ def _password() -> str:
 
 
 def _check_words(arguments: argparse.Namespace) -> None:
-    """Refuse words that brokers would refuse without saying which are allowed."""
+    """Raise UsageError for an invalid resource or action; it says which are allowed, which brokers
+    would not."""
     from escrowmq.acl.acl2_policies import Action, named, read_resource
 
     if arguments.resource and read_resource(arguments.resource) is None:

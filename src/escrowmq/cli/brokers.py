@@ -20,7 +20,7 @@ _COLUMNS = ("BROKER", "ID", "ADDRESS", "CLUSTER", "VERSION", "BUILD", "STATE")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions of the verb; without an action it runs a broker."""
+    """Add the verb's actions to its parser. Without an action the verb runs a broker."""
     actions: Any = parser.add_subparsers(dest="action", metavar="ACTION")
     add_action(actions, "list", "list brokers")
     add_action(actions, "producers", "list connected producers, by group")
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code."""
+    """Run the verb's action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 
@@ -96,8 +96,8 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _differing(found: dict[str, str]) -> dict[str, str]:
-    """Return the settings whose value differs from the default. For RocketMQ's own settings no
-    default is known here."""
+    """Return those settings of ours whose values differ from the default. RocketMQ's own settings
+    are left out, because their defaults are not known here."""
     from escrowmq.client.admin.previews.brokers import facts_by_name
     from escrowmq.client.admin.previews.preview import shown
 

@@ -26,7 +26,7 @@ _DAY_S: Final = 24 * 3_600
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
+    """Add the verb's options to its parser."""
     parser.set_defaults(action="run")
     add_database(parser)
     parser.add_argument("--group", required=True, help="the service's producer group")
@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer checks until a signal ends it; return the exit code."""
+    """Answer checks from the database until a signal ends this; return the exit code."""
     from escrowmq.client.blocking.producer import Producer
     from escrowmq.integrations.dbapi import Outbox
     from escrowmq.integrations.dbapi.addresses import connector

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions: Any = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     status = add_action(
         actions, "status", "show brokers with their copies; exit code 1 if a group has no master"
@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code."""
+    """Run the verb's action; return the exit code."""
     if arguments.action == "drill":
         return run_action(arguments, lambda _: run_drill(arguments))
     return run_action(arguments, lambda admin: _run(admin, arguments))

@@ -32,7 +32,7 @@ ROUNDS_MAX: Final = 10
 
 
 def add_drill(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - as add_action
-    """Declare the action and its options."""
+    """Add the action `drill` to those of `cluster`; return its parser."""
     drill = add_action(
         actions, "drill",
         "inject faults into a group of brokers while clients work, and report the effects; "
@@ -73,7 +73,7 @@ def add_drill(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - as add
 
 
 def run_drill(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code."""
+    """Run a drill; return the exit code."""
     from escrowmq.drill.faults import plan
     from escrowmq.drill.load import RATE_MAX, RATE_MIN
 
@@ -136,8 +136,8 @@ def _history(keep: str, stack: contextlib.ExitStack) -> BinaryIO | None:
 
 
 def _divert_logs(keep: str) -> Callable[[], None]:
-    """Redirect to a file, or drop, what clients log about lost connections, which are expected
-    here."""
+    """Write what clients log to a file, or drop it: lost connections are expected during a drill.
+    Return the function that undoes this."""
     handler = logging.FileHandler(Path(keep) / "clients.log") if keep else logging.NullHandler()
     logger = logging.getLogger("escrowmq")
     logger.addHandler(handler)

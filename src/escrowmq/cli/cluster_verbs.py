@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 OK: Final = 0
 NO: Final = 1
-"""Exit code for a refusal by the cluster: not found, not allowed, ended in another way."""
+"""Exit code if the cluster refused: something was not found, not allowed, or had ended in another
+way."""
 UNUSABLE: Final = 2
 """Exit code if the cluster could not be queried: bad arguments, or no server at the address."""
 
@@ -35,7 +36,8 @@ _OF_ALL_BROKERS: Final = frozenset(
         ("topic", "show"), ("message", "find"), ("message", "show"),
     }
 )  # fmt: skip
-"""Actions whose answers would look complete although a broker is missing."""
+"""Actions whose answers would look complete even if a broker is missing; a warning is printed
+then."""
 
 
 def add_action(
@@ -83,8 +85,8 @@ def add_named(
     *,
     actions: Mapping[str, str],
 ) -> dict[str, argparse.ArgumentParser]:
-    """Add the actions of a verb about named things, each with its help. All except `list` take a
-    name."""
+    """Add the actions of a verb about named things, such as topics, each with its help. All except
+    `list` take a name. Return their parsers."""
     group = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     found = {name: add_action(group, name, what) for name, what in actions.items()}
     for name, action in found.items():
@@ -137,8 +139,8 @@ def connection_of(arguments: argparse.Namespace) -> ConnectionSettings:
 
 
 def complete(arguments: argparse.Namespace) -> None:
-    """Apply --output, and take missing options from the context. Every verb that has the options of
-    `add_cluster` must call it before it reads them."""
+    """Apply --output, and fill in missing options from the context. Every verb that has the options
+    of `add_cluster` must call this before it reads them."""
     if arguments.output != "table":
         vars(arguments).update(json=True)
     use_yaml(is_wanted=arguments.output == "yaml")
@@ -146,8 +148,8 @@ def complete(arguments: argparse.Namespace) -> None:
 
 
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
-    """Run an action with an open admin client; return the exit code. Failures print one line on
-    standard error."""
+    """Run an action with an open admin client; return the exit code. An error is printed as one
+    line on standard error."""
     from escrowmq.client.blocking.admin import Admin
 
     action = getattr(arguments, "action", "")
@@ -169,7 +171,8 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
 
 
 def _warn_of_missing(admin: Admin) -> None:
-    """Print one line on standard error if an answer lacks brokers that were here until recently."""
+    """Print one line on standard error if brokers that left within the last hour are missing in the
+    answer."""
     try:
         brokers = admin.brokers.missing()
     except EscrowMQError:  # then the answer failed as well, and says why
@@ -180,7 +183,7 @@ def _warn_of_missing(admin: Admin) -> None:
 
 
 def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
-    """Print names as one line of JSON, or one a line; return the exit code."""
+    """Print names, one a line, or all as one line of JSON; return the exit code."""
     if arguments.json:
         show_json(names)
     else:

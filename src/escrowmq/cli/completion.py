@@ -19,7 +19,7 @@ _INSTALL: Final = {
 
 
 class Words(NamedTuple):
-    """The possible continuations of a command line: next words and options, each with its help."""
+    """What may follow a command line: next words and options, each with its help."""
 
     path: str
     words: dict[str, str]
@@ -27,13 +27,13 @@ class Words(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
+    """Add the verb's options to its parser."""
     parser.add_argument("shell", choices=sorted(_INSTALL))
     parser.epilog = "To install: " + "; ".join(_INSTALL.values())
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the script."""
+    """Print the script for a shell; return the exit code."""
     from escrowmq.cli.main import build_parser
 
     found = list(walk(build_parser(), ""))
@@ -43,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
-    """Yield every verb and action below a parser, with the words that may follow it."""
+    """Yield every verb and action below a parser, each with the words and options that may follow
+    it."""
     fill = getattr(parser, "fill_now", None)
     if fill is not None:
         fill()

@@ -16,7 +16,7 @@ _FOLDER: Final = "escrowmq-console"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
+    """Add the verb's options to its parser."""
     parser.add_argument(
         "-n",
         "--name-servers",

@@ -27,7 +27,7 @@ _SAID: Final = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, about in (
         ("list", "list contexts"),
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code."""
+    """Run the verb's action; return the exit code."""
     match arguments.action:
         case "list":
             return _list(arguments)

@@ -49,7 +49,7 @@ def path() -> Path:
 
 
 def load() -> Contexts:
-    """Load the file; no contexts if there is no file."""
+    """Load the file of contexts; return no contexts if there is no file."""
     file = path()
     try:
         return msgspec.json.decode(file.read_bytes(), type=Contexts)
@@ -62,7 +62,7 @@ def load() -> Contexts:
 
 
 def save(known: Contexts) -> None:
-    """Write the file, completely or not at all; only its owner can read it."""
+    """Write the file of contexts atomically; only its owner can read it."""
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = file.with_name(f"{file.name}.{os.getpid()}")
@@ -82,8 +82,8 @@ def find(known: Contexts, name: str) -> Context:
 
 
 def fill(arguments: argparse.Namespace) -> None:
-    """Fill missing options from the named context; if no option names a cluster, from the current
-    one. A context's account is never sent to another cluster than the context's own."""
+    """Fill missing options from the context that is named, or from the current one if no option
+    names a cluster. A context's account is used only at the context's own cluster."""
     name = arguments.context or os.environ.get(CONTEXT_ENV, "")
     if name:
         context = find(load(), name)

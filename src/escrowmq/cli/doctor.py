@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its options; it has no actions."""
+    """Add the verb's options to its parser; the verb has no actions."""
     add_cluster(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings. Return 1 if there are problems, 0 if there are at most warnings, 2 if the
-    cluster cannot be queried."""
+    """Print what is wrong in the cluster. Return 1 if there are problems, 0 if there are at most
+    warnings, and 2 if the cluster cannot be queried."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 

@@ -32,7 +32,7 @@ def admin_call(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Call a function with an asyncio admin client; return its result."""
+    """Call a coroutine function with the asyncio admin client; return its result."""
     from escrowmq.client.blocking.face import engine_of
 
     async def ask() -> T:
@@ -47,7 +47,7 @@ def preview(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Preview:
-    """Return the preview of a change."""
+    """Call a preview function with the asyncio admin client; return the preview."""
     return admin_call(admin, deed, *args, **kwargs)
 
 

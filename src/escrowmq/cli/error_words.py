@@ -29,7 +29,7 @@ _KINDS: Final[tuple[tuple[type[EscrowMQError], str, str], ...]] = (
     (errors.TransportError, "unreachable", "`escrowmq doctor` says what is wrong"),
     (errors.UsageError, "bad_request", ""),
 )  # fmt: skip
-"""The code and the hint by class of error; the first class that fits is used."""
+"""Classes of errors, each with its code and hint. The first class that matches an error is used."""
 
 
 def words_of(error: EscrowMQError) -> tuple[str, str]:

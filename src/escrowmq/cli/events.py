@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its options; it has no actions."""
+    """Add the verb's options to its parser; the verb has no actions."""
     add_cluster(parser)
 
 

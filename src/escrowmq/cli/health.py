@@ -1,5 +1,5 @@
-"""`escrowmq health`: whether a server on this machine is alive, for the health checks of images and
-service managers."""
+"""`escrowmq health`: reports whether a server on this machine is alive, for the health checks of
+images and service managers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OK, _NO, _UNUSABLE = 0, 1, 2
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its options; it has no actions."""
+    """Add the verb's options to its parser; the verb has no actions."""
     parser.add_argument(
         "address",
         metavar="HOST:PORT",

@@ -32,8 +32,7 @@ def add_live(parser: argparse.ArgumentParser) -> None:
 
 
 def show_live(arguments: argparse.Namespace, draw: Callable[[], Iterator[Row]]) -> int:
-    """Redraw a table until it was drawn the requested number of times, or until Ctrl-C; return the
-    exit code."""
+    """Redraw a table as often as requested, or until Ctrl-C; return the exit code."""
     left = arguments.count
     pause = threading.Event()
     try:
@@ -53,7 +52,7 @@ def show_live(arguments: argparse.Namespace, draw: Callable[[], Iterator[Row]]) 
 
 
 class Change:
-    """Computes how fast numbers change from one table to the next."""
+    """Computes how fast numbers change from one drawing of a live table to the next."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms

@@ -22,7 +22,7 @@ EXIT_PIPE: Final = 128 + signal.SIGPIPE
 
 
 _WHOLE: Final = frozenset({"console", "health", "completion", "doctor", "events", "mcp"})
-"""Verbs that have a file of their own and no actions."""
+"""Verbs that have a module of their own and no actions."""
 
 Fill = Callable[[argparse.ArgumentParser], None]
 
@@ -47,12 +47,12 @@ _VERBS: Final = {
     "to zero",
     "outbox": "messages kept in a service's database: status",
 }
-"""Verbs that have a file of their own."""
+"""Verbs that have a module of their own."""
 
 
 class _Verb(argparse.ArgumentParser):
-    """The parser of one verb. Its options are declared only when the verb is used: all verbs
-    together have nine hundred, for which the start of a server would wait (30 ms of 270)."""
+    """The parser of one verb. Its options are declared only when the verb is used. Declaring the
+    nine hundred options of all verbs would delay the start of a server by 30 ms of 270."""
 
     def __init__(self, *words: Any, fill: Fill | None = None, **named: Any) -> None:  # noqa: ANN401
         super().__init__(*words, **named)
@@ -71,7 +71,8 @@ class _Verb(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Prints the build, which is determined only then, because a checkout asks git."""
+    """Prints the build. The build is determined only then, because in a checkout git must be
+    asked."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **named: Any) -> None:  # noqa: ANN401
         super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, **named)
@@ -209,8 +210,8 @@ def _add_own(verb: str, parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code. If it cannot start, it returns 2 and prints one line
-    on standard error."""
+    """Run one command; return the exit code. If the command cannot start, print one line on
+    standard error and return 2."""
     try:
         try:
             return _main(argv)

@@ -11,7 +11,7 @@ from escrowmq.errors import UsageError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
+    """Add the verb's options to its parser."""
     parser.add_argument(
         "-n",
         "--name-servers",

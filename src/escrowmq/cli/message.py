@@ -19,7 +19,7 @@ _BODY_SHOWN_MAX: Final = 200
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = add_action(actions, "show", "show one message")
     resend = add_action(actions, "resend", "send a copy of a message, for all groups")
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code."""
+    """Run the verb's action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 
@@ -128,7 +128,7 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> None:
 def _show_each(
     messages: list[ReceivedMessage], arguments: argparse.Namespace, otherwise: str
 ) -> int:
-    """Print the items, or that there are none; return the exit code."""
+    """Print messages, or `otherwise` if there are none; return the exit code."""
     for message in messages:
         _show(message, arguments)
     if not messages:

@@ -21,7 +21,7 @@ _MS: Final = 1000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = add_action(actions, "show", "show a group's progress, queue by queue")
     show.add_argument("group", metavar="GROUP")
@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code."""
+    """Run the verb's action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _FRONT: Final = {"--log-level": 1, "--log-format": 1}
-"""Options of the whole program, and how many values each takes."""
+"""Options of the whole program, each with the number of its values."""
 
 _BACK: Final = {
     "-n": 1, "--name-servers": 1, "--context": 1, "-o": 1, "--output": 1, "--json": 0,
@@ -15,10 +15,10 @@ _BACK: Final = {
     "--tls-trusted": 1, "--tls-cert": 1, "--tls-key": 1, "--tls-any-name": 0, "--tls-no-verify": 0,
     "--timeout": 1,
 }  # fmt: skip
-"""Options that every action has (cluster_verbs.add_action), and how many values each takes."""
+"""Options that every action has (cluster_verbs.add_action), each with the number of its values."""
 
 _WORDS: Final = 2
-"""Number of words of a verb with its action."""
+"""The number of words of a verb with its action."""
 
 
 def arranged(words: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ _MS: Final = 1_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     status = actions.add_parser(
         "status",

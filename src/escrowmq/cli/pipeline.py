@@ -24,7 +24,7 @@ _ABOUT: Final = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     found = {name: add_action(actions, name, about) for name, about in _ABOUT.items()}
     for one in found.values():

@@ -14,7 +14,8 @@ _IS_YAML = False
 
 
 def print_line(*cells: object) -> None:
-    """Print one line of an answer; cells are separated by tabs and contain none."""
+    """Print one line of an answer, whose cells are separated by tabs. Tabs and control characters
+    in a cell are escaped."""
     _print(_SEPARATOR.join(printable(str(cell)) for cell in cells))
 
 
@@ -45,7 +46,7 @@ def clear_screen() -> None:
 
 
 def show_text(text: str) -> None:
-    """Print lines of our own, unchanged."""
+    """Print lines of this program's own, without escaping anything."""
     for line in text.splitlines():
         _print(line)
 
@@ -56,7 +57,7 @@ def print_error_line(text: str) -> None:
 
 
 def print_error_json(found: object) -> None:
-    """Print an object about an error on standard error, as JSON on one line."""
+    """Print an object that describes an error, as one line of JSON on standard error."""
     sys.stderr.write(printable_json(msgspec.json.encode(found).decode()) + "\n")
 
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def reconcile(arguments: argparse.Namespace) -> int:
-    """Compare, repair if requested, and report; return the exit code."""
+    """Compare transactions with messages and consumers, repair differences if requested, and print
+    a report. Return the exit code."""
     from escrowmq.pipeline.session import ProgressBar
 
     _check(arguments)
@@ -107,8 +108,8 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
 
 
 def _require_whole(sets: RedisSets) -> RedisSets:
-    """Return the sets if they are kept up to date; otherwise raise, because the job would wrongly
-    report that nothing is lost."""
+    """Return the sets if they are complete. Otherwise raise, because the job would wrongly report
+    that nothing is lost."""
     if not sets.is_whole():
         raise UsageError(
             "the sets on that Redis server are not whole: none of this name (--sets-name), or the "

@@ -61,8 +61,8 @@ def _funnel(arguments: argparse.Namespace) -> int:
 
 
 def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJob) -> DataFrame:
-    """Return all messages in the topics of transactions, and those that consumers returned for a
-    retry."""
+    """Return all messages in the topics of transactions, and those that consumers returned for
+    redelivery."""
     from pyspark.sql.functions import lit
 
     from escrowmq.pipeline.analytics.job import DELIVERY

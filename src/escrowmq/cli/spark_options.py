@@ -27,7 +27,7 @@ _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 def new_session(arguments: argparse.Namespace) -> SparkSession:
-    """Return the Spark session described by the command line, or the existing one."""
+    """Return the Spark session that the options describe, or the existing one."""
     from escrowmq.pipeline.session import start_session
 
     return start_session(
@@ -89,7 +89,8 @@ def new_admin(arguments: argparse.Namespace) -> Admin:
 def messages_of(
     spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
 ) -> Messages:
-    """Return the source of halves, op records and messages."""
+    """Return the source from which jobs read halves, op records and messages: a cluster, or folders
+    with stores."""
     compares_bodies = getattr(arguments, "compare_bodies", False)
     if arguments.store:
         from escrowmq.pipeline.reconcile.stored_messages import FileMessages
@@ -109,8 +110,8 @@ def messages_of(
 
 
 def parse_stores(words: Iterable[str]) -> dict[str, str]:
-    """Parse `NAME=DIR` into folders by name; a single one may be `DIR` alone. Raises UsageError if
-    two have the same name, because one of them would not be read."""
+    """Parse `NAME=DIR` into folders by name; if there is only one, `DIR` is enough. Raises
+    UsageError if two have the same name, because one of them would not be read."""
     found: dict[str, str] = {}
     for word in words:
         name, mark, folder = word.partition("=")

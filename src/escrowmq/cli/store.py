@@ -36,7 +36,7 @@ _BODY_SHOWN_MAX: Final = 60
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="check whether log, queues, index and offsets agree")
     dump = actions.add_parser("dump", help="print messages")
@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code."""
+    """Run the verb's action; return the exit code."""
     try:
         log = {FOLDER: arguments.commitlog} if arguments.commitlog else {}
         disk = ReadOnlyDisk(arguments.folder, elsewhere=log)

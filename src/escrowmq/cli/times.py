@@ -10,8 +10,8 @@ from typing import Final
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER_MAX: Final = 100_000_000
-"""Limit of a number: the seconds of three years. More is a typing error, and too much for
-timers."""
+"""Limit of a number: the seconds of three years. A larger number is a typing error, and too large
+for timers."""
 
 _SPAN: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 
@@ -25,7 +25,7 @@ def span_ms(text: str) -> int:
 
 
 def amount(text: str) -> float:
-    """Parse a finite number that is not negative."""
+    """Parse a finite number of at least 0."""
     try:
         found = float(text)
     except ValueError:
@@ -36,7 +36,7 @@ def amount(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Parse the seconds of a timeout or a pause: more than 0."""
+    """Parse the seconds of a timeout or a pause, which must be above 0."""
     found = amount(text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r}: more than 0 seconds are expected")

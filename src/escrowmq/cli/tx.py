@@ -29,7 +29,7 @@ _COLUMNS = ("MESSAGE", "TOPIC", "GROUP", "STATE", "AGE", "CHECKS", "KEYS", "BROK
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare its actions and their options."""
+    """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, about in (
         ("list", "list pending transactions"),
@@ -86,7 +86,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the action; return the exit code."""
+    """Run the verb's action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 
@@ -220,7 +220,8 @@ def _show_transaction(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _fate(item: PendingTransaction) -> list[tuple[str, object]]:
-    """Describe what will happen to the transaction next, or when and by whom it was settled."""
+    """Return when the next check is due, or when and by whom the transaction was settled, as titles
+    and values."""
     if item.state in _PENDING:
         return [("next check", moment(item.next_check_ms)), ("origin", item.origin)]
     return [
