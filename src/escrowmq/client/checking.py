@@ -117,8 +117,8 @@ class Checks:
         self._watch = watch
         self._verdicts = verdicts
         self.databases: dict[DatabaseCheck, Callable[[], object] | None] = {}
-        """The databases that answer for messages with a marker, each with a function to call when
-        it no longer does."""
+        """The databases that answer for messages with a marker, each with the function to call when
+        it is unregistered."""
         self._is_closed = False
         self._line = _Line(running_max=options.checks_running_max, name="escrowmq-check")
         self._database_line = _Line(running_max=DATABASE_CHECKS_MAX, name="escrowmq-marker")

@@ -235,8 +235,8 @@ class Reading:
         self.sharing.revoked(reader.queue for reader in readers)
 
     async def _leave_when_idle(self, reader: QueueFetcher) -> None:
-        """Unlock an orderly queue after its last batch, so that no other member handles more
-        meanwhile."""
+        """Unlock an orderly queue only when its batch is over: until then no other member may
+        handle messages."""
         try:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
                 await reader.batch.idle.wait()

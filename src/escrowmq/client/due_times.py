@@ -1,4 +1,4 @@
-"""Computes when the delayed message of a transaction is due."""
+"""Computes when the message of a half becomes visible, if it is delayed."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Joinable(Protocol):
 
     @property
     def ident(self) -> int | None:
-        """The id by which `identify` tells real threads apart."""
+        """The thread's id, as the function that `identify` returns would return it there."""
 
 
 class JobQueue(Protocol):
@@ -262,7 +262,7 @@ class _RealThread:
 
 
 def _real_threads() -> concurrent.futures.ThreadPoolExecutor:
-    """Make a pool of real threads, for the few things for which asyncio itself needs threads; each
+    """Make a pool of real threads for asyncio itself, which needs them for a few things; each job
     gets a thread of its own."""
 
     # Here, because its base class is imported only when this is needed.

@@ -18,8 +18,8 @@ OUR_LANGUAGE: Final = "PYTHON"
 
 
 async def require_ours(instance: Instance, queue: MessageQueue) -> None:
-    """Raise if the queue's broker is RocketMQ's, because those lose delayed halves: their delivery
-    would write to the half topic, which refuses it."""
+    """Raise unless the queue's broker is EscrowMQ's. RocketMQ's brokers lose delayed halves: their
+    delivery would write to the half topic, which refuses it."""
     address = instance.address_of(queue.broker_name)
     connection = await instance.pool.get(address)
     if connection.language is None:
@@ -53,8 +53,8 @@ def broken_by(failure: BaseException | None) -> TransactionBroken:
 async def queue_of_half(
     owner: TransactionOwner, message: Message, *, began_at: str
 ) -> MessageQueue | None:
-    """Return the queue that a half must go to, if it is restricted: on the broker where the
-    transaction began, or on one that supports delayed halves. None otherwise."""
+    """Return the queue that a half must go to: on the broker where the transaction began, or for a
+    delayed half on one that supports it. None if any broker will do."""
     queue = None
     if began_at:
         queue = await owner.dispatch.choose_queue(message, broker_name=began_at)

@@ -102,7 +102,7 @@ class Presence:
         return dict(zip(addresses, results, strict=True))
 
     def has_strangers(self) -> bool:
-        """Whether some brokers need our heartbeat and have no connection yet."""
+        """Whether some brokers must get our heartbeat and are not connected yet."""
         if not self.is_registered:
             return False
         addresses = self._instance.book.all_addresses(masters_only=not self._consumers)

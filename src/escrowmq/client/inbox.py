@@ -58,7 +58,7 @@ class Inbox:
         return source in self._busy
 
     def set_refusal(self, source: object, error: Exception) -> None:
-        """Make the next caller that would wait raise a broker's refusal."""
+        """Make the next caller that would wait for messages raise this refusal of a broker."""
         self._complaints[source] = error
         self._wake()
 

@@ -50,7 +50,8 @@ class Tracing(Protocol):
         ...
 
     def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
-        """Record that messages are handed out; return the value to pass to `consumed`."""
+        """Record that messages are handed out. Return what `consumed` needs about it: the id and
+        the time of the delivery."""
         ...
 
     def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:

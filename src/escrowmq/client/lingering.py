@@ -43,7 +43,8 @@ class _Item(msgspec.Struct, eq=False):
     """One lingering message, and the function that informs its caller."""
 
     message: Message
-    """The message for interceptors; its sender may have changed it meanwhile."""
+    """The message for interceptors. It is the sender's own object, which may have changed
+    meanwhile."""
     topic: str
     out: Outgoing
     entry: Entry
@@ -145,7 +146,7 @@ class Lingering:
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> _Item:
-        """Add a message that the limits already count."""
+        """Add a message, for which `_wait` or its caller has reserved capacity."""
         now, usual_ms = self._instance.now(), self._options.timeout_ms
         timeout_ms = timeout_ms or usual_ms
         entry = (out.flag, out.body, out.properties.encode())

@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 _GOODBYE_S: Final = 2.0
 FOREIGN_S: Final = 5.0
-"""For this long an address is remembered as that of a server of another kind."""
+"""How many seconds an address is remembered as that of a server of another kind."""
 SILENT_S: Final = 1.0
-"""After this many seconds without data from a peer, test whether it speaks HTTP."""
+"""A peer that sends nothing for this many seconds is tested for HTTP."""
 
 
 class Pool:
@@ -159,8 +159,8 @@ class Pool:
         return connection
 
     def _check_connection(self, connection: Connection) -> None:
-        """Test for HTTP if the peer has answered nothing to a request since it was connected: an
-        HTTP server waits like this for the rest of a line."""
+        """Test for HTTP if the peer has sent nothing since it was connected, although a request
+        waits: an HTTP server would wait like this for the end of a line."""
         is_silent = connection.language is None and connection.waiting_count
         if is_silent and connection.is_usable and not self._is_closed:
             task = asyncio.get_running_loop().create_task(self._ask_in_http(connection))

@@ -60,8 +60,8 @@ _AT_ONCE_MS: Final = 1_000
 _NOTHING: Final = frozenset({Response.POLLING_TIMEOUT, Response.PULL_NOT_FOUND})
 
 _TOO_LATE: Final = "timeout too much"
-"""Part of the remark (of RocketMQ's PopMessageProcessor) by which a broker refuses a pop that is
-too old by the client's clock. The response code is that of any poll without messages."""
+"""Part of the remark by which a broker refuses a pop because it is too old by the client's clock
+(RocketMQ's PopMessageProcessor). The response code is the one for polls without messages."""
 
 
 class PopReader:
@@ -328,8 +328,8 @@ class PopReading(Reading):
         return list(self.subscriptions)
 
     def read_queues(self) -> Iterable[MessageQueue]:
-        """Return one pseudo queue for each topic and broker that is popped; a pop reads all real
-        queues."""
+        """Return one pseudo queue for each topic and broker that is popped; each pop reads all
+        queues of a topic on a broker."""
         return self.pop_readers
 
     def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:

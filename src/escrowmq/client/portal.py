@@ -469,7 +469,7 @@ def call_if_open(make: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def release(portal: Portal) -> None:
-    """Remove one user; the last one ends the thread."""
+    """Stop using the process's portal. When its last user stops, the thread ends."""
     with _shared.lock:
         if portal is not _shared.portal:
             return  # a parent's, in a forked child

@@ -96,8 +96,8 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Let `send` wait this many ms for other messages to its topic, and send them as one batch; 0
     sends each message immediately. It increases throughput for a little more latency."""
     batch_size: int = 65_536
-    """Limit of the bytes of such a batch, up to `body_size_max`; a full batch is sent
-    immediately."""
+    """Limit of the bytes of a batch of lingering messages, up to `body_size_max`. A full batch is
+    sent immediately."""
     retries: int = 2
     """Number of further attempts after a failed one."""
     retries_unsafe: bool = False
@@ -185,8 +185,8 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[ProducerOptions, dict[s
 
 
 def message_of(topic: str | Message, body: bytes, fields: MessageFields) -> Message:
-    """Make the message that the arguments of a call describe; raises UsageError if they are
-    redundant."""
+    """Return the message that a call's arguments describe: a given message, or a new one with this
+    topic, body and fields. Raises UsageError for a message together with a body or fields."""
     if not isinstance(topic, Message):
         return Message(topic, body, **fields)
     if body or fields:

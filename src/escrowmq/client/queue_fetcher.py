@@ -41,7 +41,7 @@ from escrowmq.errors import (
 _log = logging.getLogger(__name__)
 
 _ANSWER_LATE_MS: Final = 15_000
-"""A broker may answer a request that it held this much later than requested."""
+"""How much later than requested a broker may answer a pull that it held (in ms)."""
 
 
 class ReaderWork(Protocol):
@@ -83,10 +83,11 @@ class QueueFetcher:
         self.is_paused = False
         self.is_dropped = False
         self.locked_ms = 0
-        """When its broker last confirmed the lock, by the wall clock; shown to operators."""
+        """When the queue's broker last confirmed the lock, by the wall clock; only shown to
+        operators."""
         self.lock_s = 0.0
-        """When its broker last confirmed the lock, by this client's steady clock; the age of the
-        lock is computed from it."""
+        """When the queue's broker last confirmed the lock, by this client's steady clock, from
+        which the age of the lock is computed."""
         self.batch = OrderlyBatch(self, work.inbox)
         """The messages being handled, if the queue is orderly."""
         self.pulled_ms = 0
@@ -287,7 +288,7 @@ class QueueFetcher:
 
 
 def hold_queue(messages: Sequence[HeldMessage]) -> Hold:
-    """Keep the orderly queue of these messages from handing out more."""
+    """Return a hold: until it ends, the orderly queue of these messages hands out no more."""
     assert messages[0].ticket is not None
     fetcher = messages[0].ticket.source
     assert isinstance(fetcher, QueueFetcher)

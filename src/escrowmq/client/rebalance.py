@@ -52,8 +52,8 @@ class Shares(Protocol):
         """Record all queues that a topic has now; none if the topic is unknown."""
 
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
-        """Report that brokers refuse this client to read a topic, or with None that they no longer
-        do."""
+        """Report that brokers refuse to let this client read a topic. None reports that they no
+        longer refuse."""
 
 
 class Rebalancer:
@@ -88,8 +88,8 @@ class Rebalancer:
                 continue
 
     async def end(self) -> None:
-        """Run no more rounds; wait for a running one, so that the caller can release its queues
-        too."""
+        """Run no more rounds. Wait for a running one first, so that the caller also releases the
+        queues that it assigns."""
         self._is_over = True
         self._due.set()
         async with self._round:

@@ -78,8 +78,8 @@ class SendDispatch:
         *,
         is_wrapped: bool = False,
     ) -> Outgoing:
-        """Return the message in wire format; `extra` are properties besides the user's.
-        `is_wrapped` means that its topic is already the broker's name."""
+        """Return the message in wire format. `extra` are properties besides the user's.
+        `is_wrapped` means that the message's topic is already the broker's name."""
         self.check(message)
         if not self.watch.interceptors:
             return self._outgoing(message, extra, is_wrapped)
@@ -91,7 +91,7 @@ class SendDispatch:
             raise
 
     def check(self, message: Message) -> None:
-        """Raise InvalidMessage if no broker would accept it."""
+        """Raise InvalidMessage if no broker would accept the message."""
         check_message(message, body_size_max=self._options.body_size_max)
 
     def _outgoing(

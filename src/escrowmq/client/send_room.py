@@ -23,7 +23,8 @@ class SendRoom:
         return len(self._queue)
 
     def enter(self, size: int) -> bool:
-        """Reserve capacity immediately; return False if there is none, or others wait already."""
+        """Reserve capacity for a message immediately. Return False if there is too little, or other
+        senders wait already."""
         if self._queue or not self._has_room(size):
             return False
         self._count += 1
@@ -31,7 +32,8 @@ class SendRoom:
         return True
 
     async def wait(self, size: int) -> None:
-        """Wait until there is capacity, and reserve it; first come, first served."""
+        """Wait until there is capacity for a message, and reserve it. Senders are served in their
+        order."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((future, size))
         try:

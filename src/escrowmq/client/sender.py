@@ -97,7 +97,8 @@ class Sender:
     async def go_on(
         self, sending: SendRequest, begun: Begun | None = None, answer: Answer | None = None
     ) -> SendAnswer:
-        """Make all attempts, or those that follow a first one that did not succeed."""
+        """Make all attempts. With `begun`, the first attempt was made and did not succeed, and only
+        the others follow."""
         started = begun[2] if begun is not None else self._instance.now()
         attempts = Attempts(sending, self._rules, started=started)
         first: SendAnswer | TransportError | None = None
@@ -213,8 +214,8 @@ class Sender:
             raise attempts.timeout() from error
 
     def _look_again(self, topic: str) -> None:
-        """Fetch the topic's route in the background, for further attempts: a broker failed, so it
-        may have changed."""
+        """Fetch the topic's route in the background, for the next attempts: a broker failed, so the
+        route may have changed."""
 
         async def look() -> None:
             try:

@@ -133,8 +133,8 @@ class Tracer:
             )
 
     def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
-        """Record that messages are about to be consumed together; return the value to pass to
-        `consumed`."""
+        """Record that messages are about to be consumed together. Return what `consumed` needs
+        about it: the id and the time of the delivery."""
         now_ms, request_id = self._now_ms(), self._dispatch.new_id()
         for message in messages:
             if _is_traced(message):

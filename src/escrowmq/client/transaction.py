@@ -228,8 +228,8 @@ class Transaction(Tidy):
         return True
 
     def settle_quickly(self, outcome: Outcome, finish: Finish[None]) -> bool:
-        """End the transaction like `settle`, without a coroutine if possible. Only this package
-        uses it."""
+        """Try to end the transaction without a coroutine; return False if that is impossible. Only
+        this package uses it."""
         if self._is_over or self._failure is not None or not self._halves:
             return False
         if not self._is_waited_for(outcome):

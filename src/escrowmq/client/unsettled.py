@@ -19,8 +19,8 @@ class Unsettled(NamedTuple):
 
     keys: set[str]
     brokers: dict[str, int]
-    """The brokers that were asked, by name, each with the store time of the first message in its
-    log: 0 if there may have been older ones, NOT_YET if the log is empty."""
+    """By name of each broker that was asked, the store time of the first message it ever stored: 0
+    if its log no longer has it, NOT_YET if the log is empty."""
 
 
 NOT_YET: Final = 2**63 - 1
@@ -28,8 +28,8 @@ NOT_YET: Final = 2**63 - 1
 
 
 def begun_ms(figures: Mapping[str, str]) -> int:
-    """Return the store time of the first message in a broker's log, as far as its metrics show
-    it."""
+    """Return the store time of the first message that a broker ever stored: 0 if the log no longer
+    has it, or this is unknown; NOT_YET if the log is empty."""
     try:
         first_offset, first_ms = (
             int(figures[name]) for name in ("commitLogMinOffset", "earliestMessageTimeStamp")

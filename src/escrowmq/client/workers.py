@@ -60,7 +60,7 @@ class Workers:
 
     def give_up(self, future: asyncio.Future[Any]) -> bool:
         """Abandon the thread that runs a call, and let another replace it. Return False if too many
-        hang already; then wait for this one."""
+        abandoned threads hang already: then this one is not replaced."""
         if future not in self._under_way:  # it came to its end meanwhile
             return True
         future.cancel()

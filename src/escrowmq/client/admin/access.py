@@ -33,8 +33,8 @@ class UserFields(TypedDict, total=False):
     is_super: bool
     is_enabled: bool
     keeps_former: bool
-    """When the password is changed, whether the previous one stays valid as well. False without a
-    new password ends the validity of the previous one."""
+    """Whether the previous password stays valid after a change. False without a new password makes
+    the previous one invalid now."""
 
 
 class UserSummary(msgspec.Struct, kw_only=True, rename="camel"):

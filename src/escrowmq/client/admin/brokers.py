@@ -23,12 +23,12 @@ class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
     """The broker's id: 0 for the master."""
     address: str
     version: str = ""
-    """The RocketMQ release whose protocol the broker speaks. Empty if it does not answer, or does
-    not say."""
+    """The RocketMQ release whose protocol the broker speaks. Empty if the broker does not answer,
+    or does not report it."""
     build: str = ""
     """The build of EscrowMQ: release and commit. Empty for RocketMQ's brokers."""
     gone_ms: int = 0
-    """When the broker was last registered, if it no longer is; 0 for a registered broker."""
+    """For a broker that is no longer registered, the time of its last registration; otherwise 0."""
     was_stopped: bool = False
     """Whether the broker unregistered itself, as it does when it is stopped."""
 
@@ -41,8 +41,8 @@ class ChangedSetting(msgspec.Struct, kw_only=True, rename="camel"):
     before: str
     """The value with which the broker was started."""
     who: str = ""
-    """The address from which it was changed, preceded by the account and an `@`; empty if that was
-    not recorded."""
+    """Who changed the setting: `account@address`, or only the address; empty if that was not
+    recorded."""
     at_ms: int = 0
 
 
@@ -119,8 +119,8 @@ class Brokers:
         return [_gone_broker_info(one) for one in await self._cluster.gone()]
 
     async def missing(self) -> list[BrokerInfo]:
-        """Return the gone brokers that no broker of the same name replaces: without them, answers
-        are incomplete."""
+        """Return the brokers that left within the last hour and that no broker of the same name
+        replaces. Answers of other brokers lack their data."""
         return [_gone_broker_info(one) for one in await self._cluster.missing()]
 
     async def all(self) -> list[BrokerInfo]:

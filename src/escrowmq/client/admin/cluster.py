@@ -49,8 +49,8 @@ class Cluster:
         return masters
 
     async def all_readers(self) -> dict[str, str]:
-        """Return an address to read from for each broker, by name; see `readers`. Raises
-        RouteMissing if there are none."""
+        """Return an address to read from for each broker, by name: the master's, or a slave's if
+        there is no master. Raises RouteMissing if there are no brokers."""
         book, names = self.instance.book, await self._names()
         readers = self.readers(name for name in names if book.addresses(name))
         if not readers:
@@ -74,8 +74,8 @@ class Cluster:
         return names.read_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)
 
     async def missing(self) -> list[GoneBroker]:
-        """Return the gone brokers that no broker of the same name replaces: without them, answers
-        are incomplete."""
+        """Return the brokers that left within the last hour and that no broker of the same name
+        replaces. Answers of other brokers lack their data."""
         gone = await self.gone()
         if not gone:
             return []
@@ -102,8 +102,8 @@ class Cluster:
         return names
 
     def readers(self, names: Iterable[str]) -> dict[str, str]:
-        """Return an address to read from for each named broker: its master, or a slave if there is
-        no master, as mqadmin does (BrokerData.selectBrokerAddr)."""
+        """Return an address to read from for each named broker: the master's, or a slave's if there
+        is no master. mqadmin does the same (BrokerData.selectBrokerAddr)."""
         return {name: self.instance.reader_address(name) for name in names}
 
     def changers(self, topic: str, names: Sequence[str]) -> dict[str, str]:

@@ -244,7 +244,7 @@ class Messages:
 
     def _all_received(self, found: list[StoredMessage], broker_name: str) -> list[ReceivedMessage]:
         """Decompress the messages of one reply, in order, until their bodies exceed
-        UNPACKED_SIZE_MAX in total. A small compressed message may be large."""
+        UNPACKED_SIZE_MAX in total. A small compressed message may have a large body."""
         messages: list[ReceivedMessage] = []
         size = 0
         for stored in found:

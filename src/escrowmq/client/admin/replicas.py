@@ -84,7 +84,7 @@ class Switched(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class DrillMember(msgspec.Struct, kw_only=True, rename="camel"):
-    """A member that takes part in a drill."""
+    """A member that takes part in a drill, that is, a rehearsed failure of a broker."""
 
     member: str
     takeover_ms: int
@@ -272,8 +272,8 @@ class Replicas:
             return decode_body(GroupReport, reply.body)
 
     async def _pair(self, name: str, cluster: str, addresses: dict[int, str]) -> ReplicaGroup:
-        """Return the replicas of a master without an authority, RocketMQ's or ours, from its
-        replication status."""
+        """Return the state of a broker name without an authority: a master and its slaves, as each
+        reports it. They may be RocketMQ's."""
         ids = sorted(addresses)
         states = dict(zip(ids, await asyncio.gather(*(
             self._ha_status(addresses[each]) for each in ids

@@ -53,7 +53,7 @@ class QueueStatus(msgspec.Struct, kw_only=True, rename="camel"):
     min_offset: int
     max_offset: int
     updated_ms: int
-    """When its newest message was stored; 0 if it is empty."""
+    """The store time of the queue's newest message; 0 if the queue is empty."""
 
 
 class TopicDescription(msgspec.Struct, kw_only=True, rename="camel"):
@@ -259,7 +259,8 @@ class Topics:
         await self._cluster.ask(address, Request.UPDATE_AND_CREATE_TOPIC, fields)
 
     async def _config_or_default(self, address: str, wire_topic: str) -> RegisteredTopic:
-        """Return the topic as a broker has it, or a new one with default values."""
+        """Return a topic's configuration as a broker has it. If the broker does not have the topic,
+        return a new configuration with default values."""
         try:
             return await self._config(address, wire_topic)
         except TopicNotFound:

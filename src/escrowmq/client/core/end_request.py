@@ -127,7 +127,8 @@ def end_fields(half: Half, outcome: Outcome, *, count: int = 0) -> dict[str, str
 def check_answer_fields(
     check: dict[str, str], outcome: Outcome, *, group: str, is_open: bool = False
 ) -> dict[str, str]:
-    """Return the header of END_TRANSACTION that answers a check."""
+    """Return the header of END_TRANSACTION that answers a check. `is_open` says that the
+    transaction is still open."""
     unique_key = check.get("msgId", "")
     fields = {
         "producerGroup": group,
@@ -164,7 +165,7 @@ def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQErro
 
 
 def settled_before(error: EscrowMQError) -> Outcome:
-    """Return the outcome that the broker reports, which is not the requested one."""
+    """Return the outcome that the broker reports in an error, in place of the requested one."""
     if isinstance(error.__cause__, AlreadyCommitted):
         return Outcome.COMMIT
     return Outcome.ROLLBACK if isinstance(error.__cause__, AlreadyRolledBack) else Outcome.UNKNOWN

@@ -53,8 +53,8 @@ class Shelf(Generic[M]):
         return self._heap[0] if self._heap else self.next_offset
 
     def put(self, messages: Iterable[M], *, next_offset: int, hidden: Sequence[M] = ()) -> None:
-        """Add the messages of a pull. Messages already held are skipped. `hidden` ones are never
-        handed out, and keep the commit offset from passing them."""
+        """Add the messages of a pull, except those that are here already. `hidden` messages are
+        never handed out, and the commit offset does not pass them."""
         for message in (*messages, *hidden):
             offset = message.queue_offset
             if offset in self._open or offset < self.next_offset:
@@ -86,8 +86,8 @@ class Shelf(Generic[M]):
         return True
 
     def end(self) -> None:
-        """Stop handing out messages. Those not taken stay unsettled, and keep the commit offset
-        from passing them."""
+        """Stop handing out messages. Messages that were not taken stay unsettled, so the commit
+        offset does not pass them."""
         self._waiting.clear()
 
     def reset(self, queue_offset: int) -> None:

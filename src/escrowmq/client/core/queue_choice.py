@@ -17,7 +17,7 @@ _LATENCIES: Final = (
     (1_800, 5_000),
     (550, 2_000),
 )
-"""Pairs of milliseconds: a broker that took at least the first is avoided for the second
+"""Pairs of times in ms: a broker whose answer took at least the first is avoided for the second
 (RocketMQ's MQFaultStrategy)."""
 
 _FAILED_MS: Final = 10_000
@@ -93,9 +93,9 @@ class Chooser:
         return chosen
 
     def give_back(self, queue: MessageQueue) -> None:
-        """Choose the same queue again next time, because nothing was sent to it. Otherwise callers
-        that cannot wait for a connection would all skip a broker that has none, and it would never
-        get one."""
+        """Choose the same queue again next time, because nothing was sent to it. Otherwise a broker
+        without a connection could be skipped by all callers that do not wait for one, and never get
+        one."""
         self._next[queue.topic] -= 1
 
 

@@ -55,8 +55,8 @@ class RouteBook:
         self._write: dict[str, tuple[MessageQueue, ...]] = {}
         self._listed: set[str] = set()
         self._brokers: dict[str, dict[int, str]] = {}
-        """Brokers as in the newest answer of a name server, about any topic. After a change of the
-        master, the stored routes of other topics still name the former one."""
+        """Addresses by broker name, as in the newest answer of a name server about any topic. After
+        a change of the master, the stored routes of other topics still name the former one."""
 
     def put(self, topic: str, route: TopicRoute) -> bool:
         """Store a route, cut to the limits; return whether it differs from the one before."""

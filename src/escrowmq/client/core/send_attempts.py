@@ -80,7 +80,7 @@ class Attempts:
         self.broker_name = ""
         """The broker of the latest attempt."""
         self._is_sent = False
-        """Whether anything has been sent to a broker."""
+        """Whether the message was passed to a connection, so that a broker may have it."""
         self._sending = sending
         self._retries_unsafe = rules.retries_unsafe
         self._is_bound = bool(sending.queue is not None or sending.order_key)
@@ -181,10 +181,10 @@ class Attempts:
         return what
 
     def _pause(self, names: Collection[str], now: float) -> float | None:
-        """Return the pause before the next attempt if the latest broker refuses connections or is
-        shutting down: it may be restarting, or another one may become the master. Nothing was sent,
-        so this does not count as an attempt. None if too little time is left; 0 if there are other
-        brokers to try."""
+        """Return the pause before the next attempt, when the latest broker refuses connections or
+        is shutting down. It may be restarting, or another broker may become the master; nothing was
+        sent, so this counts as no attempt. Return 0 if there are other brokers to try, and None if
+        too little time is left."""
         name = self.broker_name
         others = {name} if self._is_bound else {*names}
         if name not in self._refused and others - self._refused - {name}:

@@ -20,7 +20,8 @@ class Signer:
         self._also = also
 
     def decorate(self, fields: Fields, body: bytes) -> Fields:
-        """Return the fields with RocketMQ's signature, if there is an account."""
+        """Return the fields with those that every request carries and, if there is an account,
+        RocketMQ's signature."""
         who = self._who
         if self._also:
             fields = {**fields, **self._also}
