@@ -215,8 +215,8 @@ def _password() -> str:
 
 
 def _check_words(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for an invalid resource or action; it says which are allowed, which brokers
-    would not."""
+    """Raise UsageError for an invalid resource or action, naming what is allowed; a broker's
+    refusal would not name it."""
     from escrowmq.acl.acl2_policies import Action, named, read_resource
 
     if arguments.resource and read_resource(arguments.resource) is None:

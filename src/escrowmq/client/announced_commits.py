@@ -1,5 +1,5 @@
-"""Compares the commits that producers announced with those that consumers processed. All packages
-that need this comparison share this code."""
+"""Compares the commits that producers announced with those that consumers processed. Several
+packages share this code."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
     tls: TlsSetting = None
-    """True trusts the system's roots; a `Tls` sets details."""
+    """TLS for all connections: True trusts the system's root certificates, a `Tls` sets details."""
     namespace: str = ""
     is_namespace_v2: bool = False
     """Version 2 sends the namespace with each request; version 1 prefixes names with it."""

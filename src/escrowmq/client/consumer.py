@@ -308,8 +308,8 @@ class Consumer(KeywordGroup, Tidy):
         box += await self.take(count_max, timeout_s=timeout_s)
 
     async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
-        """Acknowledge the messages that were handed out before, and fill the slot with the next
-        ones; return False after the end."""
+        """Acknowledge the messages that the iteration delivered before, and fetch its next ones
+        into `slot`. Return False when the consumer is closed."""
         await self.hands.empty(slot)
         try:
             self._check_takes()

@@ -102,7 +102,8 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     mode: Literal["pull", "pop"] = "pull"
     """With `pop` the broker distributes single messages: no queue belongs to one member."""
     is_orderly: bool = False
-    """Messages of one queue one after another; a failing message blocks its queue."""
+    """Whether messages of one queue are handled one after another. A failing message blocks its
+    queue."""
     is_broadcasting: bool = False
     """Every member gets every message; offsets are kept in `offsets_folder`."""
     consume_from: Start = "first"
@@ -110,8 +111,8 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """How the members share the queues: `average`, `circle` or `consistent-hash`; all members must
     use the same."""
     attempts_max: int = ATTEMPTS_DEFAULT
-    """How often a failing message is redelivered, as RocketMQ counts; if it still fails, it becomes
-    a dead letter. 0: at its first failure (orderly: never)."""
+    """How often a failing message is redelivered, as RocketMQ counts, before it becomes a dead
+    letter. 0 means at its first failure, and for an orderly consumer never."""
     retry_after_s: float | Sequence[float] = ()
     """The delay before a failed message is redelivered: one value, or a list by attempt, whose last
     value holds for all further attempts. Rounded up to the broker's next delay level. By default
@@ -138,9 +139,9 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     close_timeout_ms: int = 5_000
     """How long close() waits for running handlers."""
     invisible_ms: int = 60_000
-    """How long a popped message is hidden from others (mode `pop`). While a handler, or the body of
-    a loop over the consumer, has it, it stays hidden, up to `consume_timeout_ms`; not after
-    `receive()`."""
+    """How long a popped message is hidden from others (mode `pop`). The time is renewed while a
+    handler, or the body of a loop over the consumer, has the message, up to `consume_timeout_ms`.
+    After `receive()` it is not renewed."""
     offsets_folder: str = ""
     """The folder in which a broadcasting consumer stores its offsets."""
     interceptors: Sequence[Interceptor] = ()

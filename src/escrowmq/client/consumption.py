@@ -377,8 +377,8 @@ class Reading:
         reader.finish(message, generation)
 
     def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
-        """Mark a message as settled and report that to interceptors. Return its ticket; None if it
-        was settled before."""
+        """Mark a message as settled and report that to interceptors. Return its `Ticket`; None if
+        the message was settled before."""
         ticket = message.ticket
         assert ticket is not None
         if ticket.is_settled:

@@ -48,7 +48,7 @@ class Joinable(Protocol):
 
     @property
     def ident(self) -> int | None:
-        """The thread's id, as the function that `identify` returns would return it there."""
+        """The thread's id, as the function made by `identify` returns it in that thread."""
 
 
 class JobQueue(Protocol):

@@ -75,7 +75,8 @@ class Inbox:
 
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
         """Return up to `count` messages of one queue as soon as there is one, or none after the
-        timeout. Raises ClientClosed after the end, and a broker's refusal."""
+        timeout. Raises ClientClosed when the consumer is closed, and a broker's refusal if there is
+        one."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not (found := self.take_now(count)):

@@ -172,8 +172,8 @@ def _leave(
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> None:
-    """Leave an interceptor's context safely: it can neither suppress the user's exception nor raise
-    its own."""
+    """Leave an interceptor's context. It can neither suppress the user's exception nor raise its
+    own: that is logged."""
     try:
         manager.__exit__(kind, error, trace)
     except Exception as raised:  # noqa: BLE001 - the user's code; logged

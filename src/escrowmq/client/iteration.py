@@ -44,7 +44,7 @@ class Slot:
 
 
 class IterationSlots:
-    """The slots of one consumer's iterations."""
+    """The messages that the iterations of one consumer hold: one `Slot` for each iteration."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -67,7 +67,7 @@ class IterationSlots:
                 await self._reading.settle_batch(left.handed, BROKER_DECIDES)
 
     async def fill(self, slot: Slot, count_max: int, *, within_s: float) -> None:
-        """Put an iteration's next messages into its slot: up to `count_max`, or those that arrive
+        """Fetch an iteration's next messages into `slot`: up to `count_max`, or those that arrive
         until `within_s` after the first. Raises ClientClosed when the consumer is closed. An
         orderly queue hands out no more messages until the last ones are settled; this does not wait
         for that."""

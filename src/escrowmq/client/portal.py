@@ -381,8 +381,8 @@ class Portal:
             self._fail_waiting()
 
     def _fail_waiting(self) -> None:
-        """Fail the calls that a closed loop will not execute. The flag is cleared first: a caller
-        that has seen it set has already queued its call."""
+        """Fail the queued calls, which the closed loop will not execute. The wake-up flag is
+        cleared first: a caller that saw it set has already queued its call."""
         self._is_woken = False
         with contextlib.suppress(IndexError):  # other threads may be here too
             while True:

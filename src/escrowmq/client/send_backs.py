@@ -57,8 +57,8 @@ class SendBacks:
         return True
 
     async def _send_anew(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
-        """Send the message to the group's retry topic on any broker, as RocketMQ's clients do if
-        the message's own broker is unreachable."""
+        """Send the message to the group's retry topic on any broker, because its own broker is
+        unreachable. RocketMQ's clients do the same."""
         failed_count = message.deliveries_before + 1
         is_over = level == NEVER
         delay = level or min(RETRY_FIRST_LEVEL + message.deliveries_before, len(DELAY_LEVELS_S))

@@ -57,8 +57,8 @@ def trace_topic(trace: object) -> str:
 
 
 class Tracer:
-    """Collects the trace records of one group and sends them to a topic, with a dispatch of its
-    own."""
+    """Collects the trace records of one group, and sends them in the background to a trace
+    topic."""
 
     def __init__(self, instance: Instance, topic: str, *, group: str, role: str) -> None:
         self.dropped_count = 0

@@ -35,8 +35,8 @@ def escrowmq_broker(
 def escrowmq_server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Broker]:
-    """The same kind of broker behind real sockets on loopback, for other processes; NAMESRV_ADDR
-    names it."""
+    """A broker inside this process, behind real sockets on loopback, for clients in other
+    processes; NAMESRV_ADDR names it."""
     yield from _broker(request, monkeypatch, sockets=True)
 
 

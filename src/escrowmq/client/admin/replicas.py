@@ -184,10 +184,10 @@ class Replicas:
         member: str = "",
         is_dry_run: bool = False,
     ) -> DrillMember:
-        """Make the member at this address fail on purpose: `switch`, `kill`, or for `span_ms`
-        `freeze`, `cut`, `isolate` or `authority`. Without a fault it joins the drill of this name,
-        and no other; `end` makes it leave the drill and undoes its fault. Raises ResponseError from
-        members that were not started with escrowDrills=true."""
+        """Make the member at this address join the drill of this name, and no other. `fault` makes
+        it fail on purpose: `switch` or `kill`; or, for `span_ms` milliseconds, `freeze`, `cut`,
+        `isolate` or `authority`. `end` undoes its fault and makes it leave the drill. Raises
+        ResponseError from members that were not started with escrowDrills=true."""
         fields = {
             "drill": drill, "fault": fault, "ms": str(span_ms), "member": member,
             "isDryRun": "true" if is_dry_run else "false",

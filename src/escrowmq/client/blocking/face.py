@@ -102,7 +102,7 @@ class Served(Generic[C]):
 
     def close(self) -> None:
         """Close the client: calls in flight fail, brokers are informed. Calling it again does
-        nothing; after an interrupt, it completes the rest."""
+        nothing, or completes a call that was interrupted."""
         if not self._is_closed:
             self._leave()
 

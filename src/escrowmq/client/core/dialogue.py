@@ -34,8 +34,8 @@ _FOREIGN: Final = (
 
 _NAMES: Final = {value: name for name, value in vars(Request).items() if name.isupper()}
 _MYSQL: Final = b"\x00\x0a"
-"""The sequence number and protocol version in the greeting of MySQL and MariaDB, after three bytes
-of length."""
+"""Bytes by which a greeting of MySQL or MariaDB is recognised: its sequence number and protocol
+version, which follow three bytes of length."""
 
 Fields = dict[str, str]
 Done = Callable[["Command | None", "TransportError | None"], None]

@@ -60,8 +60,8 @@ class Interceptor:
     def before_settle(
         self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
     ) -> None:
-        """Called before an END is sent to a broker. `messages` are those sent in the transaction;
-        the received one for the answer to a check; none if only the id is known."""
+        """Called before an END is sent to a broker. `messages` are those of the transaction; for
+        the answer to a check, only the message received with it; empty if only the id is known."""
 
     def after_settle(
         self, transaction_id: str, outcome: Outcome, error: BaseException | None
@@ -81,7 +81,7 @@ class Interceptor:
         `receive`."""
 
     def before_consume_many(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Called before messages are delivered together, perhaps only one; by default calls
+        """Called before messages are delivered, of which there may be only one; by default calls
         `before_consume` for each."""
         for message in messages:
             self.before_consume(message)

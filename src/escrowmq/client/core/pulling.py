@@ -146,8 +146,8 @@ def with_subscription(fields: dict[str, str], subscription: Subscription) -> dic
 
 
 class Cursor(Generic[M]):
-    """The state of reading one queue. Pass each answer to `answered`, put its messages onto the
-    shelf, then ask for the pause."""
+    """The state of reading one queue. Pass each answer to `answered`, add its messages to the
+    fetched ones, then ask for the pause."""
 
     def __init__(self, shelf: Shelf[M], *, wait_ms: int) -> None:
         self.broker_id = MASTER
@@ -162,8 +162,9 @@ class Cursor(Generic[M]):
         self._in_vain = EmptyAnswers()
 
     def answered(self, reply: Command) -> tuple[PullStep, int]:
-        """Return the step that follows an answer, and the next offset. The shelf is already set to
-        that offset, unless the answer has messages, which must be put onto the shelf first."""
+        """Return the step that follows an answer, and the next offset. Reading continues there at
+        once, unless the answer has messages, which the caller must first add to the fetched
+        ones."""
         step, next_offset = after_pull(reply.code), self._shelf.next_offset
         self._came_from = next_offset
         if step in (PullStep.TAKE, PullStep.GO_ON, PullStep.MOVE):

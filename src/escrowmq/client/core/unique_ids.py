@@ -16,8 +16,8 @@ _PROCESS_MASK: Final = 0xFFFF
 _MONTHS: Final = 12
 _MARK_MASK: Final = 0xFFFF_FFFF
 _SET_BACK_MS: Final = 100
-"""Largest difference between the times that threads pass when they make ids together; a larger one
-means that the clock was set back."""
+"""A time that is earlier than the last one by more than this means that the clock was set back.
+Threads that make ids together may pass times that differ by less."""
 
 _MARKS_AFTER: Final = 0x7F4A_7C15
 _MARKS_APART: Final = 0x9E37_79B1

@@ -84,11 +84,11 @@ class Circuit:
         self._kept_max = kept_max
         self._count = 0
         self._lately_kept = (0, 0)
-        """Number of messages kept since the last pass ended, and of those kept between the end of
-        the pass before it and its own end."""
+        """Numbers of messages kept: since the last pass ended, and between the end of the pass
+        before and that."""
         self._is_lately_kept = (False, False)
-        """Whether messages that others may overtake were kept since the last pass ended, and
-        between the end of the pass before it and its own end."""
+        """Whether messages that others may overtake were kept: since the last pass ended, and
+        between the end of the pass before and that."""
         self._pause_s = FIRST_PAUSE_S
         self._empty_passes_count = 0
         self.refused: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ class Circuit:
 
     @property
     def has_lately_kept(self) -> bool:
-        """Whether messages were kept since the pass before the last one began. A transaction with
+        """Whether messages were kept since the pass before the last one ended. A transaction with
         an older snapshot may not see their rows."""
         return any(self._is_lately_kept)
 
@@ -136,8 +136,8 @@ class Circuit:
         has_failed: bool,
         refused: frozenset[str] = frozenset(),
     ) -> float:
-        """Record the end of a pass through the kept messages, with `left` remaining ones and the
-        topics that wait behind refused ones; return the seconds until the next pass."""
+        """Record the end of a pass through the kept messages; return the seconds until the next.
+        `left` messages remain; `refused` are the topics that wait behind refused messages."""
         # A pass does not see uncommitted messages, often the very ones that caused it.
         since, before = self._lately_kept
         self._lately_kept = (0, since)

@@ -27,8 +27,8 @@ costs a timeout."""
 
 
 class KeptWalk:
-    """Run `query`, pass its rows to `choose`, send what that returns, and report the result by
-    `handed_over` or `failed`; repeat until `is_over`."""
+    """One pass through the kept messages. Run `query`, pass its rows to `choose`, send what that
+    returns, and report the result to `handed_over` or `failed`; repeat until `is_over`."""
 
     def __init__(self, family: SqlFamily, circuit: Circuit | None = None) -> None:
         self.is_over = False

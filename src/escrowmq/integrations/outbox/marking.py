@@ -47,9 +47,9 @@ def write(
     is_long: bool = False,
 ) -> Steps[tuple[M, Place | None]]:
     """Write a marker into the table that the transaction finds. Return the messages, which `begin`
-    makes for the database's name, and the table, to pass as `place` the next time. With `is_long`
-    the transaction may stay open for long; then locks that others would wait for are taken in
-    separate transactions."""
+    makes for the database's name, and the table, which the next call may pass as `place`. With
+    `is_long` the transaction may stay open for long; then locks that others would wait for are
+    taken in separate transactions."""
     # A name is made only for a database without one: random bytes are a system call, during which
     # another thread takes the GIL.
     for attempt in range(TRIES):

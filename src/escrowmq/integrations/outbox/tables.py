@@ -159,8 +159,8 @@ class Place(NamedTuple):
 
 
 def place(family: SqlFamily) -> Statement:
-    """Return the statement that selects the table of markers that the connection finds, as the
-    fields of a `Place`. It finds no row before the database has a name."""
+    """Return the statement that selects the name and the proof of the table of markers that the
+    connection finds. It finds no row before the database has a name."""
     return Statement(f"select says, {_PROOF[family]} {_NAMED}")
 
 

@@ -48,8 +48,8 @@ class _Left(NamedTuple):
 
     sent: StagedMessages
     transaction: Callable[[], object]
-    """The transaction, or None if it no longer exists. It is referenced weakly, because it
-    references its connection."""
+    """Returns the transaction, or None if it no longer exists. This is a weak reference, because
+    the transaction references its connection."""
 
 
 class _Gathered:
@@ -63,8 +63,8 @@ class _Gathered:
 
 
 class Hooks:
-    """Reacts to commits and rollbacks of its engine's connections, for one outbox. `course` sends
-    the messages."""
+    """Reacts to commits and rollbacks of its engine's connections, for one outbox. `course` hands
+    over the messages."""
 
     def __init__(self, engine: Engine, course: HandOver, *, schema: str = "") -> None:
         _check_engine(engine)

@@ -77,7 +77,7 @@ class Switchboard:
         return len(self._outboxes)
 
     def hears(self, connection: Connection) -> bool:
-        """Whether this switchboard is notified of the connection's events."""
+        """Whether this object is notified of the connection's events."""
         listeners: Any = connection.dispatch
         return self._commit in list(listeners.commit)
 
