@@ -22,8 +22,8 @@ class RequestAccount:
         self.account = ""
         """The account; empty without access control."""
         self.has_owners = False
-        """Whether names belong to the account that created them. Not so without access control, or
-        if configured to behave like RocketMQ."""
+        """Whether names belong to the account that created them. False without access control, or
+        if the broker is configured to behave like RocketMQ."""
 
 
 class AutoCreateQuota:
@@ -41,8 +41,7 @@ class AutoCreateQuota:
         self.changes = 0
 
     def check_quota(self, name: str) -> None:
-        """Check that the present account may create one more name. Raises UsageError if it may
-        not."""
+        """Raise UsageError if the present account may create no more names."""
         account = self._present.account
         if account and self._most and self._counts[account] >= self._most:
             raise UsageError(

@@ -136,7 +136,7 @@ class Clients:
             )
 
     def _count_group(self, channel: Channel) -> ConnectionGroups:
-        """Count a group of a connection."""
+        """Count one more group of a connection. Return the connection's groups."""
         member = self._members.get(channel.peer)
         if member is None:
             member = self._members[channel.peer] = ConnectionGroups(channel.account)

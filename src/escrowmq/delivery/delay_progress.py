@@ -101,7 +101,8 @@ class PastDeliveries:
         return self._scan_from if self._counts else self._store.end_offset
 
     def match_delivery(self, source: StoredMessage) -> bool:
-        """Return whether a delayed record was delivered. Each delivery matches only one record."""
+        """Return whether a delayed record was delivered. A delivery is used up by the first record
+        that matches it."""
         if not self._counts:
             return False
         found = _fingerprint(source)
@@ -112,7 +113,7 @@ class PastDeliveries:
         return True
 
     def clear(self) -> None:
-        """Forget the deliveries, because all due records were compared."""
+        """Forget the deliveries, because all due records have been compared with them."""
         self._counts.clear()
 
 

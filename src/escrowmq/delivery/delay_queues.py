@@ -36,13 +36,13 @@ PATH: Final = "config/delayOffset.json"
 
 _ENTRIES_READ: Final = 32
 _LOG_OFFSET: Final = "escrowLogOffset"
-"""A field of the file that RocketMQ ignores when reading and drops when writing: if present, no
-other broker has written the file since."""
+"""A field of the file that RocketMQ does not know: it ignores the field, and writes the file
+without it. So if it is present, no other broker has written the file since."""
 
 
 def with_log_offset(body: bytes, log_offset: int) -> bytes:
-    """A master's answer as delayOffset.json, with the log offset where its deliveries end, if it
-    tells none itself: RocketMQ's masters do not."""
+    """Return a master's answer as delayOffset.json. Add the log offset where the master's
+    deliveries end, if the answer does not say it: RocketMQ's masters do not."""
     file: dict[str, Any] = fastjson.decode(body)
     return body if _LOG_OFFSET in file else fastjson.encode({_LOG_OFFSET: log_offset, **file})
 
@@ -89,7 +89,8 @@ class DelayQueues:
         self._note_progress()
 
     def _add_former_levels(self) -> None:
-        """Add levels that have a queue: others may have been configured when it was made."""
+        """Add levels that have a queue: other levels may have been configured when it was
+        created."""
         for queue_id in self._store.queues_of(Topic.SCHEDULE):
             self._offsets.setdefault(queue_id + 1, 0)
 
@@ -113,7 +114,8 @@ class DelayQueues:
         return min((log_offset for log_offset, _, _ in places), default=None)
 
     def oldest_needed_offset(self) -> int:
-        """Return the log offset from which on undelivered records need the log."""
+        """Return the log offset of the oldest undelivered record; retention must keep the log from
+        there on."""
         oldest = self._oldest_pending()
         return self._store.end_offset if oldest is None else oldest
 
@@ -135,7 +137,8 @@ class DelayQueues:
             self.deliver_due(now_ms)
 
     def deliver_due(self, now_ms: int) -> int:
-        """Deliver a bounded number of due messages. Return how many records were passed."""
+        """Deliver a bounded number of due messages. Return how many records were delivered
+        or skipped."""
         passed = 0
         for level in sorted(self._due_ms, key=self._due_ms.__getitem__):
             if self._due_ms[level] > now_ms or passed >= BATCH_MAX:
@@ -170,7 +173,7 @@ class DelayQueues:
 
     def _deliver(self, level: int, now_ms: int, count_max: int) -> int:
         """Deliver messages of a level until the next one is not due, a put fails, or the limit is
-        reached. Return how many records were passed."""
+        reached. Return how many records were delivered or skipped."""
         start = self._offsets[level]
         while (passed := self._offsets[level] - start) < count_max:
             entries = self._store.read_units(
@@ -243,8 +246,8 @@ class DelayQueues:
         )
 
     def content_to_save(self, now_ms: int) -> bytes | None:
-        """Return the content of delayOffset.json, up to durable deliveries; None if it was written
-        already.
+        """Return the content of delayOffset.json, up to the deliveries that are durable; None if it
+        was returned before.
 
         RocketMQ also reads quoted levels, and ignores the unknown field.
         """

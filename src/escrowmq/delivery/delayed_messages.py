@@ -56,11 +56,12 @@ class DelayRules:
 def delay_message(
     message: Message, now_ms: int, rules: DelayRules, *, is_accepted: bool = False
 ) -> Message | Refusal:
-    """Return the message to store: unchanged, or in its delayed form; or why it is refused.
+    """Return the message to store: unchanged, or in its delayed form. Return a Refusal if its
+    delivery time is not allowed.
 
-    Half messages are left unchanged: the transaction engine handles their delay. (RocketMQ's hook
-    treats them as plain messages, and loses them.) With `is_accepted`, a delivery time is accepted
-    however far away it is: it was checked with the half.
+    Half messages stay unchanged, because the transaction engine handles their delay. (RocketMQ's
+    hook treats them like other messages, and loses them.) With `is_accepted`, a delivery time is
+    accepted however far away it is: it was checked with the half.
     """
     if (
         message.topic in _NEVER_DELAYED
@@ -114,7 +115,7 @@ def _delay_by_time(
 
 
 def requested_delivery_ms(properties: dict[str, str], sent_ms: int) -> int | None:
-    """Return when a message should be delivered; None if its properties are invalid."""
+    """Return when a message should be delivered; None if the properties that say it are invalid."""
     for name in DELIVERY_TIME_PROPERTIES:
         text = properties.get(name)
         if text is None:
@@ -145,12 +146,10 @@ def _moved_message(
 
 
 def restore_message(source: StoredMessage, **added: str) -> Message | None:
-    """Return the original message of a delayed record, with more properties if there is space; None
-    if it has no destination.
-
-    DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as on RocketMQ's disk:
-    RocketMQ clears them after encoding the stored properties.
-    """
+    """Return the original message of a delayed record; None if it has no destination. The `added`
+    properties are set if there is space. DELAY, REAL_TOPIC, REAL_QID and the timer's properties
+    stay on it, as on RocketMQ's disk: RocketMQ clears them after it has encoded the stored
+    properties."""
     properties = source.properties
     topic = properties.get(Property.REAL_TOPIC)
     queue_id = number_in(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)

@@ -15,6 +15,6 @@ class DueMessages:
         self._topics = topics
 
     def put(self, message: Message, now_ms: int) -> PutResult:
-        """Store a due message, in a queue that is still read."""
+        """Store a due message in its queue; in another one if the topic has fewer queues now."""
         message.queue_id = self._topics.readable_queue(message.topic, message.queue_id)
         return self._store.put(message, now_ms)

@@ -86,8 +86,8 @@ class GroupTable:
         self.version = DataVersion()
         self.is_changed = False
         self.requested_changes_count = 0
-        """The number of requested changes, even if they changed nothing: each request is answered
-        only after a save."""
+        """The number of requested changes, including those that changed nothing: each request is
+        answered only after a save."""
         self._texts = EntryTextCache()
 
     def load(self, data: bytes | None) -> None:
@@ -150,8 +150,9 @@ class GroupTable:
         return list(self._groups)
 
     def get_or_create(self, name: str, now_ms: int) -> GroupConfig | None:
-        """Return a group's configuration; create the group if that is allowed and its name is
-        valid, else return None. Raises UsageError if there are too many groups."""
+        """Return a group's configuration. A group that does not exist is created, if that is
+        allowed and its name is valid; else return None. Raises UsageError if there are too many
+        groups."""
         config = self._groups.get(name)
         if config is None and self._may_create(name):
             if len(self._groups) >= self._count_max:

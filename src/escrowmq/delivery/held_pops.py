@@ -26,7 +26,7 @@ class PopPolls(Generic[T]):
         self._per_key_max = per_key_max
         self._queues: dict[TopicAndGroup, set[int]] = {}
         self.waiting_by_topic: dict[str, set[TopicAndGroup]] = {}
-        """Topics and groups of waiting polls, by each topic whose messages can wake them."""
+        """For each topic: the topics and groups of the waiting polls that its messages can wake."""
 
         self._topics: dict[TopicAndGroup, tuple[str, ...]] = {}
 
@@ -75,7 +75,7 @@ class PopPolls(Generic[T]):
         return is_crowded or self._holds.count + weight > self._count_max
 
     def may_have(self, place: TopicAndGroup) -> bool:
-        """Whether a topic and group may have waiting polls. False is certain."""
+        """Whether a topic and group may have waiting polls. If False, there are none."""
         return place in self._queues
 
     def count_at(self, place: TopicAndGroup, queue_id: int) -> int:

@@ -20,8 +20,7 @@ _FIELD_SIZE = 100
 
 
 def poll_weight(request: Command) -> int:
-    """Return for how many long polls a waiting request counts, by its memory: one for each 4
-    KiB."""
+    """Return for how many long polls a waiting request counts: one for each 4 KiB of its memory."""
     ext = request.ext or {}
     size = len(request.body) + _FIELD_SIZE * len(ext) + sum(map(len, ext))
     return 1 + (size + sum(map(len, ext.values()))) // _WEIGHT_SIZE
@@ -54,7 +53,7 @@ class LongPoll(Generic[T]):
     ) -> None:
         self.key = key
         self.weight = weight
-        """For how many long polls it counts: more than 1 if it uses much memory."""
+        """For how many long polls this one counts; more than 1 if it uses much memory."""
         self.question = question
         self.peer = peer
         self.account = account
@@ -81,8 +80,8 @@ class LongPolls(Generic[T]):
         self.count = 0
 
     def hold(self, held: LongPoll[T]) -> LongPoll[T] | None:
-        """Hold a long poll. If its client has too many, or all have, remove one and return it: the
-        client's oldest, or the one that would time out first."""
+        """Hold a long poll. If its client has too many, remove and return the client's oldest. If
+        there are too many in all, remove and return the one that would time out first."""
         self._serial += 1
         held.serial = self._serial
         self.by_queue.setdefault(held.key, {})[held] = None

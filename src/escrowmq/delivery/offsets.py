@@ -63,8 +63,8 @@ class OffsetTable:
         self.is_changed = False
 
     def content_to_save(self, *, log_end: int) -> bytes:
-        """Return the present content of consumerOffset.json. It includes the end of the log, so
-        that a start can tell which topics were deleted later. Keys are quoted, which RocketMQ reads
+        """Return the present content of consumerOffset.json. It includes the end of the log, from
+        which a start can tell which topics were deleted later. Keys are quoted; RocketMQ reads them
         too."""
         return msgspec.json.format(
             fastjson.encode({**self._file_fields(), _LOG_END: log_end}), indent=2
@@ -104,9 +104,9 @@ class OffsetTable:
         return list(self._offsets.items())
 
     def set_back_to_ends(self, end_of: Callable[[str, int], int | None], now_ms: int) -> list[str]:
-        """Set back offsets that are after the ends of their queues, as returned by `end_of` (None:
-        unknown). Messages there were lost, and new ones will get these offsets. Return descriptions
-        of the changes."""
+        """Set back offsets that are after the end of their queue: messages there were lost, and new
+        ones will get these offsets. `end_of` returns the end of a queue (None: unknown). Return
+        descriptions of the changes."""
         done = []
         for key, queues in self._offsets.items():
             topic, _, group = key.partition("@")

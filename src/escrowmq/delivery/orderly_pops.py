@@ -69,7 +69,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
         )
 
     def shift_future_times(self, now_ms: int) -> None:
-        """If the batch's times are in the future, because a clock was ahead, shift them to now."""
+        """Shift the batch's times to now if they are in the future, because the clock was ahead."""
         ahead_ms = self.pop_ms - now_ms
         if ahead_ms > 0:
             changed = self.visible_ms or {}
@@ -105,7 +105,7 @@ class OrderlyBatches:
         self._frees: list[tuple[int, GroupQueue]] = []
         self._scheduled: dict[GroupQueue, int] = {}
         self._holders: dict[GroupQueue, int] = {}
-        """By queue: the consumer whose batch is renewed while it is connected."""
+        """For each queue: the consumer whose batch is renewed while that consumer is connected."""
         self._clock_leaps_ms: dict[GroupQueue, int] = {}
         """By queue: how far the clock was set forward since its batch was popped."""
         self._is_there = is_there
@@ -173,8 +173,8 @@ class OrderlyBatches:
         now_ms: int,
         holder: int = NOBODY,
     ) -> tuple[dict[int, int], int]:
-        """Record a popped batch. Return how often each message was delivered before, if ever, and
-        the lowest of these numbers (0 if any message is new)."""
+        """Record a popped batch. Return how often each message was delivered before, for those that
+        were, and the lowest of these numbers; 0 if any message is new."""
         first = queue_offsets[0]
         assert all(offset >= first >= 0 for offset in queue_offsets), queue_offsets
         batch = OrderedBatch(

@@ -57,7 +57,8 @@ class PoppedQueue:
 
 
 class CheckPointTrack:
-    """Check points that are due in this order, or that were postponed until the same time."""
+    """Check points in the order in which they are due, or those that were postponed until the same
+    time."""
 
     __slots__ = (
         "dead", "delay_ms", "grace_ms", "is_scheduled", "key", "points", "revive_queue", "span_ms",
@@ -116,8 +117,8 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
     """The offsets of the messages relative to the start; None if they are consecutive."""
 
     holder: int = 0
-    """The consumer whose messages are renewed while it is connected (delivery/pop_auto_renewal); 0:
-    none."""
+    """The connection number of the consumer for which the messages are renewed while it is
+    connected (delivery/pop_auto_renewal); 0 if none."""
 
     @property
     def start_offset(self) -> int:
@@ -191,9 +192,9 @@ class CheckPoints:
 
     @staticmethod
     def ahead_ms(pop_ms: int, now_ms: int) -> int:
-        """Return how much earlier a check point is due if its pop time is in the future: because a
-        clock was ahead, or after many changes in one millisecond. It is rounded down to whole
-        seconds, so that such check points share tracks."""
+        """Return how far a pop time is in the future, in whole seconds. That happens if a clock was
+        ahead, or after many changes in one millisecond. The check point is due that much earlier;
+        whole seconds let such check points share tracks."""
         ahead = max(0, pop_ms - now_ms)
         return ahead - ahead % _AHEAD_STEP_MS
 
@@ -291,8 +292,8 @@ class CheckPoints:
     # -- when ------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> CheckPoint | None:
-        """Return the next due check point; None if none is due. It stays first until it is finished
-        or postponed."""
+        """Return the first due check point; None if none is due. The same one is returned until it
+        is finished or postponed."""
         dues = self._dues
         while dues and dues[0][0] <= now_ms:
             _, serial, track = dues[0]
@@ -308,8 +309,8 @@ class CheckPoints:
         return None
 
     def postpone(self, point: CheckPoint, now_ms: int) -> bool:
-        """Postpone the check point from `next_due`, whose messages cannot be read, without delaying
-        others. Return whether this is the first time."""
+        """Postpone the check point that `next_due` returned, because its messages cannot be read.
+        Others are not delayed. Return whether it is postponed for the first time."""
         track = point.track
         assert track.points[0] is point, "it is the first that is due"
         track.points.popleft()

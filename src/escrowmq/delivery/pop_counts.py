@@ -15,11 +15,11 @@ class PopCounts:
         """Redelivered messages by group, topic and outcome."""
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted."""
+        """Remove the figures of a deleted group."""
         for counts in (self.stored, self.again):
             counts.forget(group, at=0)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted."""
+        """Remove the figures of a deleted topic."""
         for counts in (self.stored, self.again):
             counts.forget(topic, at=1)

@@ -111,7 +111,8 @@ class PopLedger:
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
         self._finished_of_deleted: dict[CheckPoint, list[int]] = {}
-        """The same of deleted topics and groups, which have no figures any more."""
+        """Acknowledged messages of deleted topics and groups, by check point. `flush` stores them
+        like `_acks`, without figures."""
         self.unstored = (
             self._acks,
             self._finished_of_deleted,
@@ -129,8 +130,9 @@ class PopLedger:
     # -- life ------------------------------------------------------------------------------------
 
     def load(self, now_ms: int, *, is_sound: bool) -> None:
-        """Read the records that may be open, and advance offsets that were not saved. In a log with
-        holes (not `is_sound`), offsets skip no message without its check point."""
+        """Read the records that may be open, and advance offsets that were not saved. If the log
+        has holes (not `is_sound`), no offset advances past messages whose check point may be
+        lost."""
         self._started_ms = now_ms
         if not is_sound:
             self._reader.note_holes()
@@ -146,8 +148,9 @@ class PopLedger:
     def _move_check_points(
         self, points: list[tuple[CheckPoint, list[int]]], former: list[str], now_ms: int
     ) -> bool:
-        """Record check points of other topics in the present one: the cluster had another name.
-        Those of an earlier start are there already. Returns whether all could be."""
+        """Record check points from former revive topics in the present topic: the cluster had
+        another name. Skip those that an earlier start has recorded. Return whether all could be
+        recorded."""
         failed_count = 0
         for point, queue_offsets in points:
             handle, track = point.identity(), point.track
@@ -278,7 +281,7 @@ class PopLedger:
     def acknowledge(
         self, handle: CheckPointKey, queue_offsets: list[int], *, invisible_ms: int, now_ms: int
     ) -> None:
-        """Acknowledge messages. `flush` stores this."""
+        """Acknowledge messages in memory. The next `flush` stores this."""
         point = self.popped.find(handle)
         if point is not None:
             news = self.popped.acknowledge(point, queue_offsets)
@@ -288,8 +291,8 @@ class PopLedger:
             self._store_ack_in_timer(handle, queue_offsets[:_ACKS_MAX], invisible_ms, now_ms)
 
     def _may_be_of_rocketmq(self, handle: CheckPointKey, invisible_ms: int, now_ms: int) -> bool:
-        """Whether an unknown check point may be in the timer of a RocketMQ broker that ran
-        before."""
+        """Whether an unknown check point may be in the timer of a RocketMQ broker that used this
+        store before."""
         return (
             handle.pop_ms < self._started_ms
             and handle.pop_ms + invisible_ms > now_ms
@@ -329,7 +332,8 @@ class PopLedger:
             self._finished_of_deleted[point] = [*self._acks.pop(point, ()), *offsets]
 
     def advance_orderly(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Record that an orderly group has finished all messages before an offset."""
+        """Set the next offset of an orderly group in a queue: it has finished all messages before
+        it. The next `flush` stores this."""
         self._orders[group, topic, queue_id] = offset
 
     def flush(self, now_ms: int) -> None:

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 class Redelivery:
     """Stores messages in retry topics. `read` returns a record, or None if it is invalid.
-    `came_again` is called for each message that is done."""
+    `came_again` is called for each message that was redelivered or skipped."""
 
     def __init__(  # noqa: PLR0913 - what it works on
         self,
@@ -99,8 +99,8 @@ class Redelivery:
             )  # fmt: skip
 
     def _try_to_redeliver(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
-        """Store a message in the retry topic. Return False to be retried later. A message that can
-        never be delivered is skipped."""
+        """Store a message in the retry topic; skip one that can never be delivered. Return False if
+        it must be retried later."""
         try:
             return self._redeliver_message(handle, queue_offset, now_ms)
         except (OSError, StorageError):

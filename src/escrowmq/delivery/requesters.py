@@ -73,7 +73,7 @@ class WaitingRequests:
         return asked if asked is not None and asked.until_ms > now_ms else None
 
     def forget_answered(self, properties: Mapping[str, str]) -> None:
-        """Forget a request whose reply has reached the requester."""
+        """Forget a request, because its reply has reached the requester."""
         key = _key(properties)
         if key in self._asked:
             self._forget(key)

@@ -24,8 +24,8 @@ class RetryTopics:
         self._offsets = offsets
 
     def topics_to_read(self, topic: str, group: str, *, is_v2: bool) -> list[str]:
-        """Return the retry topics that a group's pops of a topic read. With the newer naming, there
-        may still be messages under the older name."""
+        """Return the retry topics that a group reads when it pops a topic. With the newer naming,
+        that includes the older name, which may still have messages."""
         older, newer = (retry_topic(topic, group, kind) for kind in (RETRY_V1, RETRY_V2))
         if self._belongs_to_another(older, group):
             return [newer]

@@ -30,10 +30,10 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
 
 GRACE_MS: Final = 1_000
-"""An ack that is in flight when the time is over still counts."""
+"""After a message's invisible time, its redelivery waits this long for an ack that is in flight."""
 
 PEER_GRACE_MS: Final = 3_000
-"""The same for RocketMQ's check points, whose acks may still be in its timer."""
+"""The same delay for RocketMQ's check points, whose acks may still be in RocketMQ's timer."""
 
 _READ_COUNT: Final = 256
 
@@ -41,18 +41,19 @@ _log = logging.getLogger(__name__)
 
 
 class ReviveReader:
-    """The reader of one ledger."""
+    """Reads revive records for a PopLedger, and applies them to its check points and offsets."""
 
     def __init__(self, store: Store, offsets: OffsetTable, popped: CheckPoints) -> None:
         self._store = store
         self._offsets = offsets
         self._popped = popped
         self.dropped_count = 0
-        """Skipped records."""
+        """The number of skipped records."""
         self._is_sound = True
 
     def note_holes(self) -> None:
-        """The log has holes: offsets pass no message without its check point from now on."""
+        """Note that the log has holes. From now on, no offset advances past a message without its
+        check point."""
         self._is_sound = False
 
     def read_all(self, topic: str, now_ms: int) -> None:
@@ -70,7 +71,8 @@ class ReviveReader:
                     at += 1
 
     def read_record(self, log_offset: int, size: int) -> StoredMessage | None:
-        """A record; None, and counted, if it is no longer one."""
+        """Return the record at a log offset; None, after counting it as skipped, if it is
+        unreadable."""
         try:
             return decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
@@ -80,7 +82,8 @@ class ReviveReader:
     def apply_record(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
-        """Apply a record; one that is invalid is skipped."""
+        """Apply a record to the check points; skip an invalid one. With `moves_offsets`, also
+        advance the offsets of groups."""
         try:
             self._apply(record, revive_offset, now_ms, moves_offsets=moves_offsets)
         except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
@@ -93,7 +96,7 @@ class ReviveReader:
     def _apply(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
-        """Apply a record."""
+        """Apply a record. Raises if it is invalid."""
         tag = record.properties.get(Property.TAGS)
         if tag == CHECK_POINT_TAG:
             body = msgspec.json.decode(record.body, type=CheckPointBody)
@@ -117,7 +120,8 @@ class ReviveReader:
         now_ms: int,
         moves_offsets: bool,
     ) -> None:
-        """Positional, like `_apply`."""
+        """Apply a check point's record: add the check point, and advance the group's offset if
+        `moves_offsets`."""
         diffs = body.d if body.d is not None else list(range(body.n))
         if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
             return  # RocketMQ makes check points without messages to move an offset
@@ -143,7 +147,7 @@ class ReviveReader:
                 self._advance(body.c, body.t, body.q, following, now_ms)
 
     def _is_of_deleted_topic(self, topic: str, record: StoredMessage) -> bool:
-        """Whether the topic was deleted since."""
+        """Whether the topic was deleted after this record was stored."""
         return self._store.deleted.covers(topic, record.log_offset, record.stored_ms)
 
     def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:

@@ -100,8 +100,8 @@ class CheckPointKey(NamedTuple):
 
 def revive_queue(invisible_ms: int, queues_count: int) -> int:
     """Return the revive queue for an invisible time. Check points with similar times share a queue,
-    because RocketMQ's reviver stops at the first that is not due. (RocketMQ itself uses the queues
-    in turn.)"""
+    because RocketMQ's reviver stops at the first check point that is not due. (RocketMQ itself uses
+    the queues in turn.)"""
     return min(bisect.bisect_left(_CLASSES_MS, invisible_ms), queues_count - 1)
 
 
@@ -147,7 +147,7 @@ def encode_ack(
 def revive_record(
     topic: str, tag: str, body: bytes, queue_id: int, *, deliver_ms: int, host: bytes
 ) -> Message:
-    """A record of the revive topic."""
+    """Return a record of the revive topic, with this tag and body."""
     return Message(
         topic=topic,
         body=body,
@@ -192,7 +192,7 @@ def revive_topic(cluster: str) -> str:
 
 
 def former_revive_topics(topics: Iterable[str], present: str) -> list[str]:
-    """The topics of revive records that were made while the cluster had other names."""
+    """Return the revive topics of the cluster's former names."""
     return sorted(
         topic for topic in topics if topic.startswith(Topic.REVIVE_PREFIX) and topic != present
     )

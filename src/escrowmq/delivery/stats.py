@@ -15,7 +15,7 @@ _DAY_EVERY: Final = 360
 _DAY_SAMPLES: Final = 25
 
 SIZE_BITS_MAX: Final = 40
-"""The number of bits of the largest counted size: no put is as large as this power of two."""
+"""Sizes are counted by powers of two, up to this power. No put is as large."""
 
 PUT_COUNT: Final = "TOPIC_PUT_NUMS"
 PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -113,8 +113,8 @@ class Stats:
     def __init__(self) -> None:
         self._meters: dict[tuple[str, str], StatMeter] = {}
         self._puts: dict[str, tuple[StatMeter, StatMeter, StatMeter, list[int]]] = {}
-        """The meters of puts by topic, and how many puts had which size, in powers of two. In one
-        table, to save look-ups."""
+        """For each topic: the meters of its puts, and the number of puts of each size, in powers of
+        two. One table for both saves look-ups."""
         self._gets: dict[tuple[str, str], _Meters] = {}
         """The meters of gets by group and topic."""
         self._serial = 0
@@ -166,8 +166,8 @@ class Stats:
         return found
 
     def put_sizes(self) -> list[tuple[str, list[int], int]]:
-        """Return for each topic how many puts had at most 1, 2, 4, 8, ... bytes and more than half
-        of that, and the bytes of all."""
+        """Return, for each topic, the histogram of put sizes and the sum of all sizes. The
+        histogram has the number of puts of up to 1, 2, 4, 8, ... bytes; each put counts once."""
         return [(topic, found[3], found[1].total) for topic, found in self._puts.items()]
 
     def count_gets(self, group: str, topic: str, count: int, size: int) -> None:
@@ -200,7 +200,7 @@ class Stats:
             del self._meters[item]
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted."""
+        """Remove the counters of a deleted group."""
         for place in [place for place in self._gets if place[0] == group]:
             del self._gets[place]
         for item in [i for i in self._meters if i[1].endswith(f"@{group}")]:

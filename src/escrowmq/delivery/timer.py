@@ -61,8 +61,8 @@ TIMER_LOG: Final = "timerlog"
 _ROLL_WINDOW_MS: Final = 172_800_000
 _ROLL_SLACK_MS: Final = 60_000
 _UNSEEN_MS: Final = 60_000
-"""How long a record may wait for a sync before it is visible. A RocketMQ broker that takes over
-must allow for that."""
+"""How long a stored record may wait for a sync before it becomes visible. A RocketMQ broker that
+takes over must allow for that."""
 
 
 class TimerQueue:
@@ -79,8 +79,8 @@ class TimerQueue:
         self._blocks: dict[int, int] = {}
         """The number of pending records in each block of queue offsets, in order."""
         self._recalls: set[tuple[str, str]] = set()
-        """Key and slot of messages that are recalled. The slot is needed because a recall may have
-        another message's key."""
+        """The recalls that are pending: key and slot of the recalled message. The key alone does
+        not suffice, because a recall may name another message's key."""
         self._past_deliveries = PastDeliveries(store, Property.TIMER_OUT_MS)
         self._marks: ProgressMarks[TimerProgress] = ProgressMarks()
         self._saved: TimerProgress | None = None
@@ -134,7 +134,8 @@ class TimerQueue:
         return places[0][0] if places else None
 
     def oldest_needed_offset(self) -> int:
-        """Return the log offset from which on undelivered records need the log."""
+        """Return the log offset of the oldest undelivered record; retention must keep the log from
+        there on."""
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         start, _ = self._store.bounds(Topic.TIMER, 0)
@@ -162,7 +163,7 @@ class TimerQueue:
         return self._taken
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: drop its figures."""
+        """Remove the figures of a deleted topic."""
         self.counts.forget_topic(topic)
         self.delays.forget_topic(topic)
 
@@ -185,7 +186,7 @@ class TimerQueue:
 
     def deliver_due(self, now_ms: int) -> int:
         """Read new records, and deliver due messages, a bounded number of each. Return how many
-        records were passed."""
+        records were delivered or skipped."""
         if self._has_more:
             self._read_new_records(now_ms)
         while (unread := self._unread.take_due(now_ms)) is not None:
@@ -375,14 +376,15 @@ class TimerQueue:
         )
 
     def _slot_before(self, wish_ms: int) -> int:
-        """A time that is not after the slot of a record, whatever precision it was stored with."""
+        """Return a time at or before the slot of a record with this delivery time, whatever
+        precision it was stored with."""
         span_ms = TIMER_PRECISION_MAX_MS
         return wish_ms - wish_ms % span_ms - (span_ms if span_ms % self._precision_ms else 0)
 
     @property
     def _is_progress_exact(self) -> bool:
-        """Whether `border` says what is delivered: no undelivered record is before delivered
-        ones."""
+        """Whether `border` separates delivered from undelivered records: no undelivered record has
+        a lower key than a delivered one."""
         if self._unread.count or not self._is_settled:
             return False
         return not self._heap or self._heap[0] >= self._border
@@ -399,8 +401,8 @@ class TimerQueue:
             )
 
     def progress_for_slave(self, now_ms: int) -> bytes:
-        """Return the progress for a slave: the 56 bytes of RocketMQ's TimerCheckpoint, and behind
-        them our part of the file, if it is exact."""
+        """Return the progress for a slave: the 56 bytes of RocketMQ's TimerCheckpoint, followed by
+        our part of the file if the progress is exact."""
         state = self._current_progress(now_ms)
         head = encode_head(state, now_ms, self._counter)
         if not self._is_progress_exact:
@@ -442,12 +444,13 @@ class TimerQueue:
 
 
 def _delivery_ms(source: StoredMessage, slot_ms: int) -> int:
-    """The delivery time to the millisecond. A delay counts from the store time, which is that of
-    the delay or a little later; the slot limits it. A recall lasts for the whole of its slot, and
-    so comes last in it.
+    """Return the delivery time of a record to the millisecond, within its slot. A delay counts from
+    the store time, which is at most a little later than the time of sending. A recall gets the end
+    of its slot, so that it comes last.
 
-    Nothing but the record decides: progress that was saved under one precision must mean the same
-    under another. So each slot counts as one of the longest."""
+    The result depends on the record only, and every slot is treated as one of the longest. So saved
+    progress means the same after a change of the precision.
+    """
     last_ms = slot_ms + TIMER_PRECISION_MAX_MS
     if Property.TIMER_DEL_UNIQKEY in source.properties:
         return last_ms

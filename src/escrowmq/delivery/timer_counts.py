@@ -47,7 +47,7 @@ class WaitingCounts:
         self._version.advance(now_ms)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted. Its waiting messages count until their time."""
+        """Remove the totals of a deleted topic. Its waiting messages count until they are due."""
         self.taken.forget(topic, at=0)
         self.passed.forget(topic, at=0)
 

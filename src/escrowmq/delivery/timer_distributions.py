@@ -78,7 +78,7 @@ class DelayDistributions:
         self._sums_s[topic] += delay_s
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted."""
+        """Remove the distribution of a deleted topic."""
         self._counts.pop(topic, None)
         self._sums_s.pop(topic, None)
 

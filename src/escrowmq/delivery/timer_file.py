@@ -55,39 +55,42 @@ class RocketMQHead(NamedTuple):
 
 
 def delivery_key(time_ms: int, queue_offset: int) -> int:
-    """A record's place in the order of deliveries."""
+    """Return the key of a record: a number that orders records by delivery time, then by queue
+    offset."""
     return min(time_ms, _TIME_MAX) << OFFSET_BITS | queue_offset
 
 
 def encode_head(state: TimerProgress, now_ms: int, counter: int) -> bytes:
-    """Encode RocketMQ's TimerCheckpoint. RocketMQ, without a timer log here, reads the topic from
-    `oldest` on and skips records with a slot before `read_ms`; it repeats delivered records that
-    are neither."""
+    """Encode RocketMQ's TimerCheckpoint. Without a timer log, RocketMQ reads the topic from
+    `oldest` on and skips records with a slot before `read_ms`. Delivered records that are neither
+    are delivered again."""
     return _HEAD.pack(state.read_ms, 0, state.oldest, state.oldest, 0, now_ms, counter)
 
 
 def encode_both_parts(head: bytes, state: TimerProgress, scan_from: int) -> bytes:
-    """RocketMQ's part of the file and ours, without what is between them: the answer to a slave.
-    RocketMQ's slaves read the first part."""
+    """Return RocketMQ's part of the file followed by our part, without the bytes between them. This
+    is the answer to a slave; RocketMQ's slaves read only the first part."""
     time_ms, queue_offset = state.border >> OFFSET_BITS, state.border & OFFSET_MASK
     tail = _TAIL.pack(_MAGIC, state.taken, time_ms, queue_offset, scan_from)
     return head + tail + _CRC.pack(zlib.crc32(head + tail))
 
 
 def complete_file(parts: bytes) -> bytes:
-    """The whole file, of RocketMQ's part alone or of both (`encode_both_parts`)."""
+    """Return the whole file, given RocketMQ's part alone or both parts as `encode_both_parts`
+    returns them."""
     head, tail = parts[: _HEAD.size], parts[_HEAD.size :]
     return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")[:FILE_SIZE]
 
 
 def progress_part(parts: bytes) -> bytes:
-    """What an answer says about the progress; the rest changes with each question."""
+    """Return those bytes of `encode_both` that say the progress. The others change with each
+    request."""
     return parts[:_VERSION_AT] + parts[_HEAD.size : _HEAD.size + _TAIL.size]
 
 
 def check_file(data: bytes) -> None:
-    """Raise ValueError for a file that neither RocketMQ nor we have written like this: torn, or
-    without content."""
+    """Raise ValueError if the file is torn or empty, so that neither RocketMQ nor we have written
+    it like this."""
     if len(data) < FILE_SIZE:
         raise ValueError(f"it has {len(data)} bytes instead of {FILE_SIZE}")
     if not any(data):
@@ -103,8 +106,8 @@ def decode_head(data: bytes | None) -> RocketMQHead | None:
 
 
 def decode_file(data: bytes | None) -> tuple[int, TimerProgress] | None:
-    """Log offset and progress; None if RocketMQ has written the file since, or it was never
-    written."""
+    """Return log offset and progress from our part of the file; None if RocketMQ has written the
+    file since, or our part was never written."""
     if data is None or len(data) < FILE_SIZE:
         return None
     tail = data[_TAIL_AT : _TAIL_AT + _TAIL.size]

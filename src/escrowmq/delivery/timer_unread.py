@@ -16,7 +16,7 @@ WAIT_MS: Final = 1_000
 WAIT_MAX_MS: Final = 32_000
 
 UNKNOWN_KEY: Final = -1
-"""In place of the key of a record whose delivery time is unknown, because it was never read."""
+"""Used in place of a key: the record was never read, so its delivery time is unknown."""
 
 _NEVER_MS: Final = 1 << 62
 
@@ -49,8 +49,8 @@ class UnreadRecords:
         return self._waiting
 
     def schedule_retry(self, queue_offset: int, key: int, now_ms: int, error: Exception) -> None:
-        """Schedule a retry of an unreadable record. Log the first failure until all are readable
-        again. Raises the error if there are too many."""
+        """Schedule a retry of an unreadable record. The failure is logged unless other records are
+        unreadable already. Raises the error if there are too many."""
         wait_ms = self._waits_ms.get(queue_offset, 0)
         if not wait_ms and self.count >= COUNT_MAX:
             raise error

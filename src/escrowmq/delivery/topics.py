@@ -139,8 +139,8 @@ class TopicTable:
         self.version = DataVersion()
         self.is_changed = False
         self.requested_changes_count = 0
-        """The number of requested changes, even if they changed nothing: each request is answered
-        only after a save."""
+        """The number of requested changes, including those that changed nothing: each request is
+        answered only after a save."""
         self.unregistered: set[str] = set()
         """Topics that changed since the last registration at name servers."""
         self.get = self._topics.get
@@ -224,8 +224,8 @@ class TopicTable:
         self.is_changed = True
 
     def readable_queue(self, name: str, queue_id: int) -> int:
-        """Return the queue to use for a message that was sent to this one: another one if the topic
-        has fewer queues now, because the old one is no longer read."""
+        """Return the queue for a message that was sent to this queue. It is another queue if the
+        topic has fewer queues now, because consumers no longer read the old one."""
         config = self._topics.get(name)
         if config is None or not 0 < config.read_queue_nums <= queue_id:
             return queue_id
@@ -327,7 +327,7 @@ class TopicTable:
     ) -> TopicConfig:
         """Return a topic's configuration; create the topic, readable and writable, if it does not
         exist (retry, dead-letter, discard). With `is_asked_for`, it counts as created by the
-        requesting account. Raises UsageError if that has too many."""
+        requesting account. Raises UsageError if that account has created too many."""
         config = self._topics.get(name)
         if config is None:
             if is_asked_for:
