@@ -22,16 +22,17 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes = b""
     remark: str | None = None
     chunks: Sequence[bytes] = ()
-    """The rest of the body, as it is in the store; it is sent without being copied."""
+    """The rest of the body: chunks of the store's files, sent without being copied."""
 
     log_end: int = 0
     """The answer is sent once the log is durable up to this offset."""
 
     late_code: int | None = None
-    """The code to answer with if waiting for that takes too long."""
+    """The response code to use if the log is not durable in time."""
 
     tells_safety: bool = False
-    """Whether the answer says how safe the record is; that is known when it is sent."""
+    """Whether the answer must say how safe the record is (on disk, copies). That is added when the
+    answer is sent."""
 
 
 class SendAnswer(Answer, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ class Denial(Refusal, frozen=True):
 
 
 class AnswerLater(enum.Enum):
-    """The sign that a request is kept, and will be answered later or never."""
+    """The sign that a handler keeps a request, and answers later or never."""
 
     HELD = enum.auto()
 

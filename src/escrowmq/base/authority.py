@@ -18,8 +18,9 @@ class VersionedRecord(msgspec.Struct, frozen=True):
     value: bytes
     """The record's content; empty if there is no such key."""
     revision: str
-    """A text that changes with each write, only to be compared; empty if there is no such key. Two
-    values never have the same revision, even if the engine was restored from a back-up."""
+    """A text that changes with each write; empty if there is no such key. Compare it only for
+    equality. Two values never have the same revision, even after the engine was restored from a
+    back-up."""
 
 
 ABSENT = VersionedRecord(b"", "")
@@ -29,9 +30,10 @@ ABSENT = VersionedRecord(b"", "")
 class Authority(Protocol):
     """An engine that stores records and compares before it writes.
 
-    Every value must be unlike all values written to the same key before, for example by a random
-    number in it. When the answer to a write is lost, this is how the value that is read back proves
-    that the write took effect."""
+    Every value must differ from all values written to the same key before, for example by a random
+    number in it. When the answer to a write is lost, the value that is read back then proves
+    whether the write took effect.
+    """
 
     @property
     def name(self) -> str:
@@ -42,12 +44,13 @@ class Authority(Protocol):
         write that was answered before. Raises AuthorityUnreachable."""
 
     async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
-        """Write a record if its key still has a revision (empty: does not exist). Return the new
-        version; None, with nothing written, if the key has another revision by now.
+        """Write a record if its key still has this revision (empty: if the key does not exist).
+        Return the new version. Return None if the key had another revision, so that nothing was
+        written, or if the write took effect and others have overwritten it since.
 
-        None may also mean that the write took effect and was overwritten by others since. After
-        AuthorityUnreachable the outcome is unknown: the write may have taken effect, or take effect
-        later; a read tells only the former."""
+        After AuthorityUnreachable the outcome is unknown: the write may have taken effect, or may
+        take effect later. A read only shows the former.
+        """
 
     async def require_fit(self) -> None:
         """Raise AuthorityUnfit unless the engine compares: of two conditional writes to a scratch

@@ -27,7 +27,7 @@ class _Round(msgspec.Struct):
 
 
 class Rounds:
-    """A core's periodic work, in order."""
+    """A core's periodic work, in order. A round that fails pauses; the others continue."""
 
     def __init__(self) -> None:
         self._rounds: list[_Round] = []
@@ -66,7 +66,7 @@ class Rounds:
             self.failed(name, error, now_ms)
 
     def failed(self, name: str, error: Exception, now_ms: int) -> None:
-        """Count a failure; of several failures of a part in quick succession one is logged."""
+        """Count a failure of a part. Log it, unless the same part has failed a moment before."""
         self.failures[name] += 1
         if self.first_error is None:
             self.first_error = error

@@ -1,7 +1,6 @@
-"""Settings, in tables: each with RocketMQ's key, its default, bounds and effect.
-
-RocketMQ's keys are the encoded names of the fields, so `broker.conf` can be used unchanged. Times
-are in RocketMQ's units (ms unless the text says otherwise)."""
+"""Tables of settings. Each setting has RocketMQ's key, its default, its bounds and its effect. The
+keys are the encoded names of the fields, so `broker.conf` can be used unchanged. Times are in
+RocketMQ's units (ms unless the text says otherwise)."""
 
 from __future__ import annotations
 

@@ -26,19 +26,20 @@ class Command(msgspec.Struct, rename={"ext": "extFields"}):
 
 
 class Vouched(Command, kw_only=True):
-    """A request from another protocol. Its signature does not cover the fields and the body."""
+    """A request from a client of another protocol. Its signature does not cover the fields and the
+    body."""
 
     content: bytes
     """The content that the client has signed; account and signature are in the fields."""
 
     signed_ms: int
-    """When the signature arrived. On a stream, all requests have the time of the call that opened
-    it, so that they do not become too old."""
+    """When the signature arrived. On a stream this is the time of the call that opened it, for all
+    its requests: otherwise later ones would be too old."""
 
 
 class Repeated(Command, kw_only=True):
-    """A request with the same form as an earlier one (codec/repeated_requests). Its fields are not
-    in `ext`."""
+    """A request with the same form as an earlier one (codec/repeated_requests). Its fields are in
+    `header`, not in `ext`."""
 
     header: msgspec.Struct
     """The header fields, as values."""

@@ -14,7 +14,8 @@ class AccountsCore(Protocol):
     """A core that knows accounts."""
 
     def proved(self, peer: int, account: str) -> None:
-        """Record that a connected peer has presented a certificate that is mapped to an account."""
+        """Record that a peer has proved an account by its certificate. The peer is connected
+        already."""
 
 
 @runtime_checkable
@@ -28,12 +29,12 @@ class GuardedCore(Protocol):
 
 @runtime_checkable
 class Prompt(Protocol):
-    """A core that may send answers before it has done everything that follows from their
+    """A core that may send answers before it has done all the work that follows from the
     requests."""
 
     def set_writer(self, write: Callable[[int, list[bytes]], None]) -> None:
-        """Set the function that writes to a peer immediately; the core may call it while it
-        processes an input. No other input may be processed before that call returns, and it must
+        """Set the function that writes to a peer immediately. The core may call it while it
+        processes an input. No other input may be processed before the function returns, and it must
         not raise."""
 
 
@@ -49,7 +50,8 @@ class DiallingCore(Protocol):
 
 
 class Core(Protocol):
-    """A state machine that processes (input, now); the shell performs its queued effects."""
+    """A state machine. Each method gets an input and the time; the shell then performs the queued
+    effects."""
 
     def connected(
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
@@ -63,7 +65,7 @@ class Core(Protocol):
         """Remove a peer that is lost, or could not be reached."""
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """Continue after a Sync effect was carried out."""
+        """Continue after the shell has carried out a Sync effect."""
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
         """Continue after a Sync effect failed; none of its data may be treated as durable."""

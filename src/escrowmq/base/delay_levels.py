@@ -9,8 +9,8 @@ DELAY_LEVELS_DEFAULT: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 
 """RocketMQ's delays of the levels 1 to 18, the only ones that clients know."""
 
 RETRY_FIRST_LEVEL: Final = 3
-"""The delay level of a failed message's first redelivery, 10 s by default; each further one has the
-next level."""
+"""The delay level of a failed message's first redelivery: 10 s by default. Each further redelivery
+has the next level."""
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SPAN: Final = re.compile(r"[0-9]{1,9}[smhd]")

@@ -23,14 +23,15 @@ class Close(msgspec.Struct):
 
 
 class Hold(msgspec.Struct):
-    """Stop reading from a peer until it has read what was sent to it and other peers had their
-    turn. Then call `receive` without bytes, because the core has kept the rest of its requests."""
+    """Stop reading from a peer until it has received what was sent to it, and other peers had their
+    turn. Then call the core's `receive` without bytes: it has kept the rest of the peer's
+    requests."""
 
     peer: int
 
 
 class Dial(msgspec.Struct):
-    """Open a connection to an address and call it `peer` (a core's own numbers are negative)."""
+    """Open a connection to an address. The core chooses its peer number, which is negative."""
 
     peer: int
     host: str
@@ -39,7 +40,7 @@ class Dial(msgspec.Struct):
 
 
 class Sync(msgspec.Struct):
-    """Make files durable off the loop, then call the core's `synced(log_offset)` or
+    """Make files durable in another thread, then call the core's `synced(log_offset)` or
     `sync_failed`."""
 
     files: tuple[File, ...]
@@ -47,7 +48,8 @@ class Sync(msgspec.Struct):
 
 
 class Replace(msgspec.Struct):
-    """Replace a small file atomically, off the loop; only the newest data of a path is written."""
+    """Replace a small file atomically, in another thread. If several wait for one path, only the
+    newest is written."""
 
     path: str
     data: bytes

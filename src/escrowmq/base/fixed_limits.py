@@ -7,14 +7,15 @@ from __future__ import annotations
 from typing import Final
 
 TIMER_PRECISION_MAX_MS: Final = 1_000
-"""The longest slot of a timer."""
+"""The longest slot of a timer, in ms."""
 
 FRAME_SIZE_MAX: Final = 16_777_216
-"""A remoting frame with its length field; RocketMQ's com.rocketmq.remoting.frameMaxLength."""
+"""Bytes of a remoting frame with its length field; RocketMQ's
+com.rocketmq.remoting.frameMaxLength."""
 
 HEADER_SIZE_MAX: Final = 262_144
-"""The header of a command. The largest from real clients has PROPERTIES_SIZE_MAX of properties,
-each byte of which becomes at worst six in JSON; a quarter is left for all other fields."""
+"""Bytes of a command's header. The largest from real clients has PROPERTIES_SIZE_MAX of properties,
+each byte of which becomes at most six in JSON. A quarter is left for all other fields."""
 
 BATCH_MESSAGES_MAX: Final = 65_536
 """Messages of one batch: 4 MiB hold fewer of the smallest that RocketMQ's clients write, each with
@@ -42,8 +43,8 @@ UNSEEN_MAX: Final = 67_108_864
 """Bytes of records that may wait to become visible; beyond that, long batches are refused."""
 
 REPLY_HEADER_SIZE_MAX: Final = 4_194_304
-"""The header of a broker's reply. The largest has the ids of BATCH_MESSAGES_MAX messages, 56
-characters each if the broker has an IPv6 address."""
+"""Bytes of the header of a broker's reply. The largest has the ids of BATCH_MESSAGES_MAX messages,
+56 characters each if the broker has an IPv6 address."""
 
 EXT_FIELDS_MAX: Final = 512
 """Header fields of one command."""
@@ -91,12 +92,12 @@ PULL_MESSAGES_MAX: Final = 1024
 """Messages of one pull answer, whatever the client asks for."""
 
 ANSWERS_AHEAD_MAX: Final = 1_048_576
-"""Bytes of answers to requests that came together; beyond that, the other requests wait until these
-are read: 36 KB of requests can ask for 25 MB."""
+"""Bytes of unread answers to requests that one peer sent together. Beyond that, its other requests
+wait until these are read: 36 KB of requests can ask for 25 MB."""
 
 READS_AT_ONCE_MAX: Final = 32
-"""Requests for messages served in one turn of a gRPC connection; each takes 0.1 ms and more, even
-if it then waits."""
+"""Requests for messages that are served in one turn of a gRPC connection. Each takes at least 0.1
+ms, even if it then waits."""
 
 SERVED_AT_ONCE_MAX: Final = 32
 """Requests of any kind that a broker serves one by one in a turn of one connection: with accounts
@@ -113,17 +114,17 @@ SEND_BUFFER_SIZE_MAX: Final = 64 * 1024 * 1024
 """Unsent bytes of one peer; beyond that, its connection is closed."""
 
 UNSENT_SIZE_MAX: Final = 536_870_912
-"""Unsent bytes of all peers of a process; beyond that, those with the most are cut."""
+"""Unsent bytes of all peers of a process; beyond that, the peers with the most are disconnected."""
 
 PULLS_HELD_MAX: Final = 100_000
 """Long polls held by one broker; beyond that, the oldest is answered immediately."""
 
 DECOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
-"""A body after decompression."""
+"""Bytes of a body after decompression."""
 
 UNPACKED_SIZE_MAX: Final = DECOMPRESSED_SIZE_MAX
-"""Total bytes of the bodies of one reply that the SDK's `admin` decompresses, without the last
-one."""
+"""Total bytes of the bodies of one reply that the SDK's `admin` decompresses. The last body may
+exceed it."""
 
 POP_MESSAGES_MAX: Final = 32
 """Messages of one pop; RocketMQ refuses requests for more."""
@@ -184,13 +185,14 @@ RELEASED_SIZE_MAX: Final = PULL_SIZE_MAX
 written."""
 
 CROWD_ARRIVALS_MAX: Final = 1_000
-"""Messages of one queue that wait until all its long polls have been answered."""
+"""New messages of one queue that are remembered while its long polls are answered over several
+turns."""
 
 NOTIFIED_AT_ONCE_MAX: Final = 1_000
 """Members of groups notified of a change in one turn, some 3 ms."""
 
 MEMBERSHIPS_MAX: Final = 1_000_000
-"""Groups of all connections together, each counted once per connection."""
+"""Group memberships of all connections; a group counts once per connection."""
 
 GROUPS_MAX: Final = 100_000
 """Consumer groups; above this number none is created by its first use, but an operator may create
@@ -220,7 +222,8 @@ BROKER_SILENT_MS: Final = 120_000
 (heartbeatTimeoutMillis). Our own brokers set this one."""
 
 FRAME_TIME_MAX_MS: Final = 60_000
-"""Time to complete a frame from the scan that finds it begun; then its sender is cut off."""
+"""Time to complete a frame, counted from the scan that finds it incomplete. Then its sender is
+disconnected."""
 
 ACL_FILE_SIZE_MAX: Final = 1_048_576
 """Bytes of one file of accounts."""
@@ -235,13 +238,14 @@ EPOCH_QUERIES_MAX: Final = 10_000
 """Queries whose last decision is remembered."""
 
 EPOCH_TOKENS_MAX: Final = 4096
-"""Attempts that one decision names."""
+"""Attempts (tokens) that one decision names."""
 
 TRUSTED_ADDRESSES_MAX: Final = 256
 """Patterns of addresses that may change a name server."""
 
 QUERY_FRAME_SIZE_MAX: Final = HEADER_SIZE_MAX + 65_536
-"""A frame of a peer that may only request routes from a name server; such requests have no body."""
+"""Bytes of a frame of a peer that may only request routes from a name server; such requests have no
+body."""
 
 AUTH_USERS_MAX: Final = 100_000
 """Users of ACL 2.0. Each change writes the whole file, which takes less than a second with 50,000
@@ -263,7 +267,8 @@ AUTH_FILE_SIZE_MAX: Final = 67_108_864
 """Bytes of the file of users and policies."""
 
 RATED_CLIENTS_MAX: Final = 100_000
-"""Addresses whose rates are remembered; beyond that, the one silent for longest starts again."""
+"""Addresses whose request rates are remembered. Beyond that, the one silent for longest is
+forgotten."""
 
 HELD_PER_PEER_MAX: Final = 10_000
 """Long polls of one connection; beyond that, its oldest is answered immediately."""

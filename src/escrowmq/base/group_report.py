@@ -6,7 +6,7 @@ import msgspec
 
 
 class CopyReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """A copy, as its master sees it."""
+    """A copy of the group's log, as the master sees it."""
 
     member: str
     incarnation: str
@@ -15,7 +15,7 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     end: int
     """The log offset up to which it has everything."""
     behind: int
-    """Bytes of the master's log that it lacks."""
+    """How many bytes of the master's log the copy lacks."""
 
 
 class FaultReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -48,18 +48,18 @@ class GroupReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     members: list[str]
     """All members that have ever been in sync."""
     numbers: dict[str, int] = {}
-    """The brokerId of each member."""
+    """The brokerId of each member, by member."""
     epochs: list[tuple[int, int]] = []
-    """Which epochs wrote this member's log, and from which offset on."""
+    """The epochs that wrote this member's log, each with the log offset at which it began."""
     is_master: bool
     """Whether it serves as master of this epoch."""
     end: int
-    """Where this member's log ends."""
+    """The log offset at which this member's log ends."""
     confirmed: int
     """The log offset up to which everything is acknowledged, and visible to consumers."""
     min_copies: int
     why: str
-    """Why this member neither serves nor copies; empty if it does."""
+    """Why this member neither serves as master nor copies one; empty if it does."""
     authority: str
     authority_fault: str
     """Why the last request to the authority failed; empty while it answers."""

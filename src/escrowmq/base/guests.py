@@ -1,7 +1,5 @@
-"""Values that a broker exchanges with a front of another protocol about a client.
-
-A guest is a client of a front. The broker treats it as a peer of its own, whatever connections it
-uses."""
+"""Values that a broker and a front of another protocol exchange about a client. Such a client is a
+guest: the broker treats it as a peer of its own, whatever connections it uses."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ OnReply = Callable[[Answer | Refusal], None]
 """Called with the answer to a request."""
 
 OnPut = Callable[[int, str], None]
-"""Called with the queue offset of a stored message, and the id for ending a half's transaction. The
-offset is -1 if the message must be sent by a request instead."""
+"""Called with the queue offset of a stored message, and, for a half, the id that ends its
+transaction. The offset is -1 if the front must send the message by a request instead."""
 
 
 class GuestIdentity(msgspec.Struct, frozen=True):
@@ -33,7 +31,8 @@ class GuestIdentity(msgspec.Struct, frozen=True):
 
 
 class RequestByValue(msgspec.Struct):
-    """A guest's request, by value: the same as one of RocketMQ's remoting protocol."""
+    """A guest's request as a value. It means the same as the request of RocketMQ's remoting
+    protocol with these fields."""
 
     code: int
     ext: dict[str, str]
@@ -47,8 +46,8 @@ class RequestByValue(msgspec.Struct):
 
 class MessageByValue(msgspec.Struct):
     """A message or a half to store, to which no special rule applies as far as the front knows. It
-    means the same as a SEND_MESSAGE_V2 with these values and defaults for all others, except that a
-    half's sender requests its id."""
+    means the same as a SEND_MESSAGE_V2 with these values, and defaults for all others. For a half,
+    its signed id is requested too."""
 
     topic: str
     queue_id: int
@@ -86,5 +85,5 @@ class ClientCallbacks(Protocol):
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """Send a request of the broker to the guest; an answer, if one is due, is returned with the
-        same opaque."""
+        """Send a request of the broker to the guest. An answer, if one is due, is returned with the
+        same `opaque`."""

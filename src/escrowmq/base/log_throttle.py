@@ -18,8 +18,8 @@ class _Kind(msgspec.Struct):
 
 
 class LogThrottle:
-    """Decides which lines to write. Memory is bounded: beyond `kinds_max` kinds per span all others
-    count as one."""
+    """Decides which lines to write. Memory is bounded: beyond `kinds_max` kinds in a span, all
+    further ones count as one kind."""
 
     def __init__(self, *, lines_max: int, span_ms: int, kinds_max: int) -> None:
         assert min(lines_max, span_ms, kinds_max) > 0, (lines_max, span_ms, kinds_max)
@@ -43,8 +43,8 @@ class LogThrottle:
         return False
 
     def take_left_out(self, now_ms: int) -> list[tuple[str, int]]:
-        """Return, and forget, how many lines of each kind were suppressed in a time span that has
-        passed."""
+        """Return how many lines of each kind were suppressed in spans that are over, and forget
+        these numbers."""
         found = []
         while self._kinds:
             kind, known = next(iter(self._kinds.items()))
@@ -61,8 +61,8 @@ class LogThrottle:
 
 
 class RepeatedErrors:
-    """Limits lines about repeated errors: passes the first one immediately, then one per span,
-    which says how many were suppressed. Memory is bounded: beyond a number of kinds the oldest is
+    """Limits lines about repeated errors. The first line is written immediately; then one per span,
+    which says how many were suppressed. Memory is bounded: beyond a number of kinds, the oldest is
     forgotten."""
 
     def __init__(self, *, span_ms: int = 60_000, kinds_max: int = 64) -> None:

@@ -8,7 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 _COUNTED_MAX: Final = 20_000
-"""Limit of separate counts by names that clients choose; further names are not counted."""
+"""The most keys that are counted separately, because clients choose the names. Further keys are not
+counted."""
 
 
 Kind = Literal["gauge", "counter", "histogram"]
@@ -42,12 +43,12 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def unlabelled(name: str, kind: Kind, text: str, value: float) -> Family:
-    """A metric without labels."""
+    """Return a metric without labels."""
     return Family(name, kind, text, (), (Sample((), value),))
 
 
 def by_topic(name: str, kind: Kind, text: str, values: Mapping[str, float]) -> Family:
-    """A metric with a sample per topic."""
+    """Return a metric with one sample per topic."""
     samples = tuple(Sample((topic,), value) for topic, value in values.items())
     return Family(name, kind, text, ("topic",), samples)
 
@@ -59,16 +60,17 @@ class Counts:
         self.of: dict[tuple[str, ...], int] = {}
 
     def add(self, *of: str) -> None:
-        """Count one more."""
+        """Count one more occurrence of this key, given by its parts."""
         count = self.of.get(of, 0)
         if count or len(self.of) < _COUNTED_MAX:
             self.of[of] = count + 1
 
     def forget(self, name: str, *, at: int) -> None:
-        """Remove the counts that have a name at this place of their keys."""
+        """Remove the counts whose key has this name at index `at`."""
         for key in [key for key in self.of if key[at] == name]:
             del self.of[key]
 
     def samples(self, *before: str) -> tuple[Sample, ...]:
-        """Return all counts; the values `before` precede the labels of each."""
+        """Return all counts as samples. The values `before` come before the parts of the key as
+        labels."""
         return tuple(Sample((*before, *of), count) for of, count in self.of.items())

@@ -12,8 +12,9 @@ FORMER: Final = ".bak"
 
 
 def former_path(path: str) -> str:
-    """Return the path of a table's previous content, which is stored beside it, as in RocketMQ.
-    Empty for a file that is not a table of a broker or (kvConfig.json) of a name server."""
+    """Return the path at which a table's previous content is stored, beside the table, as in
+    RocketMQ. Empty for a file that is not a table of a broker or (kvConfig.json) of a name
+    server."""
     is_table = path.startswith(TABLES) or path == NAMES_TABLE
     return f"{path}{FORMER}" if is_table else ""
 
@@ -26,7 +27,8 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class SyncNotBegun(OSError):
-    """A sync found no descriptor or no memory: it was not started, and nothing is lost."""
+    """Raised if a sync was not started, because there was no descriptor or no memory. Nothing is
+    lost."""
 
 
 class File(Protocol):
@@ -56,9 +58,12 @@ class File(Protocol):
         """Ensure that a later write of this range finds space; raises DiskFull otherwise."""
 
     def sync(self) -> None:
-        """Make all writes so far durable; raises OSError if the disk fails. A SyncNotBegun may be
-        retried. After any other error, a later sync that succeeds proves nothing about earlier
-        writes: see `write_again`. May be called from another thread than the writing one."""
+        """Make all writes so far durable. May be called from another thread than the one that
+        writes.
+
+        Raises OSError if the disk fails. A SyncNotBegun may be retried. After any other error, a
+        later sync that succeeds proves nothing about earlier writes: see `write_again`.
+        """
 
     def close(self) -> None:
         """Release the file; unsynced writes may still reach the disk."""
@@ -98,10 +103,9 @@ class Disk(Protocol):
         """Return a small file as a whole; None if there is none."""
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        """Replace a small file so that at every moment either the old or the new content is
-        complete; when this returns, the new one is durable. A private file is readable by its owner
-        alone. For any other below `config/` the previous content is kept beside it (see
-        `former_path`)."""
+        """Replace a small file durably. At every moment, either the old or the new content is
+        complete. A private file is readable only by its owner. For other files below `config/`, the
+        previous content is kept beside them (see `former_path`)."""
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty folder; does nothing if it is absent."""

@@ -21,14 +21,14 @@ class Vitals(Protocol):
 
 
 def health(vitals: Vitals) -> tuple[bool, str]:
-    """Answer /healthz: whether the event loop runs; if not, the process should be restarted."""
+    """Answer /healthz: whether the event loop runs. If not, the process should be restarted."""
     if vitals.is_alive():
         return True, "alive"
     return False, "the event loop of the server has not answered for some seconds"
 
 
 def readiness(vitals: Vitals) -> tuple[bool, str]:
-    """Answer /readyz: whether clients may be sent here, and the reason if not."""
+    """Answer /readyz: whether clients may be sent here; if not, the reason."""
     try:
         refusal = vitals.refusal()
     except TimeoutError:

@@ -98,6 +98,6 @@ class ReplicaSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def copies(self) -> int:
-        """The number of brokers that must have a message before its send is acknowledged; 1 means
-        only the master."""
+        """The number of brokers, with the master, that must have a message before its send is
+        acknowledged."""
         return self.in_sync_copies if self.role == "SYNC_MASTER" else 1

@@ -15,15 +15,15 @@ from escrowmq.base.fixed_limits import LONG_MAX
 Holds = Literal["fixed", "restart", "live"]
 
 FIXED: Final = {"holds": "fixed"}
-"""No request changes the setting, because it must not change while the broker exists: a name, an
+"""No request changes the setting, because it must stay the same while the broker exists: a name, an
 address, the form of a file, who is an operator."""
 
 RESTART: Final = {"holds": "restart"}
 """The setting is read once: a change is saved, and takes effect at the next start. The default."""
 
 LIVE: Final = {"holds": "live"}
-"""The setting is read each time: a change takes effect immediately. A test finds code that keeps a
-copy."""
+"""The setting is read each time, so a change takes effect immediately. A test finds code that keeps
+a copy of the value."""
 
 SECRET: Final = {"secret": "yes"}
 """The setting contains a password, which is never shown."""

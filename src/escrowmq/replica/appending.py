@@ -26,15 +26,15 @@ class SlaveLog(Protocol):
 
     @property
     def min_offset(self) -> int:
-        """Return where the oldest segment starts."""
+        """Return the offset at which the oldest segment starts."""
 
     @property
     def end_offset(self) -> int:
-        """Return where the next byte is appended."""
+        """Return the offset at which the next byte is appended."""
 
     @property
     def safe_end(self) -> int:
-        """Return up to where the log is stored as safely as the slave promises."""
+        """Return the offset up to which the log is stored as safely as the slave promises."""
 
     @property
     def is_empty(self) -> bool:
@@ -54,20 +54,21 @@ class SlaveLog(Protocol):
 
 
 class Appender:
-    """Appends to the end of a copy. Raises RemoteProtocolError if the bytes cannot follow there;
-    none of the invalid bytes is appended."""
+    """Appends a master's bytes to the end of a copy. Raises RemoteProtocolError if they cannot
+    follow there. Then nothing of the invalid bytes was appended."""
 
     def __init__(self, log: SlaveLog) -> None:
         self._log = log
         self._cut = bytearray()
         """The beginning of a record or a filler whose rest has not arrived yet."""
         self._wanted = 0
-        """The size of the complete record; it is not parsed again before it has that many bytes."""
+        """The size of the incomplete record; it is parsed again when it has that many bytes."""
         self._filled_to = 0
-        """Up to where the bytes after a filler have arrived; 0 if there is no filler."""
+        """The offset up to which the bytes after a filler have arrived; 0 if there is no filler."""
 
     def append(self, data: bytes) -> None:
-        """Append the records that these next bytes complete; store an incomplete one in memory."""
+        """Append the records that these next bytes complete. An incomplete one is kept in
+        memory."""
         self._cut += data
         if len(self._cut) < self._wanted:
             return
@@ -100,7 +101,7 @@ class Appender:
                 return
 
     def _check_cut(self, found: Parsed[Scanned], data: bytes, base: int, segment_end: int) -> None:
-        """Raise RemoteProtocolError unless the rest can be the beginning of a record."""
+        """Raise RemoteProtocolError unless the remaining bytes can be the beginning of a record."""
         if found.reason:
             raise RemoteProtocolError(f"at log offset {base} there is no record: {found.reason}")
         most = min(segment_end - FILLER_SIZE - base, RECORD_SIZE_MAX)

@@ -35,25 +35,26 @@ class FollowingTerms(msgspec.Struct, frozen=True):
 
     heartbeat_ms: int
     housekeeping_ms: int
-    """A master that sends nothing for this long is considered gone."""
+    """A master that sends nothing for this time, in ms, is considered gone."""
 
 
 class Overlap:
-    """How much of its log a slave compares; more after each comparison that differs from its first
-    byte on."""
+    """How much of its log a slave compares. The range grows after each comparison in which the logs
+    differ from the first byte on."""
 
     def __init__(self) -> None:
         self._size = OVERLAP_SIZE
 
     def start(self, log: SlaveLog, master_begin: int = 0) -> int:
-        """Return where the comparison starts; never 0, which RocketMQ takes for the last file. A
-        master's log may begin within the compared range."""
+        """Return the offset at which the comparison starts. It is never 0, which RocketMQ takes for
+        the last file. If the master's log begins within the compared range, it is that
+        beginning."""
         start = max(log.end_offset - self._size, log.min_offset, 1)
         return max(start, master_begin) if master_begin < log.end_offset else start
 
     def differs(self, log: SlaveLog, log_offset: int) -> bool:
-        """Record that the logs differ at an offset; return whether this is the first difference. If
-        not, the next comparison must start earlier."""
+        """Record that the logs differ at an offset. Return whether they are known to part there. If
+        not, the next comparison starts earlier."""
         start = self.start(log)
         if log_offset > start or start <= max(log.min_offset, 1):
             self._size = max(log.end_offset - log_offset, 0) + OVERLAP_SIZE
@@ -99,9 +100,9 @@ class Follower:
         """Whether the master has said that its log ends before ours."""
 
     def reports(self, now_ms: int) -> bytes:
-        """Return the report to send to the master now, if any: first the start offset, then each
-        new end of the stored log, and the same end again as a keep-alive. Raises
-        RemoteProtocolError if the master has been silent for too long."""
+        """Return the report to send to the master now; empty if none is due. The first report has
+        the start offset. Later ones have each new end of the stored log, and the same end again as
+        a keep-alive. Raises RemoteProtocolError if the master has been silent for too long."""
         if now_ms >= self._heard_ms + self._terms.housekeeping_ms:
             seconds = self._terms.housekeeping_ms / 1000
             raise RemoteProtocolError(f"the master has sent nothing for {seconds:g} s")
@@ -166,7 +167,8 @@ class Follower:
         self._is_beginning, self._at = False, log_offset
 
     def _compared(self, log_offset: int, body: bytes, end: int) -> bytes:
-        """Compare these bytes with our log up to its end; return the bytes after the end."""
+        """Compare these bytes with our log, up to its end. Return the bytes after the end. Raises
+        ForeignLog if they differ."""
         at, theirs = log_offset, body[: end - log_offset]
         while theirs:
             ours = self._log.read(at, len(theirs))

@@ -41,8 +41,8 @@ class ReportReader:
         self._rest = b""
 
     def take(self, data: bytes) -> tuple[int, int] | None:
-        """Return the first and the newest of the reports that are complete now; those between are
-        out of date. None if there is none."""
+        """Return the first and the newest of the complete reports; those in between are outdated.
+        None if no report is complete."""
         data = self._rest + data
         whole = len(data) - len(data) % REPORT.size
         self._rest = data[whole:]

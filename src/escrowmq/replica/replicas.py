@@ -58,8 +58,8 @@ class Replicas:
         return f"peer {peer}" if connection is None else connection.address
 
     def add(self, peer: int, host: str, port: int, redeem: Redeem, now_ms: int) -> int | None:
-        """Add a connection. If there are too many now, return the one that must be closed: the
-        oldest one without a report, otherwise the new one."""
+        """Add a connection. If there are too many now, return the peer to disconnect: the oldest
+        one without a report, otherwise the new one."""
         sender = Sender(self._log, self._terms, redeem, host=host, now_ms=now_ms)
         self._by_peer[peer] = _Connection(sender, f"{host}:{port}", now_ms)
         if len(self._by_peer) <= CONNECTIONS_MAX:
@@ -110,8 +110,8 @@ class Replicas:
         return any(c.sender.sent_end < end for c in self._by_peer.values())
 
     def _ends(self) -> list[int]:
-        """Return how far each slave has the log, the largest offset first. Several connections of
-        one slave count once, and so do two slaves without names at one address."""
+        """Return up to which offset each slave has the log, the largest first. Several connections
+        of one slave count once, and so do two slaves without names at one address."""
         ends: dict[str, int] = {}
         for connection in self._by_peer.values():
             sender = connection.sender

@@ -29,7 +29,7 @@ class MasterLog(Protocol):
 
     @property
     def min_offset(self) -> int:
-        """Return where the oldest segment starts."""
+        """Return the offset at which the oldest segment starts."""
 
     @property
     def read(self) -> Callable[[int, int], bytes]:
@@ -37,8 +37,8 @@ class MasterLog(Protocol):
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """The permission that a slave of ours got by an authenticated request. The slave sends the
-    ticket's number as its first report; no log ever reaches an offset that large."""
+    """The permission to copy that a slave of ours got by an authenticated request. The slave sends
+    the ticket's number as its first report; no log ever reaches an offset that large."""
 
     start: int
     """The offset at which its copy begins."""
@@ -59,15 +59,15 @@ class SendingTerms(msgspec.Struct, frozen=True):
 
     heartbeat_ms: int
     housekeeping_ms: int
-    """A slave that reports nothing for this long is considered gone."""
+    """A slave that reports nothing for this time, in ms, is considered gone."""
 
     needs_ticket: bool = False
     """Whether a slave must have a ticket."""
 
 
 def window_end(log: MasterLog, acknowledged: int, ahead_max: int) -> int:
-    """Return the offset up to which the log may be sent to a copy with this acknowledged end: a
-    limited number of bytes ahead, and at least one whole record, because copies of ours do not
+    """Return the offset up to which the log may be sent to a copy that has acknowledged an offset.
+    At most `ahead_max` bytes are sent ahead, but always one whole record: copies of ours do not
     report parts of a record."""
     until = acknowledged + ahead_max
     if until >= log.end_offset:

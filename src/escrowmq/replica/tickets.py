@@ -1,10 +1,10 @@
-"""The tickets with which slaves of ours begin to copy: a slave sends one at the replication port in
-place of its first report.
+"""The tickets with which slaves of ours begin to copy.
 
-RocketMQ's slaves report where their log ends, and one with an empty log can only get the last file.
-A slave of ours first sends its master a request, which is authenticated if access control is on,
-and gets a number. It is larger than any log offset, so it cannot be mistaken for a report, and
-it has too many random bits to be guessed.
+RocketMQ's slaves first report where their log ends, and one with an empty log can only get the
+master's last file. A slave of ours first sends its master a request, which is authenticated if
+access control is on, and gets a number. It presents this number at the replication port in place of
+its first report. The number is larger than any log offset, so it cannot be mistaken for a report,
+and has too many random bits to be guessed.
 """
 
 from __future__ import annotations
