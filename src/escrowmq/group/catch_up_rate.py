@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Final
 
 _BURST_MS: Final = 20
-"""The bytes of this many milliseconds may be sent in one burst, if nothing was sent before."""
+"""One burst may have the bytes of this many milliseconds, if nothing was sent before."""
 
 
 class CatchUpRate:
-    """The number of bytes that may be sent on one connection now. Rates are bytes a second."""
+    """Limits how many bytes are sent on one connection. Rates are in bytes a second."""
 
     def __init__(self) -> None:
         self._sent_until_ms = 0.0

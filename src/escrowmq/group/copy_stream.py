@@ -95,11 +95,11 @@ class CopyStream:
         self.hello: Hello | None = None
         self.sent_end = self.acknowledged = self._start_at = 0
         self._in_flight: deque[int] = deque()
-        """The end of each part of the log that the copy has not reported yet. Only parts that ended
-        where the log did: a copy does not report part of a record."""
+        """The end of each part of the log that the copy has not reported yet. Only parts that end
+        where the log ended are listed, because a copy does not report part of a record."""
         self._catch_up_rate = CatchUpRate()
         self._is_held_back = False
-        """Whether the catch-up rate keeps something from being sent."""
+        """Whether the catch-up rate delays something that could be sent."""
         self._sent_tables = self._known_tables = 0
         self._began_ms = self._heard_ms = self._written_ms = now_ms
         self._greeting: list[bytes] = [encode_struct(Kind.CHALLENGE, Challenge(nonce))]
@@ -173,8 +173,8 @@ class CopyStream:
             self._pending.add(path, frame, max(place, start))
 
     def _start(self, hello: Hello) -> tuple[int, bool]:
-        """Return the offset from which the copy gets the log, where the two logs begin to differ;
-        and whether it must remove its whole log."""
+        """Return the offset at which the two logs begin to differ, from which the copy gets the
+        log. Return also whether the copy must remove its whole log."""
         log, low = self._log, self._log.min_offset
         theirs = tuple(Began(*began) for began in hello.history)
         ours = tuple(Began(*began) for began in self._epoch.history)
@@ -187,7 +187,8 @@ class CopyStream:
         return encode_struct(Kind.REFUSAL, Refused(reason, self._epoch.epoch))
 
     def table(self, path: str, frame: bytes, log_end: int) -> None:
-        """Send a table that has changed, when its turn comes."""
+        """Queue a changed table. It is sent in its turn among the log's bytes (see
+        `tables.Pending`)."""
         if self.hello is not None:
             self._pending.add(path, frame, log_end)
 
@@ -240,7 +241,8 @@ class CopyStream:
         return found
 
     def wake(self, confirmed: int, now_ms: int) -> bytes:
-        """Return a keep-alive frame, if one is due."""
+        """Return a keep-alive frame; empty if none is due. Raises RemoteProtocolError if the copy
+        is silent for too long."""
         if self.hello is None and now_ms >= self._began_ms + HANDSHAKE_MS:
             raise RemoteProtocolError(f"no member has named itself for {HANDSHAKE_MS / 1000:g} s")
         if now_ms >= self._heard_ms + SILENT_MS:

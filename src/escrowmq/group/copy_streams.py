@@ -34,7 +34,7 @@ class CopyStreams:
         return self._addresses.get(peer, "")
 
     def named(self) -> Iterator[tuple[int, Hello, CopyStream]]:
-        """Yield the connections of members that have sent their names, by peer."""
+        """Yield the connections of members that have sent their names: peer, Hello and stream."""
         for peer, stream in self.by_peer.items():
             if stream.hello is not None:
                 yield peer, stream.hello, stream

@@ -44,7 +44,7 @@ class Cut(Exception):
 
 
 class TurnedAway(RemoteProtocolError):
-    """Raised if the master refuses this copy for a reason that a person must see."""
+    """Raised if the master refuses this copy. The reason must be shown to a person."""
 
 
 class CopyEffects(Protocol):
@@ -63,8 +63,8 @@ class CopyEffects(Protocol):
         """Become master, because the present one hands over."""
 
     def has_deleted_alone(self, log_offset: int) -> bool:
-        """Whether this member has deleted topics that the master still has, at the offset where
-        their logs begin to differ."""
+        """Whether this member has deleted topics that the master still has, when its log ended at
+        or after this offset, from which on the two logs differ."""
 
 
 class Copy:
@@ -195,5 +195,6 @@ class Copy:
         return encode_report(*now)
 
     def is_silent(self, now_ms: int) -> bool:
-        """Whether the master has been silent for too long: close the connection."""
+        """Whether the master has been silent for too long, so that the connection must be
+        closed."""
         return now_ms >= self._heard_ms + SILENT_MS

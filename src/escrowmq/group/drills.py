@@ -18,8 +18,7 @@ SPAN_MIN_MS: Final = 100
 SPAN_MAX_MS: Final = 60_000
 
 DRILL_MS: Final = 120_000
-"""A drill has ended for a member that has heard nothing of it for this many ms: its command has
-ended."""
+"""A member takes a drill for ended if it has heard nothing of it for this many ms."""
 
 NOTES_MAX: Final = 50
 """Limit of the faults that are remembered."""
@@ -62,7 +61,7 @@ class FaultOrder(msgspec.Struct, kw_only=True, frozen=True):
     drill: str
     """The drill that it belongs to."""
     member: str
-    """The member that is addressed, because another member may have the address by now; empty for
+    """The member that is meant, because the address may belong to another member by now; empty for
     any."""
     is_dry_run: bool
     who: str
@@ -117,8 +116,8 @@ class Drills:
         self._until_ms = 0
 
     def take(self, order: FaultOrder, *, me: str, now_ms: int) -> None:
-        """Inject a fault; the caller itself must switch the master. Raises UsageError before
-        anything is done."""
+        """Inject a fault, or join or end a drill. A change of the master is left to the caller.
+        Raises UsageError before anything is done."""
         process = self._process
         if process is None:
             raise UsageError(
@@ -176,9 +175,9 @@ class Drills:
         return self._fault if now_ms < self._until_ms else ""
 
     def is_cut(self, now_ms: int) -> bool:
-        """Whether this member has no connection to others."""
+        """Whether a fault cuts this member off from the other members."""
         return self._active(now_ms) in _CUT
 
     def lacks_authority(self, now_ms: int) -> bool:
-        """Whether this member cannot reach the authority."""
+        """Whether a fault cuts this member off from the authority."""
         return self._active(now_ms) in _WITHOUT_AUTHORITY

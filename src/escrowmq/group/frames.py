@@ -5,21 +5,21 @@
        4    1 kind
        5      content       JSON for the handshake; else:
 
-LOG, from the master (an empty one is a sign of life)
+LOG, from the master (an empty one is a keep-alive)
        5    8 log offset    of the first byte
       13    8 confirmed     the log is acknowledged up to here
       21    8 begin         of the master's log
-      29      the log's bytes as they stand, cut anywhere
+      29      the log's bytes; a frame may end in the middle of a record
 
-TABLE, from the master: a file beside the log, as it is behind the log bytes before it
+TABLE, from the master: a file beside the log; it agrees with the log bytes sent before it
        5    2 length of the path; path; content
 
-GONE, from the master: a topic was deleted when its log ended so
-       5      JSON
+GONE, from the master: a deleted topic
+       5      JSON: the topic, and where the log ended
 
 REPORT, from a copy
-       5    8 end           all before it is taken, and every table that came before its bytes
-      13    8 tables        how many TABLE and GONE frames were taken on this connection
+       5    8 end           the copy has stored the log up to here, and the tables sent before that
+      13    8 tables        how many TABLE and GONE frames of this connection were stored
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Refused(msgspec.Struct, rename="camel"):
 
 
 class Gone(msgspec.Struct, rename="camel"):
-    """A topic that the master has deleted."""
+    """A topic that the master has deleted, with the end of its log and the time of the newest
+    record at that moment."""
 
     topic: str
     log_end: int
@@ -236,6 +237,7 @@ def proof_of(secret: bytes, role: str, nonce: str, content: bytes) -> str:
 
 
 def proves(secret: bytes, role: str, nonce: str, content: bytes, proof: str) -> bool:
-    """Whether a proof is valid."""
+    """Whether a proof shows that the sender of this content knows the secret and has received the
+    nonce."""
     own = proof_of(secret, role, nonce, content)
     return hmac.compare_digest(own.encode(), proof.encode("utf-8", "replace"))

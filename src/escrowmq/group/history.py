@@ -44,7 +44,7 @@ def _epoch_end(began: Began, history: History, end: int) -> int:
 
 
 def begin(history: Sequence[Began], epoch: int, end: int) -> History:
-    """Add an epoch that begins at the end of the log."""
+    """Return the history with one more epoch, which begins at the end of the log."""
     if history:
         assert epoch > history[-1].epoch, (epoch, history[-1])
     return (*normal(history, end), Began(epoch, end))

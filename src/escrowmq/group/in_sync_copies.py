@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 _GONE_MS: Final = 500
-"""A copy whose connection was closed may connect again within this time."""
+"""A copy whose connection was closed stays in sync for this time, in which it may connect again."""
 
 _REJOIN_MS: Final = 200
 """A copy that has just left the in-sync set may join again only after this time, so that reports
@@ -59,7 +59,7 @@ class Copies:
                 copy.left_ms = 0
 
     def report(self, member: str, incarnation: str, *, current_ms: int) -> None:
-        """Record that a copy has everything that was stored at `current_ms`."""
+        """Record that a copy has everything that was stored up to the time `current_ms`."""
         known = self._of.get(member)
         if known is None or known.incarnation != incarnation:
             left_ms = 1 if known is None or known.left_ms else 0

@@ -13,7 +13,7 @@ from escrowmq.group.record import Record
 
 
 class GroupMembership:
-    """Connects a broker with its member of the group. There is one for each time that the broker is
+    """Connects a broker with its member of the group. A new object is made each time the broker is
     opened, as master or as copy."""
 
     def __init__(  # noqa: PLR0913 - what a member knows and its broker must be told
@@ -109,6 +109,6 @@ class GroupMembership:
         self._on_ready = on_ready
 
     def ready(self) -> None:
-        """Admit clients, because everything from before this epoch is confirmed."""
+        """Admit clients. Called when everything from before this epoch is confirmed."""
         if self._on_ready is not None:
             self._on_ready()

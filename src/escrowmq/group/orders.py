@@ -33,7 +33,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Order: write the record if it has that revision; then call `written`, `refused` or
+    """Order: write the record if it still has this revision. Then call `written`, `refused` or
     `authority_failed`."""
 
     record: Record

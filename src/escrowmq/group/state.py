@@ -51,7 +51,7 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def promised(self) -> int:
-        """The epoch that this member has promised: it accepts no data of an older one."""
+        """The epoch that this member has promised. It accepts no data of older epochs."""
         proposed = 0 if self.proposal is None else self.proposal.record.epoch
         return max(self.seen, proposed)
 
@@ -89,10 +89,12 @@ def started(state: MemberState, *, boot: str, loses_nothing: bool, fresh: str) -
 def settling(
     proposal: Proposal, found: VersionedRecord, state: MemberState, *, mark: Callable[[], str]
 ) -> Proposal:
-    """Return what to write so that a pending proposal either takes effect or never can. Normally
-    this is the proposal itself. A member that has lost power since must not lead: it would depose
-    the serving master and could not serve itself. It writes the found record with another mark, and
-    so another revision, instead."""
+    """Return what to write so that a pending proposal either takes effect or never can.
+
+    Normally this is the proposal itself. But a member that has lost power since then must not lead:
+    it would depose the serving master, and could not serve. So it writes the found record with
+    another mark, which gives the record another revision.
+    """
     if proposal.record.has(state.member, state.incarnation) or not found.value:
         return proposal
     try:

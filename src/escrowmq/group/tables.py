@@ -57,7 +57,7 @@ class Pending:
         self._of[path] = (place, frame)
 
     def first(self) -> int | None:
-        """Return the log offset by which the first table is due; None if there is none."""
+        """Return the log offset at which the first table is due; None if there is none."""
         return min((place for place, _ in self._of.values()), default=None)
 
     def take(self, sent_end: int) -> list[bytes]:
