@@ -15,8 +15,9 @@ KiB."""
 
 
 class Engine(Protocol):
-    """A kind of engine. Each call is one attempt, and ends within the engine's timeout. It raises
-    AuthorityUnreachable if another attempt may help, AuthorityRefused if not."""
+    """An engine that stores records. Each call is one attempt, and ends within the engine's
+    timeout. It raises AuthorityUnreachable if another attempt may succeed, AuthorityRefused if
+    not."""
 
     @property
     def name(self) -> str:
@@ -26,7 +27,8 @@ class Engine(Protocol):
         """Return the newest record of a key."""
 
     async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
-        """Write a record if its revision is still the same; return None if not."""
+        """Write a record if its key still has this revision. Return the new version; None if the
+        engine refused the write."""
 
     async def delete_once(self, key: str) -> None:
         """Delete a record; do nothing if there is none."""
@@ -36,11 +38,12 @@ class Engine(Protocol):
 
 
 def revision_of(counted: str, value: bytes) -> str:
-    """Make the revision of a record from the engine's own count and a digest of the value. An
-    engine that was restored from a back-up counts the same numbers again, for other values."""
+    """Return the revision of a record: the engine's own count, and a digest of the value. The
+    digest is needed because an engine that was restored from a back-up counts the same numbers
+    again, for other values."""
     return f"{counted}-{hashlib.sha256(value).hexdigest()[:_DIGEST_LENGTH]}"
 
 
 def counted_in(revision: str) -> str:
-    """Return the engine's own count from a revision; the inverse of `revision_of`."""
+    """Return the engine's own count from a revision that `revision_of` made."""
     return revision[: -_DIGEST_LENGTH - 1]

@@ -1,10 +1,11 @@
-"""An Authority on top of an engine: retries attempts, resolves writes whose answer was lost, and
-tests that the engine really compares.
+"""An Authority on top of an engine. It retries failed attempts, resolves writes whose answer was
+lost, and tests that the engine really compares.
 
-An attempt to write that fails may have taken effect, or may take effect later. It is never repeated
-blindly: the record is read first. With another revision, its value tells whose write it was, since
-no two values are the same. With the old revision the write is attempted again; if the former one
-arrives in between, the engine refuses the second one, and the record is read once more."""
+An attempt to write that fails may have taken effect, or may take effect later. So the record is
+read before another attempt. If the revision has changed, the value tells whose write it was,
+because no two values are the same. If it has not, the write is attempted again. Should the earlier
+attempt arrive in between, the engine refuses the later one, and the record is read once more.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class EngineAuthority:
         return await self._attempted(lambda: self._engine.read_once(key))
 
     async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
-        """Write a record if its revision is still the same; return None if it has changed."""
+        """Write a record if its key still has this revision. Return the new version; None if
+        another write came first."""
         if len(value) > VALUE_SIZE_MAX:
             raise UsageError(
                 f"a record of {len(value)} bytes for {key}; at most {VALUE_SIZE_MAX} are allowed"

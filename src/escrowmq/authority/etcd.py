@@ -57,8 +57,8 @@ class _Fault(msgspec.Struct):
 
 
 class EtcdEngine:
-    """Keeps each record as a key of etcd. Of several servers one is used until it fails, then the
-    next."""
+    """Keeps each record as a key of etcd. If there are several servers, it uses one until that
+    fails, then the next."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class EtcdEngine:
         self._token = ""
         self._tls = tls
         self._seen: dict[str, VersionedRecord] = {}
-        """The last record of each key that was read or written, because a write compares its value
-        too."""
+        """The last record of each key that was read or written. A write compares its value, as well
+        as its revision."""
 
     @property
     def name(self) -> str:

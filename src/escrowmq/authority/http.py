@@ -1,7 +1,6 @@
-"""One HTTP/1.1 request on a connection of its own.
-
-An authority is asked twice a second at most, so a connection is never kept: none can have died
-unseen, and none is shared by requests that wait for each other."""
+"""Sends one HTTP/1.1 request on a connection of its own. An authority gets at most two requests a
+second, so no connection is kept. So none can be dead without notice, and no request waits for
+another one's answer."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from escrowmq.errors import RemoteProtocolError
 HEAD_SIZE_MAX: Final = 64 << 10
 BODY_SIZE_MAX: Final = 4 << 20
 CONNECT_SHARE: Final = 0.5
-"""The share of a request's time that its connection may take. A machine that is off does not answer
-at all, and another server can be tried sooner."""
+"""The share of a request's timeout that connecting may take. A machine that is off does not answer
+at all; so another server is tried sooner."""
 _LINE_SIZE_MAX: Final = 1 << 10
 _INFORMATIONAL: Final = range(100, 200)
 _WITHOUT_BODY: Final = (204, 304)

@@ -1,7 +1,6 @@
-"""Kubernetes objects: each record is a ConfigMap, compared by its resourceVersion.
-
-A ConfigMap, and not a Lease, because the record is ours alone: nothing here expires. The request
-goes to the API server with the account of the pod."""
+"""An engine that uses Kubernetes objects: each record is a ConfigMap, compared by its
+resourceVersion. It is not a Lease, because nothing here expires. Requests go to the API server with
+the account of the pod."""
 
 from __future__ import annotations
 
@@ -104,8 +103,8 @@ class KubernetesEngine:
         """Do nothing: no connection is kept."""
 
     def object_name(self, key: str) -> str:
-        """Return the name of a key's ConfigMap. Kubernetes allows only lower case, so the name
-        contains a digest that distinguishes keys with equal lower-case forms."""
+        """Return the name of a key's ConfigMap. Kubernetes allows only lower case. So the name
+        contains a digest, which distinguishes keys that differ only in case."""
         readable = _NOT_IN_NAMES.sub("-", key.lower())[:_READABLE_MAX].strip("-")
         return f"{self._prefix}-{readable}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
@@ -154,8 +153,8 @@ class KubernetesEngine:
 
 
 def _fields(value: bytes) -> dict[str, dict[str, str]]:
-    """Return the fields of a ConfigMap for a value: as text if it is text, so that people can read
-    it."""
+    """Return the fields of a ConfigMap for a value: as text if possible, so that people can read
+    it, otherwise as binary data."""
     try:
         return {"data": {FIELD: value.decode()}}
     except UnicodeDecodeError:

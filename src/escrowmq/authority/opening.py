@@ -22,8 +22,8 @@ from escrowmq.errors import UsageError
 PREFIX: Final = "escrowmq"
 TIMEOUT_S: Final = 2.0
 TIMEOUT_OF_SEVERAL_S: Final = 1.0
-"""The timeout in seconds if there are several servers; it is shorter, so that another one is tried
-sooner."""
+"""The timeout in seconds if there are several servers. It is shorter than for one, so that the next
+server is tried sooner."""
 _TIMEOUTS_S: Final = (0.05, 60.0)
 _PORT_MAX: Final = 65_535
 _HTTPS_PORT: Final = 443
@@ -40,18 +40,20 @@ _NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class AddressParts(msgspec.Struct, frozen=True):
-    """The parts of an address. `options` has those that were not read yet."""
+    """The parts of an authority's address. `options` has the options that were not read yet."""
 
     scheme: str
     account: tuple[str, str] | None
     place: str
-    """The part between the account and the path: the servers, or what the engine has instead."""
+    """The part between the account and the path: the servers; for engines without servers, what
+    they have instead."""
     path: str
     """The path, without slashes at its ends."""
     options: dict[str, str]
 
     def take(self, name: str, default: str = "") -> str:
-        """Remove and return an option; those that remain are unknown options."""
+        """Remove and return an option. Options that nobody takes are unknown, and are refused in
+        the end."""
         return self.options.pop(name, default)
 
     def hosts(self, default_port: int) -> list[Host]:
@@ -74,8 +76,8 @@ class AddressParts(msgspec.Struct, frozen=True):
 
 
 def open_authority(address: str) -> Authority:
-    """Make an authority from its address; it connects later. Raises UsageError for an invalid
-    address, without showing a password."""
+    """Make an authority from its address, without connecting. Raises UsageError for an invalid
+    address; the error shows no password."""
     parts = _split(address)
     maker = _MAKERS.get(parts.scheme)
     if maker is None:

@@ -1,9 +1,10 @@
-"""An engine that uses objects of an S3 bucket, written with If-Match and If-None-Match. The ETag
-is the revision.
+"""An engine that uses objects of an S3 bucket, written with If-Match and If-None-Match. The ETag is
+the revision.
 
-obstore knows the ways to find credentials. Its blocking calls run in threads of ours: the threads
-of its asyncio calls touch Python objects after an answer, and a process that ended at that moment
-was aborted (9 of 120, obstore 0.12.1)."""
+obstore finds the credentials. Its blocking calls run in threads of ours. Its own asyncio calls are
+not used: their threads touch Python objects after an answer, and a process that ended at that
+moment was aborted (9 of 120, obstore 0.12.1).
+"""
 
 from __future__ import annotations
 

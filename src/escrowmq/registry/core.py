@@ -42,7 +42,7 @@ _audit = logging.getLogger("escrowmq.audit")
 
 _LINES_SPAN_MS: Final = 60_000
 _KINDS_MAX: Final = 64
-"""Limit of the kinds of bad requests that are distinguished; each is logged once a minute."""
+"""Limit of the kinds of bad requests that are logged separately, each once a minute."""
 
 _REMARK_SIZE_MAX: Final = 1_024
 
@@ -133,7 +133,7 @@ class RegistryCore:
         self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
 
     def proved(self, peer: int, account: str) -> None:
-        """Record the account that a peer's certificate stands for (base.core.AccountsCore)."""
+        """Record that a peer has proved an account by its certificate (base.core.AccountsCore)."""
         if self._guard.is_by_accounts:
             self._visitors[peer].identity = account
 
@@ -165,8 +165,8 @@ class RegistryCore:
             self._close(peer, str(reader.broken), now_ms)
 
     def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
-        """Return the encoded refusal of a request that is not allowed, or that needs a session;
-        empty if it is allowed."""
+        """Return the encoded answer to a request that is not allowed, or that needs a session
+        first; empty if the request is allowed."""
         visitor = self._visitors[peer]
         if command.code == Request.ESCROW_SESSION and (session := self._guard.session_of(visitor)):
             return encode_reply(command, Response.SUCCESS, ext={SESSION: session})
@@ -227,10 +227,10 @@ class RegistryCore:
                 _log.info("peer %d disconnected: %d brokers unregistered", peer, count)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """Never called: there are no Sync effects here."""
+        """Do nothing: a name server requests no Sync effects."""
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """Never called: there are no Sync effects here."""
+        """Do nothing: a name server requests no Sync effects."""
 
     def wake(self, now_ms: int) -> None:
         """Remove silent brokers, and close peers with incomplete frames."""

@@ -1,4 +1,5 @@
-"""Remembers brokers that left recently, because an answer that lacks one of them looks complete."""
+"""Remembers brokers that left recently, so that clients can tell that a list of brokers is
+incomplete."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class GoneBrokers:
         self._gone[key] = broker
 
     def note_return(self, cluster: str, name: str, broker_id: int) -> None:
-        """Forget a broker that is back, or whose name and id another one has now."""
+        """Forget a broker that is back, or whose name and id now belong to another broker."""
         self._gone.pop((cluster, name, broker_id), None)
 
     def known(self, now_ms: int) -> list[GoneBroker]:

@@ -43,7 +43,7 @@ _PRIVATE_PATTERNS: Final = tuple(
     )
 )
 _PRIVATE_V6: Final = ((0xFE00, 0xFC00), (0xFFC0, 0xFE80))
-"""Mask and value of the first group: unique local and link-local addresses."""
+"""Mask and value of an IPv6 address's first group: unique local and link-local addresses."""
 
 OPEN: Final = frozenset(
     {
@@ -95,7 +95,7 @@ def _is_private(parts: Parts) -> bool:
 
 
 class Visitor(msgspec.Struct):
-    """A connection, as the guard sees it (acl.account_proofs.Party)."""
+    """A connection, with what access control must know about it (acl.account_proofs.Party)."""
 
     host: str
     identity: str = ""
@@ -163,16 +163,16 @@ class Guard:
         return self._is_open or host in self._trusted
 
     def session_of(self, visitor: Visitor) -> str:
-        """Return the session that our own clients sign with their requests on a connection; empty
+        """Return the session of a connection, which our own clients sign with each request; empty
         without access control."""
         if self._proofs is None or not self.is_by_accounts:
             return ""
         return self._proofs.session_of(visitor)
 
     def refusal(self, visitor: Visitor, request: Command) -> RegistryDenial | None:
-        """Return why a request is not allowed; None if it is. If the connection's certificate
-        stands for an account, a request without an account counts as that account's, and so does
-        one that names this account without a signature."""
+        """Return why a request is not allowed; None if it is allowed. A connection's certificate
+        may stand for an account. Then a request without an account counts as that account's, and so
+        does one that names this account without a signature."""
         host = visitor.host
         if request.code in OPEN or self.trusts(host):
             return None

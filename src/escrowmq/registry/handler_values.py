@@ -1,4 +1,4 @@
-"""The arguments and results of handlers."""
+"""The arguments and results of the name server's handlers."""
 
 from __future__ import annotations
 

@@ -66,13 +66,13 @@ class LiveBrokers:
         self._by_address.pop((cluster or "", address), None)
 
     def note_heartbeat(self, cluster: str | None, address: str, now_ms: int) -> None:
-        """Record a heartbeat; those of unknown brokers are ignored."""
+        """Record a heartbeat. One of an unknown broker is ignored."""
         live = self.get(cluster, address)
         if live is not None:
             live.heard_ms = now_ms
 
     def silent(self, now_ms: int) -> list[tuple[Address, int]]:
-        """Return the brokers that were silent for too long, each with its peer."""
+        """Return the brokers that have timed out, each with its peer."""
         return [
             (address, live.peer)
             for address, live in self._by_address.items()

@@ -20,7 +20,7 @@ class AskCounts:
 def families(
     routes: RouteTable, *, connections: int, asks: AskCounts, rounds: Rounds
 ) -> Iterator[Family]:
-    """The current value of every metric."""
+    """Yield all metrics with their current values."""
     sizes = routes.sizes()
     for name, text, value in (
         ("clusters", "Clusters with a broker that lives.", sizes.clusters),

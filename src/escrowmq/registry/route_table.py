@@ -27,8 +27,8 @@ MASTER_ID: Final = 0
 BROKERS_MAX: Final = 20_000
 TOPICS_MAX: Final = 500_000
 BROKER_TOPICS_MAX: Final = 100_000
-"""Limit of the topics of one broker name, so that no broker fills the table for all; a registration
-of more would not fit into a frame anyway."""
+"""Limit of the topics of one broker name, so that no broker fills the table. A registration with
+more would not fit into a frame anyway."""
 
 _WRITE: Final = 2
 _READ_WRITE: Final = 6
@@ -54,7 +54,7 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class RouteTable:
-    """Brokers and topics; every change is complete before the next request."""
+    """The registered brokers and topics. Every change is complete before the next request."""
 
     def __init__(self, settings: NameServerSettings) -> None:
         self._settings = settings
@@ -80,7 +80,7 @@ class RouteTable:
         )
 
     def changed(self) -> None:
-        """Count a change made elsewhere that may affect a route."""
+        """Count a change made outside this table that may affect a route."""
         self.changes_count += 1
 
     # -- registration ----------------------------------------------------------------------------
@@ -88,8 +88,8 @@ class RouteTable:
     def register(
         self, broker: Newcomer, body: RegistrationBody, *, peer: int, now_ms: int
     ) -> Welcome | None:
-        """Register a broker. Returns None if the first registration has only a single topic, which
-        is refused."""
+        """Register a broker, and return its master. Return None if it is the first registration and
+        has only a single topic, because that is refused."""
         self._check_room(broker, body)
         self.changes_count += 1
         self._leave_former_name(broker, now_ms)
@@ -124,8 +124,8 @@ class RouteTable:
         return self._welcome(broker, addresses)
 
     def _leave_former_name(self, broker: Newcomer, now_ms: int) -> None:
-        """Unregister a broker that was restarted under another name from its address under the
-        former one. RocketMQ keeps that in the routes."""
+        """Unregister the former name of a broker that was restarted with another name at the same
+        address. RocketMQ keeps the former name in the routes."""
         former = self.live.get(broker.cluster, broker.address)
         if former is not None and former.name != broker.name:
             self.unregister(broker.cluster, broker.address, former.name, now_ms=now_ms)
@@ -234,10 +234,9 @@ class RouteTable:
         return [peer for _, peer in gone]
 
     def lost(self, peer: int, now_ms: int) -> int:
-        """Remove the brokers of a lost connection; return their number.
-
-        RocketMQ (RouteInfoManager.onChannelDestroy) removes only one of several brokers on a
-        connection, and leaves the others to their timeout."""
+        """Remove the brokers of a lost connection; return their number. RocketMQ
+        (RouteInfoManager.onChannelDestroy) removes only one of them, and waits for the timeouts of
+        the others."""
         gone = self.live.on_connection(peer)
         for address in gone:
             self._remove(address, now_ms)
@@ -257,7 +256,8 @@ class RouteTable:
         now_ms: int,
         has_said_so: bool = False,
     ) -> None:
-        """Remove a broker, and the topics of its name if it was the last with it."""
+        """Remove a broker. If it was the last one with its name, remove the topics of that name
+        too."""
         self.changes_count += 1
         self.live.forget(cluster, address)
         self._filter_servers.pop((cluster or "", address), None)
@@ -288,7 +288,8 @@ class RouteTable:
     # -- topics ----------------------------------------------------------------------------------
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Add or replace a topic's queues; those after the first unknown broker are ignored."""
+        """Add or replace a topic's queues, up to the first one of an unknown broker. A new topic
+        with a queue of an unknown broker is ignored."""
         known: dict[str, QueueData] = {}
         for queue in queues:
             if queue.broker_name not in self._brokers:
@@ -377,8 +378,8 @@ class RouteTable:
         return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Return the names of clusters and brokers, each of which is a topic, and a broker's
-        address."""
+        """Return the names of clusters and brokers, each of which is a system topic, and the
+        address of some broker."""
         found = dict.fromkeys(self._system_names())
         for data in self._brokers.values():
             for _, address in sorted(data.broker_addrs.items()):
@@ -421,8 +422,8 @@ def _copy(broker: BrokerData) -> BrokerData:
 
 
 def _promote(broker: BrokerData, queue: QueueData) -> None:
-    """Present the smallest id as the master, if a broker name has no master; only for topics
-    without write permission."""
+    """Make the broker with the smallest id appear as master, if a broker name has no master. This
+    is done only for topics without write permission."""
     addresses = broker.broker_addrs
     if not addresses or MASTER_ID in addresses or not broker.enable_acting_master:
         return

@@ -10,14 +10,15 @@ from escrowmq.base.ports import Disk
 from escrowmq.codec.changed_settings import Changes
 
 _NEVER: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""Keys that are refused whatever the black list contains
+"""Keys that requests may never change, whatever the black list contains
 (DefaultRequestProcessor.initConfigBlackList)."""
 
 CHANGES_PATH: Final = "namesrvChanges.json"
 
 
 class ConfigKeeper:
-    """The settings; each change is durable before it is answered."""
+    """The name server's settings, and the file that keeps changes. Each change is durable before it
+    is answered."""
 
     def __init__(self, settings: NameServerSettings, disk: Disk | None) -> None:
         self._disk = disk

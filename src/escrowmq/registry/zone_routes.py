@@ -9,7 +9,8 @@ from escrowmq.registry.route_table import MASTER_ID
 
 
 def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """Return the route without brokers that are in another zone and have a master."""
+    """Return the route without the brokers of other zones. A broker name of another zone that has
+    no master is kept."""
     kept, removed = [], set()
     for broker in route.broker_datas or ():
         # Brokers with only slaves stay, whatever their zone: nothing else of them is left.
