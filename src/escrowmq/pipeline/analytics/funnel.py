@@ -2,8 +2,9 @@
 takes.
 
 There are two times. `commit` is from the store time of the half to that of the final message, both
-by the broker's clock. `whole` starts at the message's creation, by its producer's clock, and can be
-negative if that one is ahead."""
+by the broker's clock. `whole` starts at the message's creation, by its producer's clock. It is
+negative if the producer's clock is far enough ahead.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ FUNNEL: Final = (
     "commitMs array<bigint>, wholeMs array<bigint>, day date"
 )
 SHARES: Final = (0.5, 0.95, 0.99)
-"""The percentiles in `commitMs` and `wholeMs`."""
+"""The percentiles in the columns `commitMs` and `wholeMs`."""
 
 BANDS: Final = (
     ("under 1 min", 60),
@@ -36,7 +37,7 @@ BANDS: Final = (
     ("1 to 24 h", 86_400),
     ("over a day", 0),
 )
-"""Age bands of open halves: the upper end of each in seconds, 0 for no end."""
+"""Age bands of open halves: the upper end of each, in seconds; 0 for the last, which has no end."""
 
 _RANK: Final = (
     Fate.COMMITTED,
@@ -49,8 +50,9 @@ _RANK: Final = (
 
 
 def transactions(fates: DataFrame) -> DataFrame:
-    """One row per transactional message. A half that was stored or sent again is the same message:
-    it begins with its first copy, and the copy that got furthest determines its fate."""
+    """Return one row per transactional message. Copies of a half that was stored or sent again are
+    one message. It begins with its first copy, and the copy that got furthest determines its
+    fate."""
     rank = F.array_position(F.array(*[F.lit(str(fate)) for fate in _RANK]), F.col("fate"))
     best = F.min_by(
         F.struct("topic", "producerGroup", "fate", "endedAt", "finalAt"),
@@ -69,7 +71,8 @@ def transactions(fates: DataFrame) -> DataFrame:
 
 
 def funnel(found: DataFrame) -> DataFrame:
-    """Sums by day, topic and producer group."""
+    """Return, by day, topic and producer group, the number of transactions with each fate, and
+    percentiles of the times to commit."""
     began = {"commitMs": "startedAt", "wholeMs": "bornAt"}
     times = [
         F.percentile_approx(_ms_until_final(since), list(SHARES), 10_000).alias(name)
@@ -94,8 +97,8 @@ _COUNTS: Final = {
 
 
 def stuck(found: DataFrame, *, now: dt.datetime) -> DataFrame:
-    """Open halves by topic, producer group and age: `band` (the order of `BANDS`), `count`, and the
-    age of the oldest (`oldestS`)."""
+    """Return the number of open halves by topic, producer group and age: `band` (the index in
+    `BANDS`), `count`, and the age of the oldest (`oldestS`)."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("startedAt")
     band = F.lit(len(BANDS) - 1)
     for number in range(len(BANDS) - 2, -1, -1):

@@ -71,8 +71,8 @@ class Bytes:
         return binary_of(len(start), bounds, values)
 
     def _cells(self, start: Numbers, end: Numbers) -> Array:
-        """Make the cells without the lane: the buffer becomes an array that alternates between
-        cells and the bytes between them, of which Arrow takes every other value."""
+        """Make the cells without the lane. The buffer becomes an array in which the cells alternate
+        with the bytes between them; Arrow then takes every other value."""
         count = len(start)
         bounds = np.empty(2 * count + 1, dtype=np.int32)
         bounds[0:-1:2], bounds[1::2] = start, end
@@ -85,7 +85,8 @@ class Bytes:
 def binary_of(
     count: int, bounds: bytes, values: bytes, there: bytes = b"", missing: int = 0
 ) -> Array:
-    """Make an array from cells that the lane has copied; `there` has a bit per non-null value."""
+    """Make an array of binary values from cells that the lane has copied. `there` has one bit per
+    value, set if the value is not null; `missing` is the number of nulls."""
     mask = pa.py_buffer(there) if missing else None
     buffers = [mask, pa.py_buffer(bounds), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=missing)

@@ -110,11 +110,13 @@ class Block:
         return len(self.starts)
 
     def int4(self, at: int) -> Numbers:
-        """Return the 4-byte field at this offset, one of those before the hosts, of each record."""
+        """Return a 4-byte field of each record, given its offset in the record. It must be one of
+        the fields before the hosts."""
         return self.bytes.numbers(self.starts + at, ">i4")
 
     def int8(self, at: int) -> Numbers:
-        """Return the 8-byte field at this offset, one of those before the hosts, of each record."""
+        """Return an 8-byte field of each record, given its offset in the record. It must be one of
+        the fields before the hosts."""
         return self.bytes.numbers(self.starts + at, ">i8")
 
     @property
@@ -295,7 +297,7 @@ COLUMNS: Final[dict[str, Callable[[Row, Any], Array]]] = {
 
 
 def decode_columns(block: Block, schema: Any, *, broker_name: str) -> Iterator[Any]:  # noqa: ANN401
-    """Batches of rows with the columns of an Arrow schema; bodies are decompressed."""
+    """Yield batches of rows with the columns of an Arrow schema. Bodies are decompressed."""
     for piece, bodies in _with_bodies(block, is_wanted="body" in schema.names):
         row = Row(piece, broker_name, bodies)
         columns = [COLUMNS[field.name](row, field.type) for field in schema]

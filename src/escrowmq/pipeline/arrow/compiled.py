@@ -14,13 +14,15 @@ from escrowmq.pipeline.arrow.property_columns import Properties
 
 
 class Named(Protocol):
-    """The properties of many records, by either implementation."""
+    """The properties of many records. Implemented by `Entries` (native lane) and by
+    `property_columns.Properties`."""
 
     def values(self, name: str) -> Array:
-        """The values of one name, null where it is missing. If there are two, the last counts."""
+        """Return each record's value of a property, null where it is missing. If a record has the
+        name twice, the last value counts."""
 
     def maps(self, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
-        """All properties as maps."""
+        """Return all properties of each record, as an Arrow map."""
 
 
 def properties_of(found: Bytes, start: Numbers, end: Numbers) -> Named:

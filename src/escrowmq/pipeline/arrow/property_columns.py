@@ -85,9 +85,9 @@ class Properties:
         return found
 
     def _without_doubles(self) -> Numbers:
-        """Select the entries to keep, so that no record has a name twice; the last one counts.
-        RocketMQ's brokers (5.3) append the properties of a batch to those of its messages, so in a
-        topic of batches names occur twice in every record."""
+        """Return the entries to keep, so that no record has a name twice; the last entry counts.
+        RocketMQ's brokers (5.3) append the properties of a batch to those of its messages. So in a
+        topic of batches, names occur twice in every record."""
         keep = np.ones(len(self._rows), dtype=bool)
         former, latter = self._alike()
         if not len(former):
@@ -113,7 +113,7 @@ class Properties:
             seen.add(name)
 
     def _alike(self) -> tuple[Numbers, Numbers]:
-        """Pairs of consecutive entries of one record whose names may be equal."""
+        """Return pairs of consecutive entries of one record whose names may be equal."""
         if not len(self._rows):
             return self._rows, self._rows
         sizes = self._middles - self._starts

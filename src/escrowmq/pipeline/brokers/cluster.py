@@ -252,7 +252,8 @@ class Cluster:
             raise
 
     def retry_network(self, work: Callable[[], T]) -> T:
-        """Run a function, and retry it while the network or the route fails."""
+        """Run a function, and retry it a limited number of times if the network or the route
+        fails."""
         for left in range(self._tries - 1, -1, -1):
             try:
                 return work()

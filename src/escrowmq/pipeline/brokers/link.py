@@ -28,7 +28,7 @@ from escrowmq.pipeline.brokers.options import Access
 _READ_SIZE: Final = 1 << 20
 
 BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
-"""Response codes of a busy broker; the request is retried after a moment."""
+"""Response codes of a busy broker: the request may be retried after a moment."""
 
 
 class BrokerLink:
@@ -108,7 +108,7 @@ class BrokerLink:
         return self.checked(self.take(self.post(code, fields, body)))
 
     def checked(self, reply: Command) -> Command:
-        """The reply if it is a success; raises ResponseError otherwise."""
+        """Return the reply if it is a success; raise ResponseError otherwise."""
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.address)
         return reply

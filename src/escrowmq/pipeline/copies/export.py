@@ -21,8 +21,8 @@ TABLE: Final = "messages"
 LOOK_S: Final = 1
 _QUERY_ID: Final = "spark.sql.streaming.queryId"
 _AS_READ: Final = {"fanout-enabled": "true", "distribution-mode": "none"}
-"""Makes each task write the rows that it has read, with a file per topic and day. Iceberg would
-otherwise collect all rows of a topic's day in one task."""
+"""Options that let each task write the rows that it has read, one file per topic and day. Without
+them, Iceberg collects all rows of a topic's day in one task."""
 
 
 def export(
@@ -111,7 +111,8 @@ def exported(spark: SparkSession, place: str, *, kind: str = "parquet") -> DataF
 
 
 def _is_added_to(spark: SparkSession, root: str, form: Format) -> bool:
-    """Whether `export` writes to this table, from this folder or, in a catalog, from any."""
+    """Whether `export` writes to this table, from this folder. For a table in a catalog: from any
+    folder."""
     try:
         if form.namespace:
             name = f"{namespace(spark, root, form)}.{TABLE}.snapshots"

@@ -34,11 +34,11 @@ class Class(enum.StrEnum):
     """Op records have several outcomes for one half."""
 
     FINAL_OF_OPEN = "final-of-open-half"
-    """A half that was delivered although no op record names it: a broker will check it, or end it
+    """A half that was delivered although no op record names it. A broker will check it, or end it
     again."""
 
     PURGED = "purged"
-    """A commit whose topic was deleted and recreated since, or has no messages at all."""
+    """A commit whose topic was deleted and recreated afterwards, or has no messages at all."""
 
     FINAL_ELSEWHERE = "final-elsewhere"
     """A final message in another topic than its half names."""
@@ -196,9 +196,9 @@ def elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
 
 
 def ops_without_half(ops: DataFrame, halves: DataFrame, *, until: datetime) -> DataFrame:
-    """Find op records that name missing halves. `halves` must be complete from the first one on; an
-    op record from before `until` can only name one of these or an older one. The named offset
-    stands for the message."""
+    """Find op records that name halves which never existed. Only op records from before `until` are
+    examined, and only entries that name an offset after the first one in `halves`: every half after
+    that is in `halves`. The named offset stands for the message."""
     begins = halves.groupBy("broker").agg(F.min("halfOffset").alias("begin"))
     named = ops.where(F.col("endedAt") < F.lit(until)).join(F.broadcast(begins), "broker")
     nothing = named.where(F.col("halfOffset") >= F.col("begin")).join(
@@ -221,11 +221,14 @@ def orphans(
     until: datetime | None = None,
     new_since: datetime | None = None,
 ) -> DataFrame:
-    """Find final messages whose half is missing, or belongs to another message. `read` has, for
-    each `broker`, the log offset from which on halves were read (`logBegin`), and that of the last
-    one (`logEnd`). A half after that would have been read if its final message was stored before
-    `until`. If all halves were read since the log's beginning, older open ones are known as well:
-    then a final message stored after `new_since`, where the last run ended, has a known half."""
+    """Find final messages whose half is missing, or belongs to another message.
+
+    `read` has the range of log offsets in which halves were read from each `broker`: `logBegin` to
+    `logEnd`, the last half. A half after `logEnd` is missing only if its final message was stored
+    before `until`. A half before `logBegin` is judged only with `new_since`, the end of the last
+    run: all halves since the log's beginning were read by then. So the half of a final message
+    stored after `new_since` is known.
+    """
     place, stored = F.col("preparedOffset"), F.col("storedAt")
     ids = halves.select("broker", "messageId").distinct().withColumn("isKnown", F.lit(True))
     is_readable = place.between(F.col("logBegin"), F.col("logEnd"))
@@ -261,10 +264,10 @@ def orphans(
 def not_consumed(
     finals: DataFrame, offsets: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
-    """Find final messages that a group has not consumed. `offsets` has, for each queue (`broker`,
-    `topic`, `queueId`) that a group reads, its `consumerGroup` and its offset (`committed`). If a
-    topic's queue has no offset while others of the topic do, the group never read it: perhaps it
-    cannot reach that broker."""
+    """Find final messages that a group has not consumed. `offsets` has the offset (`committed`) of
+    each `consumerGroup` in each queue (`broker`, `topic`, `queueId`) that it reads. If a queue has
+    no offset while others of its topic do, the group never read it: perhaps it cannot reach that
+    broker."""
     groups = offsets.select("topic", "consumerGroup").distinct()
     waiting = (
         _settled(finals, now=now, grace_s=grace_s)

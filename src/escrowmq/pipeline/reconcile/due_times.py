@@ -11,13 +11,14 @@ from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.message import Property
 
 EARLY_MS: Final = 2_000
-"""A message may be this much early: a timer's tick, and as much again for two clocks of one
-machine."""
+"""How much too early, in ms, a message may be visible: a timer's tick, and as much again for the
+difference of two clocks."""
 
 
 def due_ms() -> Column:
-    """The earliest time at which a half's message may be visible. A delay counts from the commit,
-    which is no earlier than the half. Null without a valid delay."""
+    """The earliest time at which a half's final message may be visible; null without a valid delay.
+    The delay is added to the half's store time, although it counts from the commit: the commit is
+    never earlier."""
     stored_ms = F.unix_millis("storeTimestamp")
     return F.coalesce(
         _number(Property.TIMER_DELIVER_MS),

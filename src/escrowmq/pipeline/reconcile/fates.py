@@ -40,11 +40,18 @@ def fates(
     discards: DataFrame,
     parked: DataFrame | None = None,
 ) -> DataFrame:
-    """Return the halves, each with `fate`, `outcome` (from its op record), `endedAt`, and the
-    number of final messages (`finalsCount`, `finalAt` for the first). `isContradicted`: its op
-    records have several outcomes; `isOpen`: no op record names it. `changed` lists differences of a
-    final message; `isEarly`: one was visible before it was due; `lateMs`: when a missing one was
-    due. `parked` has halves (`broker`, `halfOffset`) without a connected producer."""
+    """Return the halves with their fates. `parked` has the halves (`broker`, `halfOffset`) without
+    a connected producer.
+
+    Added columns:
+    - `fate`, and `outcome`, `endedAt` from the op record
+    - `isContradicted`: op records have several outcomes
+    - `isOpen`: no op record names the half
+    - `finalsCount`, `finalAt`: number of final messages, and time of the first
+    - `changed`: the parts in which a final message differs from the half
+    - `isEarly`: a final message was visible before it was due
+    - `lateMs`: when a missing final message was due
+    """
     ended = ops.groupBy("broker", "halfOffset").agg(
         F.min("outcome").alias("outcome"),
         (F.min("outcome") != F.max("outcome")).alias("isContradicted"),
@@ -85,9 +92,14 @@ def fates(
 
 
 def _with_copies(joined: DataFrame) -> DataFrame:
-    """Add `isStoredAgain`; `isDecided`, also if only the op record of an older copy says so,
-    although RocketMQ then keeps asking; and `places`, the log offsets of a message's valid copies.
-    There are several if a producer sent a half again because no answer came."""
+    """Add columns about the copies of each half.
+
+    - `isStoredAgain`: a newer copy of the half counts
+    - `isDecided`: an op record without an outcome names the half, or an older copy of it; in the
+      second case RocketMQ keeps asking nevertheless
+    - `places`: the log offsets of the message's valid copies; several if its producer got no answer
+      and sent the half again
+    """
     copies = Window.partitionBy(*_MESSAGE)
     renewed = F.max(F.when(F.col("isRenewal"), F.col("halfOffset"))).over(copies)
     is_open = F.col("outcome").isNull() | (F.col("outcome") == "x")
@@ -136,9 +148,9 @@ def _is_early(final: Column) -> Column:
 
 
 def _own_finals() -> Column:
-    """The final messages of a valid copy of a half. The END may have named an older copy, and a
-    delay removes the half's offset from the final message. So all final messages of the message
-    count, except those that name another valid copy."""
+    """The final messages of a half; none if a newer copy counts. A final message does not always
+    name this copy: the END may have named an older one, and a delay removes the half's offset. So
+    all final messages with this id count, except those that name another valid copy."""
 
     def is_own(final: Column) -> Column:
         prepared = final["preparedOffset"]

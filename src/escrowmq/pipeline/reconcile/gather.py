@@ -63,7 +63,8 @@ class Gatherer:
         return RunInput(new.unionByName(source.unread(carried, batches, window)), new, ends)
 
     def carry(self, gathered: RunInput, open_ids: DataFrame, *, run: int) -> None:
-        """Store, for the next run, the records of some messages (`broker`, `messageId`)."""
+        """Store the records of some messages (`broker`, `messageId`), so that the next run examines
+        them again."""
         ids = F.broadcast(open_ids.select("broker", "messageId").distinct())
         rows = gathered.messages.withColumn("broker", F.coalesce("brokerName", F.lit("")))
         is_op = F.col("topic") == Topic.OP

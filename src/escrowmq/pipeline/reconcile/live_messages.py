@@ -89,8 +89,8 @@ class Messages(Protocol):
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """Return the messages stored by earlier runs, without those that these batches read
-        again."""
+        """Return the messages that earlier runs have stored, without those that these batches have
+        read again."""
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
         """Return the offsets where the next run continues."""
@@ -195,8 +195,8 @@ class BrokerMessages:
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """Return the messages stored by earlier runs, without those that these batches read
-        again."""
+        """Return the messages that earlier runs have stored, without those that these batches have
+        read again."""
         rows = [
             (topic, broker, int(queue_id), begin)
             for batch in batches
@@ -267,8 +267,8 @@ class BrokerMessages:
     def _starts(
         self, cluster: Cluster, queues: Iterable[MessageQueue], window: Window
     ) -> Positions:
-        """Return where to start in each queue: some time before the end of the last run, or where
-        the user wants to begin."""
+        """Return the offset at which to start in each queue: some time before the end of the last
+        run. In a queue that was never read, it is where the user wants to begin."""
         before: RunProgress = window.before
         known = {queue: at for queue in queues if (at := before.position(queue)) is not None}
         new = [queue for queue in queues if queue not in known]

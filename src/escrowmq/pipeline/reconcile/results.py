@@ -36,7 +36,7 @@ LASTING: Final = (
     Class.NOT_CONSUMED,
     Class.MESSAGE_WITHOUT_ROW,
 )
-"""Classes of differences that may disappear; every run examines these until they do."""
+"""Classes of differences that may disappear later. Every run examines the open ones again."""
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,14 +84,14 @@ class Results:
     def merge(
         self, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
     ) -> DataFrame:
-        """Record a run's findings: new, remaining and disappeared differences. Return the rows that
-        are open now and may disappear."""
+        """Record the differences that a run has found: new ones, those that remain, and those that
+        disappeared. Return the open differences that may disappear later."""
         merged = _merge(self.differences.read(), found, examined, now=now, run=run)
         rows = self._staging.replace(merged, run=run)
         return rows.where(F.col("goneAt").isNull() & _is_lasting())
 
     def open_lasting(self) -> DataFrame:
-        """Return the differences that were open when the last run ended, and that may disappear."""
+        """Return the differences that were open when the last run ended and may disappear later."""
         return self.differences.read().where(F.col("goneAt").isNull() & _is_lasting())
 
     def still_open(self, kind: Class) -> DataFrame:
@@ -169,7 +169,7 @@ def _is_lasting(side: str = "") -> Column:
 
 
 def _is_judged(side: str, examined: Examined) -> Column:
-    """Whether the run would have found a difference, if it still existed."""
+    """Whether the run would have found this difference, if it still existed."""
     kind = F.col(f"{side}.class")
     group = F.col(f"{side}.evidence").getItem("consumerGroup")
     is_skipped = F.col(f"{side}.topic").isin(list(examined.skipped)) | F.col(f"{side}.broker").isin(

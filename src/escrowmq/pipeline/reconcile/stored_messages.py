@@ -95,7 +95,8 @@ class FileMessages:
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """Return the messages stored by earlier runs, without those that are read again."""
+        """Return the messages that earlier runs have stored, without those that this run reads
+        again."""
         is_again = F.coalesce(self._is_again(window), F.lit(False))
         is_gone = F.lit(False)  # with its segment
         for name, first in self._firsts.items():

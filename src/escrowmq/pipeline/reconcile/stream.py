@@ -46,7 +46,7 @@ class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """The timeouts of the stream, in seconds."""
 
     skew_s: int = 60
-    """The reading of one topic may be this many seconds behind the other."""
+    """How many seconds the reading of one topic may lag behind that of the other."""
 
     overdue_s: int = 600
     """A half that is open for longer is reported."""
@@ -126,9 +126,9 @@ def _ends(messages: DataFrame) -> DataFrame:
 def _with_beats(
     side: DataFrame, messages: DataFrame, other: str, beats: DataFrame | None
 ) -> DataFrame:
-    """Return one side of the join, with an additional row for each record of the other topic that
-    carries its time. These rows match nothing, because their offsets are below zero: odd ones on
-    one side, even ones on the other."""
+    """Return one side of the join, with an additional row for each record of the other topic. Such
+    a row carries only the record's time. It matches nothing, because its offset is below zero: odd
+    on one side, even on the other."""
     odd = 1 if other == Topic.OP else 2
     told = messages.where(F.col("topic") == other).select(
         F.coalesce("brokerName", F.lit("")).alias("broker"),

@@ -56,8 +56,8 @@ def open_epoch(options: SinkOptions, *, broker_name: str) -> str:
 
 
 def _require_latest(found: Decided, options: SinkOptions) -> None:
-    """Log that a named write was already done, or raise UsageError if it was not: a broker no
-    longer knows the tokens of batches before the last one."""
+    """Log that a named write was done before. Raise UsageError if that is unknown, because the
+    broker has decided about a write with a larger number since."""
     if not options.app_id:
         return
     name = f"txnAppId={options.app_id!r}, txnVersion={options.version}"

@@ -195,7 +195,7 @@ class _Posted(msgspec.Struct):
 
 
 def _is_ordered_after(order: tuple[str, str], under_way: Iterable[_Posted]) -> bool:
-    """Whether a half must wait for halves in flight that have the same order key."""
+    """Whether halves with the same order key are in flight, so that a half must wait for them."""
     return bool(order[1]) and any(posted.order == order for posted in under_way)
 
 

@@ -56,9 +56,9 @@ class Queues:
     def look(
         self, since: Positions, gone: Collection[MessageQueue] = ()
     ) -> tuple[Positions, set[MessageQueue]]:
-        """Return the end of every existing queue, and which of `since` are missing from their
-        topics now; for those in `gone` this is known. Raises DataLost for the first queue that
-        disappeared with unread messages."""
+        """Return the end of every existing queue. Return also which queues of `since` are missing
+        from their topics now; those in `gone` are known to be missing. Raises DataLost for the
+        first queue that disappeared with unread messages."""
         if self.now_ms() - self._seen_ms > FRESH_MS:
             before = self.ends
             self.ends = self._retry_unreachable(lambda: self.cluster.end(self._find(since)), since)
@@ -86,8 +86,8 @@ class Queues:
         return self._retry_unreachable(look, wanted)
 
     def births(self, queues: Iterable[MessageQueue]) -> Births:
-        """Return the birth of each queue, which distinguishes it from another one of the same
-        name."""
+        """Return the birth of each queue: its first offset, and the store time of that message. It
+        distinguishes the queue from a recreated one of the same name."""
         oldest = self.cluster.oldest(queues).items()
         return {queue: (low, stored_ms) for queue, (low, stored_ms) in oldest if stored_ms >= 0}
 
@@ -127,8 +127,9 @@ class Queues:
                 rest()
 
     def _is_deleted(self, error: Exception, known: Iterable[MessageQueue]) -> bool:
-        """Whether a topic is missing although all its brokers are reachable. Brokers are checked
-        first: one that comes back registers itself and its topics together."""
+        """Whether a topic is missing although all its brokers are reachable. The brokers are
+        checked before the topic, because a broker that comes back registers itself and its topics
+        together."""
         if not isinstance(error, RouteMissing):
             return False
         running = self._running()

@@ -76,7 +76,7 @@ def _is_segment(name: str) -> bool:
 
 
 def _is_blank(file: Path) -> bool:
-    """Whether a segment was created ahead of need, as both brokers do, and is empty."""
+    """Whether a segment is empty, because the broker created it in advance."""
     with file.open("rb") as opened:
         return not opened.read(_HEAD_SIZE).strip(b"\0")
 
@@ -133,7 +133,8 @@ class Walk:
         self._leads_to = units.leads_to if units is not None and units.are_there else None
 
     def chunks(self) -> Iterator[tuple[bytes, list[int], int]]:
-        """Bytes, the starts of the records in them, and the file position of the first byte."""
+        """Yield parts of the file: the bytes, the starts of the records in them, and the file
+        position of the first byte."""
         try:
             with Path(self._part.path).open("rb") as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -196,7 +197,7 @@ class Walk:
         _log.warning("%s; failOnDataLoss=false, so it is skipped", text)
 
     def _without_torn(self, stretch: Stretch[int]) -> Stretch[int]:
-        """Ignore the end of the log if its last record was not written completely."""
+        """Return a stretch without the log's last record, if that was not written completely."""
         base, data, found = stretch
         *before, last = found.records
         if check_record(data[last : found.size], base + last) is None:

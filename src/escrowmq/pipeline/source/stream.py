@@ -1,9 +1,10 @@
 """Spark's stream reader for `spark.readStream.format("escrowmq")`; options limit the size of its
 batches.
 
-A batch begins where the one before ended, according to Spark's checkpoint. The start of the first
-one would be stored nowhere, so it is in the first end (stream_place.py). A query begins with an
-empty batch, so that this exists before the first message comes."""
+A batch begins where the one before ended, according to Spark's checkpoint. Spark does not store the
+start of the first batch. So it is stored in that batch's end (stream_place.py), and a query begins
+with an empty batch: the start is in the checkpoint before the first message is read.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """The starts that were computed for a position and for ends of queues."""
+    """The cached result of `_lows`, with the position and the ends for which it is valid."""
 
     since: StreamPlace
     ends: Positions
@@ -198,10 +199,10 @@ class StreamReader(DataSourceStreamReader):
         return ends, gone
 
     def _lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
-        """Return the start in each queue, and when each queue began, which tells a recreated topic
-        from the one that was read. The result is cached while neither the position nor an end
-        changes, because Spark asks every 10 ms; brokers are then
-        not asked again, and nothing is logged twice."""
+        """Return where the next batch begins in each queue, and the births of the queues, by which
+        a recreated topic is recognised. The result is cached while neither the position nor an end
+        changes: Spark asks every 10 ms, and so brokers are not asked and nothing is logged
+        again."""
         if self._seen is None or (self._seen.since, self._seen.ends) != (since, ends):
             self._seen = _Seen(since, dict(ends), *self._look_up_lows(since, ends))
         return dict(self._seen.lows), dict(self._seen.births)
@@ -232,8 +233,8 @@ class StreamReader(DataSourceStreamReader):
     def _put_back(
         self, queue: MessageQueue, reached: int, why: str, *, is_told: bool = False
     ) -> int:
-        """Return the start in a queue that was recreated. Unless `is_told`, raise DataLost if the
-        options say so."""
+        """Return the start in a queue that was recreated. Raise DataLost instead if the options say
+        so, unless `is_told`."""
         fails_on_loss = self._options.pulling.fails_on_loss and not is_told
         report_recreated(queue, reached=reached, why=why, fails_on_loss=fails_on_loss)
         return self._queues().cluster.first([queue])[queue]
@@ -255,7 +256,8 @@ class StreamReader(DataSourceStreamReader):
 
 
 def _kept(lows: Positions, highs: Positions, births: Births) -> Positions:
-    """Skip messages that retention has removed, so that no limit counts them; return the starts."""
+    """Return the starts, moved past messages that retention has removed, so that no limit counts
+    those."""
     first = {queue: min(born[0], highs[queue]) for queue, born in births.items()}
     return {queue: max(low, first.get(queue, 0)) for queue, low in lows.items()}
 
