@@ -1,12 +1,13 @@
 """The consumer's side: adds consumed and announced messages to the sets.
 
 The business's own database knows what was processed; the set of consumed messages is a copy of
-that. So messages are consumed while the Redis server is unreachable, and the copy is updated when
-it is back. Announcements are stored nowhere else: they wait in their topic meanwhile.
+that. So messages are consumed even while the Redis server is unreachable, and the copy is updated
+when it is back. Announcements are stored nowhere else: meanwhile they wait in their topic.
 
-The server may come back empty, or older than it was: from a snapshot, or as a replica that lagged.
-So it stores the reader's position in each queue beside the announcements, both in one step. If its
-position is behind the group's, the reader goes back to it."""
+The server may come back empty, or with older data: from a snapshot, or as a replica that lagged. So
+the reader's position in each queue is stored with the announcements, both in one step. If the
+server's position is lower than the group's, the reader goes back to it.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ _LOOK_S: Final = 0.5
 """Pause in seconds between tests whether the server is back, or the brokers answer."""
 
 _MARK_MS: Final = 10_000
-"""Interval in ms between two marks of the business's progress; at most this much is read again
-after an outage."""
+"""Interval in ms between two marks of the business's progress. After an outage, at most this much
+is read again."""
 
 _MISSING_MAX: Final = 10_000
 """Limit of the members that a worker remembers to add later; if the server fails for more, the
@@ -51,8 +52,9 @@ class Business(Protocol):
         and does nothing, if the id is already recorded."""
 
     def done_since(self, mark: str | None) -> tuple[Iterable[Member], str]:
-        """Return the transactional messages processed since a mark, or ever; and the next mark. A
-        few too many are harmless; each one missing is redone needlessly."""
+        """Return the transactional messages processed since a mark (None: since ever), and the next
+        mark. Additional older messages are harmless. A message that is missing is redone
+        needlessly."""
 
 
 def member_of(message: escrowmq.ReceivedMessage) -> Member | None:
@@ -119,11 +121,11 @@ class AnnouncementReader:
         self._server_id = ""
         """The id of the server's process, as last seen."""
         self._marks_count = 0
-        """The number of the last mark stored or seen."""
+        """How many marks the server had stored when this was last checked."""
         self._compared: set[str] = set()
-        """Queues whose position was found equal to the server's."""
+        """Queues whose position agrees with the server's."""
         self._gone_back: dict[str, int] = {}
-        """Positions to which queues were set back, and from which nothing was read yet."""
+        """For queues that were set back: the position, as long as nothing was read from there."""
         self._failure = ""
         self._over = threading.Event()
         self._working = threading.Event()
@@ -194,8 +196,8 @@ class AnnouncementReader:
         self._pause()
 
     def _is_as_it_was(self) -> bool:
-        """Whether the server still has everything that it had. It may have been restarted while it
-        was not in use, with older data or none; then the mark must not advance before everything
+        """Whether the server still has all the data that it had. It may have been restarted while
+        nobody used it, with older data or none. Then the mark must not advance before everything
         consumed since is read again."""
         return (
             self._sets.server_id() == self._server_id
@@ -204,9 +206,8 @@ class AnnouncementReader:
         )
 
     def _read_again(self) -> None:
-        """Go back in the queues from which the server lacks announcements. This member gets other
-        queues from time to time, because it shares them with its group, and may have none when it
-        starts."""
+        """Go back in the queues from which the server lacks announcements. Queues are compared when
+        this member gets them, because it shares the queues with its group."""
         try:
             for queue in self._consumer.queues():
                 if _name(queue) not in self._compared:
@@ -247,7 +248,7 @@ class AnnouncementReader:
         return end
 
     def _pass_over(self, name: str, place: int, first: int) -> None:
-        """Skip announcements that should be read again but are no longer in the topic, and log
+        """Skip announcements that the server lacks and that are no longer in the topic. Log
         that."""
         _log.error(
             "announcements %d to %d of %s are neither on the Redis server nor in their topic any "
@@ -282,8 +283,8 @@ class AnnouncementReader:
             return
 
     def _receive_again(self, queue: escrowmq.MessageQueue) -> None:
-        """Have received announcements that were not added redelivered. If the group's position
-        equals the server's, nothing else would make them be read again."""
+        """Request again the announcements that were received and could not be added. Nothing else
+        would request them if the group's position equals the server's."""
         try:
             self._consumer.seek(queue, self._consumer.position(queue))
         except EscrowMQError as error:  # the queue is another member's by now, which receives it
@@ -313,7 +314,7 @@ class AnnouncementReader:
         self._come_back()
 
     def _come_back(self) -> None:
-        """Wait until the server is back, and update the set of consumed messages."""
+        """Wait until the server is back, then update the set of consumed messages and resume."""
         while not self._over.is_set():
             try:
                 if self._sets.is_there():

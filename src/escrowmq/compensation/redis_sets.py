@@ -44,10 +44,10 @@ if reached < tonumber(ARGV[3]) then
 end
 return 1
 """
-"""Lua script that adds announcements and stores the position of the queue in one step, so that
-snapshots and replicas have both or neither. Announcements below the stored position are skipped:
-they were added before, by a reader that was killed before it committed its offset, and may have
-been matched and removed since."""
+"""A Lua script that adds announcements and stores the queue's position in one step, so that
+snapshots and replicas have both or neither. It skips announcements below the stored position: a
+reader that was killed before it committed its offset has added them, and they may have been matched
+and removed since."""
 
 _ARGUMENTS_MAX: Final = 1_000
 """Limit of the members per call; Lua's unpack accepts some thousands."""
@@ -84,8 +84,8 @@ class RedisSets:
     def announce_read(
         self, offsets: Mapping[str, int], *, queue: str, first: int, until: int
     ) -> bool:
-        """Add commits that were announced between two offsets of a queue, each with its offset,
-        unless they were added before. Returns False, and adds nothing, if the server has lost the
+        """Add commits that were announced between two offsets of a queue, each with its offset.
+        Those added before are skipped. Return False, and add nothing, if the server has lost the
         announcements before the first offset."""
         buckets = self._buckets(offsets)
         words: list[str | int] = [queue, first, until]
@@ -114,8 +114,8 @@ class RedisSets:
                 yield found
 
     def counts(self) -> tuple[int, int]:
-        """Return how many announced and how many consumed members have no match in the other set,
-        or were not compared yet."""
+        """Return the numbers of members in the announced and the consumed set: those without a
+        match, and those not compared yet."""
         pipe = self._redis.pipeline(transaction=False)
         for kind in ("announced", "consumed"):
             for number in range(self._buckets_count):
@@ -180,13 +180,13 @@ class RedisSets:
             return ""
 
     def is_whole(self) -> bool:
-        """Whether the server has data; False after a start without any. The data may be older than
-        before: positions and marks show that."""
+        """Whether the server has data; False after it was started without any. The data may be
+        older than they were: positions and marks show that."""
         return self._redis.get(f"{self._name}:whole") is not None
 
     def mark_whole(self) -> None:
-        """Record that all members are in the sets, or will be read from the queues of
-        announcements, each from its beginning (`has_begun`)."""
+        """Record that the sets are complete: all members are in them, or will be read from the
+        queues of announcements, each from its beginning (`has_begun`)."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(f"{self._name}:begun", self._place_key())
         pipe.set(f"{self._name}:whole", _BY_QUEUE)

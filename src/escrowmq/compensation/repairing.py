@@ -1,5 +1,5 @@
-"""Examines the difference of both sets, message by message: each is looked up, and processed again
-where necessary."""
+"""Examines the difference of both sets, message by message. Each message is looked up, and
+processed again where necessary."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Fate(enum.Enum):
     """The message is young: it may still be in flight, or its delay is not over."""
 
     LOST = "lost"
-    """It would be processed again, if this were not a dry run."""
+    """It must be processed again. Only a dry run reports this: other runs process it."""
 
     REDONE = "redone"
     DONE_BEFORE = "done before"
     """The business had processed it: its id was missing from the set."""
 
     ROLLED_BACK = "rolled back"
-    """The broker recorded a rollback: producer and broker contradict each other."""
+    """The broker recorded a rollback, although the producer announced a commit."""
 
     MISSING = "missing"
     """No broker has its message any more, or none has its topic."""

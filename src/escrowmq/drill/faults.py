@@ -13,11 +13,12 @@ from escrowmq.group.drills import SPAN_MAX_MS, SPAN_MIN_MS, SUDDEN
 Target = Literal["master", "copy"]
 
 STEADY: Final = "none"
-"""The name of the phase before the first fault: how the group behaves when nothing happens to
-it."""
+"""The name of the phase before the first fault, which shows how the group behaves without
+faults."""
 
 DEFAULT: Final = ("switch", "authority", "cut", "isolate", "freeze")
-"""The default faults, the mildest first: if a group fails one, the drill stops before the next."""
+"""The default faults, the mildest first. If the group fails during one, the drill stops before the
+next."""
 
 KNOWN: Final = (*DEFAULT, "kill")
 STEPS_MAX: Final = 50
@@ -26,8 +27,8 @@ SPAN_MIN_S: Final = SPAN_MIN_MS / 1000
 SPAN_MAX_S: Final = SPAN_MAX_MS / 1000
 
 _SURE_MS: Final = 2_000
-"""A silence must last this many ms longer than `escrowTakeover`, so that it is certainly
-noticed."""
+"""How much longer than `escrowTakeover`, in ms, a silence must last to be noticed with
+certainty."""
 
 _DONE: Final = {
     "switch": "hands over to another member",
@@ -45,7 +46,7 @@ class Step(msgspec.Struct, frozen=True):
     fault: str
     at: Target
     span_ms: int = 0
-    """How long the fault lasts, in ms; 0 if that is not for the drill to decide."""
+    """How long the fault lasts, in ms; 0 if the fault has no set duration."""
 
     @property
     def name(self) -> str:

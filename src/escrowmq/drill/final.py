@@ -13,8 +13,8 @@ from escrowmq.net.clock import steady_ns
 
 SETTLE_S: Final = 60.0
 _CHECK_S: Final = 5.0
-"""Interval in seconds at which checks are requested. Unanswered checks count as well, and after
-some of them a transaction is given up, so it must not be short."""
+"""Interval in seconds at which checks are requested. It must not be short: unanswered checks count
+too, and after some of them a transaction is given up."""
 _LOOK_S: Final = 0.2
 _PULL_COUNT: Final = 32
 
@@ -22,8 +22,8 @@ _PULL_COUNT: Final = 32
 async def settle(
     admin: Admin, broker: str, group: str, *, within_s: float = SETTLE_S
 ) -> frozenset[str]:
-    """Make the broker check the pending transactions of a producer group until none is left, or the
-    time is over; return the keys of those that are left."""
+    """Make the broker check a producer group's pending transactions, until none is left or time is
+    over. Return the keys of those that are left."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + within_s
     check_s = loop.time()
@@ -78,7 +78,8 @@ async def _read(admin: Admin, queue: MessageQueue, offset: int) -> list[Read]:
 
 
 async def clean_up(admin: Admin, topic: str, groups: tuple[str, ...]) -> list[str]:
-    """Delete the topic and groups that a drill has made; return what must be deleted by hand."""
+    """Delete the topic and the groups that a drill has made. Return what could not be deleted, and
+    must be deleted by hand."""
     hints = []
     try:
         await admin.topics.delete(topic)

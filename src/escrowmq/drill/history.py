@@ -14,7 +14,8 @@ import msgspec
 
 
 class Asked(msgspec.Struct, tag="asked", tag_field="event", frozen=True):
-    """The record of an attempt to send: its message may be stored, acknowledged or not."""
+    """The record of an attempt to send. Whether its message was stored or acknowledged is
+    unknown."""
 
     key: str
     begin_ns: int = 0
@@ -26,7 +27,7 @@ class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
 
     topic: str
     key: str
-    """A text that no other message has; it stands for the message's content."""
+    """A text unique to the message; it stands for the content."""
     queue: int
     offset: int
     id: str
@@ -36,7 +37,7 @@ class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
 
 
 class Ended(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
-    """The record of an acknowledged END. With `end_ns` 0: the producer gives this answer to every
+    """The record of an acknowledged END. If `end_ns` is 0, it is the producer's answer to every
     check."""
 
     transaction: str
@@ -46,7 +47,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
 
 
 class Read(msgspec.Struct, tag="read", tag_field="event", frozen=True):
-    """The record of a message that was read; with an empty key, of the end of the queue."""
+    """The record of a message that was read. With an empty key, it records the end of a queue."""
 
     topic: str
     queue: int

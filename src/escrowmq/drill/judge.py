@@ -35,8 +35,8 @@ class Finding(msgspec.Struct, frozen=True):
     kind: Kind
     about: str
     key: str = ""
-    """The key of the message concerned, or of the one that follows a gap; empty if none is
-    known."""
+    """The key of the message concerned. For a gap, it is the key of the message after it. Empty if
+    none is known."""
 
     def __str__(self) -> str:
         return f"{self.kind.name}: {self.about}: {self.kind.value}"
@@ -75,9 +75,9 @@ class _History:
 
 
 def judge(events: Iterable[Event], *, attempted: frozenset[str] | None = None) -> list[Finding]:
-    """Return all violations. `attempted` has the keys of all sends, acknowledged or not (by
-    default, those of Asked events); if it is empty, messages without a known sender are not
-    reported."""
+    """Return all violations in a history. `attempted` has the keys of all sends, acknowledged or
+    not; by default, those of the Asked events. If it is empty, messages without a known sender are
+    not reported."""
     seen = _History(events)
     if attempted is None and seen.asked:
         attempted = frozenset(seen.asked)

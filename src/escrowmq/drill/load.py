@@ -34,12 +34,12 @@ _FATES: Final = (
     (Outcome.ROLLBACK, True), (Outcome.COMMIT, True), (Outcome.ROLLBACK, False),
     (Outcome.COMMIT, True),
 )  # fmt: skip
-"""The outcomes of transactions, used in turn, and whether each ends by an END or by the answer to a
-check."""
+"""The outcomes of transactions, used in turn. Each comes with whether it is sent as an END or given
+as the answer to a check."""
 
 
 class Load:
-    """Producers and a consumer that run inside an `async with` block."""
+    """The producers and the consumer of a drill. They run inside an `async with` block."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Load:
         self.acknowledged_ns: list[int] = []
         """Times of all acknowledgements of sends, halves and ENDs."""
         self.begun_ns = 0
-        """When the newest acknowledged attempt had begun."""
+        """When the newest acknowledged attempt began."""
         self._file = file
         self._pause_s = 2 * SENDERS / rate
         self._decided: dict[str, Outcome] = {}
@@ -139,7 +139,8 @@ class Load:
             pass
 
     def _key(self, sender: str) -> str:
-        """Make a new key for each attempt, because a failed attempt may have been stored."""
+        """Return a new key. Each attempt needs one, because a failed attempt may have been
+        stored."""
         self._count += 1
         key = f"{sender}-{self._count}"
         self.note(Asked(key, steady_ns()))

@@ -65,8 +65,8 @@ class Row(msgspec.Struct, kw_only=True, rename="camel"):
     offsets_twice: int = 0
     """Number of queue offsets with two messages."""
     other: int = 0
-    """Number of other violations: messages that moved to another offset, are missing between
-    others, or were acknowledged both ways."""
+    """Number of other violations: messages at more than one offset, gaps between messages, or
+    transactions acknowledged with both outcomes."""
     in_sync_after_ms: int = -1
     """Milliseconds from the fault until all members were in sync."""
     notes: list[str] = []
@@ -78,8 +78,8 @@ class Row(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Report(msgspec.Struct, kw_only=True, rename="camel"):
-    """What a drill found: the faults that it injected into a group, who took over and when, and
-    whether a message was lost, doubled or wrongly visible."""
+    """What a drill found: the faults that it injected into a group, which member took over when,
+    and whether a message was lost, duplicated or wrongly visible."""
 
     drill: str
     broker: str
@@ -124,9 +124,9 @@ def found_in(
     events: Iterable[Event], final: Iterable[Event], *, pending: Container[str] = ()
 ) -> list[Finding]:
     """Return the violations. `final` are all messages in the queues at the end. They are also
-    judged without what consumers read before, because a message that a consumer has read must still
-    be there. `pending` are transactions that were never ended: only an acknowledged END says that
-    they must be."""
+    judged without what consumers read before, because a message that was read must still be there.
+    `pending` are transactions that were never ended. They are no violations, unless an END of
+    theirs was acknowledged."""
     events = [event for event in events if not _is_awaited(event, pending)]
     final = list(final)
     told = [event for event in events if not isinstance(event, Read)]
@@ -134,15 +134,15 @@ def found_in(
 
 
 def _is_awaited(event: Event, pending: Container[str]) -> bool:
-    """Whether the event is an answer to a check that the broker has not made yet."""
+    """Whether an event is the answer to a check that the broker has not made yet."""
     return isinstance(event, Ended) and not event.end_ns and event.transaction in pending
 
 
 def rows_of(
     spans: Sequence[Span], events: Sequence[Event], findings: Iterable[Finding]
 ) -> list[Row]:
-    """Make a row for each fault. A violation counts for the fault during which its message was
-    acknowledged. Without a fault there are no rows; then only the verdict shows violations."""
+    """Return a row for each fault. A violation counts for the fault during which its message was
+    acknowledged. Without faults there are no rows; then only the verdict shows violations."""
     if not spans:
         return []
     begins = [span.begin_ns for span in spans]

@@ -38,7 +38,7 @@ class DrillParameters(msgspec.Struct, kw_only=True, frozen=True):
     drill: str
     rate: int
     steady_s: float = 3.0
-    """Seconds for which the group is watched before the first fault, and left alone after each."""
+    """Seconds for which the group is observed before the first fault and after each fault."""
     within_s: float = 120.0
     """Timeout in seconds until all members must be in sync again."""
 
@@ -48,8 +48,8 @@ class GroupUnhealthy(Exception):
 
 
 class Drill:
-    """One drill. Calling `stop`, as a signal handler does, ends the current phase: the first call
-    ends the faults, the next one the wait for the rest of the report."""
+    """Runs one drill. Calling `stop`, as a signal handler does, ends the current phase: the first
+    call ends the faults, the next one ends the waiting that follows."""
 
     def __init__(
         self,
@@ -145,7 +145,8 @@ class Drill:
         await asyncio.gather(*map(self._order, self._ground.members))
 
     async def _leave(self) -> None:
-        """Undo the faults at all members; an unreachable member does this by itself."""
+        """End the drill, and its faults, at all members. An unreachable member ends them by
+        itself."""
         ends = (self._order(name, "end") for name in self._ground.members)
         await asyncio.gather(*ends, return_exceptions=True)
 
@@ -216,7 +217,8 @@ class Drill:
             )
 
     async def _await_restart(self, member: str, silences: int) -> None:
-        """Wait until a killed member has ended and its supervisor has started it again."""
+        """Wait until a killed member has stopped answering, and its supervisor has started it
+        again."""
         watch = self._watch
         if not await self._await_condition(lambda: watch.silences[member] > silences, _ENDED_S):
             raise GroupUnhealthy(f"{member} did not end")

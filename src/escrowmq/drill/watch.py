@@ -29,7 +29,7 @@ class Watch:
         self.said: dict[str, GroupReport | None] = dict.fromkeys(members)
         """The latest report of each member; None if it did not answer."""
         self.silences: dict[str, int] = dict.fromkeys(members, 0)
-        """How often each member did not answer."""
+        """How many polls each member has left unanswered."""
         self.masters: dict[int, set[str]] = defaultdict(set)
         """The members that reported themselves as master, by epoch."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -96,8 +96,8 @@ class Watch:
 
     @property
     def lacking(self) -> list[str]:
-        """Return the members that are not in sync or do not answer; all of them while there is no
-        master."""
+        """Return the members that are not in sync or do not answer. Without a master, these are all
+        members."""
         serving = self._serving
         if serving is None:
             return sorted(self.addresses)
