@@ -292,7 +292,7 @@ GRPC_PROPERTIES_MAX: Final = 128
 """User properties of a gRPC message, as in RocketMQ's proxy."""
 
 GRPC_PROPERTIES_SIZE_MAX: Final = 16_384
-"""Bytes of its user properties, tag and keys together."""
+"""Bytes of a gRPC message's user properties, tag and keys together."""
 
 GRPC_RECOVERY_MAX_S: Final = 3_600
 """The longest delay of a half's first check."""

@@ -61,7 +61,7 @@ class LongPoll(Generic[T]):
         self.deadline_ms = deadline_ms
         self.is_done = False
         self.serial = 0
-        """Its number in its table. A lower one has waited longer."""
+        """The poll's serial number in its table. A poll with a lower number has waited longer."""
 
 
 class LongPolls(Generic[T]):

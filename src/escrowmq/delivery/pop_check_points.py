@@ -30,8 +30,8 @@ TIME_MAX: Final = _TIME_MASK
 _REVIVE_BITS: Final = 10
 _START_SHIFT: Final = _TIME_BITS + _REVIVE_BITS
 FIRST_POSTPONEMENT_MS: Final = 1_000
-"""The first pause before a check point is retried whose messages could not be read; it doubles each
-time."""
+"""The pause before the first retry of a check point whose messages could not be read. It doubles
+with each retry."""
 
 PUT_OFF_MAX_MS: Final = 32_000
 

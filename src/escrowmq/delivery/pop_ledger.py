@@ -368,7 +368,7 @@ class PopLedger:
         invisible_ms: int,
         now_ms: int,
     ) -> int | None:
-        """Make a message invisible for another time from now on. Return the pop time of its new
+        """Set a new invisible time of a message, counted from now. Return the pop time of its new
         check point; None if that could not be stored. An acknowledged message is not changed."""
         point = self.popped.find(handle)
         if point is None:

@@ -33,7 +33,8 @@ GRACE_MS: Final = 1_000
 """After a message's invisible time, its redelivery waits this long for an ack that is in flight."""
 
 PEER_GRACE_MS: Final = 3_000
-"""The same delay for RocketMQ's check points, whose acks may still be in RocketMQ's timer."""
+"""After the invisible time of a check point that RocketMQ has stored, its redelivery waits this
+long: acks may still be in RocketMQ's timer."""
 
 _READ_COUNT: Final = 256
 

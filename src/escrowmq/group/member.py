@@ -85,7 +85,7 @@ class Member:
         """Until this time, a master that hands over expects to be replaced."""
         self._followed: tuple[int, str, str] | None = None
         self.why = "the authority has not answered yet"
-        """Why this member is not master and follows none; empty otherwise."""
+        """Why this member is neither master nor follows one; empty otherwise."""
         self.authority_fault = ""
         self._said: set[str] = set()
 

@@ -32,8 +32,8 @@ _DELTA: Final = {
 def start_session(
     name: str, *, master: str, settings: Mapping[str, str], kind: str = "parquet"
 ) -> SparkSession:
-    """Return the Spark session of this process, for tables of a format. Without a master it is
-    local, or spark-submit's."""
+    """Return the Spark session of this process, for tables of a format. Without `master`, the
+    session is that of spark-submit, or else a local one."""
     form = parse_format(kind)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)

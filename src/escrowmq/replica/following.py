@@ -81,8 +81,8 @@ class Follower:
         begins_at: int | None = None,
         ticket: int | None = None,
     ) -> None:
-        """`start`: the offset from which the master is asked to send, by the ticket if there is
-        one; `begins_at`: where an empty log must begin, if that is known."""
+        """`start`: the offset from which the master sends. `ticket`: a number that is reported
+        first, in place of `start`. `begins_at`: where an empty log must begin, if that is known."""
         self._log = log
         self._terms = terms
         self._ticket = ticket

@@ -64,8 +64,8 @@ def encode_pieces(
     has_crc: bool,
     stored_ms: int,
 ) -> list[bytes]:
-    """Encode consecutive records from a queue offset and a log offset on, with RocketMQ's CRC
-    property at their ends if wanted."""
+    """Encode consecutive records from a queue offset and a log offset on. With `has_crc`, each ends
+    with RocketMQ's CRC property."""
     if has_crc:
         pieces = [
             (flag, body, with_final_separator(encoded) + bytes(CRC_PROPERTY_SIZE), properties)

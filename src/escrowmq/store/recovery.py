@@ -231,8 +231,8 @@ class Recovery:
                 return
 
     def _scan_start(self) -> int:
-        """Return the latest log offset at which the scan may begin, by the checkpoint and the other
-        notes."""
+        """Return the latest log offset at which the scan may begin and still find everything that
+        queues and index may lack."""
         state = self._state
         low = self._log.min_offset
         snapshot, lost = self._snapshot, self._missing_units_reason()

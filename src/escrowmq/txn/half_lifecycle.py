@@ -41,7 +41,8 @@ class Settled(msgspec.Struct):
     queue_offset: int
     state: State
     row: PendingRow | None = None
-    """Its former row, if it was rolled back; other outcomes are never undone."""
+    """The half's former row, if it was rolled back, so that this can be undone. Other outcomes are
+    never undone."""
 
     bundle: BundleId | None = None
     attempt: Attempt | None = None

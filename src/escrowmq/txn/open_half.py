@@ -20,7 +20,7 @@ class OpenHalf(NamedTuple):
 
     message: StoredMessage
     encoded: bytes | None = None
-    """Its encoded properties, if they are cached."""
+    """The half's encoded properties, if they are cached."""
 
     def encoded_properties_for(self, message: Message) -> bytes | None:
         """Return the encoded properties of a message made from this half, if they are cached and

@@ -364,8 +364,8 @@ class HalvesRecovery:
             self._engine.supersede(old, queue_offset)
 
     def _find_unrecorded_ends(self, *, is_sound: bool, now_ms: int) -> int:
-        """Find and record ends that no op record names, by final records and copies of discarded
-        halves in the log. Return their number."""
+        """Find and record ends that no op record names. The log shows them by final records, and by
+        copies of discarded halves. Return their number."""
         engine = self._engine
         oldest = engine.halves.pending.oldest_offset()
         if oldest is None:

@@ -107,9 +107,9 @@ class Messages(Protocol):
 
 
 class BrokerMessages:
-    """Messages in the topics of a live cluster, EscrowMQ's or RocketMQ's, or of both kinds.
-    `options` are the source's about addresses, accounts and pulling; topics in `skipped` are left
-    out together with their halves, and so are brokers in `skipped_brokers`."""
+    """Messages in the topics of a live cluster, with brokers of EscrowMQ, of RocketMQ, or of both.
+    `options` are the source's about addresses, accounts and pulling. Topics in `skipped` are left
+    out, with their halves; so are the brokers in `skipped_brokers`."""
 
     def __init__(
         self,

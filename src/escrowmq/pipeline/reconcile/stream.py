@@ -56,8 +56,8 @@ class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     `look`)."""
 
     times_max: int = 72
-    """Limit of the reports about one half; after that it is left to the batch. Without `look` it is
-    1."""
+    """Limit of the reports about one half; later ones are left to the batch reconciliation. Without
+    `look` it is 1."""
 
 
 def clock(spark: SparkSession, *, behind_s: int = 600) -> DataFrame:

@@ -134,7 +134,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writing.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Drop the halves of a batch that failed, or whose commit did."""
+        """Drop the halves of a batch whose tasks or whose commit failed."""
         self._writing.abort(messages)
 
 

@@ -132,8 +132,8 @@ def is_system_topic(topic: str) -> bool:
 
 
 def parse_source(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
-    """Parse the options of a batch or a stream; None if that is not known yet. Raises UsageError
-    for the first error."""
+    """Parse the options of a batch or a stream; `is_stream` is None if that is not known yet.
+    Raises UsageError for the first error."""
     given = UserOptions(options)
     store_path = given.text("storePath")
     topics, pattern, assigned = _subject(given)
