@@ -60,8 +60,8 @@ ENDED_BY: Final = "escrowEndedBy"
 """On an op record: the administrator that settled them, and the reason."""
 
 MORE: Final = "escrowMore"
-"""On an op record: another op record follows about final messages that were appended together. Only
-with the last of these records are all of them named."""
+"""On an op record: the next op record continues this one. Only with the last of these records are
+all final messages named that were appended together."""
 
 WANTS_ID: Final = "escrowWantsId"
 """Field of a send with which its sender requests a signed id for the half."""

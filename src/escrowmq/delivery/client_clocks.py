@@ -1,10 +1,12 @@
 """Translates the times in clients' requests to the broker's clock.
 
-A client says when its pop was born, so that a request that arrives late, after a pause of the
-broker, is not served any more. RocketMQ uses this time unchanged
-(PopMessageRequestHeader.isTimeoutTooMuch): a client whose clock is behind gets nothing, and one
-whose clock is ahead waits for answers that come too late. Here the smallest delay of any request of
-a client is taken as the difference of the clocks; the rest is time on the way.
+A client says when its pop was made. So a request that arrives late, after a pause of the broker, is
+not served any more. RocketMQ compares this time with its own clock
+(PopMessageRequestHeader.isTimeoutTooMuch). Then a client whose clock is behind gets nothing, and
+one whose clock is ahead waits for answers that come too late.
+
+Here, the smallest delay of any request of a client is taken as the difference of the two clocks.
+The rest of a delay is time on the way.
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 A group's batch of a queue is kept here and in `config/consumerOrderInfo.json`: its messages, since
 when and until when they are invisible, which are acknowledged, and how often each was delivered
 before. The group's offset stays at the first unacknowledged message. So if the file is lost, or too
-old after a kill, the rest of the batch is redelivered immediately. RocketMQ takes the
-acknowledgement of a message whose batch it does not know for one of all messages before it.
+old after a kill, the rest of the batch is redelivered immediately.
+
+If RocketMQ does not know the batch of an acknowledged message, it takes all messages before it for
+acknowledged too.
 """
 
 from __future__ import annotations

@@ -2,15 +2,16 @@
 redelivered.
 
 The records of the revive topic are authoritative; `Popped` is their content in memory. A pop stores
-its check point before it is answered. Acks change memory at once and are stored together at the end
-of an input, before the replies leave, one record per check point. Redelivered messages are
+its check point before it is answered. Acks change memory at once. At the end of an input, before
+the replies leave, they are stored together, one record per check point. Redelivered messages are
 acknowledged in the same way, so that a start after a kill repeats nothing.
 
-Two groups' offsets in the revive queues are saved in consumerOffset.json: up to where no record is
-open (a start reads from there, and so does RocketMQ's reviver), and up to where the file accounts
-for every pop. At the next start, later check points advance the consumers' offsets. The file must
-not be written before the log is durable up to `log_end`: otherwise a power failure could leave
-offsets without their check points."""
+For each revive queue, consumerOffset.json has the offsets of two groups of the broker's own. The
+first says up to where no record is open: a start reads from there, and so does RocketMQ's reviver.
+The second says which pops the file already includes: at the next start, later check points advance
+the consumers' offsets. The file must not be written before the log is durable up to `log_end`.
+Otherwise a power failure could leave offsets without their check points.
+"""
 
 from __future__ import annotations
 

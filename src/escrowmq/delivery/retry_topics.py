@@ -1,9 +1,9 @@
 """Decides to which group a retry topic with an ambiguous name belongs.
 
-`%RETRY%billing_orders` is the retry topic of the group `billing_orders`. In the older naming it is
-also the topic where messages are redelivered that the group `billing` popped from `orders`. It
-belongs to its first user: a group that pops has offsets in its retry topic from the beginning, and
-does not use one that belongs to another group.
+`%RETRY%billing_orders` is the retry topic of the group `billing_orders`. In the older naming, it is
+also the retry topic for messages that the group `billing` popped from `orders`. It belongs to the
+group that used it first. A group that pops has offsets in its retry topic from the beginning, and
+does not use a retry topic that belongs to another group.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Delivers messages at arbitrary times: a heap of the records in the timer's topic.
+"""Delivers messages at arbitrary times: a heap of the records in the timer's topic. Memory holds
+one number per pending message, its key: delivery time and queue offset (44 bytes).
 
-Memory holds one number per pending message, its key: delivery time and queue offset (44 bytes).
-The topic is authoritative; two numbers say what was delivered, because deliveries are made in the
-order of keys: of the records read (queue offsets below `taken`) those with keys below `border` are
-delivered, all others are not. (While a record that came too late for its time is pending, this does
-not hold, and no progress is recorded.) RocketMQ's progress has the same form: it has read what is
-below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
+The topic is authoritative. Deliveries are made in the order of keys, so two numbers say what was
+delivered. Records with queue offsets below `taken` were read. Of these, the records with keys below
+`border` are delivered, and all others are not. (This does not hold while a record that came too
+late for its time is pending; then no progress is recorded.)
+
+RocketMQ's progress has the same form: it has read the records below lastTimerQueueOffset, and
+delivered those that were due before lastReadTimeMs.
 """
 
 from __future__ import annotations

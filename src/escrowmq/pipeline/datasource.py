@@ -1,7 +1,9 @@
 """Spark's data source `escrowmq`, which reads and writes topics as batches and streams.
 
-Spark starts a Python process for each planning of a read or a write, and that imports this module.
-So readers import only what reads, and writers, with a whole producer, only what writes."""
+Spark starts a Python process each time that it plans a read or a write, and this process imports
+this module. So a reader imports only code for reading. The writers' code, which includes a whole
+producer, is imported only for writing.
+"""
 
 from __future__ import annotations
 

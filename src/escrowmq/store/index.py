@@ -1,8 +1,8 @@
 """Index files: from a message's key to the records that have it. Layout in codec/entries.py.
 
-A slot has the number of the newest entry of its chain, an entry has that of the next older one. A
-number that is not below the header's count means none. Only a hash of the key is stored, so a
-reader must compare the record's key.
+A slot has the number of the newest entry of its chain; an entry has the number of the next older
+one. A number that is not below the header's count means that there is none. Only a hash of the key
+is stored, so a reader must compare the record's key.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 which topics were deleted, and in which boot of the machine. Within one boot, the kernel still has
 all that a killed process wrote.
 
-RocketMQ has no such file, and it is never required: an old one only says less. It is a lower bound
-that distinguishes a lost queue from one that never existed. If it is absent or unreadable, nothing
-is assumed.
+The file gives lower bounds, by which a lost queue is distinguished from one that never existed. It
+is never required, and RocketMQ has no such file: an old file only says less, and without one
+nothing is assumed.
 """
 
 from __future__ import annotations

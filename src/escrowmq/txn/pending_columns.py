@@ -1,10 +1,13 @@
-"""Rows of pending halves by queue offset, in columns instead of objects: 38 bytes each.
+"""Rows of pending halves by queue offset, in columns instead of objects: 38 bytes each. (A dict
+beside such columns took 106 bytes more per half.)
 
-Halves come in rising order and leave in any. So they are in pages of a few thousand, each sorted;
-removed rows are marked, and a page with only a quarter left is compacted, and joined with its
-neighbour if both are small. Where no number is missing, a half is found by counting from the first
-of its page, otherwise by bisection; the newest page is tried first. A dict beside such columns took
-106 bytes more per half."""
+Halves are added in rising order and removed in any order. So they are in pages of a few thousand
+rows, each sorted. A removed row is only marked. A page with a quarter of its rows left is
+compacted, and joined with its neighbour if both are small.
+
+The newest page is searched first. If a page lacks no number, a half is found by counting from the
+page's first row, otherwise by bisection.
+"""
 
 from __future__ import annotations
 

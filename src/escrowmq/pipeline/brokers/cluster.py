@@ -187,8 +187,8 @@ class Cluster:
         return found
 
     def commit(self, group: str, positions: Positions) -> None:
-        """Commit a group's offsets, one queue of each topic before the others: RocketMQ's brokers
-        lose one of two offsets that are a group's first at the same time (client/offsets)."""
+        """Commit a group's offsets. One queue of each topic goes first: if two first offsets of a
+        group arrive at the same time, RocketMQ's brokers lose one of them (client/offsets)."""
         asked = {
             queue: {"consumerGroup": group, "commitOffset": str(queue_offset)}
             for queue, queue_offset in positions.items()

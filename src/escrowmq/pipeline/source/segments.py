@@ -1,9 +1,11 @@
 """Log files on a disk, RocketMQ's or ours, divided into parts that are read independently.
 
-A cut may be anywhere: a part begins with the first record that starts there or later, and ends
-where the next part begins, so that nothing is read twice or missed. Records are found as everywhere
-(`codec/log_walker`): if the store's queues are beside its log, they say which positions are
-records; for a log alone, the reader must guess."""
+A part may begin anywhere in a file. It has the records that start in it: the first one may begin
+later than the part, and the last one may end in the next part. So nothing is read twice or missed.
+
+Records are found by `codec/log_walker`. If the store's queues are beside its log, they say which
+positions are records. For a log alone, the reader must guess.
+"""
 
 from __future__ import annotations
 
