@@ -18,8 +18,8 @@ HEADER_SIZE_MAX: Final = 262_144
 each byte of which becomes at most six in JSON. A quarter is left for all other fields."""
 
 BATCH_MESSAGES_MAX: Final = 65_536
-"""Messages of one batch: 4 MiB hold fewer of the smallest that RocketMQ's clients write, each with
-its key."""
+"""Messages of one batch. A batch of 4 MiB has fewer, even of the smallest messages that RocketMQ's
+clients write, each with its key."""
 
 BATCH_AT_ONCE_MAX: Final = 1_000
 """Messages of a batch that are stored in one turn; a longer batch is parsed in parts of
@@ -67,8 +67,8 @@ STRANGERS_HALF_FRAMES_SIZE_MAX: Final = 67_108_864
 is dropped."""
 
 STRANGERS_FRAME_SLACK: Final = 1_048_576
-"""A stranger's frame may have this much more than the largest message, since an account's first
-request may be such a send."""
+"""Bytes by which a stranger's frame may exceed the largest message, since an account's first
+request may be the send of one."""
 
 TOPIC_SIZE_MAX: Final = 127
 """Bytes of a topic's name; retry and dead-letter topics may have TOPIC_SIZE_MAX_LONG."""
@@ -142,12 +142,12 @@ INDEX_KEYS_HELD_MAX: Final = 20_000
 """Index entries that wait in memory for disk space when a broker starts."""
 
 BUNDLE_MESSAGES_MAX: Final = 1_000
-"""Messages of one transaction; one op record names them all, and one turn of the loop makes all of
-them visible: some 30 us each."""
+"""Messages of one transaction. One op record names them all, and one turn makes all of them
+visible: some 30 us each."""
 
 BUNDLE_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Bytes of the bodies of one transaction's messages: some 3 ms of the turn that makes them visible
-per MiB. All are in memory together then."""
+"""Bytes of the bodies of one transaction's messages. One turn makes them visible, with all of them
+in memory: some 3 ms per MiB."""
 
 BUNDLES_REMEMBERED_MAX: Final = 100_000
 """Remembered transactions of several messages that have ended, so that no half is added to them

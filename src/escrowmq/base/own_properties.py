@@ -24,8 +24,8 @@ MARKER: Final = "escrowMarker"
 it."""
 
 EPOCH: Final = "escrowEpoch"
-"""The query and batch number for which a half is written; one decision ends all halves with the
-same."""
+"""The query and batch number for which a half is written. One decision ends all halves with the
+same value."""
 
 TOKEN: Final = "escrowToken"  # noqa: S105 - a name
 """The attempt to write the batch, to which a half belongs."""

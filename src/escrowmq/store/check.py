@@ -129,8 +129,7 @@ class StoreCheck:
             self.checked.findings.append(CheckFinding(where, text, is_damage=False))
 
     def _add_repairable(self, where: str, text: str) -> None:
-        """Record a finding that is damage in a store that was closed cleanly, and normal in any
-        other."""
+        """Record a finding: as damage if the store was closed cleanly, otherwise as a note."""
         if self.checked.was_closed:
             self._add_damage(where, text)
         else:
@@ -291,7 +290,8 @@ class StoreCheck:
     # -- tables ---------------------------------------------------------------------------------
 
     def _check_tables(self) -> None:
-        """Read each table as a start does, which uses the previous version or refuses."""
+        """Read each table as a start does. If a start would use the previous version, or refuse,
+        that is damage."""
         for path in (TOPICS, GROUPS, OFFSETS, *self._readers):
             if path not in self._tables:
                 self._tables[path] = self._read_table(path)

@@ -1,5 +1,5 @@
 """Records what is durable: the log, units and index entries, each up to an offset. The checkpoint
-tells the next start."""
+keeps this for the next start."""
 
 from __future__ import annotations
 

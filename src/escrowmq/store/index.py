@@ -322,8 +322,8 @@ class Index:
                 self._dirty.append(file)
 
     def find(self, code: int, *, begin_ms: int, end_ms: int, after: int = -1) -> Iterator[int]:
-        """Yield log offsets after the given one of records that may have a key with this hash
-        within a span of time, newest first."""
+        """Yield the log offsets, newest first, of records that may have a key with this hash. Only
+        records after a log offset and within a span of time are returned."""
         for file in reversed(self.files):
             if file.end_log_offset <= after:
                 return
@@ -419,7 +419,8 @@ class Index:
 
 
 _LOOKED_AT_MAX: Final = 100_000
-"""The most slots that are checked one by one; if more are given, all of the file are checked."""
+"""Up to this number, slots are checked one by one; beyond it, all slots of the file are checked in
+one operation."""
 
 
 def decode_slots(encoded: bytes) -> array.array[int]:

@@ -80,8 +80,8 @@ class LogEnds:
         self._update_ends()
 
     def wait_for_copies(self, *, timeout_ms: int, copies: int = 1) -> None:
-        """Let senders wait for replicas too, until this many brokers, including this one, have
-        their record, or until a timeout. A timeout of 0 ends that."""
+        """Let senders wait for replicas too: until this many brokers, including this one, have
+        their record, or until a timeout. A timeout of 0 turns this off."""
         self._waits_for_copies, self._copies_timeout_ms = timeout_ms > 0, timeout_ms
         self._copies = copies
         self._update_safety()

@@ -34,7 +34,7 @@ _pack: Final = ENTRY.pack
 
 
 class MissingUnitsError(Exception):
-    """A queue lacks units of records before the offset where the scan began."""
+    """Raised if a queue lacks units of records before the offset where the scan began."""
 
 
 _HELD: Final = -2

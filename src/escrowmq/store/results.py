@@ -95,7 +95,8 @@ class RecoveryReport(msgspec.Struct):
     index_rebuilt: list[str] = []
     notes: list[str] = []
     is_short: bool = False
-    """Whether the log ends before data that had been written, or made durable."""
+    """Whether the log ends earlier than it did before: data that had been written, or were durable,
+    are missing."""
 
     @property
     def lost_from(self) -> int | None:

@@ -1,7 +1,5 @@
-"""Handles ENDs: finds the half, checks whether it may be ended so, and ends it.
-
-The first END wins; a later one gets the outcome and changes nothing.
-"""
+"""Handles ENDs: finds the half, checks whether the END may end it, and ends it. The first END wins;
+a later one gets the outcome and changes nothing."""
 
 from __future__ import annotations
 

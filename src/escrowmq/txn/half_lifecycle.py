@@ -78,8 +78,8 @@ class Halves:
         self._open_reporters: dict[int, int] = {}
         """By queue offset: the connection that reported the transaction as still open."""
         self.carried: dict[int, tuple[int, int]] = {}
-        """Halves that were carried forward: by the queue offset of the original, the queue offset
-        and log offset of the newest copy."""
+        """Halves that were carried forward, by the queue offset of the original: queue offset and
+        log offset of the newest copy."""
         self.aliases: dict[HalfIdentity, int] = {}
         """Halves that RocketMQ or a resumption has stored again: the newest copy's queue offset, by
         identity. An END may name the first copy."""

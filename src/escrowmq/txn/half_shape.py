@@ -47,8 +47,8 @@ class HalfShape(msgspec.Struct, frozen=True):
 
 
 class KnownShape(NamedTuple):
-    """A shape, with a function that matches encoded properties between two positions of some
-    bytes."""
+    """A shape, with a function that tests whether encoded properties, between two positions of some
+    bytes, have it."""
 
     is_alike: Callable[[bytes, int, int], object]
     shape: HalfShape

@@ -8,7 +8,8 @@ from escrowmq.base.message import Message, StoredMessage
 from escrowmq.base.own_properties import OWNER
 
 _OWNED: Final = b"\x02" + OWNER.encode() + b"\x01%b\x02"
-"""The encoded property with the mark of a half's account, between its neighbours' separators."""
+"""Template of the encoded property with the mark of a half's account, with the separators around
+it."""
 
 
 class OpenHalf(NamedTuple):

@@ -270,7 +270,7 @@ class HalvesRecovery:
 
     def _add_known_shapes(self, data: bytes, first: int, entries: list[Entry], nth: int) -> int:
         """Add halves from the nth on that are plain and of known shapes. Return the index of the
-        first other."""
+        first half that is not."""
         all_ms, alike = match_known_shapes(data, entries[0][0], entries, first, nth, self._shapes)
         done, now_ms, at = self._done, self._now_ms, 0
         for known, group in groupby(alike):

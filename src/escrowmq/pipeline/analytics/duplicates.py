@@ -44,8 +44,8 @@ def duplicate_messages(messages: DataFrame) -> DataFrame:
 
 
 def retry_counts(messages: DataFrame) -> DataFrame:
-    """Count, by day, topic and number of the retry, the messages that a group's consumers returned:
-    those in its retry topics."""
+    """Count the messages that consumers have returned, which are in their groups' retry topics: by
+    day, group, topic and number of earlier deliveries."""
     return (
         messages.where(F.col("topic").startswith(Topic.RETRY_PREFIX))
         .select(
