@@ -18,8 +18,8 @@ class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     former_password: str | None = None
     """A former password that is still valid. Used in the file only."""
     keeps_former: bool | None = None
-    """In a change of the password: whether the previous password, or the former one, stays
-    valid."""
+    """In a request that changes the password: whether the password before the change stays valid.
+    In one that does not: whether the former one does."""
 
     def __repr__(self) -> str:
         return f"UserInfo({self.username!r})"  # no password in any log

@@ -80,8 +80,8 @@ def encode_reply(
     remark: str | None = None,
     later_size: int = 0,
 ) -> bytes:
-    """Encode a reply to a frame, in the encoding of its request. For `later_size`, see
-    `encode_command`."""
+    """Encode a reply to a frame, in the encoding of its request. With `later_size`, the caller
+    writes a body of that size itself, so that it is not copied."""
     return encode_command(
         Command(
             code=code,

@@ -70,9 +70,9 @@ def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
 
 
 def readable_size(body: bytes, sys_flag: int, *, size_max: int) -> int:
-    """Return how many bytes a broken compressed body yields before its error, up to `size_max`: the
-    cost of finding the error. It is read in steps, because the libraries drop what precedes an
-    error. Gzip is read too."""
+    """Return how many bytes of a broken compressed body can be decompressed before the error, up to
+    `size_max`: what it costs to find the error. The body is decompressed in steps, because the
+    libraries drop what precedes an error. Gzip is understood too."""
     size = 0
     with contextlib.suppress(Exception):  # each library has errors of its own
         for part in _parts(body, sys_flag & SysFlag.COMPRESSION_MASK):

@@ -12,15 +12,15 @@ CRC_DIGITS_AT: Final = len(CRC_MARK) - CRC_PROPERTY_SIZE
 
 
 def crc_property(record: bytes) -> bytes:
-    """Return the CRC property of a record, given without its last 20 bytes, which its sizes must
-    include."""
+    """Return the CRC property that completes a record. `record` has all bytes before it; its size
+    fields must already count these 20 bytes."""
     crc = crc32(record) & 0x7FFFFFFF
     return CRC_MARK + f"{crc:010d}"[::-1].encode() + b"\x02"
 
 
 def crc_fits(data: bytes, at: int, record_end: int) -> bool:
-    """Whether the ten digits of the CRC property match, the least significant first (RocketMQ's
-    MessageDecoder.createCrc32)."""
+    """Whether the ten digits in a record's CRC property are right; the least significant comes
+    first (RocketMQ's MessageDecoder.createCrc32)."""
     digits = data[record_end + CRC_DIGITS_AT : record_end - 1][::-1]
     crc = crc32(data[at : record_end - CRC_PROPERTY_SIZE]) & 0x7FFFFFFF
     return digits.isdigit() and int(digits) == crc

@@ -29,7 +29,7 @@ ENTRY: Final = struct.Struct(">qiq")
 ENTRY_SIZE: Final = ENTRY.size
 CODE_AT: Final = 12
 GAP_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
-"""The entry that stands for no message, such as before a queue's first entry."""
+"""The entry that stands for no message, such as those before a queue's first message."""
 
 INDEX_HEADER: Final = struct.Struct(">qqqqii")
 INDEX_SLOT: Final = struct.Struct(">i")
@@ -52,8 +52,8 @@ class Checkpoint(msgspec.Struct):
     master_flushed_offset: int = 0
     confirmed_offset: int = 0
     unseen_from: int = -1
-    """The oldest record before `confirmed_offset` that lacks an entry in its queue, while newer
-    ones may have theirs; -1 if there is none. RocketMQ has zeros there."""
+    """The offset of the oldest record before `confirmed_offset` that has no queue entry yet,
+    although newer records may have theirs; -1 if there is none. RocketMQ writes zeros here."""
     is_open: bool = False
     """Whether the store is open, or was not closed. Set only if the disk had no space for the file
     "abort"."""

@@ -54,16 +54,15 @@ class FrameReader:
         self.broken: RemoteProtocolError | None = None
 
     def let_in(self, room: HalfFrames) -> None:
-        """Apply the limits for known clients from now on, also to incomplete frames: the peer has
-        proved its account."""
+        """Apply the limits for authenticated clients from now on, also to the incomplete frame."""
         self.leave()
         self._room, self.frame_size_max = room, FRAME_SIZE_MAX
         if self._held:
             room.hold(self, len(self._held))
 
     def leave(self) -> None:
-        """Release the space of the incomplete frame, because the peer is gone or the frame
-        complete."""
+        """Release the space of the incomplete frame: the frame is complete, or the peer has
+        disconnected."""
         if self._room is not None:
             self._room.free(self)
 
@@ -78,8 +77,7 @@ class FrameReader:
         return bool(self._held)
 
     def put_back(self, data: bytes, at: int) -> None:
-        """Keep those bytes of `take` for later that must wait until other connections had their
-        turn."""
+        """Keep the bytes from a position on for the connection's next turn."""
         self._back = data[at:]
 
     @property
@@ -88,8 +86,8 @@ class FrameReader:
         return bool(self._back)
 
     def take(self, data: bytes) -> bytes:
-        """Return the bytes to read: those put back, those of the incomplete frame, and these.
-        Return none while that frame is incomplete."""
+        """Return the bytes to read: those put back, those of the incomplete frame, and the new
+        ones. Return no bytes while the frame is still incomplete."""
         if self._back:
             data, self._back = self._back + data, b""
         if self.broken is not None:
@@ -108,8 +106,8 @@ class FrameReader:
     def next(
         self, data: bytes, at: int, decode: Callable[[bytes, int], Command] = decode_header
     ) -> tuple[Command, int] | None:
-        """Return the command at a position of `take`'s bytes, decoded by the given function, and
-        its end. Return None if no complete frame is there; the incomplete rest is kept."""
+        """Return the command at a position of the bytes from `take`, and the position after it.
+        `decode` decodes its header. Return None if the frame is incomplete; its bytes are kept."""
         left = len(data) - at
         if left >= _FRONT_SIZE:
             size, kind, high, low = _FRONT.unpack_from(data, at)

@@ -11,7 +11,7 @@ from typing import Final
 
 _POWERS: Final = [pow(31, n, 1 << 32) for n in range(1024)]
 _MARKS_MAX: Final = 1_024
-"""The number of cached account marks. Computing one takes 1 µs, for each half."""
+"""The number of account marks that are cached. Each half needs one, and computing it takes 1 µs."""
 
 _HEAD_SIZE: Final = 20
 """The number of first characters of a unique key (address, process, class loader) that repeat.

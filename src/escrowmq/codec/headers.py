@@ -15,7 +15,8 @@ from escrowmq.base.command import Int
 from escrowmq.errors import UsageError
 
 Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A number in the range of a type of RocketMQ. Others are unparsable, as in RocketMQ."""
+"""A 64-bit number, RocketMQ's type long. As in RocketMQ, a number outside its range is
+unparsable."""
 
 
 class HeaderError(UsageError):

@@ -53,8 +53,8 @@ class Scanned(NamedTuple):
 
 
 class Parsed(NamedTuple, Generic[R]):
-    """The result of parsing a range: its records, their total size, and why parsing stopped there.
-    An empty reason means that the range ended, perhaps inside a record of `wanted_size`."""
+    """The records of a range, their total size, and the reason why parsing stopped after them. The
+    reason is empty if the range ended there, perhaps inside a record of `wanted_size`."""
 
     records: list[R]
     size: int
@@ -138,8 +138,9 @@ def outline(data: bytes, base: int, *, kind: int | None = None) -> Parsed[int]:
 
 
 def find_starts(data: bytes, base: int, mask: int, kind: int) -> tuple[list[int], int, int]:
-    """Return the starts of records whose sysFlag is `kind` under the mask (-1: all); the first byte
-    after the last record; and the start of the last record, -1 without one."""
+    """Return the starts of the records whose sysFlag, masked with `mask`, equals `kind` (-1: of all
+    records). Also return the position after the last record, and that record's start; -1 if there
+    is no record."""
     starts: list[int] = []
     at, last, end = 0, -1, len(data)
     unpack, front_size = PLACED.unpack_from, PLACED.size
@@ -164,7 +165,8 @@ def stored_ms_in(data: bytes, at: int = 0) -> int:
 def _judge(
     data: bytes, at: int, base: int, *, checks_body: bool, has_crc: bool
 ) -> Scanned | Parsed[Scanned]:
-    """Return the record of any form at a position, or what is there instead."""
+    """Parse the record at a position, whatever its form. If it is invalid or incomplete, return a
+    result without records that says why."""
     fault = _fault_in_front(data, at, base)
     if fault is not None:
         return fault
@@ -247,12 +249,12 @@ def is_whole(
     first: int,
     has_crc: bool,
 ) -> int:
-    """Check that consecutive records match their queue entries. Return the index in `queue_offsets`
-    after the last record, counted from `first`; -1 if a record is incomplete or does not match.
+    """Check consecutive records against their queue entries. Return the index in `queue_offsets`
+    after the last record, counted from `first`; -1 if a record is incomplete, or is not that of its
+    entry.
 
     It takes half the time of `parse`, because names and properties are not decoded. The arguments
-    are positional, for speed: this is called for each range.
-    """
+    are positional, for speed: this is called for each range."""
     at, end = 0, len(run)
     unpack = HEAD_V4.walked.unpack_from
     while at < end:

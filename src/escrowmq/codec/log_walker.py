@@ -39,8 +39,8 @@ NO_END: Final = 1 << 62
 _SECTOR_SIZE: Final = 512
 _MARKS: Final = tuple(SIZE.pack(magic) for magic in MAGICS)
 _FRONT_MIN: Final = 4
-"""If a record's first bytes are alone in a sector and fewer than this, they may be zeros even in a
-complete record."""
+"""The least number of zeros in a sector that proves an unwritten one. Fewer bytes of a record in a
+sector of their own may be zeros even in a complete record."""
 
 LeadsTo = Callable[[tuple[str, int], int, tuple[int, int]], bool]
 """Returns whether the queue entry of (topic, queue id) at a queue offset points to a record (log
@@ -118,11 +118,9 @@ def claimed_end(log: Log, position: int) -> int | None:
 
 
 class Walker:
-    """Walks once through a log, from the start of a record to the log's end.
-
-    `leads_to` says whether a queue entry points to a record. It is used to find the next record
-    after damage. Without queues (None), the walker must guess by how the bytes look.
-    """
+    """Walks once through a log, from the start of a record to the log's end. `leads_to` tells
+    whether a queue entry points to a record, which finds the next record after damage. Without
+    queues (None), the walker guesses by how the bytes look."""
 
     def __init__(
         self,
@@ -213,7 +211,7 @@ class Walker:
 
     def _lacks_front(self, position: int, count: int) -> bool:
         """Whether a record is complete except for the first bytes of its size, which are zeros and
-        lie in another sector."""
+        in another sector than the rest."""
         head = self._head_at(position)
         if head is None:
             return False
@@ -227,8 +225,8 @@ class Walker:
         return head.size == size & ((1 << low_bits) - 1)
 
     def _claimed_end(self, position: int) -> int | None:
-        """Return the end of the damaged record at a position, by its own size, if a complete
-        record or a segment begins there. Mostly only the body is damaged, because it is the
+        """Return the end of the damaged record at a position, by its size field, if a complete
+        record or a segment begins there. Mostly it does, because most damage is in the body, the
         largest part."""
         log = self._log
         end = claimed_end(log, position)

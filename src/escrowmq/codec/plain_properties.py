@@ -1,5 +1,5 @@
-"""Parses encoded properties that can be stored as they were received. Where the values are that the
-broker needs is determined once for each combination of names."""
+"""Parses encoded properties that can be stored as they were received. The positions of the values
+that the broker needs are determined once for each sequence of names."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _TEXT: Final = bytes(range(256)).translate(None, b"\x01\x02")
 
 
 class PropertiesPlan(NamedTuple):
-    """The positions of the values that the broker needs, in properties with certain names; -1 if a
-    value is missing."""
+    """The positions of the values that the broker needs, in properties with certain names; -1 for a
+    value that is missing."""
 
     separators: bytes
     key: int

@@ -86,7 +86,8 @@ def decode_receipt(text: str) -> Receipt:
 
 
 def kind_of(topic: str) -> int:
-    """Return whether a topic is a retry topic, and in which naming (0: none)."""
+    """Return 0 for a topic that is no retry topic; 1 or 2 for a retry topic, by the form of its
+    name."""
     if not topic.startswith(Topic.RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if _V2_MARK in topic else RETRY_V1

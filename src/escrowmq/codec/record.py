@@ -134,7 +134,7 @@ def place_run(
 
 
 def encode_message(message: StoredMessage) -> bytes:
-    """Encode a stored message as one record, for a request that has it as its body."""
+    """Encode a stored message as one record, for a request with the record as its body."""
     return encode_record(
         message,
         properties=encode_properties(message.properties),
