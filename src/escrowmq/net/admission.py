@@ -18,13 +18,13 @@ from escrowmq.net.connection_counts import Admission
 _log = logging.getLogger(__name__)
 
 _LEAVING_MAX: Final = 32
-"""Limit of connections that were cut in favour of new ones and still have their descriptors."""
+"""The most connections that were cut in favour of new ones and still have their descriptors."""
 
 _COMPLAINTS_MAX: Final = 10
 _COMPLAINT_SPAN_MS: Final = 60_000
 _COMPLAINERS_MAX: Final = 1_000
-"""Limits of the log: lines a minute about refused connections of one address, and addresses that
-are distinguished."""
+"""The most lines a minute about refused connections of one address, and the most addresses that are
+distinguished."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -45,7 +45,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class IncomingConnections:
-    """The incoming connections, including those whose protocol is not known yet."""
+    """The incoming connections of one core, including those whose protocol is not known yet."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class IncomingConnections:
 
     def _make_room(self, is_stranger: Callable[[int], bool]) -> None:
         """Cut the oldest connection that has not proved an account, if there is one. The new
-        connection may belong to an account, which proves itself with its first request."""
+        connection may be that of an account: its first request proves it."""
         while self._unproved and len(self._leaving) < _LEAVING_MAX:
             oldest, _ = self._unproved.popitem(last=False)
             if oldest not in self._admitted or not is_stranger(oldest):
@@ -118,11 +118,11 @@ class IncomingConnections:
             slow.abort()
 
     def handshake_ended(self, peer: int) -> None:
-        """Uncount a handshake, because the connection now speaks its protocol."""
+        """Subtract a handshake: the connection now speaks its protocol."""
         self._handshakes.pop(peer, None)
 
     def dismiss(self, peer: int) -> None:
-        """Forget a connection that was closed, whether it was counted or not."""
+        """Forget a closed connection, whether or not it was counted."""
         self._handshakes.pop(peer, None)
         self._leaving.discard(peer)
         self._unproved.pop(peer, None)

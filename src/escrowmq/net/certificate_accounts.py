@@ -15,7 +15,7 @@ from escrowmq.errors import UsageError
 SETTING: Final = "escrowCertificateAccounts"
 
 _KINDS: Final = {"commonName": "CN", "DNS": "DNS", "URI": "URI", "email": "EMAIL"}
-"""The names of kinds in Python's ssl module, and ours."""
+"""Python's names of the kinds of names in a certificate, and those of the setting."""
 
 _NAMES_MAX: Final = 100
 """Limit of the names in a certificate; one with more stands for no account."""
@@ -30,7 +30,7 @@ class CertificateOwner(msgspec.Struct, frozen=True):
     account: str = ""
     """The account's name; empty if the certificate stands for none."""
     fault: str = ""
-    """Why a certificate stands for no account although its names match."""
+    """Why the certificate stands for no account although the setting has its names."""
 
 
 class Identities:
@@ -41,8 +41,8 @@ class Identities:
         self._kinds = kinds
 
     def of(self, certificate: Mapping[str, Any] | None) -> CertificateOwner:
-        """Return the owner of a verified certificate (in the form of ssl.SSLSocket.getpeercert).
-        Names are compared exactly: one with a NUL or a line break is a different name."""
+        """Return the owner of a verified certificate, as ssl.SSLSocket.getpeercert returns it.
+        Names are compared exactly, so a NUL or a line break makes a different name."""
         names = list(_names(certificate or {}))
         if not names:
             return CertificateOwner()

@@ -14,8 +14,8 @@ from escrowmq.errors import UsageError
 _log = logging.getLogger(__name__)
 
 Mode = Literal["disabled", "permissive", "enforcing"]
-"""How a port uses TLS: it is refused; or TLS and plain connections share the port; or plain
-connections are refused."""
+"""How a port uses TLS. `disabled`: only plain connections; `permissive`: both kinds; `enforcing`:
+only TLS."""
 
 ClientAuth = Literal["none", "optional", "require"]
 """Whether clients are asked for a certificate, and whether one is required."""
@@ -27,7 +27,7 @@ _CLIENTS: Final = {
 }
 
 Stamp = tuple[tuple[int, int, int], ...]
-"""A file's modification time, size and inode, by which a change is detected."""
+"""The modification time, size and inode of each file, by which a change is detected."""
 
 
 HTTP2: Final = "h2"
@@ -46,8 +46,8 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     """A file with the roots of clients' certificates, PEM."""
     clients: ClientAuth = "none"
     dials: bool = False
-    """Whether the owner also presents this certificate to servers that it connects to, and verifies
-    theirs by the same roots."""
+    """Whether the server also presents this certificate to servers that it connects to, and
+    verifies theirs by the same roots."""
 
     def __repr__(self) -> str:
         return f"TlsFiles({self.certificate!r})"  # no password in any log
@@ -59,7 +59,8 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_pair(context: ssl.SSLContext, *, certificate: str, key: str, password: str) -> None:
-    """Load a certificate into a context; raises UsageError with the invalid file."""
+    """Load a certificate and its key into a context. Raises UsageError that names the invalid
+    file."""
     for path in (certificate, key):
         if not os.access(path or certificate, os.R_OK):
             raise UsageError(f"{path or certificate!r} cannot be read; name a readable PEM file")
@@ -104,8 +105,8 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 def dialling_context(files: TlsFiles) -> ssl.SSLContext:
     """Make a context for connecting to servers whose certificates these roots have signed. Host
-    names are not verified: they are mostly addresses, and change. Raises UsageError if files are
-    invalid."""
+    names are not verified, because addresses are used mostly, and they change. Raises UsageError if
+    a file is invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -119,7 +120,7 @@ class Certificates:
 
     context: ssl.SSLContext
     dialling: ssl.SSLContext | None = None
-    """The context for connections that the owner makes; None unless `TlsFiles.dials`."""
+    """The context for connections to other servers; None unless `TlsFiles.dials`."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files

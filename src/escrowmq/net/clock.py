@@ -18,7 +18,7 @@ class SystemClock:
     def __init__(self) -> None:
         self._ahead_ns = 0
         self._now_ms = self._until_ns = 0
-        """The last returned millisecond, and the steady clock's time at which it ends."""
+        """The last returned millisecond, and the steady clock's time at which it is over."""
         self._last_ns = self._last_wall_ns = 0
         self._last_steady_ns = 0
         self._on_leap: Callable[[int], None] | None = None

@@ -26,15 +26,16 @@ class Total:
 
     @property
     def most(self) -> int:
-        """The limit. It is computed at the first use, because a process raises its limit of open
-        files when it starts."""
+        """The limit. It is computed at the first use, because the process raises its limit of open
+        files after it has started."""
         if not self._most:
             self._most = descriptors.connections_max()
         return self._most
 
 
 class Admission:
-    """Counts incoming connections; those made by the broker are not counted."""
+    """Counts incoming connections, in total and by address. Connections that the broker opens do
+    not count."""
 
     def __init__(self, limits: ConnectionLimits, total: Total) -> None:
         self._limits = limits
@@ -74,7 +75,7 @@ class Admission:
         return ""
 
     def dismiss(self, host: str) -> None:
-        """Uncount a connection of an address that was closed."""
+        """Subtract a closed connection of an address."""
         assert self._counts[host] > 0, host
         self.count -= 1
         self._total.count -= 1

@@ -36,7 +36,7 @@ def open_files_max() -> int:
 
 
 def connections_max() -> int:
-    """Return how many connections leave enough descriptors for the store."""
+    """Return how many connections may be open, so that enough descriptors remain for the store."""
     left = files_limit() - _PER_MAPPED_FILE * open_files_max() - _RESERVE
     return max(left, _CONNECTIONS_MIN)
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 INSIDE: Final = "203.0.113."
-"""Prefix of addresses that are reserved for documentation (RFC 5737), and used in hardly any
-network. Those for which a gate was registered are reached inside this process."""
+"""The prefix of the addresses that may lead to a server in this process: those that RFC 5737
+reserves for documentation, which hardly any network uses."""
 
 GATES_MAX: Final = 20_000
-"""Limit of the remembered gates, open or closed. Closed ones are remembered so that a late
-connection is refused here and never goes to the network."""
+"""The most gates that are remembered, open or closed. A closed one is remembered so that a late
+connection to it is refused, instead of going to the network."""
 
 Gate = Callable[[asyncio.BaseProtocol], None]
 """Connects a protocol, on the caller's event loop, with the server behind an address."""

@@ -38,7 +38,7 @@ FOLDER_MODE: Final = 0o700
 
 
 class FileDisk:
-    """The files below one data folder. `elsewhere` names subfolders that are on another disk:
+    """The files below one data folder. `elsewhere` maps subfolders to folders on other disks:
     {"commitlog": "/fast/commitlog"}."""
 
     _locked: Final[set[str]] = set()  # POSIX locks do not exclude the process that holds them
@@ -204,8 +204,8 @@ class FileDisk:
         self.spare.close()
 
     def make_room(self, opened: MappedFile) -> None:
-        """Count a file that is about to be mapped; if too many are, unmap one that was not used
-        lately."""
+        """Count a file that is about to be mapped. If too many are mapped, unmap one that was not
+        used lately."""
         while len(self._open) >= self._open_files_max:
             oldest = self._open.pop(0)
             if oldest.was_used:
@@ -218,11 +218,11 @@ class FileDisk:
         self._open.append(opened)
 
     def forget(self, closed: MappedFile) -> None:
-        """Uncount a file that was unmapped."""
+        """Subtract a file that was unmapped."""
         self._open.remove(closed)
 
     def sync_folders(self, full: str) -> None:
-        """Make a new file's name durable, and those of the folders created for it."""
+        """Make the name of a new file durable, and the names of the folders created for it."""
         folder = os.path.dirname(full)
         try:
             self._sync_folder(folder)
@@ -263,16 +263,18 @@ class FileDisk:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read; narrow the mode of an existing file."""
+    """Open a file that only its owner may read; remove other users' rights from an existing
+    file."""
     descriptor = os.open(path, flags, FILE_MODE)
     os.fchmod(descriptor, FILE_MODE)
     return descriptor
 
 
 def _set_aside(full: str) -> bool:
-    """Keep a copy of a file before it is replaced, by a second name. It becomes the `.bak` only
-    after the new content is stored: the old file may be torn, and the `.bak` the only good copy.
-    Empty files are not kept; file systems without links keep none."""
+    """Give a file that will be replaced a second name, so that its content is kept. Return whether
+    that was done. It becomes the `.bak` only after the new content is stored: until then the
+    present `.bak` may be the only good copy. Empty files are not kept, nor is any file on a file
+    system without links."""
     aside = full + ".former"
     try:
         if not os.stat(full).st_size:

@@ -12,12 +12,13 @@ from escrowmq.net.clock import steady_s
 
 _CREDIT_MAX: Final = 64
 _MISS: Final = 16
-"""Credit that an unsuccessful poll costs: this many inputs must come quickly before the next poll.
-If the sender has no CPU core of its own, every poll fails."""
+"""The credit that an unsuccessful poll costs: the number of inputs that must come quickly before
+the next poll. If the sender has no CPU core of its own, every poll is unsuccessful."""
 
 
 class IdleSpin:
-    """The polling for one core. `span_s` is the longest poll; 0 means no polling."""
+    """Polls for one core's next input before the event loop sleeps. `span_s` is the longest poll; 0
+    means no polling."""
 
     def __init__(self, span_s: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
@@ -31,7 +32,7 @@ class IdleSpin:
         """The total time spent on polling, which does not count as work."""
 
     def note_input(self) -> None:
-        """Give credit for an input that came quickly."""
+        """Note an input. If it came quickly, it earns credit for the next poll."""
         gap_s = steady_s() - self._done_s
         # If the loop slept, waking up has delayed the input.
         if gap_s <= (self.span_s if self._is_looking else 2 * self.span_s):
@@ -48,7 +49,8 @@ class IdleSpin:
             self._call_soon(self._poll)
 
     def _poll(self) -> None:
-        """Poll once: a turn of the loop that handles input and does not sleep."""
+        """Poll again, until the time is over. Each call is one turn of the event loop, which
+        handles input and does not sleep."""
         if self._credit > 0 and steady_s() - self._done_s < self.span_s:
             self._call_soon(self._poll)
             return

@@ -23,13 +23,14 @@ it."""
 
 
 _COST_SHARE: float = 0.1
-"""Weight of the latest turn in the average cost, so that one slow turn does not dominate."""
+"""The weight of the latest turn in the average cost of a byte. It is small, so that one slow turn
+does not dominate."""
 
 _size = array.array("i", [0])
 
 
 class LinkOwner(Protocol):
-    """The shell, as its links use it."""
+    """What a link needs of the shell."""
 
     reads: Reads
     entrance: IncomingConnections
@@ -44,10 +45,10 @@ class LinkOwner(Protocol):
         """Process bytes from a peer that have waited at least this long."""
 
     def serve_later(self, link: Link) -> None:
-        """Serve a peer later whose requests the core has kept."""
+        """Give a peer a turn later, because the core has kept requests of it."""
 
     def lost(self, link: Link) -> None:
-        """Forget a lost connection."""
+        """Report a lost connection."""
 
     def note_unsent(self, link: Link, size: int) -> None:
         """Count bytes that wait until a peer reads them."""
@@ -60,7 +61,7 @@ class LinkOwner(Protocol):
 
 
 class Link(asyncio.BufferedProtocol):
-    """A connection to one peer, as asyncio protocol."""
+    """A connection to one peer, as an asyncio protocol."""
 
     __slots__ = (
         "_byte_ms", "_descriptor", "_is_held", "_is_stopped", "_shell", "has_written",
@@ -107,7 +108,7 @@ class Link(asyncio.BufferedProtocol):
             self._feed_turn(data)
 
     def _feed_turn(self, data: bytes) -> None:
-        """Process bytes now, let other peers have their turn, and then read further bytes."""
+        """Process bytes now, and read more only after other peers had their turn."""
         assert self.transport is not None
         reads = self._shell.reads
         reads.fall_behind(self.peer)
@@ -121,8 +122,9 @@ class Link(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _backlog_size(self) -> int:
-        """Return the number of bytes that wait in the socket. If a backlog lasts for a while, its
-        waiting time is estimated from this, and as much for each other peer with a backlog."""
+        """Return the number of bytes that wait in the socket. The waiting time of the peer's input
+        is estimated from it, if there is a backlog for a while: other peers with a backlog are
+        taken to have as much."""
         if self._descriptor < 0:
             return 0
         fcntl.ioctl(self._descriptor, termios.FIONREAD, _size)
@@ -197,7 +199,8 @@ class Link(asyncio.BufferedProtocol):
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def close(self, *, flush_s: float) -> None:
-        """Close after the written bytes are sent; cut a peer that does not read them in time."""
+        """Close the connection after the written bytes are sent, but at most `flush_s` seconds from
+        now."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return

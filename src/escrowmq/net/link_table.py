@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Links:
-    """Writes to connections, closes them, and ends idle ones."""
+    """The connections of one core, by number: writes to them, closes them, and finds idle ones."""
 
     def __init__(
         self, clock: Clock, unsent: Unsent, *, name: str, idle_ms: int, flush_s: float

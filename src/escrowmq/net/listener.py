@@ -21,4 +21,4 @@ class Listener(msgspec.Struct, frozen=True):
     tls: TlsPolicy | None = None
     """The port's own TLS policy, used if `PortOptions.tls` is None."""
     has_tls: bool = True
-    """Whether the port uses the policy `PortOptions.tls`."""
+    """Whether the port uses TLS by the policy `PortOptions.tls`."""

@@ -13,7 +13,7 @@ _BOUNDS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, math.inf
 
 
 class Spans:
-    """Counts spans of one kind by their length."""
+    """Counts spans of time, such as turns of the loop, by their length."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name, text
@@ -28,7 +28,8 @@ class Spans:
         self.longest_s = max(self.longest_s, span_s)
 
     def families(self) -> list[Family]:
-        """Metrics: the distribution of the lengths, and the longest since the start."""
+        """Return the metrics: the distribution of the lengths, and the longest span since the
+        start."""
         buckets = tuple(zip(_BOUNDS_S, accumulate(self._counts), strict=True))
         return [
             Family(
@@ -47,13 +48,13 @@ class Spans:
 
 
 def turns() -> Spans:
-    """Lengths of the loop's turns, in CPU time: time in which the machine did not run the process
-    is not counted."""
+    """Return an empty histogram for the lengths of the loop's turns. They are measured in CPU time,
+    so that time in which the machine did not run the process is not counted."""
     text = "Computing time of each turn of the event loop."
     return Spans("escrowmq_turn", text)
 
 
 def syncs() -> Spans:
-    """Lengths of syncs of the store's files, from the request until the loop knows that the sync is
-    done."""
+    """Return an empty histogram for the lengths of syncs: from the request until the loop knows
+    that the files are durable."""
     return Spans("escrowmq_sync", "Time until what was written was durable (fdatasync).")

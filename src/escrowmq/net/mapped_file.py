@@ -28,7 +28,7 @@ _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
 class Folder(Protocol):
-    """The disk, as its files use it."""
+    """What a mapped file needs of its disk."""
 
     spare: SpareDescriptor
     pages: PageFiller
@@ -37,7 +37,7 @@ class Folder(Protocol):
         """Count a file that is about to be mapped."""
 
     def forget(self, closed: MappedFile) -> None:
-        """Uncount a file that was unmapped."""
+        """Subtract a file that was unmapped."""
 
     def sync_folders(self, full: str) -> None:
         """Make a new file's name durable."""
@@ -248,8 +248,8 @@ class MappedFile:
         return self._map
 
     def _make_ready(self, position: int, end: int) -> None:
-        """Allocate the blocks for a write, and some more if writes continue; the slow path of
-        `write`."""
+        """Allocate the blocks for a write, and more if the writes are consecutive. Called by
+        `write` if a block is missing."""
         if end > self.size:
             raise StorageError(f"{self._path}: write up to {end} in a file of {self.size} bytes")
         first, last = position >> _BLOCK_BITS, (end - 1) >> _BLOCK_BITS

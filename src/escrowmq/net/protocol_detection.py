@@ -18,7 +18,8 @@ _HANDSHAKE: Final = 0x16
 would be over 352 MiB."""
 
 _PREFACE: Final = ord("P")
-"""The first byte of HTTP/2; as the length of a frame it would be over 1.2 GiB."""
+"""The first byte of HTTP/2. A remoting frame begins with its length; with this byte it would be
+over 1.2 GiB."""
 
 
 class ProtocolDetector(asyncio.BufferedProtocol):
@@ -108,7 +109,7 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         return Link(self._shell, self._peer, Wire.GRPC if is_grpc else self._wires[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a peer that left without sending anything."""
+        """Forget a peer that disconnected without sending anything."""
         self._stop_timer()
         self._shell.entrance.dismiss(self._peer)
 

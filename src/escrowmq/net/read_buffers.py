@@ -8,7 +8,7 @@ READ_SIZE: Final = 65_536
 """Bytes that one peer may send per turn; a peer that sends more takes turns with the others."""
 
 SHARE_SIZE_MIN: Final = 8_192
-"""The smallest share of a turn, however many peers have a backlog."""
+"""The fewest bytes that one peer may send per turn, however many peers have a backlog."""
 
 
 class Reads:
@@ -23,7 +23,7 @@ class Reads:
         self.room = self._all
         """The buffer for the next read of any connection."""
         self.behind: set[int] = set()
-        """Peers that have sent more than one turn reads."""
+        """Peers that have sent more bytes than one turn reads."""
 
     def fall_behind(self, peer: int) -> None:
         """Note that there may be more bytes of this peer."""

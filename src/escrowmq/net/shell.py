@@ -35,7 +35,7 @@ _BACKLOG = 1024
 
 
 class Shell:
-    """Connects one core to the outside; lives on one event loop."""
+    """Runs one core on an event loop: passes inputs to it, and performs its effects."""
 
     def __init__(  # noqa: PLR0913 - a core, the world around it, and its bounds
         self,
@@ -64,7 +64,7 @@ class Shell:
         self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
         self.reads = self.links.reads
         self._held: deque[Link] = deque()
-        """Peers whose requests the core has kept, in the order of their turns."""
+        """Peers with requests that the core has kept, in the order of their turns."""
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = FileWork(disk, name=name)
@@ -101,8 +101,8 @@ class Shell:
         return self._files.is_syncing
 
     async def close(self) -> None:
-        """Accept no more connections, answer the peers that wait for the disk, and send written
-        bytes."""
+        """Stop accepting connections, wait for the answers that wait for the disk, send what was
+        written, and close all connections."""
         for server in self._servers:
             server.close()
         self.links.stop_reading()
@@ -174,8 +174,8 @@ class Shell:
             self._notify_core(lambda: core.proved(link.peer, found.account))
 
     def clock_leapt(self, by_ms: int) -> None:
-        """Shift idle timers by a forward jump of the clock, which does not show it yet, and report
-        it to the core."""
+        """Shift idle timers by a forward jump of the clock, and report the jump to the core. The
+        clock does not show it yet."""
         self.links.clock_leapt(by_ms)
         self.core.clock_leapt(by_ms)
 
@@ -202,8 +202,8 @@ class Shell:
             spin.done()
 
     def serve_later(self, link: Link) -> None:
-        """Serve a peer later whose requests the core has kept. In each round of the loop one such
-        peer has its turn, however many there are."""
+        """Give a peer a turn later, because the core has kept requests of it. One such peer has its
+        turn in each round of the loop, however many there are."""
         self._held.append(link)
         if len(self._held) == 1:
             self._loop.call_soon(self._serve_kept)

@@ -40,7 +40,7 @@ class _Waiting(NamedTuple):
 
 
 class FileWork:
-    """Runs a shell's file operations outside the loop."""
+    """Runs a shell's file operations on a separate thread."""
 
     def __init__(self, disk: Disk | None, *, name: str) -> None:
         self._disk = disk
@@ -49,8 +49,8 @@ class FileWork:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
         self._thread.submit(int)  # it is there from now on, however few threads there are later
         self._newest: dict[str, bytes] = {}
-        """The newest content of files that are waiting: for a write in progress of the same file,
-        or for a retry."""
+        """By path of a small file: the newest content that waits, for a write in progress or for a
+        retry."""
         self._writing: set[str] = set()
         self._again: dict[str, _Waiting] = {}
         self._syncs_count = 0
@@ -169,8 +169,8 @@ class FileWork:
             )  # fmt: skip
 
     async def close(self) -> None:
-        """Finish what is in progress, and end the thread. Unwritten files are abandoned: a core
-        writes everything once more when it ends."""
+        """Finish the work in progress, and end the thread. Waiting contents are dropped, because a
+        core writes all its files when it ends."""
         self._is_closed = True
         for waiting in self._again.values():
             waiting.timer.cancel()

@@ -8,8 +8,8 @@ HANDSHAKE_S: Final = 10.0
 """A TLS handshake that takes longer is aborted."""
 
 MEMBER_HANDSHAKE_S: Final = 3.0
-"""Timeout of a TLS handshake between members of a group. It is short, because they wait for one
-another no longer."""
+"""The timeout of a TLS handshake between members of a group. It is short, because members do not
+wait longer for one another."""
 
 DIAL_S: Final = 3.0
 """Timeout of opening a connection."""
@@ -25,6 +25,6 @@ DRAIN_S: Final = 5.0
 
 
 def first_words_s(*, idle_ms: int, handshake_s: float | None) -> float:
-    """Return the time in which a new connection must show its protocol: the idle timeout, or the
-    timeout of a handshake if the connection must begin with one."""
+    """Return how long a new connection may take until it shows its protocol: the idle timeout, or
+    that of a handshake if it must begin with one."""
     return idle_ms / 1_000 if handshake_s is None else handshake_s

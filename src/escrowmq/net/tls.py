@@ -24,7 +24,8 @@ _RECORD_TYPES: Final = range(0x14, 0x18)
 """The first byte of each record of TLS."""
 
 NOT_TLS: Final = "NOT_TLS"
-"""The reason for a server that answers in plain bytes; other reasons are OpenSSL's."""
+"""The failure reason if a server answers with bytes that are not TLS. All other reasons are
+OpenSSL's."""
 
 
 def _as_openssl_says(reason: str) -> str:
@@ -40,7 +41,7 @@ class TlsPolicy(msgspec.Struct, kw_only=True):
     look_s: float = 1.0
     """Interval in seconds between polls of the certificate files."""
     explain: Callable[[str], str] = _as_openssl_says
-    """Turns the reason of a failed handshake into the text for the log."""
+    """Returns the text for the log about a handshake that failed for this reason."""
     plain_fault: str = "plain bytes, and tls.server.mode=enforcing"
     """The text for the log about a plain connection that is refused."""
 
@@ -50,7 +51,8 @@ class MemberTlsPolicy(TlsPolicy, kw_only=True):
     so a new connection that stays silent is taken for a plain one after `silent_s`."""
 
     refusal: bytes
-    """The bytes sent to a plain peer before it is cut: the reason, in the plain protocol."""
+    """The bytes that a plain peer gets before it is cut: the reason, in the protocol without
+    TLS."""
     silent_s: float
     """A peer that sends nothing for this many seconds is taken for a plain one."""
     handshakes_max: int = 64
@@ -74,9 +76,9 @@ class PortOptions(msgspec.Struct, kw_only=True):
 
     limits: ConnectionLimits = ConnectionLimits()
     total: Total = msgspec.field(default_factory=Total)
-    """The count of connections, shared by all shells of this process."""
+    """The count of connections, shared by all ports of this process."""
     unsent: Unsent = msgspec.field(default_factory=Unsent)
-    """The count of unsent bytes, shared by all shells of this process."""
+    """The count of unsent bytes, shared by all ports of this process."""
     tls: TlsPolicy | None = None
     """The TLS policy for incoming connections; None refuses TLS."""
     identities: Identities | None = None
@@ -84,8 +86,8 @@ class PortOptions(msgspec.Struct, kw_only=True):
     dials_tls: ssl.SSLContext | None = None
     """The context for connections that the core opens; None makes plain ones."""
     members: MemberTlsPolicy | None = None
-    """The policy for replication in a group, for its port and for connections to the master's; None
-    for no TLS."""
+    """The TLS policy for replication in a group: for the master's port, and for connections to it.
+    None for no TLS."""
 
 
 class Session:
@@ -105,8 +107,8 @@ class Session:
         self._first = -1
 
     def receive(self, data: bytes) -> bytes:
-        """Decrypt the peer's bytes; raises ssl.SSLError if they are invalid. Call `pending`
-        next."""
+        """Decrypt the peer's bytes. Raises ssl.SSLError if they are invalid. Send the bytes of
+        `pending` after each call."""
         self._in.write(data)
         if self._first < 0 and data:
             self._first = data[0]

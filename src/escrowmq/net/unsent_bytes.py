@@ -8,8 +8,8 @@ from typing import Final, Protocol
 from escrowmq.base.fixed_limits import UNSENT_SIZE_MAX
 
 _GOAL_SHARE: Final = 0.75
-"""After a cut the sum should be this share of the limit, so that the next write does not trigger
-another scan."""
+"""The share of the limit that remains after connections were cut, so that the next write does not
+cause another scan."""
 
 
 class Writer(Protocol):
@@ -20,7 +20,7 @@ class Writer(Protocol):
 
 
 class Unsent:
-    """The sum of unsent bytes, as of each connection's last write."""
+    """The sum of the unsent bytes of all connections, each as of its last write."""
 
     def __init__(self, size_max: int = UNSENT_SIZE_MAX) -> None:
         self._size_max = size_max
@@ -40,8 +40,8 @@ class Unsent:
         self.size -= self._sizes.pop(writer, 0)
 
     def _excess(self) -> list[Writer]:
-        """Count again, because many bytes may have been sent meanwhile; if the sum is still too
-        large, choose connections to cut."""
+        """Count all unsent bytes again, because many may have been sent meanwhile. Return the
+        connections to cut if there are still too many."""
         sizes = {writer: size for writer in self._sizes if (size := writer.unsent_size())}
         self._sizes, self.size = sizes, sum(sizes.values())
         if self.size <= self._size_max:

@@ -15,18 +15,19 @@ from escrowmq.net.loop_turns import turns
 _log = logging.getLogger(__name__)
 
 _ARM_S: Final = 0.010
-"""The core's next deadline is queried this long after an input, once for all inputs until then.
-Measured: the query takes 80 us with cold caches, which was a tenth of the cost of one producer's
-messages when it was made every 2 ms."""
+"""The time after an input until the core is asked for its next deadline; inputs in this time share
+the question. It takes 80 us with cold caches. When it was asked every 2 ms, that was a tenth of the
+cost of one producer's messages."""
 
 _AGAIN_S: Final = 0.002
-"""The same delay after the core was woken, because it may have done only part of its work."""
+"""The time after waking the core until it is asked for its next deadline, because it may have done
+only part of its work."""
 
 _LATE_MS: Final = 28
 """An input that is processed this long after the first of its round is assumed to have waited."""
 
 _UNKNOWN_MS: Final = 1_000
-"""A core that cannot say when to wake it is woken after this time."""
+"""The time until a core is woken that failed to name its next deadline."""
 
 
 class Alarm:
@@ -50,17 +51,16 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self.arming: asyncio.TimerHandle | None = None
-        """The timer for querying the core's deadline; None if there is none, so that `done` must
-        set it."""
+        """The timer after which the core is asked for its deadline; None if `done` must set it."""
         self._armed_ms, self._armed_s = 0, 0.0
         self._begun_s = 0.0
         self._is_stopped = self._is_firing = False
         self.turns = turns()
 
     def begin(self, now_ms: int) -> int:
-        """Prepare for processing an input; return how many ms it is known to have waited. The timer
-        set by the first input of a round should have fired by then: since that time the loop has
-        been processing what it found ready."""
+        """Prepare for processing an input. Return the ms for which it is known to have waited: if
+        the timer that the first input of a round has set is late, the loop was busy since then with
+        inputs that were ready."""
         if self.arming is None:
             self._begun_s = self._worked_s()
         elif now_ms - self._armed_ms > _LATE_MS:
@@ -68,7 +68,8 @@ class Alarm:
         return 0
 
     def done(self) -> None:
-        """Query the core's deadline soon, because it has processed an input."""
+        """Note that an input was processed: the core may have a new deadline, and is asked for it
+        soon."""
         if self.arming is None and not self._is_stopped:
             self._armed_ms, self._armed_s = self._clock.now_ms(), self._worked_s()
             self._begun_s = self._begun_s or self._armed_s
