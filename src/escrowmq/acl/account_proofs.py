@@ -42,7 +42,7 @@ class Secrets(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """The result of the checks before a request's RocketMQ signature is verified."""
+    """What the checks before RocketMQ's signature have shown about a request."""
 
     is_proved: bool = False
     code: int = Response.SUCCESS
@@ -62,8 +62,8 @@ class Proofs:
         self._chance = chance
         self._find = find
         self._vouched_last: tuple[str, bytes, list[Secrets], bytes] | None = None
-        """The last valid signature of a front's call: account, signed content, secrets, signature.
-        All requests of one call have the same one."""
+        """The last valid signature of a gRPC call: account, signed content, secrets, signature. All
+        requests of one call have the same one, so it is verified once."""
 
     def session_of(self, peer: Party) -> str:
         """Return the session of a connection; it is chosen once, at random."""
@@ -109,7 +109,7 @@ class Proofs:
         return proof
 
     def _vouched(self, request: Vouched, key: str) -> Proof:
-        """Return whether the account has signed the content."""
+        """Verify the signature of a gRPC call: whether the account has signed the content."""
         found = self._find(key)
         if not found:
             return _UNPROVED
@@ -126,7 +126,7 @@ class Proofs:
         return _PROVED
 
     def wants(self, key: str) -> bool:
-        """Whether an account's requests must have our own clients' signature."""
+        """Whether requests of an account must have the signature of our own clients."""
         if key in self._wanted:
             return True
         if self._wanted.isdisjoint((_ALL, _ADMINISTRATORS)):
@@ -165,9 +165,9 @@ class Proofs:
 
 
 def name(request: Command, account: str) -> None:
-    """Add the account of the connection's certificate to a request without an account. A request
-    with an account must be signed by it, whatever the certificate says: a gateway forwards requests
-    that others have signed."""
+    """Add the account of the connection's certificate to a request that names no account. A request
+    that names one must be signed by it, whatever the certificate says, because a gateway forwards
+    requests that others have signed."""
     if request.ext is None:
         request.ext = {}
     request.ext.setdefault(ACCESS_KEY, account)

@@ -76,7 +76,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return f"Account({self.access_key!r}, is_admin={self.is_admin})"  # no secret in any log
 
     def right(self, resource: str) -> tuple[int, bool]:
-        """Return the right to a topic or a group's retry topic, and whether the file names it."""
+        """Return the right to a topic or a group's retry topic. Also return whether the file names
+        the resource; if not, the right is the account's default."""
         owned = self.resources.get(resource)
         if owned is not None:
             return owned, True
@@ -97,10 +98,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of all files together."""
 
     anyone: tuple[Pattern, ...] = ()
-    """Patterns of the addresses that need no authentication."""
+    """Patterns of addresses that need no authentication, whatever the account."""
     accounts: dict[str, Account] = {}
     homes: dict[str, str] = {}
-    """The file in which each account is defined."""
+    """By account: the file that defines it."""
     repeated: tuple[str, ...] = ()
     """Accounts that are defined a second time; the second definition is ignored."""
     counter: int = 0
@@ -120,7 +121,7 @@ def read_accounts(data: bytes) -> AccountFile:
 
 
 def accounts_of(document: Value) -> AccountFile:
-    """Return the accounts of a parsed document."""
+    """Return the accounts in a parsed document. Raises UsageError if it is invalid."""
     if document is None:
         return AccountFile()
     members = _mapping(document, _MEMBERS, "the file")
@@ -256,7 +257,7 @@ def _truth(value: Value, place: str) -> bool:
 
 
 def _version(value: Value) -> tuple[int, int]:
-    """Return counter and time of the first entry; zero for anything but a number."""
+    """Return counter and time of the first entry; zero for each that is not a number."""
     first = next(iter(_items(value, VERSION)), None)
     if not isinstance(first, dict):
         return 0, 0

@@ -102,8 +102,8 @@ def with_addresses(document: Value, patterns: list[str], *, now_ms: int) -> dict
 
 
 def _members(document: Value) -> dict[str, Any]:
-    """Return a mutable copy in which booleans are booleans; raises UsageError if the file is
-    invalid."""
+    """Return a copy of the document that can be changed, with `admin` as boolean. Raises UsageError
+    if the file is invalid."""
     accounts_of(document)
     members: dict[str, Any] = dict(document) if isinstance(document, dict) else {}
     members[ACCOUNTS] = [dict(item) for item in members.get(ACCOUNTS) or ()]

@@ -22,10 +22,10 @@ _TOOLS_FILE: Final = "tools.yml"
 _ENDINGS: Final = (".yml", ".yaml")
 
 Contents = dict[str, bytes]
-"""The content of each file, in order of precedence."""
+"""By path: the content of each file, in order of precedence."""
 
 Times = dict[str, int]
-"""Each file's modification time."""
+"""By path: each file's modification time."""
 
 
 class AccountFiles:

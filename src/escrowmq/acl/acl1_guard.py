@@ -31,7 +31,8 @@ def refusal(
     is_proved: bool = False,
 ) -> str:
     """Return why a request from an address is refused; empty if it is allowed. `needs` is called
-    after authentication. One that `is_proved` needs no signature."""
+    only after authentication. `is_proved`: the account was already proved, so no signature is
+    needed."""
     if rules.trusts(parts):
         return ""
     ext = request.ext or {}
@@ -51,7 +52,7 @@ def refusal(
 
 
 def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
-    """Whether an account or a trusted address, already authenticated, has a right."""
+    """Whether an account that was authenticated earlier, or a trusted address, has a right."""
     if rules.trusts(parts):
         return True
     account = rules.accounts.get(access_key)
@@ -62,8 +63,8 @@ def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
 
 
 def administrator_refusal(rules: Rules, request: Command, *, is_proved: bool = False) -> str:
-    """Return why a request is not accepted as an administrator's; empty if it is. One that
-    `is_proved` needs no signature."""
+    """Return why a request is not accepted as an administrator's; empty if it is. `is_proved`: the
+    account was already proved, so no signature is needed."""
     access_key = (request.ext or {}).get(ACCESS_KEY)
     if not access_key:
         return "No accessKey is configured"

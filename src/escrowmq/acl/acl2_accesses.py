@@ -33,19 +33,20 @@ CREATE_UPDATE: Final = frozenset({Action.CREATE, Action.UPDATE})
 
 
 def topic_access(topic: str, actions: Actions) -> Access:
-    """Make the access for rights to a topic; for a retry topic, to its group."""
+    """Return the access for these actions on a topic; for a retry topic, on its group."""
     if topic.startswith(Topic.RETRY_PREFIX):
         return group_access(topic, actions)
     return Access(Resource(ResourceKind.TOPIC, topic), actions)
 
 
 def group_access(group: str, actions: Actions) -> Access:
-    """Make the access for rights to a group, given by its name or that of its retry topic."""
+    """Return the access for these actions on a group, given by its name or by that of its retry
+    topic."""
     return Access(Resource(ResourceKind.GROUP, group.removeprefix(Topic.RETRY_PREFIX)), actions)
 
 
 def cluster_access(cluster: str, actions: Actions) -> Access:
-    """Make the access for rights to the cluster."""
+    """Return the access for these actions on the cluster."""
     return Access(Resource(ResourceKind.CLUSTER, cluster), actions)
 
 
@@ -53,17 +54,18 @@ def cluster_access(cluster: str, actions: Actions) -> Access:
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """Makes the accesses for the resources named in header fields, in the order of the fields."""
+    """A function that returns the accesses for the resources that header fields name, in the order
+    of the fields."""
 
     actions: Actions
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     groups_first: bool = True
     lists: Mapping[str, str] = {}
-    """Fields that contain several names, and the separators between these."""
+    """By name of a field that has several names: the separators between them."""
 
     def __call__(self, request: Command) -> Iterator[Access]:
-        """Return the accesses that a request needs; none for absent fields."""
+        """Return the accesses that a request needs; none for fields that it does not have."""
         ext = request.ext or {}
         order: list[tuple[str, Callable[[str, Actions], Access]]]
         order = [(name, group_access) for name in self.groups]
@@ -82,8 +84,8 @@ class Fields(msgspec.Struct, frozen=True):
 def fields(
     actions: Actions, *, groups: str = "", topics: str = "", groups_first: bool = True
 ) -> Fields:
-    """Make a reader for resources named in header fields; `groups` and `topics` are field names
-    separated by blanks."""
+    """Return a function that makes the accesses for resources in header fields. `groups` and
+    `topics` are names of fields, separated by blanks."""
     return Fields(actions, tuple(topics.split()), tuple(groups.split()), groups_first)
 
 
@@ -144,20 +146,21 @@ class Rule(msgspec.Struct, frozen=True):
     for administrators."""
 
     accesses: Callable[[Command], Iterable[Access]] | None = None
-    """Function that returns the ACL 2.0 rights to what the request names; if not set, they follow
-    from `needs`."""
+    """Returns the rights that a request needs under ACL 2.0. If it is not set, they follow from
+    `needs`."""
 
     actions: Actions | None = None
-    """The ACL 2.0 actions to require on the resources in `needs`, instead of Pub and Sub."""
+    """The actions that ACL 2.0 requires on the resources in `needs`; if not set, Pub and Sub as in
+    `needs`."""
 
     is_look: bool = False
-    """Whether the request only reads. If it names no resource, ACL 2.0 then requires Get on the
-    cluster, otherwise Update."""
+    """Whether the request only reads. If it names no resource, ACL 2.0 requires Get on the cluster
+    for one that only reads, and Update for others."""
 
     gives_rights: bool = False
-    """Whether the request changes rights. RocketMQ requires Update on the cluster, with which users
-    can grant themselves everything (DefaultAuthorizationContextBuilder, 5.3.3); here it needs a
-    super user."""
+    """Whether the request changes rights, which only a super user may do. (RocketMQ requires Update
+    on the cluster, so its users can grant themselves everything:
+    DefaultAuthorizationContextBuilder, 5.3.3.)"""
 
 
 OPERATE: Final = Rule()
@@ -168,8 +171,8 @@ LOOK: Final = Rule(is_look=True)
 
 
 def accesses_of(rule: Rule, request: Command, places: Places, *, cluster: str) -> list[Access]:
-    """Return the accesses that a request needs, with the help of stored data; an access to the
-    cluster if it names no resource."""
+    """Return the accesses that a request needs, partly found from stored data. If it names no
+    resource, it needs access to the cluster."""
     if rule.accesses is not None:
         found = list(rule.accesses(request))
     else:

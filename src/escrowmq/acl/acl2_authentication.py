@@ -12,7 +12,8 @@ from escrowmq.codec.signature import ACCESS_KEY
 def authenticated(
     book: UserTable, request: Command, *, is_proved: bool = False
 ) -> tuple[User | None, str]:
-    """Return the user and an empty text, or None and the reason for the refusal."""
+    """Authenticate the user of a request. Return the user and an empty text, or None and the reason
+    for the refusal."""
     name = (request.ext or {}).get(ACCESS_KEY)
     if not name:
         return None, "username cannot be null."

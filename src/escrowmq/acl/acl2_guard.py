@@ -30,16 +30,16 @@ _READING: Final = frozenset({Action.SUB, Action.GET, Action.LIST})
 
 
 class AuthRequirements(msgspec.Struct, frozen=True, kw_only=True):
-    """Which requests need authentication, and which authorization."""
+    """The requests that need authentication, and those that need authorization."""
 
     is_authorized: bool
-    """Whether rights are checked, and not only names and passwords."""
+    """Whether rights are checked; if not, only names and passwords are."""
     unauthenticated: frozenset[int] = frozenset()
     """Codes of requests that need no authentication."""
     unauthorized: frozenset[int] = frozenset()
     """Codes of requests that need no authorization."""
     as_rocketmq: bool = False
-    """Whether to leave open what RocketMQ 5.3.3 leaves open (docs/security.md)."""
+    """Whether to allow what RocketMQ 5.3.3 allows without a right (docs/security.md)."""
 
 
 class RequestNeeds(Protocol):
@@ -63,7 +63,7 @@ def refusal(
     is_proved: bool = False,
 ) -> str:
     """Return why a request from an address is refused, with RocketMQ's text; empty if it is
-    allowed. One that `is_proved` needs no signature."""
+    allowed. `is_proved`: the user was already proved, so no signature is needed."""
     user, reason = authenticated(book, request, is_proved=is_proved)
     if reason and request.code not in terms.unauthenticated:
         return reason
@@ -85,8 +85,8 @@ def refusal(
 
 
 def super_user_refusal(book: UserTable, request: Command, *, is_proved: bool = False) -> str:
-    """Return why a request is not accepted as a super user's; empty if it is. One that `is_proved`
-    needs no signature."""
+    """Return why a request is not accepted as a super user's; empty if it is. `is_proved`: the user
+    was already proved, so no signature is needed."""
     user, reason = authenticated(book, request, is_proved=is_proved)
     if user is None:
         return reason
@@ -94,8 +94,9 @@ def super_user_refusal(book: UserTable, request: Command, *, is_proved: bool = F
 
 
 def _opens_own(resource: Resource, access: Access) -> bool:
-    """Whether an entry that allows access also covers the broker's own topics: it must name them,
-    and be limited to reading."""
+    """Whether an entry for a resource may allow an access to the broker's own topics: the access
+    must only read, and the resource must name the topic in full, or by a prefix that no other topic
+    has."""
     is_named = resource.shape is PatternKind.LITERAL or begins_inner(resource.name)
     return resource.kind is ResourceKind.TOPIC and is_named and access.actions <= _READING
 

@@ -89,11 +89,13 @@ def _by_name(kind: type[E]) -> dict[str, E]:
 
 
 _RESOURCES_KEPT: Final = 4_096
-"""Limit of the cached parsed resources: thousands of users have rights to the same ones."""
+"""The most parsed resources that are cached. Thousands of users have rights to the same
+resources."""
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A resource, or all with a prefix, or all of a type, or all."""
+    """What an entry applies to: one resource, all whose names begin with a prefix, all of a type,
+    or all."""
 
     kind: ResourceKind
     name: str = ""
@@ -106,7 +108,7 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.kind.value}:{self.name}{end}"
 
     def has(self, other: Resource) -> bool:
-        """Whether this resource includes another one that is literal."""
+        """Whether this resource includes another one, which must be a single one."""
         if self.kind is ResourceKind.ANY:
             return True
         if self.kind is not other.kind:
@@ -137,10 +139,9 @@ def _resource(text: str) -> Resource | None:
 
 
 def misread(text: object) -> str:
-    """Return why RocketMQ would read a resource differently than it looks; empty if it would not.
-
+    """Return why RocketMQ would read a resource differently from its text; empty if it would not.
     RocketMQ reads `Topic:*-public*` as all topics, `a*c*` as `a*`, `Any:x` as everything, and a `*`
-    inside as a character that no topic's name can have."""
+    inside a name as a character that no topic's name can have."""
     resource = read_resource(text)
     if resource is None or not isinstance(text, str):
         return ""
@@ -164,7 +165,7 @@ def is_widened(resource: Resource, text: object) -> bool:
 
 
 class Access(msgspec.Struct, frozen=True):
-    """A right that a request needs: any one of some actions on one resource."""
+    """A right that a request needs: one of several actions, on one resource."""
 
     resource: Resource
     actions: frozenset[Action]
@@ -271,8 +272,8 @@ _WIDTHS: Final = {PatternKind.LITERAL: 0, PatternKind.PREFIXED: 1, PatternKind.A
 
 
 def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
-    """Sort key of entries: denials first, then narrow entries. Everything that RocketMQ refuses is
-    then refused here too, whatever the order of its comparison."""
+    """Sort key of entries: denials before permissions, then narrow ones before wide ones. So
+    everything that RocketMQ refuses is refused here too, in whatever order it compares."""
     resource = entry.resource
     return (
         entry.decision is not Decision.DENY,
@@ -283,9 +284,9 @@ def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
 
 
 def _compare(one: Entry, two: Entry) -> int:
-    """Compare entries like RocketMQ 5.3.3 (AclAuthorizationHandler.comparePolicyEntries). Of a
-    literal and a prefixed entry it puts each before the other, so the result depends on the sorting
-    algorithm."""
+    """Compare entries like RocketMQ 5.3.3 (AclAuthorizationHandler.comparePolicyEntries). Its order
+    is inconsistent: of a literal and a prefixed entry, each comes before the other. So the result
+    depends on the sorting algorithm."""
     left, right = one.resource, two.resource
     if left.kind is not right.kind:
         if right.kind is ResourceKind.ANY:
@@ -303,8 +304,9 @@ def _compare(one: Entry, two: Entry) -> int:
 
 
 def sort_as_peer(entries: list[Entry]) -> list[Entry]:
-    """Sort like Java's `List.sort` with up to 31 elements (TimSort's binary insertion after a first
-    run): with that comparison, only the same steps give the same order."""
+    """Sort entries by the same steps as Java's `List.sort` (TimSort's binary insertion after a
+    first run; up to 31 elements). RocketMQ's comparison is inconsistent, so other steps would give
+    another order."""
     found = list(entries)
     if len(found) < 2:
         return found

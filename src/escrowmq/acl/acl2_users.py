@@ -237,8 +237,8 @@ class UserTable:
     # -- from ACL 1.0 ------------------------------------------------------------------------
 
     def take_over(self, rules: Rules) -> int:
-        """Add the accounts of ACL 1.0 that are not users yet; return their number. Trusted
-        addresses are not migrated, as in RocketMQ's AuthMigrator."""
+        """Add the accounts of ACL 1.0 that are not users yet; return how many were added. Trusted
+        addresses are not migrated (nor by RocketMQ's AuthMigrator)."""
         new = [a for a in rules.accounts.values() if a.access_key not in self.users]
         if not new:
             return 0
@@ -250,7 +250,8 @@ class UserTable:
 
 
 def read_book(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
-    """Parse the file of users and policies; raises UsageError with the fault, never a password."""
+    """Parse the file of users and policies. Raises UsageError if it is invalid; its text never
+    contains a password."""
     try:
         file = msgspec.convert(fastjson.decode(data), _File, strict=False)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
@@ -279,8 +280,9 @@ def _resources(info: AclInfo) -> Iterator[str | None]:
 
 
 def _check_meaning(info: AclInfo) -> None:
-    """Refuse hand-written entries of the file that would cover more than they seem to. A `*` inside
-    a literal name, accepted by older releases, covers nothing: that is logged."""
+    """Refuse entries that cover more than their text says; the file may have been edited by hand.
+    An entry with a `*` inside a literal name, which older releases accepted, covers nothing and is
+    logged."""
     for text in _resources(info):
         reason = misread(text)
         resource = read_resource(text)
@@ -296,8 +298,9 @@ def _check_meaning(info: AclInfo) -> None:
 
 
 class EncodedUsers:
-    """Caches the encoded form of users and policies, so that after a change only the changed one is
-    encoded again. With 50,000 of each, encoding all would take most of the time of a change."""
+    """Encodes the file of users and policies. It caches the encoded form of each, so that a change
+    encodes only what has changed. With 50,000 of each, encoding all would take most of the time of
+    a change."""
 
     def __init__(self) -> None:
         self._users: dict[str, tuple[User, msgspec.Raw]] = {}

@@ -31,7 +31,8 @@ _NAMES: Final = {right: name for name, right in reversed(PERMISSIONS.items())}
 
 
 def access_of(question: Question) -> Access:
-    """Return the access that a question is about; raises UsageError if it is invalid."""
+    """Return the access that a question asks about. Raises UsageError if the question is
+    invalid."""
     action = named(Action, question.action)
     if action is None:
         allowed = ", ".join(one.value.lower() for one in Action)

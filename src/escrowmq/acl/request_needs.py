@@ -56,23 +56,24 @@ class Places(Protocol):
 
 
 Reader = Callable[[Command], Iterable[Need]]
-"""A function that returns the needs of a request."""
+"""A function that returns which rights a request needs."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A function that returns the needs of a request with the help of stored data."""
+    """A function that finds the needs of a request with the help of stored data."""
 
     read: Callable[[Command, Places], Iterable[Need]]
 
 
 class Admin(msgspec.Struct, frozen=True):
-    """The result that a request needs an administrator."""
+    """The result for a request that needs an administrator."""
 
     own_topic: str = ""
-    """The broker's own topic that is the reason for it; empty if the request itself is."""
+    """The broker's own topic for which an administrator is needed; empty if the kind of request
+    needs one."""
 
     needs: tuple[Need, ...] = ()
-    """The needs that the request would have if that topic were an ordinary one."""
+    """The rights that the request would need if that topic were an ordinary one."""
 
 
 ADMIN: Final = Admin()
@@ -80,12 +81,14 @@ Needs = Admin | Stored | Reader
 
 
 def is_inner(topic: str) -> bool:
-    """Whether a topic is one of the broker's own that contain unpublished messages of any topic."""
+    """Whether a topic is one of those of the broker that contain messages of any topic which are
+    not published yet."""
     return topic in _INNER or topic.startswith(Topic.SYSTEM_PREFIX)
 
 
 def begins_inner(beginning: str) -> bool:
-    """Whether a prefix of names can only match such topics of the broker's own."""
+    """Whether a prefix of topic names matches only the broker's own topics with unpublished
+    messages."""
     if len(beginning) < len(Topic.SYSTEM_PREFIX):
         return False
     return is_inner(beginning) or any(topic.startswith(beginning) for topic in _INNER)
@@ -105,13 +108,13 @@ def group_resource(group: str) -> str:
 
 
 def nothing(_: Command) -> Iterable[Need]:
-    """Need no right, only an account."""
+    """Return no needs: the request needs an account, but no right."""
     return ()
 
 
 def field(name: str, right: int) -> Reader:
-    """Make a reader that needs a right to the topic in a field; for a retry topic, any access
-    counts as reading."""
+    """Return a reader for requests that need a right to the topic named in a field. For a retry
+    topic, any use counts as reading as its group."""
 
     def read(request: Command) -> Iterable[Need]:
         topic = (request.ext or {}).get(name, "")
@@ -121,7 +124,7 @@ def field(name: str, right: int) -> Reader:
 
 
 def group(name: str = "consumerGroup") -> Reader:
-    """Make a reader that needs the right to read as the group in a field."""
+    """Return a reader for requests that need the right to read as the group named in a field."""
 
     def read(request: Command) -> Iterable[Need]:
         return (Need(group_resource((request.ext or {}).get(name, "")), SUB),)
@@ -130,7 +133,8 @@ def group(name: str = "consumerGroup") -> Reader:
 
 
 def given(reader: Reader, name: str) -> Reader:
-    """Make a reader with the needs of another reader if a field is present, otherwise none."""
+    """Return a reader with the needs of another one for requests that have a field, and none for
+    others."""
 
     def read(request: Command) -> Iterable[Need]:
         return reader(request) if (request.ext or {}).get(name) else ()
@@ -139,7 +143,7 @@ def given(reader: Reader, name: str) -> Reader:
 
 
 def all_of(*readers: Reader) -> Reader:
-    """Combine several readers; the result has the needs of all."""
+    """Return a reader that combines the needs of several."""
 
     def read(request: Command) -> Iterable[Need]:
         return [need for reader in readers for need in reader(request)]
@@ -156,8 +160,8 @@ OF_GROUP: Final = all_of(group("group"), field("topic", SUB))
 
 
 def _popped(group: str, topic: str) -> Iterator[Need]:
-    """Return the needs for popping a topic as a group; the group's retry topic counts as that
-    topic."""
+    """Yield the needs of popping a topic as a group: to read as the group, and to read the topic.
+    The group's retry topic for a topic counts as that topic."""
     yield Need(group_resource(group), SUB)
     normal = normal_topic(topic, group)
     if normal != group_resource(group):
@@ -165,7 +169,7 @@ def _popped(group: str, topic: str) -> Iterator[Need]:
 
 
 def acked(request: Command) -> Iterable[Need]:
-    """Return the needs of an ack: the group, and the topic that it popped."""
+    """Return the needs of an ack: to read as the group, and to read the popped topic."""
     ext = request.ext or {}
     return _popped(ext.get("consumerGroup", ""), ext.get("topic", ""))
 
@@ -177,8 +181,8 @@ def batch_acked(request: Command) -> Iterable[Need]:
 
 
 def heartbeat(request: Command) -> Iterable[Need]:
-    """Return the needs of a heartbeat: every group that the client joins, and every topic that it
-    subscribes to."""
+    """Return the needs of a heartbeat: to read as each group that the client joins, and to read
+    each topic that it subscribes to."""
     body = decode_body(HeartbeatBody, request.body)
     for consumer in body.consumers or ():
         yield Need(group_resource(consumer.group_name), SUB)
@@ -187,7 +191,8 @@ def heartbeat(request: Command) -> Iterable[Need]:
 
 
 def locked(request: Command) -> Iterable[Need]:
-    """Return the needs of locking queues: the group and the topics of the queues."""
+    """Return the needs of a request to lock queues: to read as the group, and to read the queues'
+    topics."""
     body = decode_body(LockBody, request.body)
     yield Need(group_resource(body.consumer_group), SUB)
     for topic in {queue.topic for queue in body.mq_set}:
@@ -195,7 +200,8 @@ def locked(request: Command) -> Iterable[Need]:
 
 
 def checked(request: Command) -> Iterable[Need]:
-    """Return the needs of validating a subscription: its group and its topic."""
+    """Return the needs of a request to validate a subscription: to read as its group, and to read
+    its topic."""
     body = decode_body(CheckClientBody, request.body)
     yield Need(group_resource(body.group), SUB)
     if body.subscription_data is not None:
@@ -208,7 +214,8 @@ class _Assignment(msgspec.Struct, rename="camel"):
 
 
 def assigned(request: Command) -> Iterable[Need]:
-    """Return the needs of assigning queues: the group and the topic."""
+    """Return the needs of a request for assigned queues: to read as the group, and to read the
+    topic."""
     body = decode_body(_Assignment, request.body)
     return (Need(group_resource(body.consumer_group), SUB), Need(body.topic, SUB))
 
@@ -219,16 +226,16 @@ def ended(request: Command, places: Places) -> Iterable[Need]:
 
 
 def viewed(request: Command, places: Places) -> Iterable[Need]:
-    """Return the needs of viewing a message: its own topic, or the requested one if the message is
-    gone."""
+    """Return the needs of a request to view a message: to read the message's topic. If the message
+    is not stored any more, to read the topic that the request names."""
     header = read_header(ViewHeader, request.ext)
     topic = places.topic_at(header.offset)
     return (Need(header.topic or "" if topic is None else topic, SUB),)
 
 
 def sent_back(request: Command, places: Places) -> Iterable[Need]:
-    """Return the needs of sending a message back: the group and, because the message will be read
-    again, its own topic."""
+    """Return the needs of sending a message back: to read as the group and, because the message
+    will be read again, to read the message's topic."""
     header = read_header(SendBackHeader, request.ext)
     topic = places.topic_at(header.offset)
     # If the message is gone, the handler reports that.
@@ -236,7 +243,8 @@ def sent_back(request: Command, places: Places) -> Iterable[Need]:
 
 
 def recalled(request: Command) -> Iterable[Need]:
-    """Return the needs of a recall: the named topic, and the one in the handle."""
+    """Return the needs of a recall: PUB on the topic that the request names, and on the one in the
+    handle."""
     header = read_header(RecallHeader, request.ext)
     return (Need(header.topic, PUB), Need(decode_handle(header.recall_handle).topic, PUB))
 
@@ -245,8 +253,8 @@ _OF_EPOCH: Final = f"{EPOCH}\x01"
 
 
 def sent(topic: str, properties: str) -> Reader:
-    """Make a reader that needs PUB on the topic. A half of an epoch also needs the right to decide
-    about the epoch: PUB on the group."""
+    """Return a reader for sends: PUB on the topic. A half of an epoch also needs PUB on the group,
+    which is the right to decide about the epoch."""
     plain = field(topic, PUB)
 
     def read(request: Command) -> Iterable[Need]:
@@ -260,8 +268,8 @@ def sent(topic: str, properties: str) -> Reader:
 
 
 def replied(name: str, properties: str) -> Stored:
-    """Make a reader that needs PUB on the topic. For the cluster's reply topic, the right to read
-    the topic of the request is enough."""
+    """Return a reader for replies: PUB on the topic. For the cluster's reply topic, SUB on the
+    topic of the request is enough."""
     plain = field(name, PUB)
 
     def read(request: Command, places: Places) -> Iterable[Need]:
@@ -276,8 +284,8 @@ def replied(name: str, properties: str) -> Stored:
 
 
 def decided(request: Command) -> Iterable[Need]:
-    """Return the needs of a decision about an epoch: the sink's group. Its messages were authorized
-    when they were sent."""
+    """Return the needs of a decision about an epoch: PUB on the sink's group. Rights to the topics
+    were checked when the messages were sent."""
     group = decode_body(Epoch, request.body).group
     return (Need(group_resource(group), PUB),)
 
@@ -298,10 +306,9 @@ def needs_of(rule: Needs, request: Command, places: Places) -> Admin | list[Need
 
 
 def _of_popped(retry_topic: str, places: Places) -> Iterator[Need]:
-    """Return the additional needs of `%RETRY%<group>_<topic>`. This is the retry topic of a group
-    with the long name, but it may contain what <group> has popped from <topic>. With the older
-    separator it is usually that of the long name; it contains popped messages only if <group> reads
-    it."""
+    """Yield additional needs of a topic named `%RETRY%<group>_<topic>`. The name is ambiguous: it
+    is the retry topic of a group with this long name, or has what <group> has popped from <topic>.
+    With the older separator `_` it is taken for the latter only if <group> reads <topic>."""
     name = retry_topic.removeprefix(Topic.RETRY_PREFIX)
     for at, letter in enumerate(name):
         group, topic = name[:at], name[at + 1 :]

@@ -75,8 +75,8 @@ _NEEDS: Final[dict[int, Admin | Reader]] = {
         ADMIN,
     ),
 }  # fmt: skip
-"""The needs by request code, as in PlainAccessResource and Permission of 5.3.2; any account may
-make other requests."""
+"""By request code: the needs that PlainAccessResource and Permission of RocketMQ 5.3.2 have. Any
+account may make all other requests."""
 
 
 def needs_of(request: Command) -> Admin | list[Need]:
@@ -121,12 +121,12 @@ _OPERATIONS: Final[dict[int, Fields]] = {
     _R.QUERY_CONSUME_QUEUE: fields(GET, groups="consumerGroup", topics="topic", groups_first=False),
     _R.UPDATE_AND_GET_GROUP_FORBIDDEN: fields(UPDATE, groups="group", topics="topic"),
 }
-"""The rights of operators' requests by code, from the annotations of RocketMQ's header classes."""
+"""By code of operators' requests: the rights in the annotations of RocketMQ's header classes."""
 
 
 def _send(topic_field: str, group_field: str) -> Callable[[Command], Iterable[Access]]:
-    """Make the reader of a send. A send to a retry topic is authorized by the producer's group, if
-    it names one."""
+    """Return a reader for sends. A send to a retry topic needs the right of the producer's group,
+    if it names one."""
 
     def read(request: Command) -> Iterable[Access]:
         ext = request.ext or {}
@@ -145,7 +145,7 @@ def _end(request: Command) -> Iterable[Access]:
 
 
 def _topic(actions: Actions) -> Callable[[Command], Iterable[Access]]:
-    """Make the reader for a topic by its own name, even if it is a retry topic."""
+    """Return a reader for a topic under its own name, even if it is a retry topic."""
 
     def read(request: Command) -> Iterable[Access]:
         topic = (request.ext or {}).get("topic", "")
@@ -241,8 +241,8 @@ _CLUSTER: Final[dict[int, Actions]] = {
 
 def accesses_of(request: Command, *, cluster: str) -> list[Access]:
     """Return the accesses that RocketMQ 5.3.3 requires (DefaultAuthorizationContextBuilder): none
-    for requests without a rule, and none that depend on stored data. Raises RemoteProtocolError if
-    a body cannot be parsed."""
+    for requests for which it has no rule, and none that depend on stored data. Raises
+    RemoteProtocolError if a body cannot be parsed."""
     code = request.code
     if code in _READERS:
         return list(_READERS[code](request))

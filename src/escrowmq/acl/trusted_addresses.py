@@ -35,7 +35,7 @@ Parts = tuple[int, ...]
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A pattern that matches single addresses, or a prefix followed by a range."""
+    """A pattern of addresses: single ones, or all with a prefix and a next number in a range."""
 
     singles: frozenset[Parts] = frozenset()
     is_everybody: bool = False
@@ -125,7 +125,7 @@ def _number(part: str, text: str, *, base: int, most: int) -> int:
 
 
 def _bounds(part: str, text: str, *, base: int, most: int) -> tuple[int, int]:
-    """Parse the range of one part."""
+    """Return the bounds of the range in one part of an address."""
     part = part.strip()
     if part == "*":
         return 0, most

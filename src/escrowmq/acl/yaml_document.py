@@ -24,7 +24,8 @@ _PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class DocumentError(UsageError):
-    """Raised if a file cannot be parsed; gives the line, never its content."""
+    """Raised if a file cannot be parsed. The text names the line, never its content, which may be a
+    secret."""
 
 
 def read_document(data: bytes) -> Value:
@@ -60,7 +61,7 @@ class _Builder:
         self._documents_count = 0
         self._open: list[list[Value] | dict[str, Value]] = []
         self._names: list[str | None] = []
-        """For each open mapping, the name that waits for its value; None for a list."""
+        """For each open mapping: the key whose value comes next; None for a list."""
 
     def take(self, event: yaml.Event) -> None:
         """Process the next event of the parser."""
@@ -93,7 +94,8 @@ class _Builder:
         self._names.append(None)
 
     def _put(self, event: yaml.NodeEvent, value: Value) -> None:
-        """Put a value where it belongs: the document, a list item, a name, or a name's value."""
+        """Put a value where it belongs: it is the document, an item of a list, or a key or value of
+        a mapping."""
         if not self._open:
             self.value = value
             return
