@@ -1,5 +1,5 @@
-"""Serves AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue, the calls that
-settle a received message."""
+"""Serves AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue: the calls that
+acknowledge a received message, hide it for longer, or make it a dead letter."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TO_DEAD_LETTERS: Final = "-1"
 
 
 class Settling:
-    """Serves the calls that have a receipt handle."""
+    """Serves the calls that name a received message by its receipt handle."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
     def ack(self, call: Call[v2.AckMessageRequest]) -> None:
-        """Acknowledge messages, each on its own."""
+        """Acknowledge messages, each by a request of its own."""
         request = call.request
         group, topic = group_name(request.group), topic_name(request.topic)
         entries = list(request.entries)
@@ -70,7 +70,7 @@ class Settling:
         )
 
     def change(self, call: Call[v2.ChangeInvisibleDurationRequest]) -> None:
-        """Hide a message for another duration from now on; return its new handle."""
+        """Hide a message for another duration, counted from now; answer with its new handle."""
         request = call.request
         group, topic = group_name(request.group), topic_name(request.topic)
         handle = self._read(request.receipt_handle, call.now_ms)
@@ -147,8 +147,8 @@ def _acked(entries: list[v2.AckMessageEntry], results: list[v2.Status]) -> v2.Ac
 
 
 def _changed(handle: ReceiptHandle, ext: dict[str, str]) -> ReceiptHandle:
-    """Return the handle for the message's new check point. In an orderly group the message stays in
-    its batch."""
+    """Return the handle for the message's new check point. A message of an orderly group stays in
+    its batch, so its handle keeps the batch's start."""
     old = handle.receipt
     receipt = msgspec.structs.replace(
         old,

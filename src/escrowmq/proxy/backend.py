@@ -1,8 +1,7 @@
-"""The interface through which the front uses a broker: a few methods over values.
+"""The interface through which the gRPC front uses a broker: a few methods over values.
 
-In one process it is implemented by the core itself (broker.guests.Guests). A front before brokers
-in other processes would implement it over remoting: nothing here assumes that an answer comes at
-once."""
+In the broker's own process, broker.guests.Guests implements it. A front in another process would
+implement it over remoting: nothing here assumes that an answer comes at once."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class PeerConnection(Protocol):
 
 
 class Backend(Protocol):
-    """A broker, as the front uses it."""
+    """A broker, as the gRPC front uses it."""
 
     @property
     def name(self) -> str:
@@ -52,30 +51,30 @@ class Backend(Protocol):
         """Register a client; return its number."""
 
     def passed_count(self, guest: int) -> int:
-        """Number of this client's requests that have passed access control. Requests of another
-        client under the same name do not count."""
+        """Return the number of this client's requests that were admitted with proof of identity.
+        Requests of another client under the same name do not count."""
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
-        """Record whether the broker can send requests to a client at present. Messages that the
-        client hides until it has finished them stay hidden while it can."""
+        """Set whether the broker can send requests to a client at present. Messages that are
+        invisible until the client has finished them stay invisible while it can."""
 
     def stop_producing(self, guest: int, groups: Iterable[str]) -> None:
-        """Stop asking a client about halves of these groups. This needs no right: its signature may
-        be old by now, or its account deleted."""
+        """Send a client no more checks about halves of these groups. This needs no right: the
+        client's signature may be old by now, or its account deleted."""
 
     def leave(self, guest: int, now_ms: int) -> None:
-        """Remove a client that has left, and everything that waits for it."""
+        """Remove a client that has disconnected, with its waiting requests."""
 
     def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
         """Make a request. `on_reply` is called with the answer, immediately or later; without it no
-        answer is passed on. Return the number for `forget`."""
+        answer is passed on. Return the request's number for `forget_request`."""
 
     def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
         """Return the reason why a request would be refused; None if it would be accepted."""
 
     def put(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
-        """Store a message without special rules, together with others at the end of the turn.
-        Return False if it must be sent by `ask` instead, which a remote front would always do."""
+        """Store a plain message at the end of the turn, together with others. Return False if it
+        must be sent by `ask` instead; a front in another process always returns False."""
 
     def forget_request(self, guest: int, number: int) -> None:
         """Drop a request whose answer is no longer needed."""
@@ -84,19 +83,20 @@ class Backend(Protocol):
         """Pass on a client's answer to a request of the broker."""
 
     def topic(self, name: str) -> TopicFacts | None:
-        """Return a topic; None if it does not exist. A remote front would cache this."""
+        """Return the properties of a topic; None if it does not exist. A front in another process
+        would cache them."""
 
     def group(self, name: str) -> GroupFacts | None:
-        """Return a consumer group; None if it does not exist."""
+        """Return the properties of a consumer group; None if it does not exist."""
 
     def begin_turn(self) -> None:
-        """Begin a turn."""
+        """Begin a turn of the front."""
 
     def end_turn(self, now_ms: int) -> None:
         """End the turn: store the messages that were put in it, and answer their senders."""
 
     def is_tired(self) -> bool:
-        """Whether this turn has taken long enough, so that other connections should have theirs."""
+        """Whether this turn has done as much work as one turn may do."""
 
     def send(self, peer: int, *chunks: bytes) -> None:
         """Write bytes to one of the front's connections."""
@@ -105,4 +105,5 @@ class Backend(Protocol):
         """Close a connection after everything is written."""
 
     def hold(self, peer: int) -> None:
-        """Pause a connection, so that others have their turn; it is fed again afterwards."""
+        """Stop reading a connection for this turn. Its remaining input is processed after the other
+        connections' turns."""

@@ -32,10 +32,10 @@ class Method(msgspec.Struct, frozen=True):
 
     request: type[Message]
     serve: Callable[..., None]
-    """Function that serves a call; it may answer later. It refuses the call by raising a Fault."""
+    """Serves a call; the answer may come later. Raises a Fault to refuse the call."""
 
     refuse: Callable[..., None]
-    """Function that refuses a call with a Fault, in the form of this method's response."""
+    """Refuses a call because of a Fault, in the form of this method's response."""
 
     is_stream: bool = False
     """Whether the client sends a stream of messages, which go to `Call.on_message` one by one."""
@@ -48,7 +48,7 @@ class Method(msgspec.Struct, frozen=True):
 
 
 class CallDialogue(Protocol):
-    """The connection of a call, as the call uses it."""
+    """What a call needs of its connection."""
 
     backend: Backend
     calls: Calls
@@ -60,11 +60,11 @@ class CallDialogue(Protocol):
         """Remove a call that is complete."""
 
     def note_cost(self, units: int) -> None:
-        """Count the cost of a call that took more work than usual, some 20 us per unit; the
-        connection's turn then ends sooner."""
+        """Count work of a call beyond the usual, in units of some 20 us. The connection's turn then
+        ends sooner."""
 
     def touch(self) -> None:
-        """Schedule a flush, because there is something to write."""
+        """Schedule a flush, because an answer waits to be written."""
 
 
 class _Wait:
@@ -76,14 +76,14 @@ class _Wait:
         self._call = call
         self._on_reply = on_reply
         self.is_needed = is_needed
-        """Whether the answer is needed even if the call is over."""
+        """Whether `on_reply` must be called even if the call is over."""
         self.number = 0
-        """The number for `Backend.forget`; 0 while the request is being made."""
+        """The request's number for `Backend.forget_request`; 0 while the request is being made."""
         self.reply: Answer | Refusal | None = None
         """The answer, if it came while the request was still being made."""
 
     def on_answer(self, reply: Answer | Refusal) -> None:
-        """Take the broker's answer."""
+        """Pass the broker's answer to `on_reply`, unless the call is over."""
         call = self._call
         if not self.number:
             self.reply = reply
@@ -128,8 +128,8 @@ class Call(Generic[R]):
         self.metadata = metadata
         self.due_ms = due_ms
         self.now_ms = self.signed_ms = now_ms
-        """When the call's latest message came. For the first message, this is the time by which its
-        signature is checked."""
+        """When the call's latest message arrived. The signature is checked by the time of the first
+        one."""
         self.client: Client
         self.credential: Credential | None = None
         self.request: R
@@ -151,8 +151,8 @@ class Call(Generic[R]):
         *,
         is_needed: bool = False,
     ) -> None:
-        """Make a request in the client's name. After the call is complete, `on_reply` is called
-        only if `is_needed`, that is, if another request must follow."""
+        """Make a request in the client's name. If the call is over when the answer comes,
+        `on_reply` is called only with `is_needed`: when another request must follow."""
         wait = _Wait(self, on_reply, is_needed=is_needed)
         backend = self.dialogue.backend
         wish = self._wish(code, ext, body)
@@ -165,8 +165,8 @@ class Call(Generic[R]):
             on_reply(wait.reply)
 
     def judge(self, code: int, ext: dict[str, str]) -> None:
-        """Refuse the call if the broker would refuse such a request. Used before any work is done,
-        and before stored data is revealed."""
+        """Raise a Fault if the broker would refuse such a request. Call it before any work is done,
+        and before the answer reveals stored data."""
         backend = self.dialogue.backend
         if backend.judges:
             refusal = backend.refusal(self.client.guest, self._wish(code, ext, b""), self.now_ms)
@@ -214,7 +214,7 @@ class Call(Generic[R]):
         self.dialogue.touch()
 
     def finish(self, status: Status = Status.OK, text: str = "") -> None:
-        """End the call's answers."""
+        """End the answers of a call, with a gRPC status."""
         self.dialogue.calls.finish(self.number, status, text)
         self.dialogue.done(self)
 

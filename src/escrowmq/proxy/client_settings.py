@@ -11,7 +11,8 @@ from escrowmq.proxy.gen import v2
 
 _ATTEMPTS_MAX: Final = 3
 _WAIT_MAX_MS: Final = 365 * 24 * 3_600 * 1_000
-"""The longest retry delay sent to clients, which count in nanoseconds."""
+"""The longest retry delay that is sent to clients: they compute in nanoseconds, which a longer one
+would exceed."""
 _RECEIVE_COUNT: Final = 32
 _POLL_S: Final = 20
 _LITE_QUOTA: Final = 1_200
@@ -52,7 +53,7 @@ def completed(
 
 
 def _fill(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
-    """Add a consumer group's retry delays, as operators have configured them."""
+    """Add a consumer group's retry delays as operators have configured them."""
     if wanted.get("type") == "EXPONENTIAL":
         own = {**_EXPONENTIAL, **_numbers(wanted.get("exponentialRetryPolicy"))}
         exponential = policy.exponential_backoff
@@ -75,8 +76,8 @@ def _numbers(found: object) -> dict[str, int]:
 
 
 def _number(value: object) -> int | None:
-    """Return the value as a number that clients accept; None otherwise. Operators may have written
-    anything."""
+    """Return the value if it is a number that clients accept; None otherwise. Operators may have
+    written anything."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         return None
     return min(value, _WAIT_MAX_MS)

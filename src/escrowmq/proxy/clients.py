@@ -19,7 +19,7 @@ from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault
 
 IDLE_MS: Final = 120_000
-"""A client without a stream is forgotten this long after its last call, as in RocketMQ."""
+"""The time after the last call of a client without a stream until it is removed, as in RocketMQ."""
 
 _SCAN_MS: Final = 10_000
 
@@ -68,7 +68,7 @@ class Client:
         self.language = language
         self.guest = 0
         self.is_here = True
-        """Whether the client has not left yet."""
+        """Whether the client is registered: it has not left or timed out."""
         self.connections: set[ClientConnection] = set()
         self.seen_ms = 0
         self.settings: v2.Settings | None = None
@@ -76,8 +76,8 @@ class Client:
         self.stream: ClientStream | None = None
         """The stream on which requests are sent to the client; None without one."""
         self.produces: list[str] = []
-        """The topics to which the client publishes; the broker has it as a member of the producer
-        groups of these names."""
+        """The topics to which the client publishes. The broker has it as a producer in the groups
+        of these names."""
 
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
@@ -88,7 +88,7 @@ class Client:
 
 
 class FrontClients:
-    """All clients of a front."""
+    """All clients of the gRPC front, by identity."""
 
     def __init__(self, backend: Backend, *, count_max: int = GRPC_CLIENTS_MAX) -> None:
         self._backend = backend
@@ -102,7 +102,7 @@ class FrontClients:
         return len(self._clients)
 
     def all(self) -> list[Client]:
-        """Return the present clients."""
+        """Return all registered clients."""
         return list(self._clients.values())
 
     def find(
@@ -115,8 +115,8 @@ class FrontClients:
         known: int,
         is_stranger: bool,
     ) -> Client:
-        """Return the client with this identity; add it if it is new. `known` is the number of
-        clients on this connection, which is limited for strangers."""
+        """Return the client with this identity, adding it if it is new. `known`: the number of
+        clients on the connection, which is limited for strangers."""
         client = self._clients.get(key)
         if client is None:
             most = GRPC_CLIENTS_OF_STRANGER_MAX if is_stranger else GRPC_CLIENTS_OF_CONNECTION_MAX
@@ -152,7 +152,8 @@ class FrontClients:
         client.settings, client.settings_size = settings, size
 
     def parted(self, client: Client, connection: ClientConnection, now_ms: int) -> None:
-        """Remove a lost connection from a client."""
+        """Remove a lost connection from its client. A client without another connection and without
+        settings is removed too."""
         client.connections.discard(connection)
         client.seen_ms = now_ms
         if not client.connections and client.settings is None:
@@ -170,8 +171,8 @@ class FrontClients:
             self._backend.leave(client.guest, now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Remove clients that were silent for too long. A client with a stream stays: if it does
-        not answer on it, its connection ends."""
+        """Remove clients that were silent for too long. A client with a stream stays: if it is
+        gone, its connection ends."""
         if now_ms < self._scan_at_ms:
             return
         self._scan_at_ms = now_ms + _SCAN_MS

@@ -26,15 +26,15 @@ from escrowmq.proxy.result_codes import Fault
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 8
-"""After this many calls of one input, test whether other connections should have their turn."""
+"""After this many units of work, the turn's limits are checked."""
 
 _WORK_AT_ONCE_MAX: Final = 600
-"""A connection's turn ends after this many units of work, of some 20 us each: some two hundred
-calls or commands; fewer if they cost more (`worked`)."""
+"""The units of work, of some 20 us each, after which a connection's turn ends. They suffice for
+some two hundred calls, or fewer that cost more (`note_cost`)."""
 
 
 class DialogueFront(Protocol):
-    """The front, as its connections use it."""
+    """What a connection needs of its front."""
 
     backend: Backend
     clients: FrontClients
@@ -66,15 +66,15 @@ class GrpcDialogue:
         self._events: deque[CallEvent] = deque()
         self._clients: dict[tuple[str, str], Client] = {}
         self._last_metadata: dict[str, str] = {}
-        """The header fields of the last call. Calls with equal fields share this object, and come
-        from one client."""
+        """The header fields of the last call. Consecutive calls with equal fields share this
+        object; they come from one client."""
         self._last_client: Client | None = None
         self._port = int(peer.address.rpartition(":")[2] or 0)
         self._is_busy = False
         self._is_given_up = False
         self._kept_size = self._calls_size = 0
         self._work = 0
-        """Units of work in this turn, besides one per event."""
+        """Units of work in this turn beyond those that each event counts."""
 
     # -- in --------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class GrpcDialogue:
                 break
 
     def note_cost(self, units: int) -> None:
-        """Count the cost of a call that took more work than usual."""
+        """Count work of a call beyond the usual, in units of some 20 us."""
         self._work += units
 
     def _handle_event(self, event: CallEvent, now_ms: int) -> bool:
@@ -251,7 +251,7 @@ class GrpcDialogue:
     # -- out -------------------------------------------------------------------------------------
 
     def guard(self, call: Call[Any], serve: Callable[[], None]) -> None:
-        """Run a part of a call; an error in it ends this call only."""
+        """Run a part of a call. An error in it ends only this call."""
         try:
             serve()
         except Exception as error:  # noqa: BLE001 - one call; it is refused, the others go on
@@ -296,13 +296,13 @@ class GrpcDialogue:
                 self.front.strangers_calls.hold(self, size)
 
     def halves(self) -> list[tuple[int, int]]:
-        """Return the incomplete frames and messages, each with the time when it began; for
-        strangers, also calls without a message."""
+        """Return a pair for each incomplete frame or message, which changes once it is complete.
+        For strangers, calls without a message count too."""
         return self.calls.halves(with_unasked=self._is_stranger)
 
     def give_up(self, reason: str) -> None:
-        """Close the connection, because it uses too much memory or has something incomplete for too
-        long."""
+        """Close the connection: it uses too much memory, or something on it has been incomplete for
+        too long."""
         if not self._is_given_up:
             self._is_given_up = True
             self.calls.lost()

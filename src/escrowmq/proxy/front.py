@@ -24,12 +24,12 @@ from escrowmq.proxy.service_context import FrontOptions, Shared
 from escrowmq.proxy.stalled_connections import StallWatch
 
 _GRID_MS = 250
-"""Deadlines are rounded to this many milliseconds; with ten thousand connections there would
-otherwise always be one that is due."""
+"""Deadlines are rounded to a multiple of this many milliseconds. Otherwise, with ten thousand
+connections, one would always be due."""
 
 
 class GrpcFront:
-    """All gRPC connections of a broker (broker.front.Front)."""
+    """All gRPC connections and clients of a broker (broker.front.Front)."""
 
     def __init__(self, backend: Backend, options: FrontOptions) -> None:
         self.backend = backend
@@ -72,7 +72,7 @@ class GrpcFront:
         self._calls_at_ms = min(self._calls_at_ms, at_ms)
 
     def wake(self, now_ms: int) -> None:
-        """End calls whose deadline has passed, and remove clients that have left."""
+        """End calls whose deadline has passed, and remove clients that were silent for too long."""
         self.clients.wake(now_ms)
         for peer in self._watch.overdue(self._dialogues.items(), now_ms):
             self._dialogues[peer].give_up("something was begun and not ended")

@@ -61,8 +61,8 @@ def _settings_of(client: Client) -> v2.Settings:
 
 
 def body_of(client: Client, settings: v2.Settings) -> bytes:
-    """Encode a heartbeat of the remoting protocol for a client. A producer without a stream is put
-    into no group, because halves are checked on the stream."""
+    """Return the heartbeat of the remoting protocol that registers this client. A producer without
+    a stream is in no group of it, because checks of halves are sent on the stream."""
     found: dict[str, object] = {"clientID": client.key.id}
     if settings.HasField("subscription"):
         found["consumerDataSet"] = [_consumer(settings.subscription)]

@@ -53,7 +53,7 @@ _INNER: Final = RESERVED - {
 
 
 class Unpacking:
-    """Limits the total decompressed size of a call's bodies: a small body may expand a
+    """The limit on the decompressed bodies of one call together: a small body may expand a
     thousandfold."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ def _gunzip(body: bytes, size_max: int) -> bytes:
 
 
 def type_of(properties: dict[str, str]) -> str:
-    """Return the message type that follows from its properties."""
+    """Return the message type that follows from a message's properties."""
     if Property.TRAN_MSG in properties:
         return "TRANSACTION"
     if not _DELAYS.isdisjoint(properties):
@@ -101,8 +101,8 @@ def type_of(properties: dict[str, str]) -> str:
 
 
 def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) -> dict[str, str]:
-    """Return the record's properties for a message. Each field of the message is read only once,
-    because protobuf creates it anew each time."""
+    """Return the properties of the record for a client's message. Each field of the message is read
+    only once, because protobuf creates it anew each time."""
     users = message.user_properties
     found = dict(users) if users else {}
     found[Property.UNIQ_KEY] = system.message_id
@@ -154,7 +154,7 @@ def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
 
 
 def text_of(properties: dict[str, str]) -> str:
-    """Encode properties for a send request."""
+    """Encode properties as in a send request."""
     return "\x02".join(map("\x01".join, properties.items())) + "\x02"
 
 
@@ -164,9 +164,9 @@ def text_of(properties: dict[str, str]) -> str:
 def message_of(
     stored: StoredMessage, *, handle: str = "", unpacking: Unpacking | None = None
 ) -> v2.Message:
-    """Make a message for clients from a record. Its body is decompressed, because clients differ in
-    what they can decompress. If it is too large for the call, or broken, it is passed on unchanged
-    and declared as gzip, as RocketMQ's proxy does."""
+    """Make a message for gRPC clients from a record. Its body is decompressed, because clients
+    differ in what they can decompress. A body that is broken, or too large for the call, stays as
+    it is and is declared as gzip, as by RocketMQ's proxy."""
     found = stored.properties
     body, encoding = stored.body, v2.IDENTITY
     if stored.sys_flag & SysFlag.COMPRESSED:

@@ -56,8 +56,8 @@ def language(metadata: Mapping[str, str]) -> str:
 
 
 def credential(metadata: Mapping[str, str]) -> Credential | None:
-    """Return the account and signature of a call; None without an account. The Python client sends
-    the field even then."""
+    """Return the account and signature of a call; None if it names no account. (The Python client
+    sends the field without an account, too.)"""
     found = _AUTHORIZATION.match(metadata.get("authorization", ""))
     if found is None or not found[1]:
         return None

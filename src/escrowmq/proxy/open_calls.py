@@ -10,15 +10,15 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """A connection with open calls."""
+    """A connection, as the limit on open calls sees it."""
 
     def give_up(self, reason: str) -> None:
         """End all calls of the connection, and close it."""
 
 
 class OpenCalls:
-    """All connections with open calls. They are grouped by the number of binary digits of their
-    size, so that a large one is found without visiting all."""
+    """The connections with open calls, and the memory that these use. Connections are grouped by
+    the number of binary digits of their size, so that a large one is found without visiting all."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max

@@ -102,7 +102,8 @@ class Pulling:
         call.ask(code, ext, _offset_of(answer))
 
     def query(self, call: Call[v2.QueryOffsetRequest]) -> None:
-        """Answer with a queue's first offset, its end, or the first offset since a time."""
+        """Answer with the first offset of a queue, the offset after its last message, or the first
+        offset since a time."""
         request = call.request
         more: dict[str, str] = {}
         match request.query_offset_policy:

@@ -1,11 +1,11 @@
 """Receipt handles: with one a consumer acknowledges a message, hides it for longer, or moves it to
 the dead letters.
 
-start offset, pop time, invisible ms, revive queue, kind, broker name, queue id, queue offset, log
-offset; with `renewed` behind them when the broker hides it for longer by itself
+    start offset, pop time, invisible ms, revive queue, kind, broker name, queue id, queue offset,
+    log offset; followed by `renewed` if the broker renews the invisible time
 
-Blanks stand between. It is what pop consumers of the remoting protocol show (codec.receipt), and
-says all by itself: neither the front nor another one has to remember it."""
+These fields are separated by blanks, and are those that pop consumers of the remoting protocol get
+(codec.pop_receipt). A handle contains everything that is needed, so no front has to remember it."""
 
 from __future__ import annotations
 

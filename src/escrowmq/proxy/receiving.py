@@ -22,8 +22,8 @@ from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.validation import group_name, invisible_ms, topic_name
 
 RENEWED_MS: Final = 60_000
-"""The invisible time of messages that the broker hides until the consumer has finished them,
-renewing it repeatedly."""
+"""The invisible time of messages that stay invisible until the consumer has finished them. The
+broker renews it repeatedly."""
 
 POLL_MIN_MS, POLL_MAX_MS = 5_000, 20_000
 _REQUEST_MS: Final = 3_000
@@ -85,7 +85,7 @@ def end(
     messages: list[v2.Message],
     now_ms: int,
 ) -> None:
-    """End an answer: send the status, the messages and, last, the time."""
+    """End a call: send the status, the messages and, last, the time."""
     call.send_part(v2.ReceiveMessageResponse(status=result))
     for message in messages:
         call.send_part(v2.ReceiveMessageResponse(message=message))
@@ -125,8 +125,8 @@ def filter_of(expression: v2.FilterExpression) -> tuple[str, str]:
 
 
 def tags_of(expression: v2.FilterExpression) -> frozenset[str]:
-    """Return the wanted tags; empty for all. They are compared here, because the broker compares
-    only hashes, which several tags may share."""
+    """Return the wanted tags; an empty set for all. The front compares tags itself, because the
+    broker compares only their hashes, and several tags may have the same hash."""
     kind, text = filter_of(expression)
     if kind != "TAG" or text == _ALL:
         return frozenset()
@@ -134,7 +134,7 @@ def tags_of(expression: v2.FilterExpression) -> frozenset[str]:
 
 
 class _Found:
-    """The messages of one pop, on their way to the client."""
+    """The answer to one pop: passes its messages to the client."""
 
     def __init__(
         self,
@@ -189,9 +189,9 @@ class _Found:
         return found
 
     def _bury(self, stored: StoredMessage, handle: ReceiptHandle) -> None:
-        """Move a message to the dead letters. If that fails, it is moved when it is redelivered; a
-        message with a renewed invisible time is released for that, because its consumer never gets
-        it."""
+        """Move a message to the dead letters. If that fails, the next delivery tries again. A
+        message whose invisible time is renewed is made visible for that, because its consumer never
+        gets it."""
 
         def done(result: v2.Status) -> None:
             if result.code != v2.OK and handle.is_renewed:
@@ -237,8 +237,8 @@ class _Found:
 
 
 def _count_deliveries(stored: StoredMessage, counts: dict[tuple[int, str], list[int]]) -> None:
-    """Set how often a message was delivered before. In an orderly group the count is not in the
-    record but in the pop's answer, because the message stays in its queue."""
+    """Set how often a message was delivered before. For an orderly group the pop's answer says it,
+    not the record, because the message stays in its queue."""
     kind, queue_id = kind_of(stored.topic), stored.queue_id
     own = counts.get((kind, f"qo{queue_id}%{stored.queue_offset}"))
     count = (own or counts.get((kind, str(queue_id))) or [0])[0]

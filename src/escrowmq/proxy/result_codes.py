@@ -40,7 +40,7 @@ CODES: Final[dict[int, int]] = {
 
 
 class Fault(UsageError):
-    """Raised to refuse a call; programs read its code."""
+    """Raised to refuse a call, with the code of the result."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -48,7 +48,7 @@ class Fault(UsageError):
 
 
 def status(code: int, text: str = "") -> v2.Status:
-    """Make a status; without a text it gets the code's name."""
+    """Make a status. Without a text it gets the name of its code."""
     return v2.Status(code=_code(code), message=text or v2.Code.Name(_code(code)))
 
 
@@ -70,12 +70,13 @@ def status_of(reply: Answer | Refusal) -> v2.Status:
 
 
 def fault_of(reply: Answer | Refusal) -> Fault:
-    """Make the Fault for a refusal."""
+    """Make the Fault for a broker's refusal."""
     return Fault(code_of(reply), reply.remark or f"the broker answers {reply.code}")
 
 
 def common(codes: list[int]) -> v2.Status:
-    """Return the common status of a call for several messages, from their single codes."""
+    """Return the status of a call for several messages, from the codes of the messages: their
+    common one, or MULTIPLE_RESULTS."""
     if len(set(codes)) == 1:
         return status(codes[0])
     return status(v2.MULTIPLE_RESULTS)

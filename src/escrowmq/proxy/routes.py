@@ -26,7 +26,8 @@ TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
     "PRIORITY": (v2.PRIORITY,),
     "MIXED": (v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION),
 }
-"""The message types that a topic accepts, by its attribute message.type; NORMAL if it has none."""
+"""By a topic's attribute message.type: the message types that it accepts; NORMAL if it has no such
+attribute."""
 
 
 class Routes:
@@ -56,8 +57,8 @@ class Routes:
         call.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, on_reply)
 
     def assign(self, call: Call[v2.QueryAssignmentRequest]) -> None:
-        """Answer with the queues that a member of a group reads: one entry for any queue of a
-        broker; in an orderly group, each queue."""
+        """Answer with the queues that a member of a group reads: one entry that stands for any
+        queue of the broker; for an orderly group, each queue."""
         topic, group = topic_name(call.request.topic), group_name(call.request.group)
 
         def on_reply(reply: Answer | Refusal) -> None:
@@ -108,7 +109,7 @@ class Routes:
 
 
 def endpoints_of(host: str, port: int) -> v2.Endpoints:
-    """Convert an address to the protocol's form."""
+    """Return an address in the form of the gRPC protocol."""
     scheme = v2.DOMAIN_NAME
     with contextlib.suppress(ValueError):
         scheme = v2.IPv6 if ipaddress.ip_address(host).version == _SIX else v2.IPv4

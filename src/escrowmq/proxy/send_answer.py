@@ -34,7 +34,7 @@ def _number(value: int) -> bytes:
 
 
 _SMALL: Final = [bytes((value,)) for value in range(0x80)]
-"""All varints of one byte; nearly all numbers are that small."""
+"""All varints of one byte. Nearly all numbers in answers are in this range."""
 
 _STATUS: Final = _sized(b"\x0a", OK.SerializeToString())
 

@@ -42,7 +42,7 @@ _BORN_MS_MAX: Final = 1 << 62
 
 
 class _Wish(MessageByValue, kw_only=True):
-    """A message to store by the fast or the general path."""
+    """A message of a call, to be stored as a plain message or by a request."""
 
     message_id: str
 
@@ -54,7 +54,7 @@ class Sending:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._turns: dict[str, int] = {}
-        """By topic, how many messages were assigned a queue in turn."""
+        """By topic: the number of the last turn, from which the next message's queue follows."""
 
     def send(self, call: Call[v2.SendMessageRequest]) -> None:
         """Store all messages of a call; answer when the last one is stored."""
@@ -87,7 +87,7 @@ class Sending:
         facts: TopicFacts | None,
         unpacking: Unpacking,
     ) -> _Wish:
-        """Make the message to be stored from a message of the call."""
+        """Validate a message of the call, and convert it to the message to be stored."""
         now_ms = call.now_ms
         size_max = self._shared.options.body_size_max
         body, system = one.body, one.system_properties
@@ -110,8 +110,8 @@ class Sending:
         )
 
     def _queue(self, topic: str, message_group: str, facts: TopicFacts | None) -> int:
-        """Return the queue for a message group, or the next one in turn. If the number of queues is
-        unknown here, let the broker choose."""
+        """Return the queue for a message group, or the next queue in turn. If the number of queues
+        is not known, return the number that lets the broker choose."""
         if facts is None or not facts.write_queues:
             return _ANY_QUEUE
         if message_group:
@@ -157,7 +157,7 @@ class Sending:
 
 
 def _judge(call: Call[v2.SendMessageRequest], topic: str) -> None:
-    """Refuse the call if its client may not send to the topic."""
+    """Raise a Fault if the client may not send to the topic."""
     call.judge(Request.SEND_MESSAGE_V2, {"a": topic, "b": topic})
 
 
@@ -201,8 +201,8 @@ def _report_nth(
 
 
 def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) -> None:
-    """Refuse a message whose type the topic does not accept. The type follows from the message's
-    fields, not from what it declares."""
+    """Raise a Fault if the topic does not accept a message's type. The type follows from the
+    message's fields, not from what it declares."""
     if asked == v2.LITE:
         raise Fault(
             v2.NOT_IMPLEMENTED,
@@ -222,7 +222,7 @@ def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) ->
 
 
 def _fields(wish: _Wish) -> dict[str, str]:
-    """Return the fields of SEND_MESSAGE_V2."""
+    """Return the header fields of SEND_MESSAGE_V2 for a message."""
     found = {
         "a": wish.topic,
         "b": wish.topic,

@@ -73,7 +73,7 @@ class _Response(Protocol):
 
 
 def _unary(request: type[Message], response: _Response, serve: Callable[..., None]) -> Method:
-    """Make the row of a method with one request and one response; a refusal is reported in the
+    """Return the entry for a method with one request and one response. A refusal is reported in the
     response's status."""
 
     def refuse(call: Call[Message], fault: Fault) -> None:

@@ -24,7 +24,8 @@ class FrontOptions(msgspec.Struct, kw_only=True):
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """The objects that all methods share: the broker, the clients, and the jumps of the clock."""
+    """The objects that all methods of the service share: the broker, the clients, and the jumps of
+    the clock."""
 
     backend: Backend
     options: FrontOptions

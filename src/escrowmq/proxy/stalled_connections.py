@@ -13,18 +13,19 @@ SCAN_MS: Final = 10_000
 """Interval of scans in milliseconds."""
 
 Begun = tuple[int, int, int]
-"""A connection, and an incomplete item on it."""
+"""Identifies an incomplete item: its connection, and the pair that `halves` returns for it."""
 
 
 class Talk(Protocol):
-    """A connection, as this module uses it."""
+    """A connection, as the search for incomplete items sees it."""
 
     def halves(self) -> list[tuple[int, int]]:
-        """Return the items on it that are incomplete."""
+        """Return a pair for each incomplete item, which changes once the item is complete."""
 
 
 class StallWatch:
-    """The items that were incomplete at the last scan, and since when."""
+    """Finds connections with an item that stays incomplete for too long. It remembers what was
+    incomplete at the last scan, and since when."""
 
     def __init__(self) -> None:
         self._since_ms: dict[Begun, int] = {}

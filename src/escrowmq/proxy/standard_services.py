@@ -30,7 +30,7 @@ _ANSWERED_BITS: Final = 10
 
 
 def methods() -> dict[str, Method]:
-    """Return their methods, by path."""
+    """Return the methods of gRPC's own services, by path."""
     found = {
         f"/{_HEALTH}/Check": _open(health.HealthCheckRequest, _check),
         f"/{_HEALTH}/Watch": _open(health.HealthCheckRequest, _watch),
@@ -86,7 +86,7 @@ def _reflect(call: Call[reflection.ServerReflectionRequest]) -> None:
 
 
 def _do_nothing() -> None:
-    """Do nothing: a stream has no state."""
+    """Do nothing at the end of a stream, which has no state."""
 
 
 def _answer(
@@ -123,7 +123,7 @@ def _find_file(pool: DescriptorPool, name: str, *, is_symbol: bool) -> FileDescr
 
 
 def _add(response: reflection.ServerReflectionResponse, file: FileDescriptor | None) -> None:
-    """Add a file descriptor, and those it depends on."""
+    """Add a file descriptor to an answer, and those it depends on."""
     if file is None:
         response.error_response.error_code = _NOT_FOUND
         response.error_response.error_message = "nothing of that name is served here"

@@ -42,17 +42,17 @@ Commands = Call[v2.TelemetryCommand]
 
 
 class Telemetry:
-    """All telemetry streams of a front."""
+    """Serves the telemetry streams of all clients of a front."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
     def method(self) -> Method:
-        """Return the row of this method in the service."""
+        """Return the entry for this method in the service's table."""
         return Method(v2.TelemetryCommand, self._begin, _refuse, is_stream=True)
 
     def _begin(self, call: Commands) -> None:
-        """Start a stream; a client's first message must be its settings."""
+        """Start a stream. The client's first message on it must be its settings."""
         if call.request.WhichOneof("command") != "settings":
             raise Fault(v2.BAD_REQUEST, "the first command of a client must be its settings")
         TelemetryStream(self._shared, call).settle(call.request.settings)
@@ -66,7 +66,7 @@ class TelemetryStream:
         self._call = call
         self._client: Client = call.client
         self._asked: dict[str, int] = {}
-        """The broker's requests that wait for an answer, by nonce."""
+        """By nonce: the opaque of each request of the broker that waits for the client's answer."""
         call.on_message = self._handle_command
         call.on_end = self._stream_ended
 
@@ -92,7 +92,8 @@ class TelemetryStream:
             self._shared.backend.answered(self._client.guest, opaque, Answer(body=body), now_ms)
 
     def settle(self, settings: v2.Settings) -> None:
-        """Register the client and send it its complete settings immediately."""
+        """Register the client with new settings at the broker, and send it the settings as
+        completed by the server."""
         produces = _judged(settings)
         client, call = self._client, self._call
         clients, backend = self._shared.clients, self._shared.backend
@@ -201,7 +202,8 @@ class TelemetryStream:
 
 
 def _judged(settings: v2.Settings) -> list[str]:
-    """Return the topics to which a client publishes; raises a Fault if its settings are invalid."""
+    """Validate a client's settings, and return the topics to which it publishes. Raises a Fault if
+    they are invalid."""
     if settings.client_type in _LITE:
         raise Fault(v2.NOT_IMPLEMENTED, "lite topics are not served here")
     _judge_size(settings)
@@ -225,7 +227,7 @@ def _judged(settings: v2.Settings) -> list[str]:
 
 
 def _judge_size(settings: v2.Settings) -> None:
-    """Refuse settings that are too large to be stored."""
+    """Raise a Fault if settings are too large to be stored."""
     size, host_size = settings.ByteSize(), len(settings.user_agent.hostname)
     if size > GRPC_SETTINGS_SIZE_MAX:
         raise Fault(
@@ -257,7 +259,7 @@ def _judge_properties(settings: v2.Settings) -> None:
 
 
 def _refuse(call: Commands, fault: Fault) -> None:
-    """Refuse a stream with a Fault by ending it; there is no other way."""
+    """Refuse a stream by ending it with the Fault's text: the protocol has no other way."""
     match fault.code:
         case v2.UNAUTHORIZED:
             ended = Status.UNAUTHENTICATED
@@ -289,8 +291,8 @@ def _running_info(trace: str) -> bytes:
 
 
 def _consumed(result: v2.Status) -> bytes:
-    """Convert a client's result of a message that an operator made it consume
-    (ConsumeMessageDirectlyResult)."""
+    """Convert the result of a message that an operator made the client consume to the form that
+    tools expect (ConsumeMessageDirectlyResult)."""
     is_well = result.code == v2.OK
     return fastjson.encode(
         {

@@ -34,7 +34,7 @@ _LAST_S: Final = 253_402_300_799
 """The last second of the years 1 to 9999, the range of a Timestamp."""
 
 TOPICS_KEPT_MAX: Final = 1_024
-"""Limit of the cached names of valid topics."""
+"""The most names of valid topics that are cached."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SYSTEM: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK}
@@ -53,7 +53,8 @@ def topic_name(resource: v2.Resource) -> str:
 
 @functools.lru_cache(TOPICS_KEPT_MAX)
 def _judged_topic(name: str) -> str:
-    """Validate a topic's name; raises a Fault. Only valid names are cached."""
+    """Return a topic's name if it is valid; raise a Fault otherwise. Only valid names are
+    cached."""
     if not name.strip():
         raise Fault(v2.ILLEGAL_TOPIC, "topic name cannot be blank")
     if not has_name_letters(name):
@@ -71,7 +72,8 @@ def _judged_topic(name: str) -> str:
 
 
 def judge_endpoints(endpoints: v2.Endpoints) -> None:
-    """Refuse addresses that are too large to be stored, or to be repeated for each queue."""
+    """Raise a Fault if addresses are too large: they are stored, and repeated for each queue of a
+    route."""
     size = endpoints.ByteSize()
     if size > GRPC_ENDPOINTS_SIZE_MAX:
         raise Fault(
@@ -183,7 +185,7 @@ def _refuse_control_characters(code: int, what: str, text: str) -> None:
 
 
 def invisible_ms(span: Duration) -> int:
-    """Return how long a received message is hidden, validated."""
+    """Return how long a received message stays invisible. Raises a Fault if the time is invalid."""
     span_ms = span.ToMilliseconds()
     if span_ms < INVISIBLE_MIN_MS:
         text = f"the invisibleTime is too small. min is {INVISIBLE_MIN_MS}"
@@ -195,7 +197,8 @@ def invisible_ms(span: Duration) -> int:
 
 
 def next_invisible_ms(span: Duration) -> int:
-    """Return how long a received message is hidden from now on, validated; 0 makes it visible."""
+    """Return how long a received message stays invisible, counted from now; 0 makes it visible.
+    Raises a Fault if the time is invalid."""
     span_ms = span.ToMilliseconds()
     if not 0 <= span_ms <= INVISIBLE_MAX_MS:
         raise Fault(
@@ -206,7 +209,7 @@ def next_invisible_ms(span: Duration) -> int:
 
 
 def put_moment(moment: Timestamp, ms: int) -> None:
-    """Set a timestamp to a time from outside, or to the nearest valid one."""
+    """Set a timestamp field to a time that a client chose, or to the nearest valid time."""
     moment.FromMilliseconds(min(max(ms, _FIRST_S * 1_000), _LAST_S * 1_000 + 999))
 
 
@@ -219,7 +222,7 @@ def moment_ms(moment: Timestamp, code: int) -> int:
 
 
 def _wishes(system: v2.SystemProperties, now_ms: int) -> None:
-    """Validate the properties for delivery time, message group and first check."""
+    """Validate the properties for delivery time, message group, and time of the first check."""
     if (
         system.HasField("orphaned_transaction_recovery_duration")
         and system.orphaned_transaction_recovery_duration.seconds > GRPC_RECOVERY_MAX_S
