@@ -1,8 +1,8 @@
 """The server's end of one HTTP/2 connection (RFC 9113) as a state machine.
 
 `receive` takes bytes and returns events, `send` and `reset` take commands; `take` returns the bytes
-to write. An error of one stream ends that stream, an error of the connection the connection: then a
-GOAWAY is the last frame written, and `is_over` is set."""
+to write. A stream's error ends that stream only. A connection's error ends the connection: the last
+frame written is a GOAWAY, and `is_over` is set."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ BLOCK, FRAME = -1, 0
 has one of these numbers."""
 
 _LEAVING: Final = b"escrowmq"
-"""The content of the PING after the first GOAWAY: a client that answers it has read the GOAWAY."""
+"""The content of the PING that follows the first GOAWAY. A client that answers it has read the
+GOAWAY."""
 
 
 class _Enough(Exception):
-    """Raised to leave the rest of the input for another turn. It is rare, so that the loop over
-    frames need not test for it."""
+    """Raised to leave the rest of the input for another turn. It is raised rarely, so the loop over
+    frames need not test for the limit."""
 
 
 class Http2Connection(OutgoingStreams):
@@ -69,8 +70,8 @@ class Http2Connection(OutgoingStreams):
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[Event]:
-        """Return the events of these bytes and of those left over, up to the limit of one turn.
-        While `has_news` is true, there are more."""
+        """Return the events of these bytes, and of those left from the last turn, up to the limit
+        of one turn. While `has_news` is true, there are more."""
         self._now_ms = now_ms
         self._is_behind = False
         self._fields_max = self._headers.read_count + FIELDS_AT_ONCE_MAX
@@ -118,8 +119,9 @@ class Http2Connection(OutgoingStreams):
 
     @property
     def half(self) -> tuple[int, int] | None:
-        """Return what identifies the incomplete part: a stream's header block, or the frame at a
-        position in everything that the client has sent. None if everything is complete."""
+        """Return a pair that identifies the incomplete part of the input: the header block of a
+        stream, or the frame at a position in everything that the client has sent. None if nothing
+        is incomplete."""
         if self._block_stream:
             return BLOCK, self._block_stream
         return (FRAME, self._held_at) if self._held and not self._is_behind else None
@@ -136,7 +138,7 @@ class Http2Connection(OutgoingStreams):
 
     @property
     def remembered_size(self) -> int:
-        """Approximate size of the stored header fields of earlier calls."""
+        """Approximate size of the cached header fields of earlier calls."""
         return self._headers.kept_size
 
     def allow(self, limits: Http2Limits) -> None:
@@ -147,7 +149,8 @@ class Http2Connection(OutgoingStreams):
         self._limits = limits
 
     def _greets(self, data: bytes) -> bool:
-        """Whether the client has sent the connection preface."""
+        """Whether the client has sent the connection preface. Raises ConnectionFault if it has sent
+        something else."""
         preface = data[: len(frames.PREFACE)]
         if not frames.PREFACE.startswith(preface):
             raise ConnectionFault(Error.PROTOCOL_ERROR, "the client does not speak HTTP/2")
@@ -404,7 +407,8 @@ class Http2Connection(OutgoingStreams):
             self._flush()
 
     def _known(self, stream_id: int, what: str, *, is_late_allowed: bool = False) -> Stream | None:
-        """Return the stream of a frame; None if it is closed, and the frame must be skipped."""
+        """Return the open stream of a frame; None if the frame must be skipped, because it was sent
+        before the client knew that the stream is closed."""
         streams = self._streams
         stream = streams.open.get(stream_id)
         if stream is not None:
@@ -420,8 +424,8 @@ class Http2Connection(OutgoingStreams):
     # ---- ends
 
     def go_away(self) -> None:
-        """Accept no more streams, finish the open ones; `is_over` is set after the last. The client
-        is pinged first: streams that it opens until its answer are still served."""
+        """Accept no more streams, and finish the open ones; `is_over` is set after the last. The
+        client also gets a PING, and streams that it opens before it answers are still served."""
         if self._is_leaving or self.is_over:
             return
         self._is_leaving = True
@@ -472,7 +476,8 @@ class Http2Connection(OutgoingStreams):
 
 
 def _subtract_length(stream: Stream, size: int, *, is_end: bool) -> int:
-    """Return the rest of a content-length after this many bytes."""
+    """Return what remains of a stream's content-length after this many bytes. Raises StreamFault if
+    the length is wrong."""
     left = stream.expected_size - size
     if left < 0 or (is_end and left):
         raise StreamFault(

@@ -25,7 +25,7 @@ class Data(msgspec.Struct):
 
 
 class Drained(msgspec.Struct):
-    """All data of a stream has been sent, after `send` had returned False."""
+    """All data of a stream was sent, after `send` had returned False."""
 
     stream_id: int
 

@@ -11,8 +11,8 @@ MS_A_SECOND: Final = 1000
 
 
 class Allowance:
-    """A budget for frames that are cheap to send and costly to serve: each uses some, and it grows
-    with time and with work done."""
+    """A budget for frames that are cheap to send and costly to serve. Each frame uses some of it;
+    time and useful work add to it."""
 
     __slots__ = ("_left", "_most", "_per_s", "_since_ms", "_what")
 

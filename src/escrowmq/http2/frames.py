@@ -26,8 +26,9 @@ FRONT: Final = struct.Struct(">IBI")
 FRONT_SIZE: Final = FRONT.size
 STREAM_MASK: Final = 0x7FFFFFFF
 FRAME_SIZE: Final = 16_384
-"""The frame size that every end accepts, and the maximum here (SETTINGS_MAX_FRAME_SIZE is not
-changed): larger frames save little, and an incomplete frame must be stored."""
+"""The largest frame that every client must accept, and that is accepted here
+(SETTINGS_MAX_FRAME_SIZE is not changed). Larger ones would save little, and an incomplete frame
+uses memory."""
 
 _FRAME_SIZE_TOP: Final = 16_777_215
 WINDOW_MAX: Final = 0x7FFFFFFF
@@ -155,7 +156,8 @@ def count_settings(payload: bytes) -> int:
 
 
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Return numbers and values of settings, validated; the caller skips unknown ones."""
+    """Yield number and value of each setting. Raises ConnectionFault if a value is invalid; unknown
+    numbers are not checked."""
     for number, value in _SETTING.iter_unpack(payload):
         if number == Http2Setting.ENABLE_PUSH and value > 1:
             raise ConnectionFault(Error.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}; 0 or 1 allowed")
@@ -185,7 +187,7 @@ def unpadded(payload: bytes) -> bytes:
 
 
 def sized(kind: str, payload: bytes, size: int) -> bytes:
-    """Return the payload if it has the required size; raise otherwise."""
+    """Return the payload if it has the required size. Raises ConnectionFault if not."""
     if len(payload) != size:
         raise ConnectionFault(
             Error.FRAME_SIZE_ERROR, f"{kind} of {len(payload)} bytes; {size} allowed"

@@ -27,10 +27,10 @@ _FRONT_SIZE: Final = _FRONT.size
 _TYPE: Final = "application/grpc"
 _KINDS_OF_TYPE: Final = (_TYPE + "+", _TYPE + ";")
 _CALL_SIZE: Final = 2048
-"""Memory of an open call in bytes, besides its header fields."""
+"""Approximate memory of an open call in bytes, without its header fields."""
 
 _TEXT_SIZE_MAX: Final = 1024
-"""Limit of the characters of a status text; clients allow 8 KiB of trailers."""
+"""The most characters of a status text. Clients accept 8 KiB of trailers."""
 
 
 class Called(msgspec.Struct):
@@ -77,7 +77,7 @@ class Cancelled(msgspec.Struct):
 
 
 class Room(msgspec.Struct):
-    """Data for which `message` returned False has been sent; there is space for more."""
+    """The data for which `message` returned False was sent, so that more can be."""
 
     call: int
 
@@ -100,12 +100,12 @@ class _Call:
         self.has_begun = False
         self.partial = bytearray()
         self.count = 0
-        """Number of its messages that came in several frames, or several in one."""
+        """The number of its messages that did not arrive as exactly one frame."""
         self.needed = _FRONT_SIZE
 
 
 class Calls:
-    """The calls of one client, on top of its HTTP/2 connection."""
+    """The calls of one client, on its HTTP/2 connection."""
 
     def __init__(self, limits: Http2Limits | None = None) -> None:
         self._limits = limits or Http2Limits()
@@ -126,8 +126,8 @@ class Calls:
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[CallEvent]:
-        """Return the events of these bytes, also for calls that their owner ends meanwhile; for
-        these `is_open` is False. If the connection `is_over` afterwards, every call was
+        """Return the events of these bytes. They may contain events of calls that end meanwhile,
+        for which `is_open` returns False. If `is_over` is set afterwards, every call was
         cancelled."""
         self._now_ms = now_ms
         for event in self._connection.receive(data, now_ms):
@@ -170,7 +170,7 @@ class Calls:
 
     @property
     def wake_at_ms(self) -> int:
-        """Return when to call `wake` next; the call with this deadline may have ended."""
+        """Return when to call `wake` next. The call with this deadline may have ended by then."""
         return self._wake_at_ms
 
     def _take_events(self) -> list[CallEvent]:
@@ -224,7 +224,7 @@ class Calls:
                 self._events.append(HalfClosed(call.id))
 
     def _is_one_message(self, data: bytes) -> bool:
-        """Fast path for a message that is exactly one frame, as nearly all are."""
+        """Whether data is exactly one message, as nearly always; it need not be copied then."""
         size = len(data) - _FRONT_SIZE
         return (
             not data[0]
@@ -260,7 +260,7 @@ class Calls:
             )
 
     def _needs(self, call: _Call, held: bytearray, at: int) -> bool:
-        """Parse the prefix of a message; return False if the call is refused because of it."""
+        """Parse the prefix of a message. Return False if the call was refused for it."""
         # `_gather` has subtracted the held bytes from the sum: it is cleared before `_fail`, which
         # would subtract them again.
         compressed, size = _FRONT.unpack_from(held, at)
@@ -287,7 +287,7 @@ class Calls:
         self._connection.send(stream_id, trailers=block)
 
     def _fail(self, call: _Call, status: Status, text: str) -> None:
-        """End a call that its owner knows, with an error."""
+        """End a call with an error, and report that to the owner of the calls."""
         self.finish(call.id, status, text)
         self._events.append(Cancelled(call.id, text))
 
@@ -313,8 +313,8 @@ class Calls:
 
     @property
     def has_news(self) -> bool:
-        """Whether `receive` has events without more bytes, because a call may have ended when its
-        client left too much unread."""
+        """Whether `receive` has events without more bytes: a call ends if its client leaves too
+        much of an answer unread."""
         return self._connection.has_news
 
     @property
@@ -344,14 +344,15 @@ class Calls:
 
     @property
     def calls_size(self) -> int:
-        """Approximate other memory of calls: the header fields of open and of remembered ones. It
-        is computed on request, for strangers, who may have few calls."""
+        """Approximate further memory of calls: the header fields of open calls, and the cached
+        ones. It is computed on each request, which is made for strangers only, who may have few
+        calls."""
         sizes = [call.size + _CALL_SIZE for call in self._calls.values()]
         return sum(sizes) + self._connection.remembered_size
 
     def halves(self, *, with_unasked: bool = False) -> list[tuple[int, int]]:
-        """Return the incomplete messages, as pairs that change once a message is complete; with
-        `with_unasked` also the calls without a message."""
+        """Return a pair for each incomplete message, which changes once the message is complete.
+        With `with_unasked`, calls without a message count too."""
         found = [] if (half := self._connection.half) is None else [half]
         if self._partial_size or with_unasked:
             found += [
@@ -375,7 +376,7 @@ class Calls:
         )
 
     def message(self, call: int, data: bytes) -> bool:
-        """Send one of several messages. Returns False if the next one must wait for `Room`. Does
+        """Send one of several messages. Return False if the next one must wait for `Room`. Do
         nothing if the call is over."""
         begun = self._calls.get(call)
         if begun is None:
@@ -385,7 +386,7 @@ class Calls:
         return self._connection.send(call, headers=headers, data=_FRONT.pack(0, len(data)) + data)
 
     def finish(self, call: int, status: Status = Status.OK, text: str = "") -> None:
-        """End a call. Does nothing if it is over."""
+        """End a call with a status. Do nothing if it is over."""
         begun = self._calls.get(call)
         if begun is None:
             return
@@ -403,13 +404,13 @@ class Calls:
             self._connection.reset(call, Error.CANCEL)
 
     def go_away(self) -> None:
-        """Accept no more calls, and finish the open ones; `is_over` is set after the last. Close
-        the connection after a while in any case, because a client may never respond."""
+        """Accept no more calls, and finish the open ones; `is_over` is set after the last. The
+        caller must close the connection after a while, because a client may never respond."""
         self._connection.go_away()
 
 
 def _refused_by_http(request: HttpRequest) -> bytes:
-    """Return the HTTP answer to a request that is not gRPC; empty for gRPC."""
+    """Return the HTTP answer to a request that is not gRPC; no bytes if it is gRPC."""
     if request.method != b"POST":
         return meta.WRONG_METHOD
     kind = request.metadata.get("content-type", "")

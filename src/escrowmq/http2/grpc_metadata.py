@@ -65,7 +65,8 @@ def read_timeout(value: bytes) -> int:
 
 
 def percent_encoded(text: str) -> bytes:
-    """Encode grpc-message: printable ASCII except the percent sign is unchanged."""
+    """Encode a status text as grpc-message: all bytes except printable ASCII are percent-encoded,
+    and so is the percent sign."""
     return b"".join(
         bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
         for byte in text.encode("utf-8", "replace")

@@ -36,16 +36,16 @@ _STATIC_COUNT: Final = HeaderTable.STATIC_TABLE_LENGTH
 _STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _DYNAMIC_FROM: Final = 0x80 + len(_STATIC)
 _SIZES_MAX: Final = 2
-"""Limit of size changes at the start of a block: the smallest since the last block, and the final
-one (RFC 7541, 4.2)."""
+"""The most size changes at the start of a block: one to the smallest size since the last block, and
+one to the final size (RFC 7541, 4.2)."""
 
 _INTEGER_BITS_MAX: Final = 28
 
 
 class _Steps(dict[int, tuple[int, bytes, bool]]):
-    """The effect of a whole byte of Huffman code on the state machine, which itself works on half
-    bytes: state * 256 + byte -> next state * 256, the output bytes, whether the text may end there.
-    There are at most 65,536 entries, each computed when it is first needed."""
+    """By state and byte of Huffman code (state * 256 + byte): the next state * 256, the decoded
+    bytes, and whether the text may end there. It is derived from hpack's state machine, which works
+    on half bytes. Each of up to 65,536 entries is computed when it is first needed."""
 
     def __missing__(self, key: int) -> tuple[int, bytes, bool]:
         state, out, flags = key >> 8, b"", 0
@@ -89,14 +89,14 @@ class DynamicTable:
         self.size_max = TABLE_SIZE_MAX
 
     def add(self, field: Field) -> None:
-        """Enter a field; one that is too large empties the table."""
+        """Enter a field. A field that is larger than the table empties it."""
         self.entries.appendleft(field)
         self.size += len(field[0]) + len(field[1]) + FIELD_SIZE
         if self.size > self.size_max:
             self._shrink()
 
     def resize(self, size_max: int) -> None:
-        """Limit the table's size from now on."""
+        """Set the table's size limit, and remove the oldest fields beyond it."""
         self.size_max = size_max
         self._shrink()
 
@@ -115,12 +115,12 @@ class BlockReader:
         self.list_size = 0
         """Size of the fields that were decoded last."""
         self.changes_count = 0
-        """How often the table has changed; between two changes a reference always means the
-        same."""
+        """How often the dynamic table has changed. As long as it has not, an index means the same
+        field."""
 
     def read(self, block: bytes) -> list[Field]:
-        """Decode a block and return its fields. Raises ConnectionFault for an invalid one; the two
-        tables then differ."""
+        """Decode a block and return its fields. Raises ConnectionFault if it is invalid: the table
+        then differs from the client's, so no further block can be decoded."""
         fields: list[Field] = []
         at, end, sizes_count = 0, len(block), 0
         entries = self._table.entries

@@ -15,17 +15,18 @@ import msgspec
 from escrowmq.http2.header_blocks import BlockReader, Field
 
 KEPT_BLOCKS_MAX: Final = 64
-"""Limit of cached blocks; a client of one service needs one per method."""
+"""The most blocks that are cached for a connection. A client of one service needs one for each
+method."""
 
 CHECKED_FIELDS_MAX: Final = 64
-"""Limit of cached well-formed fields."""
+"""The most valid fields that are cached."""
 
 REMEMBERED_SIZE_MAX: Final = 2_048
 """Requests with more bytes of fields than this are not cached; a call of RocketMQ's has half as
 many."""
 
 NAMES_KEPT_MAX: Final = 256
-"""Limit of cached valid names."""
+"""The most valid names that are cached."""
 
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(rb"[^\0\r\n]*")
@@ -41,7 +42,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 _ENTRY_SIZE: Final = 512
-"""Upper bound of a cache entry's memory besides its characters."""
+"""The most memory of a cache entry in bytes, without its characters."""
 
 
 class _Remembered(dict[_K, _V]):
@@ -55,8 +56,8 @@ class _Remembered(dict[_K, _V]):
         self.size = 0
 
     def keep(self, key: _K, value: _V, size: int) -> None:
-        """Cache a value, unless it is large: strangers' input should not stay in memory after their
-        connection has ended."""
+        """Cache a value, unless it is large. Large values of strangers should not stay in
+        memory."""
         if size > REMEMBERED_SIZE_MAX:
             return
         if len(self) == self._count_max:
@@ -65,7 +66,7 @@ class _Remembered(dict[_K, _V]):
         self.size += size + _ENTRY_SIZE
 
     def forget(self) -> None:
-        """Remove an entry whose meaning may change."""
+        """Empty the cache."""
         self.clear()
         self.size = 0
 
@@ -75,7 +76,8 @@ class Malformed(ValueError):
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
-    """The fields of a request. Shared by calls with equal fields, so do not modify it."""
+    """The header fields of a request. Calls with equal fields share this object, so do not change
+    it."""
 
     method: bytes
     path: str
@@ -110,11 +112,9 @@ class HeaderReader:
         return memories + self._blocks.kept_size
 
     def request(self, block: bytes) -> HttpRequest:
-        """Decode the block that opens a stream. Raises Malformed, or ConnectionFault if the two
-        tables differ.
-
-        A block of only references means the same until the table changes, so it is cached and need
-        not be decoded again."""
+        """Decode the block that opens a stream. Raises Malformed if its fields are no valid
+        request, and ConnectionFault if the block cannot be decoded. A block of indexes only is
+        cached until the table changes: until then it means the same."""
         kept = self._kept.get(block)
         if kept is not None:
             return kept
@@ -126,8 +126,8 @@ class HeaderReader:
         return request
 
     def fields(self, block: bytes) -> list[Field]:
-        """Decode a block without validating its fields; each block must be decoded to update the
-        table."""
+        """Decode a block without validating its fields. Even a block that is not needed must be
+        decoded, because it may change the table."""
         changes_count = self._blocks.changes_count
         fields = self._blocks.read(block)
         self.read_count += len(fields)
@@ -219,7 +219,7 @@ def _check_name(name: bytes) -> None:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """Encode a field in a form that does not change the table."""
+    """Encode a field as a literal that does not enter the client's table."""
     return b"\0" + _string(name) + _string(value)
 
 

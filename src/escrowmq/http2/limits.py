@@ -11,25 +11,26 @@ from escrowmq.base import fixed_limits
 STREAMS_MAX: Final = 1_000
 
 STRANGERS_STREAMS_MAX: Final = 100
-"""Open streams of a connection without a proved account: the minimum that RFC 9113 recommends. A
-client's first authorized call raises the limit to STREAMS_MAX."""
+"""The most open streams of a connection without a proved account: the minimum that RFC 9113
+recommends. The first admitted call of a client raises the limit to STREAMS_MAX."""
 
 RESET_LATE_MS: Final = 1_000
-"""Cancelling a call that is older than this is not counted. No more than STREAMS_MAX calls can be
-open that long, and clients cancel many calls together when deadlines pass on a slow broker."""
+"""A cancelled call counts as part of a flood only if it is younger than this. At most STREAMS_MAX
+calls can be older, and clients cancel many calls together when their deadlines pass on a slow
+broker."""
 
 OVERHEAD_EARNED: Final = 4
-"""Frames without content that each frame of a call allows in addition: a client that measures its
-link answers each data frame with a PING and two WINDOW_UPDATE frames."""
+"""How many frames without content are allowed for each frame of a call. A client that measures its
+connection answers each data frame with a PING and two WINDOW_UPDATE frames."""
 
 
 FIELDS_AT_ONCE_MAX: Final = 4_000
-"""Header fields of one connection per turn, some 9 ms: each may be a single byte, and a read can
-contain 65,536 of these."""
+"""The most header fields of one connection per turn, some 9 ms of work. A field may be a single
+byte, and one read can contain 65,536 of them."""
 
 OVERHEAD_WORK: Final = 16
-"""This many stream windows, or settings of one frame, cost as much as an empty frame: a microsecond
-or two."""
+"""To change this many stream windows, or to process this many settings of one frame, counts as one
+frame without content: a microsecond or two."""
 
 
 class Http2Limits(msgspec.Struct, frozen=True):
@@ -51,8 +52,8 @@ class Http2Limits(msgspec.Struct, frozen=True):
     """Flow-control window of a connection."""
 
     unsent_size_max: int = 67_108_864
-    """Bytes that wait on one connection for the client's window; beyond that, their stream is
-    reset."""
+    """The most bytes of one connection that wait for the client's window. A stream that exceeds it
+    is reset."""
 
     message_size_max: int = fixed_limits.GRPC_MESSAGE_SIZE_MAX
     partial_size_max: int = fixed_limits.GRPC_PARTIAL_SIZE_MAX

@@ -15,12 +15,13 @@ from escrowmq.http2.windows import Outflow
 
 _LAST: Final = frames.END_HEADERS | frames.END_STREAM
 _PIECE_SIZE_MIN = 1024
-"""Smaller pieces of a message do not add to the client's budget, because it can force them with
-tiny windows."""
+"""The size from which a sent piece of a message adds to the client's budget for floods. With tiny
+windows a client could force any number of smaller ones."""
 
 
 class OutgoingStreams:
-    """Open streams, and their outgoing data; the sending half of a connection."""
+    """The sending half of a connection: its open streams, and the data that waits for the client's
+    windows."""
 
     def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
@@ -44,7 +45,7 @@ class OutgoingStreams:
 
     @property
     def has_news(self) -> bool:
-        """Whether `receive` has events about sent data without more bytes."""
+        """Whether `receive` has events without more bytes, about data that was sent."""
         return bool(self._events)
 
     def is_open(self, stream_id: int) -> bool:
@@ -88,8 +89,8 @@ class OutgoingStreams:
         return not stream.is_waiting
 
     def answer(self, stream_id: int, *, headers: bytes, data: bytes, trailers: bytes) -> None:
-        """Send a whole answer. Nearly always it can be sent immediately, in one piece, which takes
-        1.6 us instead of 4.6 (CPython 3.11)."""
+        """Send a whole answer: headers, data and trailers. Nearly always it can be sent
+        immediately, in one piece, which takes 1.6 us instead of 4.6 (CPython 3.11)."""
         stream = self._streams.open.get(stream_id)
         size = len(data)
         if (
@@ -183,7 +184,7 @@ class OutgoingStreams:
             self._out.append(frames.reset(stream_id, code))
 
     def _end_stream(self, stream: Stream, trailers: bytes) -> None:
-        """End a stream. If the client is still sending, reset it."""
+        """End a stream with its trailers. If the client is still sending, reset it as well."""
         self._out.append(frames.header_frames(stream.id, trailers, is_end=True))
         self._resets.earn(1)
         del self._streams.open[stream.id]

@@ -35,23 +35,23 @@ class Stream:
         self.inflow = Inflow(window_in)
         self.outflow = Outflow(window_out)
         self.is_remote_open = True
-        """Whether the client may still send."""
+        """Whether the client may still send on it."""
 
         self.is_local_open = True
-        """Whether this end may still send; waiting data is sent in any case."""
+        """Whether this end may still add data. Data that waits is sent in any case."""
 
         self.expected_size = UNKNOWN_SIZE
-        """The rest of its content-length that has not arrived yet."""
+        """The number of bytes of its content-length that have not arrived yet."""
 
         self.is_waiting = False
-        """Whether its owner was informed that data has to wait."""
+        """Whether `send` has returned False, so that `Drained` must be reported."""
 
         self.unsent: deque[memoryview] | None = None
         """Waiting data, which streams rarely have."""
 
         self.unsent_size = 0
         self.trailers = b""
-        """The final block, to be sent after the data."""
+        """The final header block, which is sent after the data."""
 
     def take_unsent(self, size: int) -> bytes:
         """Remove and return the next waiting bytes, up to a number."""
@@ -67,7 +67,7 @@ class Stream:
 
 
 class Streams:
-    """Open streams, and aborted ones whose frames may still arrive."""
+    """The open streams of a connection, and the aborted ones whose frames may still arrive."""
 
     def __init__(self, *, given_up_max: int) -> None:
         self.open: dict[int, Stream] = {}
@@ -92,17 +92,18 @@ class Streams:
         self._ready.clear()
 
     def has_room(self, stream: Stream) -> None:
-        """Make a stream ready if it has waiting data and an open window; call it when either
+        """Queue a stream to send if it has waiting data and an open window. Call it when either
         changes."""
         if stream.unsent and stream.outflow.left > 0:
             self._ready.setdefault(stream.id, stream)
 
     def take_ready(self) -> Stream | None:
-        """Remove and return the next ready stream; `has_room` puts it at the end of the queue."""
+        """Remove and return the next stream that can send; None if there is none. `has_room` queues
+        it again."""
         return self._ready.popitem(last=False)[1] if self._ready else None
 
     def give_up(self, stream_id: int) -> None:
-        """Remember an aborted stream: frames of it may arrive until the client knows."""
+        """Remember an aborted stream: its frames may arrive until the client knows."""
         self._given_up[stream_id] = None
         if len(self._given_up) > self._given_up_max:
             del self._given_up[next(iter(self._given_up))]

@@ -6,8 +6,8 @@ from escrowmq.http2.frames import WINDOW_MAX
 
 
 class Inflow:
-    """The number of bytes that the other end may still send. The window is opened again when half
-    of it is used, because an update per frame would cost more than the frame."""
+    """The window of the other end: how many bytes it may still send. An update is sent when half of
+    the window is used, because one per frame would cost more than the frame."""
 
     __slots__ = ("_given", "_taken", "_window")
 
@@ -21,7 +21,8 @@ class Inflow:
         return self._taken <= self._window
 
     def give_back(self) -> int:
-        """Return the window update to send now; 0 while the window is large enough."""
+        """Return the size of the window update to send now; 0 while more than half of the window is
+        left."""
         taken = self._taken
         if taken < self._window >> 1:
             return 0
@@ -30,8 +31,8 @@ class Inflow:
 
 
 class Outflow:
-    """The number of bytes that this end may still send; negative after the other end reduced its
-    windows."""
+    """The window of this end: how many bytes it may still send. It is negative after the other end
+    has reduced its windows."""
 
     __slots__ = ("left",)
 
@@ -39,13 +40,15 @@ class Outflow:
         self.left = window
 
     def open(self, size: int) -> bool:
-        """Add to the window what the other end has granted; return whether that was allowed."""
+        """Add what the other end has granted. Return False if the window is too large then, which
+        is an error."""
         self.left += size
         return self.left <= WINDOW_MAX
 
     def resize(self, more: int, most: int) -> bool:
-        """Change the window after the other end changed its initial window; `most` is the largest
-        change on the way. Return whether it was allowed."""
+        """Change the window by `more`, because the other end has changed its initial window. If it
+        has changed it several times, `most` is the largest change on the way. Return whether that
+        was allowed."""
         is_allowed = self.left + most <= WINDOW_MAX
         self.left += more
         return is_allowed
