@@ -17,8 +17,8 @@ from escrowmq.console.problems import Problem
 from escrowmq.errors import EscrowMQError
 
 DESKS_MAX: Final = 32
-"""Limit of accounts with open connections. Beyond it, the connections of the account that was idle
-longest are closed; an account with a request or job in progress keeps its own."""
+"""The most accounts with open connections. Beyond it, the connections of the account that was idle
+longest are closed. An account with a request or job in progress keeps its own."""
 
 
 class AccountClient:
@@ -36,7 +36,7 @@ class AccountClient:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Keep the client open while a page or a call uses it, even if another account needs its
-        slot."""
+        connections."""
         self._uses_count += 1
         try:
             yield
@@ -49,7 +49,7 @@ class AccountClient:
         return not self._uses_count and not self.jobs.running_count
 
     async def admin(self) -> Admin:
-        """Return the client, opened if necessary. Raises NoNameServer while no name server
+        """Return the `Admin`, opened if necessary. Raises NoNameServer while no name server
         answers."""
         async with self._opening:
             if self._admin is None:
@@ -67,8 +67,8 @@ class AccountClient:
 
 
 class AccountClients:
-    """One `AccountClient` for each account: requests are signed by the account, so that brokers
-    judge what it may do."""
+    """One `AccountClient` for each account. It signs requests as the account, so that the brokers
+    judge what the account may do."""
 
     def __init__(self, options: ConsoleOptions, now_s: Callable[[], float]) -> None:
         self._options = options
@@ -100,7 +100,7 @@ class AccountClients:
         task.add_done_callback(self._closing.discard)
 
     def client(self, credentials: Credentials | None) -> Admin:
-        """Make a client that signs as an account; it is not open yet."""
+        """Make an `Admin` that signs as an account; it is not open yet."""
         options = self._options
         return Admin(
             options.name_servers,

@@ -19,8 +19,8 @@ from escrowmq.console.sessions import Attempts, SessionUser, same
 from escrowmq.errors import EscrowMQError, NotSupported, PermissionDenied, RouteMissing
 
 _PROVED_S: Final = 60.0
-"""For this many seconds, a name and password that a program sends with each call are trusted
-without asking the brokers again."""
+"""The seconds for which a name and password that a program sends with each call are trusted without
+asking the brokers again."""
 
 _PROVED_MAX: Final = 1_000
 _NAME_MAX: Final = 256
@@ -28,14 +28,14 @@ _UNPROVED: Final = (
     "signature", "no acl config for", "no accesskey", "is not found", "is disabled",
     "username cannot be null", "authentication failed",
 )  # fmt: skip
-"""Words in a refusal which mean that the account itself was not accepted, in contrast to a missing
-right: first RocketMQ's, then ours."""
+"""Words in a refusal by which a broker says that it did not accept the account itself, rather than
+that a right is missing. RocketMQ's come first, then ours."""
 
 _WRONG: Final = "the name or the password is wrong"
 
 
 class Accounts:
-    """Verifies names and passwords."""
+    """Verifies names and passwords of users who log in."""
 
     def __init__(
         self, options: ConsoleOptions, desks: AccountClients, now_s: Callable[[], float]
@@ -49,8 +49,8 @@ class Accounts:
         """The attempts in progress; their number is limited."""
 
     async def prove(self, name: str, password: str, address: str) -> SessionUser:
-        """Return the user with this name and password. Raises Problem if they are wrong, or after
-        too many failed attempts."""
+        """Verify a name and password, and return their user. Raises Problem if they are wrong, or
+        after too many failed attempts."""
         self._attempts.begin(address)
         try:
             who = await self._find_user(name, password)
@@ -65,8 +65,8 @@ class Accounts:
         return who
 
     async def prove_again(self, name: str, password: str, address: str) -> SessionUser:
-        """Like `prove`, for a program that sends name and password with each request; recent
-        results are cached."""
+        """Verify the name and password that a program sends with each request, and return their
+        user. Recent results are cached."""
         key = hashlib.sha256(f"{len(name)}:{name}{password}".encode()).digest()
         at_s, who = self._proved.get(key, (0.0, None))
         if who is not None and self._now_s() - at_s < _PROVED_S:
@@ -101,7 +101,7 @@ class Accounts:
         return found
 
     async def _account(self, name: str, password: str) -> SessionUser | None:
-        """Return an account of the brokers as a user of the console."""
+        """Return the user for an account of the brokers; None if they do not accept it."""
         try:
             # Brokers do not verify secrets of addresses that they trust. If this address is
             # trusted, a login proves nothing.
@@ -121,7 +121,7 @@ class Accounts:
         return SessionUser(name=name, may_change=may_change, credentials=credentials)
 
     async def _is_let_in(self, credentials: Credentials) -> bool:
-        """Whether the brokers accept an account's signature, whatever the account may do."""
+        """Whether the brokers accept an account's signature, whatever rights it has."""
         async with self._desks.client(credentials) as admin:
             brokers = sorted({one.name for one in await admin.brokers.all() if one.id == 0})
             for broker in brokers:

@@ -99,7 +99,8 @@ class Hardened:
 
 
 def _probes(vitals: Vitals | None, desks: AccountClients) -> list[Route]:
-    """Make the routes for load balancers and Prometheus, which need no login."""
+    """Make the routes for load balancers and Prometheus (/healthz, /readyz, /metrics), which need
+    no login."""
 
     async def healthz(request: Request) -> Response:
         if vitals is None:

@@ -35,7 +35,7 @@ class Assets:
         return self._urls[name]
 
     async def serve(self, request: Request) -> Response:
-        """Serve one file; 404 for the name of another release's file."""
+        """Serve one file. A name with another release's digest gets 404."""
         found = self._found.get(request.path_params["name"])
         if found is None:
             return PlainTextResponse("there is no such file\n", 404)

@@ -18,8 +18,8 @@ Values = Sequence[float | None]
 
 
 def thinned(values: Values, count: int = POINTS_MAX) -> list[float | None]:
-    """Reduce values to a maximum number. Of each group of neighbours the greatest is kept, so that
-    no peak is lost."""
+    """Reduce values to at most `count`. Each group of neighbours is replaced by its greatest value,
+    so that no peak is lost."""
     if len(values) <= count:
         return list(values)
     step = len(values) / count
@@ -87,7 +87,8 @@ def _svg(values: Values, label: str, *, kind: str, width: int, height: int, top:
 def _runs(
     points: Sequence[float | None], *, width: int, height: int, top: float
 ) -> list[list[tuple[float, float]]]:
-    """Split values at the unknown ones, which become gaps; return the points of each part."""
+    """Convert values to points, and split them where a value is unknown, so that the curve has a
+    gap there."""
     step = width / max(1, len(points) - 1)
     room = height - 2 * _PAD
     runs: list[list[tuple[float, float]]] = [[]]

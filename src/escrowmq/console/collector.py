@@ -21,19 +21,19 @@ from escrowmq.errors import EscrowMQError, NotSupported
 _log = logging.getLogger(__name__)
 
 REST_AFTER_S: Final = 20.0
-"""Polling stops after this many seconds without a viewer."""
+"""The seconds without a viewer after which polling stops."""
 
 WATCHED_MAX: Final = 120
-"""Limit of the groups, and of the topics, that have a curve. Beyond it, the curve that was not
-viewed for longest is dropped."""
+"""The most groups, and the most topics, that have a curve. Beyond it, the one that was not viewed
+for longest loses its curve."""
 
 QUEUES_MAX: Final = 64
-"""Only this many queues of a group have curves of their own; for larger groups there is only the
-sum."""
+"""The most queues of a group that have curves of their own. A group with more has only a curve of
+its total."""
 
 
 class Collector:
-    """Polls brokers, and keeps their metrics for an hour."""
+    """Polls the brokers while there are viewers, and keeps their metrics for an hour."""
 
     def __init__(
         self, admin: Callable[[], Awaitable[Admin]], memo: Memo, now_s: Callable[[], float]
@@ -186,7 +186,7 @@ class Collector:
 
 
 def rate(found: dict[str, str], name: str) -> float | None:
-    """Return the rate over the last ten seconds; None if the broker does not report it."""
+    """Return a broker's rate over the last ten seconds; None if it does not report this rate."""
     words = found.get(name, "").split()
     try:
         return float(words[0])

@@ -18,7 +18,7 @@ from escrowmq.errors import EscrowMQError
 KEPT_MAX: Final = 100
 RUNNING_MAX: Final = 4
 FAILURES_MAX: Final = 20
-"""Only this many failures are described; further ones are counted."""
+"""The most failures of a job that are described; further ones are only counted."""
 
 
 class Job(Answer, kw_only=True):
@@ -38,8 +38,7 @@ class Job(Answer, kw_only=True):
 
 
 Steps = Callable[[], AsyncIterator[str]]
-"""Iterates over the items of a job, and processes one at each step: yields an empty text, or the
-reason for the failure."""
+"""The steps of a job. Each processes one item, and yields an empty text, or why that failed."""
 
 
 class Jobs:
@@ -101,7 +100,7 @@ class Jobs:
         return list(reversed(self._jobs.values()))
 
     def get(self, id: int) -> Job:  # noqa: A002 - as the API calls it
-        """Return the job with this id."""
+        """Return the job with this id. Raises Problem if there is none."""
         found = self._jobs.get(id)
         if found is None:
             raise Problem(404, "no_job", f"there is no job {id}", "GET /api/v1/jobs lists them")

@@ -17,18 +17,18 @@ from escrowmq.console.rings import STEP_S
 
 MEDIA_TYPE: Final = "text/event-stream"
 STREAMS_MAX: Final = 64
-"""Limit of open streams. A page whose stream is refused polls by itself."""
+"""The most open streams. A page whose stream is refused polls by itself."""
 
 STREAMS_OF_SESSION_MAX: Final = 4
-"""Limit of streams per session. Browsers open at most six connections to a host, and some must be
-left for what people click."""
+"""The most open streams of a session. Browsers open at most six connections to a host, and some
+must remain for what the user clicks."""
 
 _CHECK_S: Final = 0.25
 """Interval in seconds at which a stream checks whether the server is stopping."""
 
 _ALIVE_EVERY: Final = 5
-"""After this many renderings without a change something is sent, so that no proxy takes the
-connection for dead."""
+"""The number of renderings without a change after which something is sent, so that no proxy closes
+a silent connection."""
 
 _OVER: Final = b"event: over\ndata:\n\n"
 _LOST: Final = b"event: lost\ndata:\n\n"
@@ -38,7 +38,7 @@ Draw = Callable[[], Awaitable[Response]]
 
 
 class _Followed:
-    """A page that is rendered for its viewers."""
+    """A page with viewers, which is rendered repeatedly, once for all of them."""
 
     def __init__(self) -> None:
         self.text: str | None = None
@@ -48,22 +48,22 @@ class _Followed:
         self._turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     async def next(self) -> bool:
-        """Wait for the next rendering; return False if there is none."""
+        """Wait for the next rendering. Return False if the stream has ended."""
         return await asyncio.shield(self._turn)
 
     def turn(self) -> None:
-        """Publish a new rendering."""
+        """Publish a new rendering to all viewers."""
         done, self._turn = self._turn, asyncio.get_running_loop().create_future()
         done.set_result(True)
 
     def end(self) -> None:
-        """End the stream; viewers that are still receiving end as well."""
+        """End the stream for all viewers, also for one that still receives the last rendering."""
         self._turn.set_result(False)
 
 
 class _Place:
-    """One of the streams that may be open. It is counted when it is granted, not when its first
-    event is requested: otherwise simultaneous requests could all get the last one."""
+    """The right to one open stream. It counts from when it is granted, not from the stream's first
+    event: otherwise simultaneous requests could all get the last one."""
 
     def __init__(self, taken: Counter[str], session: str) -> None:
         self._taken = taken
@@ -72,7 +72,7 @@ class _Place:
         taken[session] += 1
 
     def leave(self) -> None:
-        """Uncount the stream; a second call does nothing."""
+        """Give the right back. Do nothing if that was done before."""
         if self._is_left:
             return
         self._is_left = True
@@ -82,8 +82,8 @@ class _Place:
 
 
 class _Stream(StreamingResponse):
-    """A streamed response that uncounts its stream at its end, even if the browser is gone before
-    the first event."""
+    """A streamed response that gives back its right to a stream when it ends, even if the browser
+    is gone before the first event."""
 
     def __init__(self, events: AsyncIterator[bytes], place: _Place) -> None:
         super().__init__(events, media_type=MEDIA_TYPE)
@@ -97,7 +97,7 @@ class _Stream(StreamingResponse):
 
 
 class Streams:
-    """The open streams, and the followed pages."""
+    """The open streams of all browsers, and the pages with viewers."""
 
     def __init__(self, is_ending: Callable[[], bool], *, step_s: float = STEP_S) -> None:
         self._is_ending = is_ending

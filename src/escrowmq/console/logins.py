@@ -40,7 +40,7 @@ def local_users(
 
 
 def _make(path: Path) -> None:
-    """Create a file that no one but its owner can ever read."""
+    """Create a file that only its owner can read, from the first moment on."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -11,15 +11,15 @@ T = TypeVar("T")
 
 ANSWERS_MAX: Final = 4_000
 FRESH_S: Final = 1.8
-"""For this many seconds answers are cached: a little less than the interval at which pages
+"""The seconds for which answers are cached: a little less than the interval at which pages
 refresh."""
 
 ASKED_MAX: Final = 16
-"""Limit of requests in flight."""
+"""The most requests to the cluster at a time."""
 
 
 class Memo:
-    """A cache of answers by key."""
+    """Caches the cluster's answers for a moment, so that many viewers cause one request."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -29,8 +29,8 @@ class Memo:
     async def get(
         self, key: object, ask: Callable[[], Awaitable[T]], *, fresh_s: float = FRESH_S
     ) -> T:
-        """Return the cached answer, wait for the request in progress, or make a new one. A failed
-        request is not cached: the next caller makes it again."""
+        """Return the cached answer, or wait for the request in progress, or make a new one. A
+        failed request is not cached, so the next caller makes it again."""
         known = self._answers.get(key)
         if known is not None:
             at_s, future = known
@@ -54,6 +54,6 @@ class Memo:
             return await ask()
 
     def forget(self) -> None:
-        """Drop the cached answers, because something was changed."""
+        """Drop the cached answers, because something in the cluster was changed."""
         under_way = {key: one for key, one in self._answers.items() if not one[1].done()}
         self._answers = OrderedDict(under_way)

@@ -50,7 +50,7 @@ TOOLS: Final = {
 """The read-only tools, each with the API call that it makes."""
 
 WITH: Final = {"group": "groups.show"}
-"""Tools that return the answer of a second API call as well."""
+"""By name of a tool: a second API call, whose answer it returns as well."""
 
 PROPOSE: Final = "propose"
 APPLY: Final = "apply"
@@ -62,10 +62,10 @@ BODY_MAX: Final = 4 * 1024
 
 PLANS_MAX: Final = 100
 PLAN_S: Final = 600.0
-"""A plan that is not applied within this many seconds is void."""
+"""The seconds after which a plan that was not applied is void."""
 
 _JOB_S: Final = 30.0
-"""For this many seconds `apply` waits for the job that it has started."""
+"""The most seconds for which `apply` waits for the job that it has started."""
 
 _LOOK_S: Final = 0.1
 _DATA: Final = (
@@ -85,7 +85,7 @@ class _Plan(msgspec.Struct):
 
 
 class Tools:
-    """The tools of a model, which act as one account."""
+    """The tools of a language model, which makes API calls as one account."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Tools:
         self._next = 1
 
     def listed(self) -> list[types.Tool]:
-        """All tools with their parameters."""
+        """Return all tools, with the JSON Schema of their parameters."""
         looks = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
         found = [
             types.Tool(
@@ -133,8 +133,8 @@ class Tools:
         raise Problem(404, "no_tool", f"there is no tool {name!r}")
 
     async def _call_read_only(self, call: str, given: Mapping[str, object]) -> object:
-        """Answer a read-only tool with the answer of its API call, and of a second call if it has
-        one."""
+        """Return the answer of a read-only tool's API call, together with that of its second call
+        if it has one."""
         known = {field.encode_name for field in msgspec.structs.fields(BY_NAME[call].wants)}
         is_first = call in TOOLS.values()
         wanted = {name: one for name, one in given.items() if is_first or name in known}

@@ -79,7 +79,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether viewers may call it, because it changes nothing in the cluster although it is a
     POST."""
     takes_password: bool = False
-    """Whether its form asks for a password: no page contains that, and no model is asked for it."""
+    """Whether its form asks for a password. Such a call is never listed among the model's tools,
+    and no page contains the password."""
 
     @property
     def changes(self) -> bool:
@@ -88,7 +89,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_path(self) -> list[str]:
-        """Return the parameters that are part of the path."""
+        """The names of the parameters that are part of the path."""
         return _IN_PATH.findall(self.path)
 
     async def __call__(self, caller: Caller, given: Mapping[str, object]) -> Any:  # noqa: ANN401

@@ -36,7 +36,7 @@ class Listed(Answer, Generic[T], kw_only=True):
 
 
 def cut(items: Sequence[T], wanted: Paging) -> Listed[T]:
-    """Return the requested page; an empty one after the end."""
+    """Return the requested page of a list; an empty page after the end."""
     pages = max(1, -(-len(items) // wanted.size))
     first = (wanted.page - 1) * wanted.size
     return Listed(

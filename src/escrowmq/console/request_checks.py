@@ -18,10 +18,11 @@ from escrowmq.console.problems import Problem
 from escrowmq.console.sessions import Session, Sessions, SessionUser, same
 
 BODY_MAX: Final = 256 * 1024
-"""Limit of the bytes of a request's body."""
+"""The most bytes of a request's body."""
 
 LIVE: Final = "x-live"
-"""The header of requests that a page makes by itself to refresh its values."""
+"""The header by which an open page marks the requests that it makes by itself, to refresh its
+values."""
 
 _PATIENCE_S: Final = 10.0
 FIELDS_MAX: Final = 1_000
@@ -53,7 +54,7 @@ async def body_of(request: Request) -> bytes:
 
 
 async def form_of(request: Request) -> dict[str, list[str]]:
-    """Read the fields of a form, each with its values."""
+    """Read the fields of a form: the values of each, by name."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise Problem(415, "bad_request", f"a form is expected, not {kind or 'nothing'}")
@@ -90,8 +91,8 @@ def address_of(request: Request) -> str:
 
 
 def session_of(request: Request, sessions: Sessions) -> Session | None:
-    """Return the browser's session, or None. Requests that an open page makes by itself do not
-    prolong the session, so that an unattended page is logged out."""
+    """Return the browser's session; None if it has none. Requests that an open page makes by itself
+    do not prolong the session, so that an unattended page is logged out."""
     headers = request.headers
     is_use = LIVE not in headers and headers.get("accept", "") != MEDIA_TYPE
     return sessions.find(request.cookies.get(sessions.cookie, ""), is_use=is_use)
@@ -108,7 +109,8 @@ def check_origin(request: Request) -> None:
 
 
 def check_csrf(session: Session, given: str) -> None:
-    """Raise Problem if a form does not come from this session."""
+    """Raise Problem if a form lacks the token of this session, and so may come from another
+    site."""
     if not given or not same(given, session.csrf):
         raise Problem(
             403, "stale_form", "this form belongs to another session", "load the page again"
@@ -116,8 +118,8 @@ def check_csrf(session: Session, given: str) -> None:
 
 
 async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) -> SessionUser:
-    """Return the caller of the API, identified by a token, a name and password, or a page's
-    cookie."""
+    """Authenticate the caller of the API by a token, a name and password, or the cookie of a page.
+    Raises Problem if that fails."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == _BEARER:
         who = sessions.bearer(bearer_of(request))

@@ -14,13 +14,13 @@ SIZE: Final = 1_800
 """Number of values in a ring: one hour."""
 
 SERIES_MAX: Final = 400
-"""Limit of the stored curves; beyond it, the curve that was not viewed for longest is dropped."""
+"""The most stored curves. Beyond it, the one that was not viewed for longest is dropped."""
 
 UNKNOWN: Final = math.nan
 
 
 class Ring:
-    """The values of one curve. A moment without a known value is a gap."""
+    """The values of one curve in the last hour. A moment without a known value is a gap."""
 
     __slots__ = ("_count", "_next", "_tick", "_values")
 
@@ -31,7 +31,7 @@ class Ring:
         self._tick = -1
 
     def add(self, tick: int, value: float | None) -> None:
-        """Add the value at a moment. Moments since the previous one count as unknown."""
+        """Add the value of the moment `tick`. Moments since the last added one become gaps."""
         for _ in range(min(SIZE, tick - self._tick - 1) if self._count else 0):
             self._put(UNKNOWN)
         if tick > self._tick:
@@ -52,13 +52,13 @@ class Ring:
 
 
 class Rings:
-    """Curves by name."""
+    """The curves of the last hour, by name."""
 
     def __init__(self) -> None:
         self._rings: OrderedDict[str, Ring] = OrderedDict()
 
     def add(self, name: str, tick: int, value: float | None) -> None:
-        """Add a value to a curve; moments are numbered, `STEP_S` apart."""
+        """Add the value of a moment to a curve. Moments are numbered; one is `STEP_S` long."""
         ring = self._rings.get(name)
         if ring is None:
             while len(self._rings) >= SERIES_MAX:

@@ -97,7 +97,7 @@ async def message(page: Page) -> Response:
 
 
 def listing(page: Page) -> dict[str, str]:
-    """Return the parameters of a page that shows a list."""
+    """Return the parameters of a page that shows a list: page number, sort order, filter."""
     wanted = ("part", "system", "page", "sort", "order")
     return {key: page.query[key] for key in wanted if key in page.query}
 

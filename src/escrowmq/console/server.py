@@ -22,16 +22,16 @@ from escrowmq.net.clock import steady_s
 require("console", "starlette", "uvicorn", "jinja2")
 
 CONNECTIONS_MAX: Final = 128
-"""Limit of open connections. Beyond it, one is closed that does not read its answers, or else the
+"""The most open connections. Beyond it, one that does not read its answers is closed, or else the
 one that was idle longest."""
 
 PATIENCE_S: Final = 20.0
-"""A connection that has not completed a request, or not read its answers, within this many seconds
-is closed."""
+"""The seconds after which a connection is closed that has not completed a request, or not read its
+answers."""
 
 _STALLED_S: Final = 1.0
-"""Above the limit, a connection that has not read for this many seconds is closed before an idle
-one."""
+"""If there are too many connections, one that has not read its answers for this many seconds is
+closed before any idle one."""
 
 _KEEP_ALIVE_S: Final = 15
 _DRAIN_S: Final = 3
@@ -83,8 +83,8 @@ class ConsoleServer:
 
 
 class WaitingConnections:
-    """The connections that the server waits for: idle ones, which have no complete request, before
-    the first one or after an answer; and stalled ones, which do not read their answers."""
+    """The connections that the server waits for. Idle ones have no complete request: none was sent
+    yet, or the last was answered. Stalled ones do not read their answers."""
 
     def __init__(self, *, count_max: int = CONNECTIONS_MAX, patience_s: float = PATIENCE_S) -> None:
         self._idle_s: OrderedDict[asyncio.Transport, float] = OrderedDict()
@@ -170,8 +170,8 @@ class WaitingConnections:
         self._open_count = max(0, self._open_count - 1)
 
     async def cut_late(self) -> None:
-        """Close connections that take too long to send a request or to read their answers; runs
-        until the server ends."""
+        """Close connections that take too long to send a request or to read their answers, again
+        and again until the server ends."""
         while True:
             await asyncio.sleep(_CHECK_S)
             late_s = steady_s() - self._patience_s

@@ -20,22 +20,22 @@ COOKIE: Final = "escrowmq_console"
 all its ports, and an operator may have consoles of several clusters on one host."""
 
 IDLE_S: Final = 30 * 60
-"""A session that was not used for this many seconds has expired."""
+"""The seconds after its last use when a session expires."""
 
 AGE_MAX_S: Final = 12 * 3_600
-"""A session that began this many seconds ago has expired."""
+"""The seconds after its begin when a session expires."""
 
 SESSIONS_MAX: Final = 10_000
 TOKENS_MAX: Final = 10_000
 OF_USER_MAX: Final = 1_000
-"""Limit of the sessions of one user, and of its tokens; a user who opens more ends its own oldest
-one."""
+"""The most sessions of one user, and the most tokens. A user who opens one more ends the oldest of
+these."""
 
 FAILURES_MAX: Final = 10
-"""Limit of failed logins from one address within `FAILURE_SPAN_S`."""
+"""The most failed logins from one address within `FAILURE_SPAN_S`."""
 
 FAILURES_ALL_MAX: Final = 200
-"""Limit of failed logins from all addresses together."""
+"""The most failed logins from all addresses together within `FAILURE_SPAN_S`."""
 
 FAILURE_SPAN_S: Final = 300.0
 ADDRESSES_MAX: Final = 10_000
@@ -69,15 +69,15 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     who: SessionUser
     until_s: float
     issuer: str = ""
-    """The token with which this one was issued; it ends with that one."""
+    """The token that was used to issue this one; when it ends, this one ends too."""
 
 
 V = TypeVar("V", Session, Token)
 
 
 class _Kept(Generic[V]):
-    """Values by secret keys, of which only digests are stored. Beyond the limit of one user, that
-    user's oldest value is dropped; beyond the limit of all, the oldest one."""
+    """Sessions or tokens by their secrets, of which only digests are stored. At the limit of one
+    user, the oldest of that user is dropped; at the limit of all, the oldest."""
 
     def __init__(self, count_max: int) -> None:
         self._found: OrderedDict[bytes, V] = OrderedDict()
@@ -128,8 +128,8 @@ class Sessions:
         return self._sessions.add(Session(who=who, csrf=csrf, began_s=now_s, seen_s=now_s))
 
     def find(self, cookie: str, *, is_use: bool = True) -> Session | None:
-        """Return the session of a cookie; None if it has ended or expired. This prolongs the
-        session if `is_use`."""
+        """Return the session of a cookie; None if it has ended or expired. With `is_use`, this
+        prolongs the session."""
         found = self._sessions.get(cookie)
         if found is None:
             return None
@@ -146,8 +146,8 @@ class Sessions:
         self._sessions.drop(cookie)
 
     def issue(self, who: SessionUser, span_s: float, *, issuer: str = "") -> tuple[str, float]:
-        """Issue a token; return it, and for how many seconds it is valid. A token that was issued
-        with another token ends with that one."""
+        """Issue a token. Return it, and the seconds for which it is valid. `issuer`: the token with
+        which it was requested; when that one ends, the new one ends too."""
         now_s = self._now_s()
         until_s = now_s + span_s
         if issuer and (found := self._tokens.get(issuer)) is not None:
@@ -156,8 +156,8 @@ class Sessions:
         return self._tokens.add(token), until_s - now_s
 
     def bearer(self, token: str) -> SessionUser | None:
-        """Return the account of a token; None if the token, or the one with which it was issued, is
-        invalid or has expired."""
+        """Return the user of a token. Return None if the token has expired or was revoked, or if
+        the one with which it was issued has ended."""
         found = self._tokens.get(token)
         if found is None:
             return None
@@ -179,8 +179,8 @@ def same(given: str, expected: str) -> bool:
 class Attempts:
     """Failed logins, counted by address; after too many, attempts are refused for a while.
 
-    An attempt is counted before anybody is asked whether it is right: guesses made at the same time
-    would all pass a limit that counts only what is known to have failed."""
+    An attempt counts from its begin, before its password is verified. Otherwise simultaneous
+    guesses would all pass the limit."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -190,7 +190,8 @@ class Attempts:
 
     def begin(self, address: str) -> None:
         """Count an attempt, until `failed`, `passed` or `withdraw` is called. Raises Problem if
-        this address, or all addresses together, failed too often, attempts in progress included."""
+        this address, or all addresses together, have failed too often; attempts in progress count
+        as failed."""
         now_s = self._now_s()
         since_s = now_s - FAILURE_SPAN_S
         mine = [at_s for at_s in self._failures.get(address, ()) if at_s > since_s]
@@ -227,7 +228,7 @@ class Attempts:
         self._failures.pop(address, None)
 
     def withdraw(self, address: str) -> None:
-        """Uncount an attempt whose password could not be verified."""
+        """Stop counting an attempt, because its password could not be verified."""
         self._under_way[address] -= 1
         if not self._under_way[address]:
             del self._under_way[address]

@@ -43,18 +43,18 @@ _log = logging.getLogger(__name__)
 
 _FOLDER: Final = Path(__file__).parent / "pages"
 _LISTED_MAX: Final = 1_000
-"""Limit of the items that a form may name."""
+"""The most items that a form may name."""
 
 _PLACES: Final = (
     ("/", "Overview"), ("/transactions", "Transactions"), ("/topics", "Topics"),
     ("/groups", "Groups"), ("/messages", "Messages"), ("/brokers", "Brokers"),
     ("/replicas", "Replicas"), ("/accounts", "Accounts"), ("/jobs", "Jobs"),
 )  # fmt: skip
-"""Paths and titles in the navigation of each page."""
+"""The path and the title of each page in the navigation."""
 
 SEE_OTHER: Final = 303
 SOON_S: Final = 0.1
-"""A page waits this many seconds for a value that it can do without."""
+"""The seconds for which a page waits for a value that it can do without."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -67,7 +67,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """One page, rendered for one browser."""
+    """One request for a page, and the API calls that it makes."""
 
     def __init__(self, site: Site, request: Request, session: Session) -> None:
         self._site = site
@@ -90,8 +90,9 @@ class Page:
         return await operation(self.caller, wanted)
 
     async def ask_soon(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
-        """Make a call that may take long; return its answer, or None if it takes longer than
-        SOON_S. The call continues, so that the next rendering finds its answer."""
+        """Make a call that may take long, and return its answer; None if it takes longer than
+        SOON_S. The call then continues, so that the next rendering finds the answer in the
+        cache."""
         task = asyncio.ensure_future(self.ask(name, **given))
         done, _ = await asyncio.wait({task}, timeout=SOON_S)
         if done:
@@ -108,11 +109,11 @@ class Page:
             return problem
 
     def name(self, call: str, rest: str) -> None:
-        """List a call in the footer that returns the values of a drawn curve."""
+        """List in the footer the call that returns the values of a drawn curve."""
         self.sources.append(Source(call, PREFIX + rest))
 
     def curve(self, name: str) -> list[float | None]:
-        """Return the last hour of a metric, as GET /history does."""
+        """Return the values of a metric in the last hour, as GET /history does."""
         return self.caller.desk.collector.rings.last(name)
 
     def render(self, template: str, status: int = 200, **context: object) -> Response:
@@ -171,7 +172,7 @@ class Site:
         }
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Keep a call running that no page waits for."""
+        """Keep a call running that no page waits for any longer."""
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
         task.add_done_callback(lambda one: one.cancelled() or one.exception())
@@ -189,7 +190,7 @@ class Site:
         ]
 
     def caller(self, session: Session) -> Caller:
-        """Return the caller that belongs to a session."""
+        """Return the caller of the API for a session: its user, and that user's client."""
         desk = self._desks.of(session.who.credentials)
         desk.collector.looked()
         return Caller(desk=desk, who=session.who)
@@ -241,7 +242,7 @@ class Site:
     # -- deeds -----------------------------------------------------------------------------------
 
     async def _do(self, request: Request) -> Response:
-        """Handle a form that changes something: preview the change first, and make it when it is
+        """Handle a form that requests a change: preview the change, and make it once the form is
         confirmed."""
         check_origin(request)
         session = session_of(request, self._sessions)
@@ -291,7 +292,8 @@ class Site:
         return self._guarded(serve)
 
     async def _show(self, page: Page, show: Shown) -> Response:
-        """Render a page; its account's connections stay open until the last of its calls."""
+        """Render a page. The account's connections stay open until the page's last call has
+        ended."""
         with page.caller.desk.in_use():
             return await show(page)
 
@@ -346,8 +348,7 @@ def _last_value(form: Mapping[str, list[str]], name: str) -> str:
 
 
 def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[str, object]:
-    """Read a call's parameters from a form; parameters that may have several values become
-    lists."""
+    """Return a call's parameters from a form. Parameters that may have several values are lists."""
     found: dict[str, object] = {}
     for field in msgspec.structs.fields(wants):
         values = form.get(field.encode_name, [])

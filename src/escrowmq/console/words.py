@@ -13,7 +13,7 @@ from escrowmq.console.charts import short
 
 UNKNOWN: Final = "unknown"
 _TEXT_MAX: Final = 64 * 1024
-"""Bytes of a body that a page shows; the API returns the rest."""
+"""The most bytes of a body that a page shows; the API returns all."""
 
 _HEX_MAX: Final = 4 * 1024
 _HEX_ROW: Final = 16

@@ -18,7 +18,8 @@ from escrowmq.console.operations import Caller, Change, ChangeParameters, Operat
 from escrowmq.errors import NotFound, UsageError
 
 PLACE: Final = re.compile(r"(.+)[/:]([0-9]{1,9})@([0-9]{1,18})")
-"""Broker, queue and offset of a message: BROKER:QUEUE@OFFSET, or with a slash, as pages show it."""
+"""The form of a message's position: BROKER:QUEUE@OFFSET. Pages show it with a slash in place of the
+colon, which is accepted too."""
 
 SHOWN_MAX: Final = 64 * 1024
 """Bytes of a body that are shown unless the whole body is requested."""
@@ -144,7 +145,7 @@ async def find_one(caller: Caller, name: str, topic: str) -> ReceivedMessage:
 
 
 def _place(name: str, topic: str) -> tuple[MessageQueue, int] | None:
-    """Parse the position of a message; None if the text is something else."""
+    """Parse the position of a message. Return None if the text has another form."""
     found = PLACE.fullmatch(name)
     if found is None:
         return None
@@ -189,8 +190,8 @@ async def tail(caller: Caller, wanted: TailWanted) -> Tail:
 async def stretch(
     admin: Admin, queue: MessageQueue, first: int, count: int
 ) -> list[ReceivedMessage]:
-    """Read a number of consecutive messages of a queue, with as many pulls as the broker
-    requires."""
+    """Read consecutive messages of a queue. A broker may return fewer per pull than requested, so
+    this may take several pulls."""
     found: list[ReceivedMessage] = []
     at = first
     while at < first + count:

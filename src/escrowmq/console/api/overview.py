@@ -156,7 +156,7 @@ async def history(caller: Caller, wanted: HistoryWanted) -> History:
 
 
 async def _or_unknown(ask: Awaitable[T]) -> T | None:
-    """Return the answer, or None if no broker answers."""
+    """Return the answer of a request, or None if no broker answers."""
     try:
         return await ask
     except EscrowMQError:

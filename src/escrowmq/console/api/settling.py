@@ -42,8 +42,8 @@ class Resume(ChangeParameters, kw_only=True):
 
 
 def reason_of(caller: Caller, reason: str) -> str:
-    """Return the reason that the brokers' audit log records. It names the console's user, because
-    the brokers know only the account."""
+    """Return the reason to send to the brokers, for their audit log. It includes the name of the
+    console's user, because the brokers know only the account."""
     if caller.who.credentials is not None:
         return reason
     return f"{caller.who.name} at the console{f': {reason}' if reason else ''}"
@@ -66,12 +66,12 @@ async def _settle(caller: Caller, wanted: SettleOne, verdict: previews.Verdict) 
 
 
 async def commit(caller: Caller, wanted: SettleOne) -> Change:
-    """Commit a transaction in its producer's place."""
+    """Commit a transaction on behalf of its producer."""
     return await _settle(caller, wanted, "commit")
 
 
 async def rollback(caller: Caller, wanted: SettleOne) -> Change:
-    """Roll back a transaction in its producer's place."""
+    """Roll back a transaction on behalf of its producer."""
     return await _settle(caller, wanted, "rollback")
 
 

@@ -16,16 +16,16 @@ from escrowmq.console.paging import Listed, Paging, cut, ordered
 from escrowmq.errors import EscrowMQError, UsageError
 
 FIGURES_MAX: Final = 500
-"""With more topics than this, the list cannot be sorted by a metric, because that would need the
-metrics of all topics."""
+"""The most topics with which the list can be sorted by a metric: that needs the metrics of all
+topics."""
 
 READERS_MAX: Final = 64
-"""At most this many groups of a topic are asked for their lag."""
+"""The most groups of a topic whose lag is requested."""
 
 NAMES_FRESH_S: Final = 5.0
 ROW_FRESH_S: Final = 6.0
-"""A row costs three requests, so it is cached for this many seconds: a page of fifty rows every two
-seconds took 1.5 % of a core."""
+"""The seconds for which a row is cached. A row takes three requests: without the cache, a page of
+fifty rows every two seconds took 1.5 % of a core."""
 
 _Permission = Literal["rw", "r", "w", "none"]
 

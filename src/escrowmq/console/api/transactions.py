@@ -22,15 +22,15 @@ from escrowmq.errors import EscrowMQError, UsageError
 
 AGES_MS: Final = (0, 60_000, 5 * 60_000, 30 * 60_000, 2 * 3_600_000, 12 * 3_600_000)
 COUNTED_FRESH_S: Final = 5.0
-"""Counts with a filter are cached for this many seconds, because brokers examine every pending half
+"""The seconds for which counts with a filter are cached, because brokers examine every pending half
 for them."""
 
 AGED_MAX: Final = 20_000
-"""With more pending transactions than this, their ages are not counted: each refresh would go
-through all of them."""
+"""The most pending transactions that are counted by age, because each refresh examines all of
+them."""
 
 LOOKED_THROUGH_MAX: Final = 10_000
-"""At most this many transactions are skipped to reach a page."""
+"""The most transactions that are skipped to reach a page."""
 
 _Millis = Annotated[int, Meta(ge=0)]
 
@@ -160,7 +160,7 @@ async def pending(caller: Caller, wanted: PendingWanted) -> Listed[PendingTransa
 async def page_of(
     items: AsyncIterator[PendingTransaction], page: int, size: int
 ) -> Listed[PendingTransaction]:
-    """Return one page of a list that can only be read forwards."""
+    """Return one page of a list that can only be read from its beginning."""
     first = (page - 1) * size
     if first > LOOKED_THROUGH_MAX:
         raise UsageError(
