@@ -26,14 +26,15 @@ class RequestRow(msgspec.Struct, frozen=True):
     fields."""
 
     serve: Callable[..., Reply]
-    """The handler method. In the table of requests it is the class's function, not yet bound to an
-    object."""
+    """The method that serves the request. In the table of requests it is a function of its class,
+    not yet bound to an object."""
 
     rule: Rule
     """The rights that it requires of its sender."""
 
     is_audited: bool = False
-    """Whether the audit log gets a line for it, because operators change something with it."""
+    """Whether the audit log gets a line for each request, because operators change something with
+    it."""
 
     is_read: bool = False
     """Whether it reads messages: its answer may be large, and its sender understands
@@ -44,8 +45,8 @@ class RequestRow(msgspec.Struct, frozen=True):
     consumers that wait for its messages."""
 
     is_free: bool = False
-    """Whether rate limits never refuse it. It ends something, so retries would cost more than
-    serving it."""
+    """Whether rate limits never refuse it. Such a request ends something, and refusing it would
+    cost more than serving it, because the client retries."""
 
 
 Family = tuple[type, tuple[RequestRow, ...]]

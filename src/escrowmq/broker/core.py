@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 
 _UNPROVED = (Wire.HA, Wire.GROUP)
 _MORE_SETTLES_MAX = 4
-"""How many times the end of an input is repeated, when its answers cause further requests of
-in-process clients."""
+"""How often the end of one input is repeated at most: answers may cause further requests of clients
+in this process."""
 
 
 class BrokerCore:
@@ -315,7 +315,8 @@ class BrokerCore:
         return self.rounds.wake_at_ms()
 
     def _save(self, now_ms: int) -> None:
-        """Save offsets and progress, each as far as it is durable."""
+        """Save consumer offsets and the progress of background work, as far as the log they refer
+        to is durable."""
         if now_ms < self._save_at_ms:
             return
         self._save_at_ms = now_ms + self.broker.settings.offsets_flush_ms

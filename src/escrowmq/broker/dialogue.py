@@ -12,7 +12,7 @@ class Dialogue(Protocol):
     """The broker's side of one connection."""
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Process bytes of the peer: serve the requests that they hold."""
+        """Process bytes of the peer: serve the requests in them."""
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
         """Send the answer to a request of the peer."""

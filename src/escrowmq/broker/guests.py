@@ -47,8 +47,8 @@ class Guests:
         self._numbers = itertools.count(FIRST)
         self._keys_max = 0
         self.plain: PlainSends | None = core.assembly.plain_sends
-        """Puts plain messages without a request for each. They are written before any other request
-        is served."""
+        """Stores plain messages together, without a request for each. They are written before any
+        other request is served."""
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -132,8 +132,8 @@ class Guests:
             self.plain.finish(now_ms)
 
     def forget_request(self, guest: int, number: int) -> None:
-        """Drop a request whose answer is no longer wanted: it must not take messages that other
-        consumers could get."""
+        """Drop a request whose answer is no longer wanted, so that it takes no messages from other
+        consumers."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             return

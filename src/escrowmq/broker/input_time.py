@@ -11,7 +11,7 @@ class InputTime:
     def __init__(self) -> None:
         self.now_ms = 0
         self.waited_ms = 0
-        """The least time that the input waited to be read."""
+        """How long the input waited to be read, at least."""
 
     def begin(self, now_ms: int, waited_ms: int = 0) -> None:
         """Set the time of a new input or wake-up."""

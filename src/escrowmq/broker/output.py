@@ -8,7 +8,8 @@ from escrowmq.base.effects import Effect, Send
 
 
 class Output:
-    """The effects of the current input: frames for each peer, written together, and others."""
+    """The effects of the current input: bytes for each peer, which are written together, and other
+    effects."""
 
     def __init__(self) -> None:
         self.frames: dict[int, list[bytes]] = {}

@@ -19,7 +19,7 @@ NOTHING: Final[tuple[File, ...]] = ()
 
 
 class Start(Protocol):
-    """What parts need while the broker starts (broker/upkeep/start_checks)."""
+    """What a part can use while it loads (broker/upkeep/start_checks)."""
 
     disk: Disk
     now_ms: int
@@ -45,8 +45,8 @@ class Part:
     """The name under which its failures are logged and counted."""
 
     work: tuple[Sized, ...] | None = None
-    """Collections of unfinished work: `settle` is called if one of them is not empty. None: it is
-    called for each input."""
+    """Collections of unfinished work. `settle` is called only if one of them is not empty; with
+    None, it is called for each input."""
 
     def load(self, start: Start) -> None:
         """Load the state that an earlier process saved. The store and the tables are open
@@ -69,7 +69,7 @@ class Part:
         """Shift deadlines by the clock's forward jump: timeouts keep their full length."""
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """Return the files to save now, as far as the log they depend on is durable."""
+        """Return the files to save now. Their content refers only to durable parts of the log."""
         return NOTHING
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:

@@ -50,9 +50,9 @@ class Peer:
         self.host = host
         self.address = f"{host}:{port}"
         self.account = ""
-        """The account of the last admitted heartbeat."""
+        """The account that sent the last admitted heartbeat."""
         self.counted_for = ""
-        """The account in whose quota of connections it is counted."""
+        """The account whose number of connections includes this one."""
         self.identity = ""
         """The account that its client certificate names."""
         self.session = ""
@@ -66,7 +66,7 @@ class Peer:
         self.is_guest = False
         """Whether it belongs to a front in this process and has no connection of its own."""
         self.is_away = False
-        """Whether it is known, but cannot be sent requests now."""
+        """Whether the peer is registered, but cannot be sent requests at present."""
         self.knows_signed_ids = False
         """Whether checks that are sent to it must include the signed id of the transaction."""
         self.long: Long[Any] | None = None

@@ -21,8 +21,8 @@ _log = logging.getLogger("escrowmq.audit")
 _DENIALS_MAX: Final = 10
 _DENIALS_SPAN_MS: Final = 60_000
 _DENIED_MAX: Final = 10_000
-"""The most lines a minute about one account at one address, and the most such pairs that are
-counted separately."""
+"""The most refusals a minute that are logged for one account at one address, and the most pairs of
+account and address that are counted separately."""
 
 _DENIALS_MAX_ALL: Final = 600
 """The most lines a minute in total: clients can invent any number of account names."""
@@ -102,8 +102,8 @@ class Denials:
         self.count = 0
 
     def note(self, asked: Question, reason: str, now_ms: int) -> None:
-        """Count a refused request, and log it unless there were too many for its account and
-        address."""
+        """Count a refused request. Log it, unless too many of its account and address were logged
+        within the minute."""
         self.count += 1
         account = asked.ext.get(ACCESS_KEY, "")[:VALUE_SIZE_MAX]
         host = asked.peer.address.rpartition(":")[0]

@@ -62,7 +62,7 @@ Table = LongPolls[Any] | PopPolls[Any]
 """A table of waiting long polls; each entry has its peer and its request."""
 
 Polled = Callable[[], Iterable[Table]]
-"""Returns the tables of all long polls that wait now."""
+"""A function that returns the tables of all waiting long polls."""
 
 
 class Door(Part):
@@ -186,14 +186,16 @@ class Door(Part):
         return self.judge(asked)
 
     def may_remember(self, peer: Peer) -> bool:
-        """Whether a decision for a peer may be reused for requests with a valid signature."""
+        """Whether the decision about a peer's request may be reused for its further requests with a
+        valid signature."""
         is_known = not (peer.is_stranger or peer.identity)
         is_plain = not (self.rates.is_on or self._settings.acl_as_rocketmq)
         return self.judges and is_known and is_plain
 
     def standing(self, asked: Question) -> list[Secrets] | None:
-        """Return the keys with which a request must be signed, if every request signed that way is
-        admitted until `version` changes; None if each request must be judged."""
+        """If the rules admit every request of this kind that is signed with the account's keys,
+        return these keys; they stay valid until `version` changes. Return None if each request must
+        be judged."""
         key = asked.ext.get(ACCESS_KEY, "")
         found = self._secrets_of(key)
         if not found or self.proofs.wants(key) or self._account_of(asked) != key:

@@ -36,7 +36,8 @@ from escrowmq.txn.doubled_halves import newest_copy
 from escrowmq.txn.transactions import Transactions
 
 LOOK_MS: Final = 300
-"""The time between checks of the files; a change takes effect after two of them."""
+"""The time between two checks of the account files. A change takes effect once two checks have
+found the same content."""
 
 
 class AclHandlers:
@@ -198,7 +199,7 @@ def _listed(text: str | None) -> list[str] | None:
 
 
 class StoredPlaces:
-    """Answers the questions of the access check about the store and the transactions
+    """Finds in the store and the transactions what the access check needs to know
     (acl.request_needs.Places)."""
 
     def __init__(

@@ -91,8 +91,8 @@ class Quotas:
         )
 
     def take_plain(self, peer: Peer, account: str, topic: str, size: int, now_ms: int) -> bool:
-        """Count one or several plain messages for an account. Return False, counting nothing, if
-        `judge` must decide."""
+        """Count one or several plain messages of an account. If `judge` must decide about them,
+        count nothing and return False."""
         if peer.counted_for != account or topic == self._settings.trace_topic:
             return False
         return not self._buckets.take_size(account, size, self._rate(), now_ms)

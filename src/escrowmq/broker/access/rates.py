@@ -97,9 +97,9 @@ class Rates:
         return bool(self._settings.requests_per_s or self._settings.bytes_per_s)
 
     def judge(self, asked: Question, *, account: str = "") -> Refusal | None:
-        """Count a request of an address. Return the refusal if it exceeds the rate. Requests of a
-        proved account count separately, so that other clients at the address use up none of its
-        rate."""
+        """Count a request of an address. Return the refusal if it exceeds the rate. A proved
+        account at an address has a rate of its own, so that other clients at the address cannot use
+        it up."""
         host = asked.peer.host
         settings = self._settings
         rate = Rate(

@@ -45,8 +45,8 @@ class Answers:
         self._marks: Marks | None = None
 
     def wait_for(self, marks: Marks) -> None:
-        """Delay answers until the copies have the tables that their input changed. Used at a
-        group's master only."""
+        """From now on, delay each answer until the copies have the tables that its input changed.
+        Only a group's master does this."""
         self._marks = marks
 
     def once_confirmed(self, denial: Answer | Refusal) -> Answer | Refusal:

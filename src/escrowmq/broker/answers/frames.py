@@ -41,8 +41,7 @@ class Frames:
 
     @property
     def reply_fields(self) -> dict[str, str]:
-        """The current fields that every answer to a send has, without looking at the settings
-        again."""
+        """The fields that every answer to a send has, as `send_reply_fields` last returned them."""
         return self._reply_fields
 
     def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
@@ -106,7 +105,8 @@ class Frames:
         ext: dict[str, str] | None,
         error: LocalProtocolError,
     ) -> bytes:
-        """Compress an answer that does not fit into a frame, or refuse the request."""
+        """Return the frame for an answer that is too large: the answer compressed, or a refusal if
+        the client cannot read that."""
         if accepts_zlib(command):
             body = compressed_body(b"".join((answer.body, *answer.chunks)))
             with contextlib.suppress(LocalProtocolError):

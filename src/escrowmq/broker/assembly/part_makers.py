@@ -121,7 +121,7 @@ def pulls_of(b: Broker) -> PullHandlers:
 
 
 def clients_of(b: Broker, *, on_producer: OnProducer) -> ClientHandlers:
-    """Create the handlers of heartbeats, which keep the members of groups."""
+    """Create the handlers of heartbeats, which register the members of groups."""
     return ClientHandlers(
         settings=b.settings,
         topics=b.topics,

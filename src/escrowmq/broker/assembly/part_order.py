@@ -72,8 +72,8 @@ if TYPE_CHECKING:
 
 
 class Copying(NamedTuple):
-    """The parts that replicate the log to other brokers, or from another one; empty for a broker
-    without copies."""
+    """The parts that replicate the log to or from other brokers. A broker without copies has
+    none."""
 
     front: CopyFront | None = None
     callers: tuple[Caller, ...] = ()
@@ -185,7 +185,7 @@ class Assembly:
         return Copying(master, (master,), master.keeps_from)
 
     def _save(self, b: Broker) -> None:
-        """Save the state that parts save periodically."""
+        """Save the files of all parts that are saved periodically."""
         for part in self.parts:
             save_files(part, b.output, b.moment.now_ms)
 

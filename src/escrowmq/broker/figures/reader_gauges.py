@@ -17,12 +17,12 @@ from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.store.store import Store
 
 QUEUES_MAX: Final = 500
-"""The most queues that get a lag metric of their own, and the most pairs of topic and group that
-get a lag in time: those with the most messages. Measured: 9 us for each."""
+"""The most queues with a lag metric of their own, and the most pairs of topic and group with a lag
+in time: those with the most messages. Each takes 9 us."""
 
 POINTS_MAX: Final = 50_000
-"""With more open pops than this, the messages in flight of pop groups are not counted: it would
-take over 10 ms."""
+"""The most open pops with which the messages in flight of pop groups are counted. Counting more
+would take over 10 ms."""
 
 _LABELS: Final = ("topic", "consumer_group", "is_retry")
 

@@ -24,7 +24,7 @@ _TESTS_US: Final = 20_000
 that it is answered, or continues after the other connections' turns."""
 
 _TEST_US: Final = 25
-"""The time to decode a record for a test, in microseconds."""
+"""The time to decode a record for a test against a filter, in microseconds."""
 
 _LETTER_US: Final = 0.015
 """The time to evaluate an expression, in microseconds per character: 200 µs for one of 14 000

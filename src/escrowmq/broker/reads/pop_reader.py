@@ -86,7 +86,7 @@ class PopResult(msgspec.Struct):
     """The number of records that a filter tested."""
 
     has_skipped: bool = False
-    """Whether messages were skipped and others after them are still unread."""
+    """Whether the filter skipped messages, and more messages are still unread."""
 
     revive_queue: int = 0
 
@@ -210,9 +210,9 @@ class Popper:
         return False
 
     def find(self, pop: Pop, now_ms: int) -> PopResult:
-        """Take available messages for a pop. If its filter skips everything, read a few more times.
-        A queue that cannot be read counts as empty if another can: some messages may have been
-        handed out to this pop already."""
+        """Take available messages for a pop. If its filter skips all of them, read a few more
+        times. An unreadable queue counts as empty, unless all are unreadable: messages of another
+        queue may be in flight for this pop already."""
         header = pop.header
         revive_queue = self._ledger.revive_queue(header.invisible_time)
         finds = PopResult(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
@@ -266,8 +266,8 @@ class Popper:
         return self._store_settings.read_size_max
 
     def _plan(self, header: PopHeader, chance: int) -> list[tuple[str, list[int]]]:
-        """Return topics and queues in the order in which to read them. With the set probability
-        retry topics come first, so that a busy topic does not starve them."""
+        """Return topics and queues in the order in which to read them. With a configured
+        probability the retry topics come first, so that a busy topic does not starve them."""
         topics = self._topics
         again: list[tuple[str, list[int]]] = []
         if not header.order:

@@ -174,8 +174,8 @@ def _key(code: int, header: PullHeader) -> tuple[object, ...]:
 
 
 def _is_small(selector: Selector, subscription: str | None) -> bool:
-    """Whether a selector is small enough to be cached here too. `Selectors` bounds the memory of
-    the others."""
+    """Whether a decision with this selector takes little memory, and may be cached. (The selectors
+    of larger ones are cached in `Selectors`, which has a limit.)"""
     return (
         selector.accept is None
         and len(selector.codes or ()) <= _CODES_MAX

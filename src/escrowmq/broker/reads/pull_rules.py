@@ -55,19 +55,22 @@ class PullAsked(NamedTuple):
 
     @property
     def known_group(self) -> GroupConfig:
-        """The group. Only for rules that come after the one that requires it to exist."""
+        """The group's configuration. Use it only in rules after the one that requires the group to
+        exist."""
         assert self.group is not None
         return self.group
 
     @property
     def known_topic(self) -> TopicConfig:
-        """The topic. Only for rules that come after the one that requires it to exist."""
+        """The topic's configuration. Use it only in rules after the one that requires the topic to
+        exist."""
         assert self.topic is not None
         return self.topic
 
     @property
     def members(self) -> ConsumerGroup:
-        """The connected members. Only for rules that come after the one that requires some."""
+        """The connected members of the group. Use it only in rules after the one that requires
+        some."""
         assert self.online is not None
         return self.online
 
@@ -196,7 +199,7 @@ PULL_RULES: Final = (
         lambda _: "The broker does not support consumer to filter message by SQL92",
     ),
 )
-"""Rules that are checked before an expression is read."""
+"""Rules that are checked before the pull's expression is parsed."""
 
 UNKNOWN: Final = _rule(
     "a group without members",

@@ -48,8 +48,8 @@ _NEVER_MS: Final = (1 << 62) - 1
 
 
 class GroupCopy(Part):
-    """Copies from the group's master: the front for the connection to it, and a part of the
-    broker."""
+    """The replication part of a group's copy: it copies the master's log and tables, and is the
+    front of its connection to the master."""
 
     name = "copying the group's master"
 
@@ -86,7 +86,7 @@ class GroupCopy(Part):
         self._copy: Copy | None = None
         self._is_dialling = self._is_connected = False
         self._is_distrusted = False
-        """Whether TLS has failed on the connection that `unreached` will report as lost."""
+        """Whether TLS has failed on the connection whose loss `unreached` will report."""
         self._was_welcome = False
         """Whether this master has accepted this member before. A new master may not have opened its
         port yet."""
@@ -111,8 +111,8 @@ class GroupCopy(Part):
     # -- whom it follows ---------------------------------------------------------------------
 
     def follow_record(self, record: Record | None, why: str, now_ms: int) -> None:
-        """Copy from the master that this record names from now on; from none if it is None. `why`
-        is the reason to report."""
+        """Copy from the master that this record names; without a record, from none. `why`: the
+        reason to report if it copies nothing."""
         self._record = record
         self._was_welcome = False
         self.fault = why or "the master has not let this member in yet"
@@ -171,7 +171,8 @@ class GroupCopy(Part):
         self._now_ms = now_ms
 
     def refused(self, peer: int, now_ms: int) -> None:
-        """Report that the master's process has ended: its host refused the connection."""
+        """Report that the master's process has ended, because its host refused the connection. A
+        master that has not accepted this member yet may just not have opened its port."""
         if self._record is not None and self._was_welcome:
             self._membership.member.master_gone(self._membership.now_ms())
             self._membership.act()
@@ -277,7 +278,7 @@ class GroupCopy(Part):
     # -- beside the log (group.copying.CopyEffects) -----------------------------------------------
 
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
-        """Record that this log is now a prefix of the log of this epoch's master."""
+        """Record that the log of this epoch's master begins with the whole log of this member."""
         self._membership.member.adopt(epoch, history)
         self._membership.perform()
 
@@ -308,8 +309,8 @@ class GroupCopy(Part):
             )
 
     def has_deleted_alone(self, log_offset: int) -> bool:
-        """Whether this member, as a master that had already been replaced, deleted topics after
-        this log offset."""
+        """Whether this member has deleted topics after this log offset that the group has not: it
+        was master then, and did not know that it had been replaced."""
         return self._store.deleted.has_own_after(log_offset)
 
     def take_over(self) -> None:
@@ -322,7 +323,7 @@ class GroupCopy(Part):
         self._membership.act()
 
     def settle(self, now_ms: int) -> None:
-        """Report to the master what is stored by now. Drop arrivals: no consumer waits at a
+        """Report to the master what is stored by now. Drop arrived messages: no consumer waits at a
         copy."""
         self._store.take_arrivals()
         self._log.take_topics()

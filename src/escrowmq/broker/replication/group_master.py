@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 
 
 class GroupMaster(Part):
-    """Replicates to the group's copies: a front (broker.front.CopyFront) and a part of the
-    broker."""
+    """The replication part of a group's master: it sends log and tables to the copies, and is the
+    front of its replication port."""
 
     name = "copies of the group"
     fault = ""
@@ -93,8 +93,8 @@ class GroupMaster(Part):
         membership.member.copies.ask(self._has_all)
 
     def watch(self, disk: Disk, marks: TableMarks) -> None:
-        """Send each table that is written to this disk to the copies, and mark the change in the
-        log."""
+        """From now on, send each table that is written to this disk to the copies, and mark each
+        such change in the log."""
         self._marks = marks
         if isinstance(disk, WatchedDisk):
             disk.watch(self._written)
@@ -244,7 +244,7 @@ class GroupMaster(Part):
         return stream is not None and stream.acknowledged >= promised and stream.has_tables
 
     def confirm(self) -> None:
-        """Compute up to where the log is confirmed, and send the answers that waited for that."""
+        """Update up to where the log is confirmed, and send the answers that waited for that."""
         store, ends = self._store, self._store.ends
         member = self._membership.member
         if not member.is_leader:
@@ -341,7 +341,7 @@ class GroupMaster(Part):
         return due_ms if self._heir is None else min(due_ms, self._moment.now_ms + SAMPLE_MS)
 
     def settle(self, now_ms: int) -> None:
-        """Confirm what has become durable, if no copy is in sync."""
+        """If no copy is in sync, confirm the log up to what is durable here."""
         if self._is_alone:
             self.confirm()
 

@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 LOG_PEER: Final = -1_000_001
 TABLES_PEER: Final = -1_000_002
-"""The peer numbers of a slave's two connections to its master. Those to name servers count down
-from -1."""
+"""The peer numbers of a slave's two connections to its master: for the log, and for requests. Those
+of connections to name servers count down from -1."""
 
 RETRY_MS: Final = 5_000
 _QUIET_MS: Final = 30_000
@@ -72,7 +72,8 @@ class Link:
 
 
 class Master(Part):
-    """Copies from the master: a front (broker.front.Front) and a part of the broker."""
+    """The replication part of a slave: it copies the master's log and tables, and is the front of
+    its connection to the master."""
 
     name = "following the master"
 
@@ -110,7 +111,7 @@ class Master(Part):
         self._overlap = Overlap()
         self.follower: Follower | None = None
         self._next: Follower | None = None
-        """The follower for the connection that is being dialled."""
+        """The `Follower` for the connection that is being dialled; None if none is."""
         self._said = ""
         self.fault = "no name server has told yet who the master is"
         """Why nothing is copied; empty while copying works."""
@@ -124,8 +125,8 @@ class Master(Part):
     # -- who the master is -------------------------------------------------------------------
 
     def _welcomed(self, ext: dict[str, str]) -> None:
-        """Process a name server's answer to the registration. It names the master if there is
-        one."""
+        """Learn the master's address from a name server's answer to the registration, if it
+        contains one."""
         ha_address = address_of(ext.get("haServerAddr", ""))
         address = address_of(ext.get("masterAddr", ""))
         if address is None:
@@ -331,7 +332,7 @@ class Master(Part):
             _log.error("%s", fault)
 
     def settle(self, now_ms: int) -> None:
-        """Report to the master what is stored by now. Drop arrivals: no consumer waits at a
+        """Report to the master what is stored by now. Drop arrived messages: no consumer waits at a
         slave."""
         self._drain()
         self._report()

@@ -48,8 +48,8 @@ _BEHIND_THE_LOG: Final = (
 
 
 class TablesState(msgspec.Struct, frozen=True):
-    """Version numbers of a master's tables, each of which changes with its table, and the ends of
-    its log."""
+    """The versions of a master's tables, and the ends of its log. A version changes whenever its
+    table does."""
 
     topics: int
     groups: int
@@ -67,7 +67,7 @@ _STATE_FIELDS: Final = {
 }
 
 Ask = Callable[[int, Callable[[Command | None, int], None]], None]
-"""Sends a request to the master, and calls the function with the answer."""
+"""Sends a request to the master, and calls a function with the answer."""
 
 
 class MasterTables:
@@ -195,16 +195,16 @@ class MasterTables:
         self._ask(code, on_reply)
 
     def _note_end(self, state: TablesState, now_ms: int) -> None:
-        """Note the end of the master's log after all tables were requested. They are applied once
-        this log has reached it."""
+        """Note where the master's log ended after all tables were requested. The tables are applied
+        once the slave's log has reached that."""
         self._needed_end = state.log_end
         self._lives = dict(state.deleted)
         self.take_behind_log()
 
     def learn(self, topics: dict[str, int], now_ms: int) -> None:
-        """Create topics and queues that occur in the copied log but are unknown, so that a slave
-        promoted now has them. Request all topics in the next round, which may show that they were
-        deleted."""
+        """Create topics and queues that occur in the copied log and are unknown here, so that a
+        slave that is promoted now has them. The next round requests all topics, in case these were
+        deleted since."""
         for topic, queue_id in topics.items():
             if self._is_new(topic, queue_id) and is_path_safe(topic):
                 self._make(topic, queue_id + 1, now_ms)
@@ -227,8 +227,8 @@ class MasterTables:
         return self._has_behind(topic, self._asked_end)
 
     def _has_behind(self, topic: str, log_end: int) -> bool:
-        """Whether a topic has messages after a log offset: then it was created after the master's
-        answer."""
+        """Whether a topic has messages after a log offset. If that is the master's end at its
+        answer, the topic was created after the answer."""
         store = self._store
         for queue_id in store.queues_of(topic):
             last = store.bounds(topic, queue_id)[1] - 1

@@ -51,7 +51,8 @@ copied too."""
 
 _PULLS: Final = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
-"""RocketMQ's remark (NettyRemotingAbstract) that makes its consumers continue at the master."""
+"""RocketMQ's remark (NettyRemotingAbstract) that makes its consumers pull from the master
+instead."""
 
 
 def of_a_slave() -> str:

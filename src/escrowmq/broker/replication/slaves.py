@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 
 class Slaves(Part):
-    """Replicates to the slaves: a front (broker.front.Front) and a part of the broker."""
+    """The replication part of a master: it sends the log to its slaves, and is the front of its
+    replication port."""
 
     name = "slaves"
     fault = ""

@@ -80,9 +80,9 @@ class TableMarks:
         self._denials_mark: PutResult | None = None
 
     def of_denials(self) -> PutResult:
-        """Append the mark, once per input, that answers about missing things wait for. It does not
-        use the space that is reserved for ENDs, because any client may ask for missing things as
-        often as it likes."""
+        """Append the mark that answers about missing things wait for, once per input. It does not
+        use the space that is reserved for ENDs, because clients may ask for missing things as often
+        as they like."""
         if self._denials_mark is None:
             is_short = self._store.write_gate.is_short_of_disk
             self._denials_mark = self._put(is_settling=not is_short)

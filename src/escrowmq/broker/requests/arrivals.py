@@ -45,8 +45,9 @@ class Arrivals(Part):
         pops.set_arrival_server(self._settle_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether a pull, a pop or delayed delivery waits for messages of a queue. It is called
-        for each queue of each input, and calls nothing itself, which is five times as fast."""
+        """Whether a pull, a pop or delayed delivery waits for messages of a queue. It is called for
+        each queue of each input. It calls no other function, because that makes it five times as
+        fast."""
         return (
             (topic, queue_id) in self._pulled
             or topic in self._popped
@@ -55,7 +56,7 @@ class Arrivals(Part):
         )
 
     def _settle_early(self, now_ms: int) -> None:
-        """Serve waiting requests in the middle of an input. The cost does not count for the account
+        """Serve waiting requests in the middle of an input. This does not count for the account
         whose request is being served."""
         account, self._present.account = self._present.account, ""
         self.settle(now_ms)

@@ -26,7 +26,7 @@ _DELETED_TOLD_MAX: Final = 1_000
 
 
 class Copies(Protocol):
-    """The replication part of this broker, as master or slave."""
+    """The part of this broker that replicates, as master or as slave."""
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """Return a ticket for a slave that wants to copy the log. Raises UsageError with the reason
@@ -126,6 +126,6 @@ class MemberHandlers:
         return Answer(body=body)
 
     def hear(self, asked: Asked[None]) -> Reply:
-        """Accept and ignore notifications for slaves and for brokers under a controller, and answer
-        like RocketMQ's brokers (AdminBrokerProcessor)."""
+        """Ignore notifications that RocketMQ sends to slaves and to brokers under a controller, and
+        answer as its brokers do (AdminBrokerProcessor)."""
         return DONE

@@ -57,7 +57,7 @@ _OF_THE_PROCESS: Final = frozenset(
      "metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort",
      "serverChannelMaxIdleTimeSeconds", "escrowAclFolder"}
 )  # fmt: skip
-"""Names of settings that the process around the broker reads once, at its start."""
+"""Names of settings that the broker's process reads, once at its start."""
 
 _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 """Keys that RocketMQ refuses by name, with code 16."""
@@ -254,8 +254,8 @@ class ConfigHandlers:
         return Answer(body=fastjson.encode(body))
 
     def accept(self, asked: Asked[None]) -> Reply:
-        """Accept hints about reading old data and ignore them: the operating system's page cache
-        decides."""
+        """Ignore a hint about reading old data, and answer that it was accepted: the operating
+        system's page cache decides."""
         return DONE
 
     def rocksdb(self, asked: Asked[None]) -> Reply:

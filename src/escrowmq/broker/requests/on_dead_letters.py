@@ -36,8 +36,8 @@ _COPIED_SIZE_MAX: Final = 4 * 1024 * 1024
 """The most bytes that one request copies, not counting the last letter."""
 
 _FRESH_MAX: Final = 10_000
-"""The number of recently redelivered letters to remember: until their copies are indexed, they may
-not be found by key."""
+"""The number of recently redelivered letters that are remembered, because their copies may not be
+indexed by key yet."""
 
 _OF_COPY: Final = frozenset(
     {
@@ -186,7 +186,7 @@ def _item(letter: StoredMessage, topic: str) -> DeadLetter:
 
 
 def _mark(letter: StoredMessage) -> str:
-    """Return a letter's identity. It differs from that of any letter in a deleted queue of the same
+    """Return text that identifies a dead letter, also among those of a deleted topic with the same
     name."""
     return f"{letter.queue_id}:{letter.queue_offset}:{letter.stored_ms}"
 

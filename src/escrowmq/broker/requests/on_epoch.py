@@ -68,8 +68,8 @@ class EpochHandlers(Part):
         self._decider.load(start.disk.read(epoch_decision.PATH), start.now_ms)
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """Return the file of decisions, once the log that holds them is durable. The file keeps
-        decisions whose records are deleted, because a query may pause for longer."""
+        """Return the file of decisions, once the log with the decisions' records is durable. The
+        file keeps decisions longer than the log does, because a query may pause for long."""
         store = self._store
         saved = self._decider.save()
         if saved is not None:
@@ -80,8 +80,8 @@ class EpochHandlers(Part):
     # -- requests ----------------------------------------------------------------------------
 
     def decide(self, asked: Asked[None]) -> Reply:
-        """Decide which tokens of an epoch count. The answer is sent once this is done and
-        durable."""
+        """Decide which tokens of an epoch count. The answer is sent once their messages are visible
+        and this is durable."""
         wish = read_own_body(asked.command, Decide)
         query, batch = parse_epoch(wish.group, wish.epoch)
         self._topics.get_or_create(Topic.DECISIONS, now_ms=asked.now_ms)

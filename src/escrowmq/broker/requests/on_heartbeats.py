@@ -186,16 +186,16 @@ class ClientHandlers(Part):
             self._notify(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        """Notify the members of a group that queues must be rebalanced: now if they are few, else
-        over several turns. If a thousand members of a thousand groups disconnect together, they
-        cause a million notifications."""
+        """Notify the members of a group that it has changed, so that they divide its queues anew.
+        Many members are notified over several turns: if a thousand members of a thousand groups
+        disconnect together, they cause a million notifications."""
         if group.message_model == BROADCASTING:
             return
         self._unnotified[group.name] = deque(group.channels)
         self._send_notifications()
 
     def _send_notifications(self) -> None:
-        """Notify waiting members, up to the limit of this turn."""
+        """Notify members that wait to be notified, up to the limit of this turn."""
         while self._unnotified and self._notified_count < NOTIFIED_AT_ONCE_MAX:
             name = next(iter(self._unnotified))
             members = self._unnotified[name]

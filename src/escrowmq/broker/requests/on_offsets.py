@@ -57,7 +57,8 @@ class OffsetHandlers:
         return self._answers.once_confirmed(unknown)
 
     def _unknown(self, header: OffsetHeader) -> Answer | Refusal:
-        """Return the answer for a group that has no offset in a queue: 0, or not found."""
+        """Return the answer about a group that has no offset in a queue: offset 0, or that none was
+        found."""
         topic, queue_id = header.topic, header.queue_id
         if not header.set_zero_if_not_found:
             return Refusal(

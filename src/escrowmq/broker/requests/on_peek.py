@@ -123,7 +123,7 @@ class PeekHandlers:
                 self._try(held, now_ms)
 
     def _is_still_allowed(self, asked: Asked[PopHeader], now_ms: int) -> bool:
-        """Whether a waiting request is still allowed; answer it with the refusal if not."""
+        """Whether a waiting request is still allowed. If not, answer it with the refusal."""
         try:
             refusal = self._refusal(asked, now_ms)
         except UsageError as error:

@@ -105,8 +105,8 @@ class PendingHandlers:
         return _reply(PendingPage(items=items, next=last))
 
     def _matching(self, wanted: Filter, now_ms: int) -> tuple[Iterator[Row], int]:
-        """Return the pending halves that match a filter, among a bounded number, and the offset
-        after which to continue; -1 at the end."""
+        """Examine a limited number of pending halves, and return those that match a filter. Also
+        return the offset after which to continue; -1 at the end."""
         until_ms = now_ms - (wanted.min_age_ms or 0)
         since_ms = 0 if wanted.max_age_ms is None else max(0, now_ms - wanted.max_age_ms)
         rows, last = self._engine.halves.pending.matching_rows(
@@ -134,8 +134,8 @@ class PendingHandlers:
 
     @_for_operators
     def count_pending(self, asked: Asked[None]) -> Reply:
-        """Answer with the number of pending halves: of all, or of those that match a filter among a
-        bounded number."""
+        """Answer with the number of pending halves, or of those that match a filter. With a filter,
+        only a limited number of halves is examined."""
         wanted = read_own_body(asked.command, Filter)
         counts = self._count_all() if wanted == Filter() else self._count_some(wanted, asked.now_ms)
         return _reply(counts)
@@ -250,8 +250,8 @@ class PendingHandlers:
     # -- those that were given up ------------------------------------------------------------
 
     def _discarded(self, wanted: Filter) -> tuple[Iterator[StoredMessage], int]:
-        """Return the discarded transactions that match, among a bounded number, and the offset
-        after which to continue; -1 at the end."""
+        """Examine a limited number of discarded transactions, and return those that match a filter.
+        Also return the offset after which to continue; -1 at the end."""
         store = self._store
         low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
         first = max(low, wanted.after + 1)

@@ -34,10 +34,11 @@ from escrowmq.filter.tags import ALL
 from escrowmq.store.store import Arrival, Store
 
 LATE_MS: Final = 500
-"""A pop that arrives more than this after its deadline is refused."""
+"""The time after its deadline from which on a pop that arrives is refused."""
 
 MARGIN_MS: Final = 50
-"""A poll is answered this long before its deadline, so that the answer is not late."""
+"""The time before its deadline at which a waiting pop is answered, so that the answer is not
+late."""
 
 AGAIN_MAX: Final = 64
 """The most queues whose waiting pops are tried again in one wake."""
@@ -106,7 +107,8 @@ class PopHandlers:
         return HELD if code is None else self._pop_answer(pop, finds, code)
 
     def set_birth(self, asked: Asked[PopHeader]) -> None:
-        """Translate a request's time of birth from its client's clock to the broker's."""
+        """Convert the time at which a client made its request from the client's clock to the
+        broker's."""
         header = asked.header
         header.born_time = self._clocks.sent_ms(asked.peer.id, header.born_time, asked.now_ms)
 
@@ -116,9 +118,8 @@ class PopHandlers:
         self._tell_arrivals = tell
 
     def _waits_behind_others(self, pop: Pop, now_ms: int) -> bool:
-        """Serve the group's waiting requests before this pop, even if messages arrived in the same
-        input. Return whether the pop must wait because more of them will be served in the next
-        turn."""
+        """Serve waiting pops of the same group and topic first, because this one came later. If not
+        all can be served in this turn, hold this pop and return True."""
         header = pop.header
         place = _place(header)
         if self._store.dispatcher.arrivals:
@@ -209,8 +210,8 @@ class PopHandlers:
     # -- waiting ---------------------------------------------------------------------------------
 
     def _hold(self, pop: Pop, finds: PopResult, now_ms: int) -> int | None:
-        """Hold a pop until messages arrive. Return None, or the code of its answer if it may not
-        wait."""
+        """Hold a pop until messages arrive, and return None. If it may not wait, return the code to
+        answer with."""
         header = pop.header
         if header.poll_time <= 0:
             return Response.POLLING_TIMEOUT
@@ -237,7 +238,7 @@ class PopHandlers:
         return None
 
     def _look_again(self, place: TopicAndGroup, queue_id: int) -> None:
-        """Try the waiting pops of a queue again in the next wake, because there may be more for
+        """Try the waiting pops of a queue again at the next wake, because there may be messages for
         them."""
         if self.polls.count_at(place, queue_id) and (place, queue_id) not in self._again:
             self._again.append((place, queue_id))

@@ -116,8 +116,8 @@ class PullHandlers(Part):
     def _answer(
         self, asked: Asked[PullHeader], judged: Judged, now_ms: int, *, may_hold: bool
     ) -> Reply:
-        """Answer a pull with messages or a reset; hold it if it finds none and `may_hold` is
-        set."""
+        """Answer a pull with messages, or with the offset that an operator has set. If there are no
+        messages, hold it if `may_hold` is set."""
         header, selector = asked.header, judged.selector
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)

@@ -87,9 +87,10 @@ class ReplyHandlers:
         return HELD
 
     def _asker(self, client_id: str, properties: dict[str, str], now_ms: int) -> Channel | None:
-        """Return the requesting client's connection. Any client may use another's client id, so
-        with accounts on, the connection must belong to the account that sent the request. If
-        another broker took the request, the client id must belong to a single account."""
+        """Return the connection of the client that sent the request; None if it is unknown. With
+        accounts, the connection must belong to the account that sent the request, because any
+        client may use another's client id. If the request went to another broker, the connection is
+        returned only if all with this client id belong to one account."""
         found = self._clients.find_clients(client_id)
         if not self._present.has_owners:
             return next(found, None)

@@ -178,8 +178,8 @@ class TopicHandlers:
         return DONE
 
     def _retry_topics(self, name: str) -> list[str]:
-        """Return the retry topics of groups that popped a topic. A retry topic in the older
-        spelling is left out if it may also be another topic's."""
+        """Return the existing retry topics of groups that popped a topic. One whose name has the
+        older form is left out if another group uses it too."""
         found = []
         for group in self._offsets.groups_of(name):
             found.append(retry_topic(name, group, RETRY_V2))

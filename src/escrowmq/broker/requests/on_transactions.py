@@ -51,8 +51,8 @@ _TOLD: Final = {
     State.COMMITTED: Response.TRANSACTION_SHOULD_COMMIT,
     State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
 }
-"""RocketMQ's codes for a transaction that was ended the other way. RocketMQ itself does not use
-them."""
+"""By outcome: RocketMQ's code for an END that contradicts it. RocketMQ defines these codes and does
+not use them."""
 
 
 class UnsealedEnd(msgspec.Struct):

@@ -20,7 +20,8 @@ from escrowmq.store.store import Arrival
 
 
 class FreedListeners:
-    """Calls all registered functions when a group may pop queues of a topic again."""
+    """Calls all registered functions when queues of an orderly group are free to be popped
+    again."""
 
     def __init__(self) -> None:
         self._told: list[OnFreed] = []
@@ -128,8 +129,8 @@ class Pops(Part):
         self.orders.clock_leapt(by_ms)
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """Prepare saving the consumer offsets and the messages in flight. They are written once the
-        log they refer to is durable."""
+        """Encode the consumer offsets and the messages in flight, to be written once the log they
+        refer to is durable. Return no files."""
         self._saver.note(now_ms)
         return NOTHING
 

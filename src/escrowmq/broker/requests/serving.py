@@ -45,10 +45,11 @@ class RequestServer:
         self._rounds = rounds
         self._judge: Door | None = None
         self.is_judging = False
-        """Whether the access check must judge requests, by rights or by rates."""
+        """Whether requests must pass the access check: there are accounts, or rate limits."""
         self.rows = bound(handlers)
         self.needs_settle = False
-        """Whether a request was served for which the parts may still have work to finish."""
+        """Whether a request was served for which parts may have work to finish at the end of the
+        input."""
 
     def replace_rows(
         self, change: Callable[[dict[int, RequestRow]], dict[int, RequestRow]]
@@ -109,7 +110,7 @@ class RequestServer:
             return _failed(asked, error)
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
-        """Serve the next part of a request that takes several turns."""
+        """Serve the next step of a request that takes several turns."""
         self.needs_settle = True
         asked, long.asked.now_ms = long.asked, now_ms
         self._present.account = asked.account

@@ -55,15 +55,15 @@ class Showing:
         return item
 
     def _status(self, half: StoredMessage) -> tuple[State, int]:
-        """Return the state of a half's transaction, and the half's queue offset, or that of its
-        pending copy."""
+        """Return the state of a half's transaction, and the queue offset of the half, or of its
+        pending copy if it was carried forward."""
         named = OpenHalf(half.queue_offset, half)
         state, (queue_offset, *_) = status_of(named, self._engine.halves, self._store)
         return state, queue_offset
 
     def discarded(self, message: StoredMessage, now_ms: int) -> Item:
-        """Return the item of a discarded transaction. Its offset is that in the queue of discarded
-        ones."""
+        """Return the item of a discarded transaction. Its offset is its position in the queue of
+        discarded ones."""
         item = self._item(message, now_ms)
         item.checks = recorded_checks(message.properties)
         item.state = self._transactions.resumption.state_of(message).name.lower()

@@ -143,8 +143,8 @@ class BatchSends:
     def _in_parts(
         self, asked: Asked[Header], first: Message, pieces: list[Piece], at: int
     ) -> Iterator[Reply]:
-        """Read a long batch in parts, one part each turn, then store it as a whole; HELD until it
-        is stored. Nothing of a refused batch is stored."""
+        """Read a long batch, one part each turn, then store it as a whole. Yield HELD for each
+        part, and at the end the answer. If one message is refused, none is stored."""
         topic = asked.header.topic
         batches = self._store.batches
         batch, keys_count = batches.begin(first), 0

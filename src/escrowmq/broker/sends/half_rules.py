@@ -171,8 +171,8 @@ class HalfRules:
         return HalfAsked(self._settings, group, message, halves, now_ms, self._rules)
 
     def as_delivered(self, final: Message, now_ms: int) -> Message:
-        """Return the record to store for a committed message: in the queue of its ordering key, and
-        delayed if it asks for that."""
+        """Return the record to store for a committed message: in the queue for its ordering key,
+        and as a delayed message if it is one."""
         if key := final.properties.get(ORDER_KEY):
             topic = self._topics.get(final.topic)
             if topic is not None:

@@ -38,7 +38,8 @@ class IncomingHalves:
     def store(
         self, asked: Asked[Header], message: Message, *, wants_id: bool
     ) -> PutResult | Refusal:
-        """Store a half message. With `wants_id`, create a new signing key first if one is due."""
+        """Store a half message. With `wants_id`, its sender requests a signed id: if a new signing
+        key is due, create that first."""
         if self._present.has_owners and asked.account:
             # It belongs to the account: no other may end it, or add a half to its transaction.
             message.properties[OWNER] = account_mark(asked.account)

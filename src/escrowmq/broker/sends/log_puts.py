@@ -37,7 +37,8 @@ class Delayed(PutResult, kw_only=True):
 
 
 class Putter:
-    """Stores messages. All senders' messages pass here, so that delayed ones are redirected."""
+    """Stores messages of all senders in the log. Delayed messages are stored in a topic of delayed
+    delivery."""
 
     def __init__(
         self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
@@ -103,7 +104,8 @@ class Putter:
 
 
 def awaited_end(put: PutResult, message: Message) -> int:
-    """Return `Answer.log_end` for a stored message: 0 if its sender does not want to wait."""
+    """Return the log offset that the answer to a send must wait for; 0 if the sender does not want
+    to wait."""
     return put.log_end if waits(message.properties) else 0
 
 

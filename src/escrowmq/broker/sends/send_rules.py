@@ -80,7 +80,8 @@ class ToQueue(NamedTuple):
 
     @property
     def known(self) -> TopicConfig:
-        """The topic. Only for rules that come after the one that requires it to exist."""
+        """The topic's configuration. Use it only in rules after the one that requires the topic to
+        exist."""
         assert self.topic is not None
         return self.topic
 
@@ -196,7 +197,8 @@ SPECIAL: Final = _names(rule for rule in NAMES_RULES if rule.of_messages)
 
 
 class _SpecialOfHalf:
-    """Properties that no plain half has, as a container of names."""
+    """The properties that no plain half has; a container that also contains all names with certain
+    prefixes."""
 
     _names: Final = _names(rule for rule in NAMES_RULES if rule.of_halves)
     _prefixed: Final = tuple(rule for rule in NAMES_RULES if rule.prefix)

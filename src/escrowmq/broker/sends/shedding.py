@@ -19,12 +19,13 @@ class Shedding:
         """The number of refused halves and sends."""
 
     def is_open(self, now_ms: int) -> bool:
-        """Whether plain messages and halves of the current input are accepted without further
-        checks."""
+        """Whether no rule about when sends are accepted concerns this input, so that none of its
+        sends needs a check."""
         return is_plain(INPUT_RULES, Input(self._settings, self._moment.waited_ms, now_ms))
 
     def refusal(self, properties: str | None) -> Refusal | None:
-        """Return why a message with such properties is not accepted now; None when it is."""
+        """Return why a message with such properties is refused, because the input has waited too
+        long; None if it is accepted."""
         waited_ms = self._moment.waited_ms
         if not waited_ms:
             return None

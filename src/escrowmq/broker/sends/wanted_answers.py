@@ -22,7 +22,8 @@ _FORMS: Final = (WAITS_NOT.encode(), json.dumps(WAITS_NOT)[1:-1].encode())
 
 
 def waits(properties: dict[str, str]) -> bool:
-    """Whether the sender of a message wants to wait for the disk, if the broker's answers do."""
+    """Whether the sender of a message wants to wait for the disk, if the broker is configured for
+    that."""
     return properties.get(Property.WAIT) != _NO
 
 

@@ -105,7 +105,8 @@ class Registration(Part):
         """Called whenever a name server has accepted or refused the registration, or could not be
         reached."""
         self.on_connected: Callable[[int], None] | None = None
-        """Called when a name server has connected, before this broker registers."""
+        """Called when a connection to a name server was opened, before this broker registers over
+        it."""
         self.on_welcome: Callable[[dict[str, str]], None] | None = None
         """Called with the fields of a name server's answer to the registration; a slave learns its
         master from them."""
@@ -145,12 +146,13 @@ class Registration(Part):
 
     @property
     def has_outcome(self) -> bool:
-        """Whether each name server has accepted the registration, or failed at least once."""
+        """Whether each name server has accepted the registration, or at least one attempt with it
+        has failed."""
         return all(s.is_registered or s.failures_count for s in self._servers.values())
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a name server is being dialled, or has a registration to answer."""
+        """Whether a name server is being dialled, or has not answered a registration yet."""
         return any(s.is_dialling or s.unanswered_count for s in self._servers.values())
 
     def any_connected(self) -> int | None:
@@ -359,8 +361,9 @@ class Registration(Part):
 
 
 def _parts_of(file: TopicFile) -> list[TopicFile]:
-    """Split topics into parts that each fit into a frame. Each part has a version of its own, the
-    last one that of the table: name servers ignore topics of a version that they already have."""
+    """Split topics into parts that each fit into a frame. Each part gets a version of its own,
+    because name servers ignore topics of a version that they know already; the last part gets the
+    table's version."""
     topics, size = list(file.topic_config_table.items()), _TOPICS_AT_ONCE
     parts = [dict(topics[at : at + size]) for at in range(0, len(topics), size)] or [{}]
     version = file.data_version

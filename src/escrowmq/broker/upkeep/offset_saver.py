@@ -18,8 +18,8 @@ from escrowmq.txn.transactions import Transactions
 
 
 class ProgressOfHalves(Part):
-    """Saves how far the transaction queues are processed, among the consumer offsets as RocketMQ
-    does, and loads the pending halves from there."""
+    """Saves up to where the transaction queues were processed, as consumer offsets like RocketMQ
+    does. At a start, it loads the pending halves from there on."""
 
     name = "progress of halves"
 
@@ -74,8 +74,8 @@ class OffsetSaver:
         self._orders = orders
         self._path = path
         self.waiting: list[tuple[int, bytes]] = []
-        """The file that waits to be written, if any, with the log offset that must be durable
-        first."""
+        """The file that waits to be written, and the log offset that must be durable first; None if
+        none waits."""
 
     def note(self, now_ms: int) -> None:
         """Encode changed offsets, and write them as soon as the log they depend on is durable."""

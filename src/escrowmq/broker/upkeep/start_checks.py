@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 
 
 def readers() -> dict[str, TableParser]:
-    """Return the parser of each table's file, by path, for a check of whether the files are
-    readable."""
+    """Return by path the parser of each table's file, with which a check of a store finds
+    unreadable files."""
     settings = BrokerSettings()
     return {
         TOPICS_FILE: TopicTable(settings).load,
@@ -51,8 +51,8 @@ def _read_delays(data: bytes | None) -> None:
 
 
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
-"""If the clock is behind the newest record by at most this, time continues from that record. Beyond
-this, the record's time is more likely to be wrong."""
+"""The most that the clock may be behind the store's newest record for time to continue from that
+record. If it is behind by more, the record's time is probably wrong."""
 
 
 class Opening:
@@ -127,9 +127,9 @@ class Opening:
         self._cut_offsets(now_ms, was_clean=report.was_clean)
 
     def _refuse_offsets_alone(self) -> None:
-        """Raise StorageError if consumers have offsets but the log is empty: then the log is
-        elsewhere. An empty log is accepted if the snapshot of queues exists: then a power failure
-        lost the first messages."""
+        """Raise StorageError if consumers have offsets but the log is empty, because the log is
+        then probably elsewhere. If the snapshot of queues exists, an empty log is accepted: a power
+        failure has lost the first messages."""
         if self._store.end_offset or self._has_snapshot:
             return
         found = [key for key, queues in self._offsets.items() if any(queues.values())]
@@ -206,8 +206,8 @@ class Opening:
             self._save_offsets()
 
     def _save_offsets(self) -> None:
-        """Save the changed offsets now. Otherwise a crash before the next periodic save would bring
-        the old offsets back, and groups would skip new messages before them."""
+        """Save the changed offsets now. If the broker crashed before the next periodic save, the
+        old offsets would be in force again, and groups would skip new messages."""
         try:
             self.disk.replace(
                 OFFSETS_FILE, self._offsets.content_to_save(log_end=self._store.end_offset)
@@ -238,7 +238,8 @@ class Opening:
             )
 
     def _may_be_unsaved(self, topic: str) -> bool:
-        """Whether only the broker itself can have created a topic, and the topic has messages."""
+        """Whether a topic with messages may be missing in topics.json only because the broker had
+        not saved it: it is a retry or dead-letter topic, which the broker creates by itself."""
         if not topic.startswith((Topic.RETRY_PREFIX, Topic.DLQ_PREFIX)):
             return False
         bounds = [self._store.bounds(topic, each) for each in self._store.queues_of(topic)]
@@ -299,8 +300,8 @@ def _named(names: list[str]) -> str:
 
 
 def continue_time(now_ms: int, store: Store) -> int:
-    """Return the time to continue from: the clock's, or the store's last record's if that is a
-    little later."""
+    """Return the time from which the clock must continue: its own, or that of the store's newest
+    record if that is a little later."""
     stored_ms = store.last_stored_ms
     behind_ms = stored_ms - now_ms
     if behind_ms <= 0:

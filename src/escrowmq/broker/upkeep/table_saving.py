@@ -82,7 +82,8 @@ class Tables:
         self._retry_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
 
     def answer(self, asked: Question, reply: Reply) -> None:
-        """Send an answer now, or after the changes of its request are saved."""
+        """Send the answer to a request: now, or once the changes that it made to tables are
+        saved."""
         is_changed = self._topics.is_changed or self._groups.is_changed
         has_changed = is_changed and self._wishes != self._seen
         if has_changed:
