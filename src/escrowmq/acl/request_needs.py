@@ -306,9 +306,9 @@ def needs_of(rule: Needs, request: Command, places: Places) -> Admin | list[Need
 
 
 def _of_popped(retry_topic: str, places: Places) -> Iterator[Need]:
-    """Yield additional needs of a topic named `%RETRY%<group>_<topic>`. The name is ambiguous: it
-    is the retry topic of a group with this long name, or has what <group> has popped from <topic>.
-    With the older separator `_` it is taken for the latter only if <group> reads <topic>."""
+    """Yield additional needs of a retry topic whose name may mean `<group>+<topic>`: then it has
+    what <group> has popped from <topic>. The older form `<group>_<topic>` is also the retry topic
+    of a group with that whole name; it is taken for a pop's only if <group> has offsets in it."""
     name = retry_topic.removeprefix(Topic.RETRY_PREFIX)
     for at, letter in enumerate(name):
         group, topic = name[:at], name[at + 1 :]

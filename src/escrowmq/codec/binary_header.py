@@ -146,8 +146,8 @@ def _walk(data: bytes) -> dict[str, str]:
 
 
 def field_spans(data: bytes, at: int, end: int) -> dict[bytes, tuple[int, int]]:
-    """Return start and end of the values of decoded fields, by name. Return none if a name is
-    repeated."""
+    """Return by name where the value of each decoded field starts and ends. Return an empty
+    dictionary if a name is repeated."""
     found: dict[bytes, tuple[int, int]] = {}
     while at < end:
         name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")

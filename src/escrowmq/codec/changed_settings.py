@@ -34,7 +34,8 @@ class Change(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Changes:
-    """Changes settings at run time, and records the changes. Settings have RocketMQ's names."""
+    """Changes settings of a running broker, and records the changes. Settings are named as in
+    RocketMQ."""
 
     def __init__(self, *tables: msgspec.Struct, fixed: frozenset[str] = frozenset()) -> None:
         self._places: dict[str, tuple[msgspec.Struct, msgspec.structs.FieldInfo]] = {

@@ -91,8 +91,8 @@ def read_own_body(request: Command, kind: type[T]) -> T:
 
 
 def decode_body(kind: type[T], data: bytes) -> T:
-    """Decode a JSON body to a type. Raises RemoteProtocolError. Types of bodies that any client may
-    send have a limit, `size_max`."""
+    """Decode a JSON body to a type. Raises RemoteProtocolError if it is invalid, or larger than the
+    type's `size_max`, which types of bodies that any client may send have."""
     most = getattr(kind, "size_max", 0)
     if most and len(data) > most:
         raise RemoteProtocolError(

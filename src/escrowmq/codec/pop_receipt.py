@@ -130,7 +130,8 @@ def encode_offsets(items: Iterable[tuple[int, int, Sequence[int]]]) -> str:
 
 
 def encode_counts(kind: int, queue_id: int, counts: dict[int, int], count_min: int) -> str:
-    """Encode orderCountInfo of one queue: how often messages were delivered before, if any were."""
+    """Encode orderCountInfo for one queue: how often its messages were delivered before (`counts`,
+    by queue offset), and `count_min` for clients that know one count per queue only."""
     items = [f"{kind} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
     # Clients before 5.0.1 know the queue's count only.
     items.append(f"{kind} {queue_id} {count_min}")
@@ -138,7 +139,8 @@ def encode_counts(kind: int, queue_id: int, counts: dict[int, int], count_min: i
 
 
 def decode_list(text: str) -> dict[tuple[int, str], list[int]]:
-    """Decode any of the three lists: numbers by kind and queue (or `qo<queue>%<offset>`)."""
+    """Decode one of the lists in a pop's answer: the numbers for each kind and queue, or for each
+    kind and `qo<queue>%<offset>`."""
     found: dict[tuple[int, str], list[int]] = {}
     for item in filter(None, text.split(";")):
         try:

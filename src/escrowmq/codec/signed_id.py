@@ -51,7 +51,7 @@ class SignedId(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def crc_of(unique_key: str) -> int:
-    """Return the checksum of a message's unique key, as in an id."""
+    """Return the checksum of a message's unique key that its signed id contains."""
     return zlib.crc32(unique_key.encode())
 
 
