@@ -81,7 +81,7 @@ class Rig:
                     case Send(_, chunks):
                         self.heard += chunks
                     case Sync(_, log_offset):
-                        self.core.synced(log_offset, self.now_ms)
+                        self.core.sync_finished(log_offset, self.now_ms)
                     case Hold(peer):
                         self.core.receive(peer, b"", self.now_ms)
                     case Replace(path, data_):

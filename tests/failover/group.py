@@ -15,7 +15,7 @@ from typing import Final
 
 from escrowmq.authority.opening import open_authority
 from escrowmq.errors import AuthorityUnreachable
-from escrowmq.group.record import Record, read_record
+from escrowmq.group.record import GroupRecord, decode_group_record
 from tests.authority.etcd_servers import EtcdCluster
 from tests.interop import wire
 from tests.interop.ports import free_port
@@ -151,7 +151,7 @@ class Group:
     def nameserver(self) -> str:
         return self.names.nameserver
 
-    def record(self) -> Record | None:
+    def record(self) -> GroupRecord | None:
         """The record as the authority has it."""
 
         async def read() -> bytes:
@@ -165,7 +165,7 @@ class Group:
             value = asyncio.run(read())
         except AuthorityUnreachable:
             return None
-        return read_record(value) if value else None
+        return decode_group_record(value) if value else None
 
     def master(self) -> Member:
         """Who is master by the record."""
@@ -175,10 +175,10 @@ class Group:
     def others(self, master: Member) -> list[Member]:
         return [member for member in self.members if member is not master]
 
-    def wait_whole(self, count: int = 3) -> Record:
+    def wait_whole(self, count: int = 3) -> GroupRecord:
         """Until so many members are in sync."""
 
-        def look() -> Record | None:
+        def look() -> GroupRecord | None:
             record = self.record()
             return record if record is not None and len(record.in_sync) == count else None
 

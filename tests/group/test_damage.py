@@ -22,7 +22,9 @@ def with_messages(names: str = "abc") -> tuple[GroupWorld, MemberHost, MemberHos
 
 def _is_counted(world: GroupWorld, host: MemberHost) -> bool:
     """Whether a member is in sync as what it is now."""
-    return world.record is not None and world.record.has(host.name, host.member.state.incarnation)
+    return world.record is not None and world.record.is_in_sync(
+        host.name, host.member.state.incarnation
+    )
 
 
 def all_alike(world: GroupWorld) -> bool:

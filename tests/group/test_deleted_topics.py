@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.group.frames import Gone
+from escrowmq.group.frames import TopicDeletion
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import SMALL
 from tests.harness.group import GroupWorld, MemberHost
@@ -182,7 +182,7 @@ def test_a_deletion_that_the_log_does_not_reach_is_not_taken() -> None:
     with pytest.raises(
         RemoteProtocolError, match=f"log offset {end + 1}, and this log ends at {end}"
     ):
-        copy.copy.take_gone(Gone("t", end + 1, 0))
+        copy.copy.apply_topic_deletion(TopicDeletion("t", end + 1, 0))
 
 
 def test_a_group_reads_a_new_topic_from_its_start_at_the_next_master() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.base.wire import Wire
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.group.copy_stream import CopyStream, Epoch
+from escrowmq.group.copy_stream import CopyStream, MasterEpoch
 from escrowmq.group.copy_streams import CONNECTIONS_MAX
 from tests.harness.group import GroupWorld, MemberHost
 from tests.harness.pair import log_of
@@ -71,7 +71,7 @@ def test_a_master_that_ends_is_replaced_at_once_by_who_failed_to_shake_hands_bef
 
 def test_a_copy_that_speaks_tls_to_a_plain_master_is_refused_with_what_to_set() -> None:
     world, master = formed(names="a")
-    epoch = Epoch("cluster", "b", "g", 1, (), "a", b"")
+    epoch = MasterEpoch("cluster", "b", "g", 1, (), "a", b"")
     stream = CopyStream(store_of(master).log, epoch, nonce="n", tables=list, now_ms=world.now_ms)
     with pytest.raises(RemoteProtocolError, match=r"it uses TLS, .* set escrowGroupTls at all"):
         stream.receive(b"\x16\x03\x01\x02\0\x01", world.now_ms)

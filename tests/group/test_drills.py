@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from escrowmq.base.codes import Request, Response
-from escrowmq.group.drills import DRILL_MS, NOTES_MAX, SPAN_MAX_MS
+from escrowmq.group.drills import DRILL_MS, FAULTS_REMEMBERED_MAX, SPAN_MAX_MS
 from tests.harness.caller import Pending
 from tests.harness.group import GroupWorld, MemberHost
 
@@ -281,12 +281,12 @@ def test_a_switch_that_cannot_be_is_not_noted() -> None:
 
 def test_who_asked_for_what_is_remembered() -> None:
     world, master = formed()
-    for _ in range(NOTES_MAX + 1):
+    for _ in range(FAULTS_REMEMBERED_MAX + 1):
         done(master, "authority", 100)
         world.advance(110)
     done(master, "cut", 200)
     notes = report_of(master).faults
-    assert len(notes) == NOTES_MAX
+    assert len(notes) == FAULTS_REMEMBERED_MAX
     assert (notes[-1].fault, notes[-1].span_ms, notes[-1].drill) == ("cut", 200, "d1")
     assert notes[-1].at_ms == world.wall_ms
     assert notes[-1].who

@@ -64,7 +64,7 @@ def about_to_join(world: GroupWorld, master: MemberHost) -> MemberHost:
     late.start()
     assert world.record is not None
     two = world.record.in_sync
-    world.until(lambda: [*master.member.copies.caught_up(two, world.now_ms)])
+    world.until(lambda: [*master.member.copies.members_caught_up(two, world.now_ms)])
     return late
 
 

@@ -81,14 +81,14 @@ def test_a_member_that_is_about_to_join_counts_at_once_when_the_heir_is_asked() 
     late = about_to_join(world, master)
     leader = master.leader
     assert leader is not None
-    assert late.name not in master.member.needed
-    heir = next(name for name in master.member.needed)
+    assert late.name not in master.member.needed_members
+    heir = next(name for name in master.member.needed_members)
     leader.switch(heir)
     leader._hand_over()
     assert leader._heir is not None
     assert leader._heir.was_asked
-    assert late.name in master.member.needed
-    assert leader._needed == master.member.needed
+    assert late.name in master.member.needed_members
+    assert leader._needed == master.member.needed_members
 
 
 def test_nobody_is_sent_what_the_heir_will_not_have() -> None:

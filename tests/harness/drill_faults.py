@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from escrowmq.group.drills import Drills
+from escrowmq.group.drills import DrillFaults
 
 if TYPE_CHECKING:
     from tests.harness.group import MemberHost
@@ -25,6 +25,6 @@ class HostFaults:
         world.later(span_ms, self._host.thaw)
 
 
-def drills_of(host: MemberHost) -> Drills:
+def drills_of(host: MemberHost) -> DrillFaults:
     """Its drills, which it refuses unless its world has some."""
-    return Drills(HostFaults(host) if host.world.has_drills else None)
+    return DrillFaults(HostFaults(host) if host.world.has_drills else None)

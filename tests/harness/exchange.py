@@ -223,7 +223,7 @@ class Exchange:
         wanted = self.syncs.pop(0)
         for file in wanted.files:
             file.sync()
-        self.core.synced(wanted.log_offset, self.now_ms)
+        self.core.sync_finished(wanted.log_offset, self.now_ms)
         self._perform()
 
     def fail_sync(self, reason: str = "no such luck") -> None:

@@ -16,12 +16,20 @@ from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.errors import DiskFull
-from escrowmq.group.copying import Cut
-from escrowmq.group.member import Member
+from escrowmq.group.copying import CutRequired
+from escrowmq.group.member import GroupMember
 from escrowmq.group.membership import GroupMembership
-from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Order, Read, Write
-from escrowmq.group.record import Record, read_record
-from escrowmq.group.state import PATH, MemberState, read_state, started
+from escrowmq.group.orders import (
+    BecomeMaster,
+    FollowMaster,
+    KeepState,
+    MemberTimeouts,
+    Order,
+    ReadRecord,
+    WriteRecord,
+)
+from escrowmq.group.record import GroupRecord, decode_group_record
+from escrowmq.group.state import PATH, MemberState, decode_state, state_after_start
 from escrowmq.store.cut import cut_log, record_before
 from escrowmq.testing.authority import MemoryAuthority
 from escrowmq.testing.disk import Loss, SimDisk
@@ -55,7 +63,7 @@ class MemberHost:
         self.log_lines: list[str] = []
         self._late: list[Callable[[], None]] = []
         """What arrives while it is frozen."""
-        self._cut: Cut | None = None
+        self._cut: CutRequired | None = None
         self._log_end = 0
 
     # -- life --------------------------------------------------------------------------------
@@ -67,14 +75,14 @@ class MemberHost:
         fresh = f"{self.name}-{world.chance.getrandbits(32):x}"
         has_log = bool(disk.names("commitlog"))
         state = (
-            MemberState(member=self.name, incarnation=fresh) if data is None else read_state(data)
+            MemberState(member=self.name, incarnation=fresh) if data is None else decode_state(data)
         )
         if state.is_emptying:
             state = self._empty(state)
         is_sync = world.store_settings.is_sync_flush
-        state = started(state, boot=self.boot, loses_nothing=is_sync, fresh=fresh)
+        state = state_after_start(state, boot=self.boot, loses_nothing=is_sync, fresh=fresh)
         self._keep(state)
-        self.member = Member(
+        self.member = GroupMember(
             state,
             world.terms,
             mark=lambda: f"{world.chance.getrandbits(64):x}",
@@ -126,10 +134,10 @@ class MemberHost:
     def perform(self) -> None:
         """What is to be kept is kept at once; a copy stops at once."""
         todo: list[Order] = []
-        for order in self.member.take():
-            if isinstance(order, Keep):
+        for order in self.member.take_orders():
+            if isinstance(order, KeepState):
                 self._keep(order.state)
-            elif isinstance(order, Follow) and self.copy is not None:
+            elif isinstance(order, FollowMaster) and self.copy is not None:
                 self.copy.follow_record(order.record, order.why, self.world.wall_ms)
             else:
                 todo.append(order)
@@ -140,13 +148,13 @@ class MemberHost:
         if not self.is_up:
             return
         match order:
-            case Read():
+            case ReadRecord():
                 self.world.read(self)
-            case Write(record, revision):
+            case WriteRecord(record, revision):
                 self.world.write(self, record, revision)
-            case Lead(record) if life == self.life:
+            case BecomeMaster(record) if life == self.life:
                 self._lead(record)
-            case Follow(record, why):
+            case FollowMaster(record, why):
                 if self.copy is None and not self._be(None):
                     return
                 assert self.copy is not None
@@ -190,7 +198,7 @@ class MemberHost:
             self._log_end = broker.core.broker.store.end_offset
             self.disk.restart()
 
-    def _be(self, leads: Record | None, *, epoch_end: int = 0, before: object = None) -> bool:
+    def _be(self, leads: GroupRecord | None, *, epoch_end: int = 0, before: object = None) -> bool:
         """Open as master or copy. With a full disk the process ends, and is started again a second
         later."""
         self._shut()
@@ -211,7 +219,7 @@ class MemberHost:
         membership.epoch_end = epoch_end
         membership.before = before
         membership.on_cut = self._wants_cut
-        membership.when_ready(self._ready)
+        membership.set_on_ready(self._ready)
         try:
             self.broker = MemberBroker(self, membership, number=0 if leads else 1)
         except DiskFull:
@@ -228,22 +236,22 @@ class MemberHost:
     def _ready(self) -> None:
         self.is_ready = True
 
-    def _lead(self, record: Record) -> None:
+    def _lead(self, record: GroupRecord) -> None:
         before = None if self.copy is None else self.copy.transactions
         self._shut()
         self.member.begin_epoch(self._log_end, self.world.now_ms)
-        for order in self.member.take():
-            assert isinstance(order, Keep), order
+        for order in self.member.take_orders():
+            assert isinstance(order, KeepState), order
             self._keep(order.state)
         self.world.note_epoch(record, self._log_end)
         self._be(record, epoch_end=self._log_end, before=before)
         self.after()
 
-    def _wants_cut(self, cut: Cut) -> None:
+    def _wants_cut(self, cut: CutRequired) -> None:
         life = self.life
         self.world.later(0, lambda: self._carry_cut(cut, life))
 
-    def _carry_cut(self, cut: Cut, life: int) -> None:
+    def _carry_cut(self, cut: CutRequired, life: int) -> None:
         if self.broker is None or self.copy is None or life != self.life:
             return
         read_from = record_before(self.broker.core.broker.store, cut.log_offset)
@@ -380,9 +388,9 @@ class GroupWorld(Network):
             host.start()
 
     @property
-    def record(self) -> Record | None:
+    def record(self) -> GroupRecord | None:
         value = self.authority.read_now(KEY).value
-        return read_record(value) if value else None
+        return decode_group_record(value) if value else None
 
     @property
     def serving(self) -> MemberHost | None:
@@ -402,7 +410,7 @@ class GroupWorld(Network):
             and record.in_sync.keys() == self.hosts.keys()
         )
 
-    def note_epoch(self, record: Record, log_end: int) -> None:
+    def note_epoch(self, record: GroupRecord, log_end: int) -> None:
         assert record.epoch not in self.epochs, f"epoch {record.epoch} has two masters"
         self.epochs[record.epoch] = (record.master, log_end)
 
@@ -426,7 +434,7 @@ class GroupWorld(Network):
 
         self.later(self._delay(), ask)
 
-    def write(self, host: MemberHost, record: Record, revision: str) -> None:
+    def write(self, host: MemberHost, record: GroupRecord, revision: str) -> None:
         life = host.member
 
         def late() -> None:
@@ -438,9 +446,9 @@ class GroupWorld(Network):
             if outcome == "unknown":
                 host.member.authority_failed("no answer", self.now_ms)
             elif outcome is None:
-                host.member.refused(self.now_ms)
+                host.member.write_refused(self.now_ms)
             else:
-                host.member.written(outcome, self.now_ms)  # type: ignore[arg-type]
+                host.member.write_succeeded(outcome, self.now_ms)  # type: ignore[arg-type]
             host.after()
 
         def ask() -> None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from escrowmq.base.core import Core, Prompt
+from escrowmq.base.core import Core, PromptCore
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
-from escrowmq.base.ports import SyncNotBegun
+from escrowmq.base.ports import SyncNotStarted
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.testing.disk import SimCrash, SimDisk, is_out_of_descriptors
 from tests.sim.clock import Action, WallClock
@@ -70,7 +70,7 @@ class SimHost:
     def start(self, core: Core) -> None:
         """Take up a core that is ready, and let peers in."""
         self.core = core
-        if isinstance(core, Prompt):
+        if isinstance(core, PromptCore):
             core.set_writer(self._let_leave)
         self._files_free_ms = 0
         self._replacing.clear()
@@ -300,7 +300,7 @@ class SimHost:
         try:
             for file in effect.files:
                 file.sync()
-        except SyncNotBegun as error:
+        except SyncNotStarted as error:
             self._stage.done["syncs that had to wait for a descriptor"] += 1
             self._stage.note("a sync could not begin: %s", error)
             later_ms = min(2 * again_ms, _AGAIN_MAX_MS)
@@ -321,7 +321,7 @@ class SimHost:
         if failure:
             self._input(lambda core, now_ms: core.sync_failed(failure, now_ms))
         else:
-            self._input(lambda core, now_ms: core.synced(effect.log_offset, now_ms))
+            self._input(lambda core, now_ms: core.sync_finished(effect.log_offset, now_ms))
 
     def _replace(self, path: str, life: int, again_ms: int) -> None:
         if life != self._life:

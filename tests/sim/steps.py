@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from escrowmq.base.delay_levels import delay_levels
+from escrowmq.base.delay_levels import parse_delay_levels
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.own_properties import ORDER_KEY, TRANSACTION
 from escrowmq.broker.core import BrokerCore
@@ -172,7 +172,7 @@ class Steps:
         """A delayed message is delivered once for each commit, and not before its time. A start
         with a clock behind the store's takes levels for due, as the peer does
         (ScheduleMessageService.correctDeliverTimestamp), and may deliver a second time."""
-        spans_ms = delay_levels(spans)
+        spans_ms = parse_delay_levels(spans)
         placed: dict[str, list[Seen]] = defaultdict(list)
         for ident, final in reading.finals.items():
             if ident[0] in self._ledger.sent and is_delayed(final.message.properties):

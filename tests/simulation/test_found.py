@@ -71,7 +71,7 @@ class Exchange:
             effect = self.syncs.pop()
             for file in effect.files:
                 file.sync()
-            self.core.synced(effect.log_offset, self.now_ms)
+            self.core.sync_finished(effect.log_offset, self.now_ms)
             self.perform()
 
     def wake(self, after_ms: int) -> None:

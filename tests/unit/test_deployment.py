@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from escrowmq.base.measure import Family
+from escrowmq.base.measure import MetricFamily
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.release import RELEASE
 from escrowmq.cli.main import build_parser
@@ -143,7 +143,7 @@ def test_chart_image_and_unit_run_as_one_user_of_one_release() -> None:
     assert "Type=notify" in UNIT
 
 
-def of_replicas() -> list[Family]:
+def of_replicas() -> list[MetricFamily]:
     """What a master and a slave, and the members of a group export."""
     pair, world = Pair(), GroupWorld(1)
     world.start_all()

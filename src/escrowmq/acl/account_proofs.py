@@ -11,8 +11,8 @@ from typing import Final, Protocol
 import msgspec
 
 from escrowmq.base.codes import Response
-from escrowmq.base.command import Command, Vouched
-from escrowmq.base.ports import Chance
+from escrowmq.base.command import Command, ForeignRequest
+from escrowmq.base.ports import RandomSource
 from escrowmq.codec.own_signature import NUMBER, is_signed_own
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, key_of
 
@@ -57,7 +57,9 @@ _UNPROVED: Final = Proof()
 class Proofs:
     """Checks certificates, sessions and signatures of requests."""
 
-    def __init__(self, text: str, *, chance: Chance, find: Callable[[str], list[Secrets]]) -> None:
+    def __init__(
+        self, text: str, *, chance: RandomSource, find: Callable[[str], list[Secrets]]
+    ) -> None:
         self._wanted = frozenset(filter(None, (part.strip() for part in text.split(";"))))
         self._chance = chance
         self._find = find
@@ -96,7 +98,7 @@ class Proofs:
                 fault=f"{key} must sign as EscrowMQ's own clients do ({SETTING}): "
                 "RocketMQ's signature can be replayed, even for another request",
             )
-        if not isinstance(request, Vouched):
+        if not isinstance(request, ForeignRequest):
             return _UNPROVED
         proof = self._vouched(request, key)
         if window_s and proof.is_proved:
@@ -108,7 +110,7 @@ class Proofs:
                 return Proof(code=Response.NO_PERMISSION, fault=f"{key}: {fault}")
         return proof
 
-    def _vouched(self, request: Vouched, key: str) -> Proof:
+    def _vouched(self, request: ForeignRequest, key: str) -> Proof:
         """Verify the signature of a gRPC call: whether the account has signed the content."""
         found = self._find(key)
         if not found:

@@ -14,7 +14,7 @@ VALUE_SIZE_MAX: Final = 64 << 10
 KiB."""
 
 
-class Engine(Protocol):
+class AuthorityEngine(Protocol):
     """An engine that stores records. Each call is one attempt, and ends within the engine's
     timeout. It raises AuthorityUnreachable if another attempt may succeed, AuthorityRefused if
     not."""
@@ -37,13 +37,13 @@ class Engine(Protocol):
         """Close connections."""
 
 
-def revision_of(counted: str, value: bytes) -> str:
+def make_revision(counted: str, value: bytes) -> str:
     """Return the revision of a record: the engine's own count, and a digest of the value. The
     digest is needed because an engine that was restored from a back-up counts the same numbers
     again, for other values."""
     return f"{counted}-{hashlib.sha256(value).hexdigest()[:_DIGEST_LENGTH]}"
 
 
-def counted_in(revision: str) -> str:
-    """Return the engine's own count from a revision that `revision_of` made."""
+def engine_count(revision: str) -> str:
+    """Return the engine's own count from a revision that `make_revision` made."""
     return revision[: -_DIGEST_LENGTH - 1]

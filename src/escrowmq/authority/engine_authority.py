@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from escrowmq.authority.engine import VALUE_SIZE_MAX, Engine
+from escrowmq.authority.engine import VALUE_SIZE_MAX, AuthorityEngine
 from escrowmq.base.authority import VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnfit, AuthorityUnreachable, UsageError
 
@@ -30,7 +30,7 @@ _PAUSE_MAX_S: Final = 0.4
 class EngineAuthority:
     """Reads and conditional writes that survive failed attempts."""
 
-    def __init__(self, engine: Engine, *, call_s: float = CALL_S) -> None:
+    def __init__(self, engine: AuthorityEngine, *, call_s: float = CALL_S) -> None:
         self._engine = engine
         self._call_s = call_s
 
@@ -41,7 +41,7 @@ class EngineAuthority:
 
     async def read(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
-        return await self._attempted(lambda: self._engine.read_once(key))
+        return await self._retry(lambda: self._engine.read_once(key))
 
     async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its key still has this revision. Return the new version; None if
@@ -50,14 +50,14 @@ class EngineAuthority:
             raise UsageError(
                 f"a record of {len(value)} bytes for {key}; at most {VALUE_SIZE_MAX} are allowed"
             )
-        return await self._attempted(_Write(self._engine, key, value, revision).attempt)
+        return await self._retry(_ResolvedWrite(self._engine, key, value, revision).attempt)
 
     async def require_fit(self) -> None:
         """Raise AuthorityUnfit unless exactly one of two simultaneous writes succeeds, both when
         they create a record and when they change one."""
         key = f"scratch/{secrets.token_hex(8)}"
         try:
-            await self._prove(key)
+            await self._test_comparison(key)
         finally:
             # If this fails, a record of a few bytes remains that is never read.
             with contextlib.suppress(AuthorityUnreachable):
@@ -67,17 +67,17 @@ class EngineAuthority:
         """Close connections; no call may be in progress."""
         await self._engine.close()
 
-    async def _prove(self, key: str) -> None:
-        created = await self._race(key, "", "that create a record")
-        changed = await self.write_if(key, _unlike_others(), created.revision)
+    async def _test_comparison(self, key: str) -> None:
+        created = await self._race_two_writes(key, "", "that create a record")
+        changed = await self.write_if(key, _unique_value(), created.revision)
         if changed is None or await self.read(key) != changed:
             raise self._unfit_error("a read after a write returned another record")
-        if await self.write_if(key, _unlike_others(), created.revision) is not None:
+        if await self.write_if(key, _unique_value(), created.revision) is not None:
             raise self._unfit_error("a write with an old revision succeeded")
-        await self._race(key, changed.revision, "that change a record")
+        await self._race_two_writes(key, changed.revision, "that change a record")
 
-    async def _race(self, key: str, revision: str, what: str) -> VersionedRecord:
-        writes = (self.write_if(key, _unlike_others(), revision) for _ in range(2))
+    async def _race_two_writes(self, key: str, revision: str, what: str) -> VersionedRecord:
+        writes = (self.write_if(key, _unique_value(), revision) for _ in range(2))
         written = [each for each in await asyncio.gather(*writes) if each is not None]
         if len(written) != 1:
             raise self._unfit_error(
@@ -91,7 +91,7 @@ class EngineAuthority:
             "one, or a release of it that supports conditional writes"
         )
 
-    async def _attempted(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         end, pause = loop.time() + self._call_s, _FIRST_PAUSE_S
         while True:
@@ -106,10 +106,10 @@ class EngineAuthority:
             pause = min(2 * pause, _PAUSE_MAX_S)
 
 
-class _Write:
+class _ResolvedWrite:
     """One write, attempted until its outcome is known."""
 
-    def __init__(self, engine: Engine, key: str, value: bytes, revision: str) -> None:
+    def __init__(self, engine: AuthorityEngine, key: str, value: bytes, revision: str) -> None:
         self._engine = engine
         self._key, self._value, self._revision = key, value, revision
         self._is_in_doubt = False
@@ -139,5 +139,5 @@ class _Write:
         return found if found.revision and found.value == self._value else None
 
 
-def _unlike_others() -> bytes:
+def _unique_value() -> bytes:
     return secrets.token_hex(16).encode()

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from escrowmq.authority.engine import counted_in, revision_of
-from escrowmq.authority.http import Answer, Host, Request, exchange
+from escrowmq.authority.engine import engine_count, make_revision
+from escrowmq.authority.http import ServerAddress, ServerAnswer, ServerRequest, exchange
 from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnreachable, RemoteProtocolError
 
@@ -38,20 +38,20 @@ class _KeyValue(msgspec.Struct):
     """The value; absent if it is empty."""
 
 
-class _Range(msgspec.Struct):
+class _RangeResponse(msgspec.Struct):
     kvs: list[_KeyValue] = []
 
 
-class _Txn(msgspec.Struct):
+class _TxnResponse(msgspec.Struct):
     header: _Header
     succeeded: bool = False
 
 
-class _Token(msgspec.Struct):
+class _TokenResponse(msgspec.Struct):
     token: str = ""
 
 
-class _Fault(msgspec.Struct):
+class _ErrorResponse(msgspec.Struct):
     error: str = ""
     message: str = ""
 
@@ -62,7 +62,7 @@ class EtcdEngine:
 
     def __init__(
         self,
-        hosts: list[Host],
+        hosts: list[ServerAddress],
         prefix: str,
         *,
         timeout_s: float,
@@ -77,7 +77,7 @@ class EtcdEngine:
         self._account = account
         self._token = ""
         self._tls = tls
-        self._seen: dict[str, VersionedRecord] = {}
+        self._last_records: dict[str, VersionedRecord] = {}
         """The last record of each key that was read or written. A write compares its value, as well
         as its revision."""
 
@@ -88,41 +88,45 @@ class EtcdEngine:
 
     async def read_once(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
-        found = await self._call("kv/range", {"key": self._encoded(key)}, _Range)
+        found = await self._call("kv/range", {"key": self._encode_key(key)}, _RangeResponse)
         if not found.kvs:
             return ABSENT
         record = found.kvs[0]
-        value = self._decoded(record.value)
-        return self._cache(key, VersionedRecord(value, revision_of(record.mod_revision, value)))
+        value = self._decode_value(record.value)
+        return self._remember(
+            key, VersionedRecord(value, make_revision(record.mod_revision, value))
+        )
 
     async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its revision is still the same; return None if not."""
-        former = self._seen.get(key, ABSENT)
+        former = self._last_records.get(key, ABSENT)
         if revision and former.revision != revision:
             former = await self.read_once(key)
             if former.revision != revision:
                 return None
-        wanted = self._encoded(key)
+        wanted = self._encode_key(key)
         put = {"request_put": {"key": wanted, "value": _base64(value)}}
-        compared = _absent(wanted) if not revision else _same(wanted, former)
-        txn = await self._call("kv/txn", {"compare": compared, "success": [put]}, _Txn)
+        compared = _compare_absent(wanted) if not revision else _compare_same(wanted, former)
+        txn = await self._call("kv/txn", {"compare": compared, "success": [put]}, _TxnResponse)
         if not txn.succeeded:
             return None
         # A transaction with one put has one revision, which is now the key's.
-        return self._cache(key, VersionedRecord(value, revision_of(txn.header.revision, value)))
+        return self._remember(
+            key, VersionedRecord(value, make_revision(txn.header.revision, value))
+        )
 
     async def delete_once(self, key: str) -> None:
         """Delete a record."""
-        self._seen.pop(key, None)
-        await self._call("kv/deleterange", {"key": self._encoded(key)}, _Range)
+        self._last_records.pop(key, None)
+        await self._call("kv/deleterange", {"key": self._encode_key(key)}, _RangeResponse)
 
     async def close(self) -> None:
         """Do nothing: no connection is kept."""
 
-    def _encoded(self, key: str) -> str:
+    def _encode_key(self, key: str) -> str:
         return _base64(f"{self._prefix}/{key}".encode())
 
-    def _decoded(self, value: str) -> bytes:
+    def _decode_value(self, value: str) -> bytes:
         try:
             return base64.b64decode(value, validate=True)
         except ValueError as error:
@@ -130,10 +134,10 @@ class EtcdEngine:
                 f"{self.name}: {value[:_TEXT_MAX]!r} is not a valid value"
             ) from error
 
-    def _cache(self, key: str, record: VersionedRecord) -> VersionedRecord:
-        if len(self._seen) >= _SEEN_MAX:
-            self._seen.clear()
-        self._seen[key] = record
+    def _remember(self, key: str, record: VersionedRecord) -> VersionedRecord:
+        if len(self._last_records) >= _SEEN_MAX:
+            self._last_records.clear()
+        self._last_records[key] = record
         return record
 
     async def _call(self, call: str, body: dict[str, Any], kind: type[T]) -> T:
@@ -148,7 +152,9 @@ class EtcdEngine:
 
     async def _authenticate(self, account: tuple[str, str]) -> None:
         name, password = account
-        found = await self._ask("auth/authenticate", {"name": name, "password": password}, _Token)
+        found = await self._ask(
+            "auth/authenticate", {"name": name, "password": password}, _TokenResponse
+        )
         self._token = found.token
 
     async def _ask(self, call: str, body: dict[str, Any], kind: type[T]) -> T:
@@ -156,24 +162,24 @@ class EtcdEngine:
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = self._token
-        request = Request("POST", f"/v3/{call}", headers, msgspec.json.encode(body))
+        request = ServerRequest("POST", f"/v3/{call}", headers, msgspec.json.encode(body))
         try:
             answer = await exchange(host, request, timeout_s=self._timeout_s, tls=self._tls)
             if answer.status != _OK:
-                raise self._fault(host, answer)
+                raise self._error_of(host, answer)
             return msgspec.json.decode(answer.body, type=kind)
         except TimeoutError as error:
-            self._pass_on()
+            self._use_next_server()
             raise AuthorityUnreachable(
                 f"etcd at {host}: no answer within {self._timeout_s:g} s"
             ) from error
         except (OSError, RemoteProtocolError, msgspec.DecodeError) as error:
-            self._pass_on()
+            self._use_next_server()
             raise AuthorityUnreachable(f"etcd at {host}: {error}") from error
 
-    def _fault(self, host: Host, answer: Answer) -> AuthorityUnreachable:
+    def _error_of(self, host: ServerAddress, answer: ServerAnswer) -> AuthorityUnreachable:
         try:
-            fault = msgspec.json.decode(answer.body, type=_Fault)
+            fault = msgspec.json.decode(answer.body, type=_ErrorResponse)
             said = (fault.message or fault.error)[:_TEXT_MAX]
         except msgspec.DecodeError:
             said = repr(answer.body[:_TEXT_MAX])
@@ -182,10 +188,10 @@ class EtcdEngine:
             return _TokenRefused(text)
         if answer.status in _REFUSING_STATUSES:
             return AuthorityRefused(text)
-        self._pass_on()
+        self._use_next_server()
         return AuthorityUnreachable(text)
 
-    def _pass_on(self) -> None:
+    def _use_next_server(self) -> None:
         self._at = (self._at + 1) % len(self._hosts)
 
 
@@ -193,17 +199,17 @@ class _TokenRefused(AuthorityUnreachable):
     """Raised if the token is no longer valid."""
 
 
-def _absent(key: str) -> list[dict[str, str]]:
+def _compare_absent(key: str) -> list[dict[str, str]]:
     return [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": "0"}]
 
 
-def _same(key: str, former: VersionedRecord) -> list[dict[str, str]]:
+def _compare_same(key: str, former: VersionedRecord) -> list[dict[str, str]]:
     return [
         {
             "key": key,
             "target": "MOD",
             "result": "EQUAL",
-            "mod_revision": counted_in(former.revision),
+            "mod_revision": engine_count(former.revision),
         },
         {"key": key, "target": "VALUE", "result": "EQUAL", "value": _base64(former.value)},
     ]

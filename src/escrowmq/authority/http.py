@@ -23,7 +23,7 @@ _INFORMATIONAL: Final = range(100, 200)
 _WITHOUT_BODY: Final = (204, 304)
 
 
-class Host(msgspec.Struct, frozen=True):
+class ServerAddress(msgspec.Struct, frozen=True):
     """A server's address."""
 
     host: str
@@ -33,14 +33,14 @@ class Host(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ServerAnswer(msgspec.Struct, frozen=True):
     """A server's answer."""
 
     status: int
     body: bytes
 
 
-class Request(msgspec.Struct, frozen=True):
+class ServerRequest(msgspec.Struct, frozen=True):
     """A request with a body, which may be empty."""
 
     method: str
@@ -48,7 +48,7 @@ class Request(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     body: bytes = b""
 
-    def encoded(self, host: Host) -> bytes:
+    def encode(self, host: ServerAddress) -> bytes:
         """Encode the request."""
         lines = [f"{self.method} {self.path} HTTP/1.1", f"Host: {host}", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
@@ -58,8 +58,12 @@ class Request(msgspec.Struct, frozen=True):
 
 
 async def exchange(
-    host: Host, request: Request, *, timeout_s: float, tls: ssl.SSLContext | None = None
-) -> Answer:
+    host: ServerAddress,
+    request: ServerRequest,
+    *,
+    timeout_s: float,
+    tls: ssl.SSLContext | None = None,
+) -> ServerAnswer:
     """Send a request and return the complete answer. Raises OSError (TimeoutError included) or
     RemoteProtocolError; the server may nevertheless have processed the request."""
     async with asyncio.timeout(timeout_s):
@@ -68,9 +72,9 @@ async def exchange(
                 host.host, host.port, ssl=tls, limit=HEAD_SIZE_MAX
             )
         try:
-            writer.write(request.encoded(host))
+            writer.write(request.encode(host))
             await writer.drain()
-            return await _answer(reader)
+            return await _read_answer(reader)
         except asyncio.IncompleteReadError as error:
             raise RemoteProtocolError("the connection ended in the middle of a response") from error
         except asyncio.LimitOverrunError as error:
@@ -80,25 +84,25 @@ async def exchange(
             writer.transport.abort()
 
 
-async def _answer(reader: asyncio.StreamReader) -> Answer:
-    status, headers = await _head(reader)
+async def _read_answer(reader: asyncio.StreamReader) -> ServerAnswer:
+    status, headers = await _read_head(reader)
     while status in _INFORMATIONAL:
-        status, headers = await _head(reader)
+        status, headers = await _read_head(reader)
     if status in _WITHOUT_BODY:
-        return Answer(status, b"")
+        return ServerAnswer(status, b"")
     if "chunked" in headers.get("transfer-encoding", "").lower():
-        return Answer(status, await _chunks(reader))
+        return ServerAnswer(status, await _read_chunks(reader))
     length = headers.get("content-length")
     if length is not None:
-        return Answer(status, await reader.readexactly(_size(length, base=10)))
+        return ServerAnswer(status, await reader.readexactly(_parse_size(length, base=10)))
     body = await reader.read(BODY_SIZE_MAX + 1)
     while len(body) <= BODY_SIZE_MAX and (more := await reader.read(BODY_SIZE_MAX)):
         body += more
-    _size(str(len(body)), base=10)
-    return Answer(status, body)
+    _parse_size(str(len(body)), base=10)
+    return ServerAnswer(status, body)
 
 
-async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.rstrip("\r\n").split("\r\n")
     parts = first.split(" ", 2)
@@ -111,20 +115,20 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     return int(parts[1]), headers
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = bytearray()
     while True:
         line = await reader.readuntil(b"\r\n")
-        size = _size(line[:_LINE_SIZE_MAX].decode("latin-1").partition(";")[0], base=16)
+        size = _parse_size(line[:_LINE_SIZE_MAX].decode("latin-1").partition(";")[0], base=16)
         if not size:
             return bytes(body)
-        _size(str(len(body) + size), base=10)
+        _parse_size(str(len(body) + size), base=10)
         body += await reader.readexactly(size)
         if await reader.readexactly(2) != b"\r\n":
             raise RemoteProtocolError("a chunk that is longer than its size says")
 
 
-def _size(text: str, *, base: int) -> int:
+def _parse_size(text: str, *, base: int) -> int:
     try:
         size = int(text.strip(), base)
     except ValueError:

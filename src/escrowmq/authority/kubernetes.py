@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.authority.engine import counted_in, revision_of
-from escrowmq.authority.http import Answer, Host, Request, exchange
+from escrowmq.authority.engine import engine_count, make_revision
+from escrowmq.authority.http import ServerAddress, ServerAnswer, ServerRequest, exchange
 from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnreachable, RemoteProtocolError
 
@@ -48,7 +48,7 @@ class KubernetesEngine:
 
     def __init__(
         self,
-        host: Host,
+        host: ServerAddress,
         namespace: str,
         prefix: str,
         *,
@@ -74,30 +74,35 @@ class KubernetesEngine:
         answer = await self._ask("GET", f"{self._folder}/{self.object_name(key)}")
         if answer.status == _NOT_FOUND:
             return ABSENT
-        return self._record(answer)
+        return self._record_in(answer)
 
     async def write_once(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its revision is still the same; return None if not."""
         metadata = {"name": self.object_name(key), "annotations": {"escrowmq/key": key}}
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_fields(value)}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            **_value_fields(value),
+        }
         if not revision:
             answer = await self._ask("POST", self._folder, body)
-            return None if answer.status == _CONFLICT else self._record(answer)
+            return None if answer.status == _CONFLICT else self._record_in(answer)
         # An API server whose etcd was restored counts the same versions again. Only a read can show
         # that. It need not be atomic with the write: a version that is read now belongs to its
         # value.
         if (await self.read_once(key)).revision != revision:
             return None
-        metadata["resourceVersion"] = counted_in(revision)
+        metadata["resourceVersion"] = engine_count(revision)
         assert metadata["resourceVersion"], "without it the API server would not compare"
         answer = await self._ask("PUT", f"{self._folder}/{metadata['name']}", body)
-        return None if answer.status in (_CONFLICT, _NOT_FOUND) else self._record(answer)
+        return None if answer.status in (_CONFLICT, _NOT_FOUND) else self._record_in(answer)
 
     async def delete_once(self, key: str) -> None:
         """Delete a record."""
         answer = await self._ask("DELETE", f"{self._folder}/{self.object_name(key)}")
         if answer.status not in (*_OK, _NOT_FOUND):
-            raise self._fault(answer)
+            raise self._error_of(answer)
 
     async def close(self) -> None:
         """Do nothing: no connection is kept."""
@@ -108,9 +113,9 @@ class KubernetesEngine:
         readable = _NOT_IN_NAMES.sub("-", key.lower())[:_READABLE_MAX].strip("-")
         return f"{self._prefix}-{readable}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
-    def _record(self, answer: Answer) -> VersionedRecord:
+    def _record_in(self, answer: ServerAnswer) -> VersionedRecord:
         if answer.status not in _OK:
-            raise self._fault(answer)
+            raise self._error_of(answer)
         try:
             found = msgspec.json.decode(answer.body, type=_ConfigMap)
             value = (found.data or {}).get(FIELD, "").encode()
@@ -120,9 +125,11 @@ class KubernetesEngine:
             raise AuthorityUnreachable(
                 f"{self.name}: no ConfigMap in an answer: {error}"
             ) from error
-        return VersionedRecord(value, revision_of(found.metadata.resource_version, value))
+        return VersionedRecord(value, make_revision(found.metadata.resource_version, value))
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
+    async def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> ServerAnswer:
         try:
             # Kubernetes replaces the file about once an hour.
             token = self._token_file.read_text(encoding="ascii").strip()
@@ -132,7 +139,7 @@ class KubernetesEngine:
         if body is not None:
             headers["Content-Type"] = "application/json"
         data = b"" if body is None else msgspec.json.encode(body)
-        request = Request(method, path, headers, data)
+        request = ServerRequest(method, path, headers, data)
         try:
             return await exchange(self._host, request, timeout_s=self._timeout_s, tls=self._tls)
         except TimeoutError as error:
@@ -142,7 +149,7 @@ class KubernetesEngine:
         except (OSError, RemoteProtocolError) as error:
             raise AuthorityUnreachable(f"{self.name}: {error}") from error
 
-    def _fault(self, answer: Answer) -> AuthorityUnreachable:
+    def _error_of(self, answer: ServerAnswer) -> AuthorityUnreachable:
         try:
             status = msgspec.json.decode(answer.body, type=_Status)
             said = (status.message or status.reason)[:_TEXT_MAX]
@@ -152,7 +159,7 @@ class KubernetesEngine:
         return kind(f"{self.name}: {said} (HTTP status {answer.status})")
 
 
-def _fields(value: bytes) -> dict[str, dict[str, str]]:
+def _value_fields(value: bytes) -> dict[str, dict[str, str]]:
     """Return the fields of a ConfigMap for a value: as text if possible, so that people can read
     it, otherwise as binary data."""
     try:

@@ -12,11 +12,11 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from escrowmq.authority.engine import Engine
+from escrowmq.authority.engine import AuthorityEngine
 from escrowmq.authority.engine_authority import EngineAuthority
-from escrowmq.authority.http import Host
+from escrowmq.authority.http import ServerAddress
 from escrowmq.base.authority import Authority
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 from escrowmq.errors import UsageError
 
 PREFIX: Final = "escrowmq"
@@ -44,25 +44,25 @@ class AddressParts(msgspec.Struct, frozen=True):
 
     scheme: str
     account: tuple[str, str] | None
-    place: str
+    servers_text: str
     """The part between the account and the path: the servers; for engines without servers, what
     they have instead."""
     path: str
     """The path, without slashes at its ends."""
     options: dict[str, str]
 
-    def take(self, name: str, default: str = "") -> str:
+    def take_option(self, name: str, default: str = "") -> str:
         """Remove and return an option. Options that nobody takes are unknown, and are refused in
         the end."""
         return self.options.pop(name, default)
 
-    def hosts(self, default_port: int) -> list[Host]:
+    def hosts(self, default_port: int) -> list[ServerAddress]:
         """Return the servers. Raises UsageError for an invalid one."""
-        return [_host(text, default_port) for text in self.place.split(",")]
+        return [_parse_host(text, default_port) for text in self.servers_text.split(",")]
 
     def timeout_s(self, default_s: float) -> float:
         """Return the option `timeout` in seconds. Raises UsageError if it is invalid."""
-        text = self.take("timeout", str(default_s))
+        text = self.take_option("timeout", str(default_s))
         lowest, highest = _TIMEOUTS_S
         try:
             timeout_s = float(text)
@@ -78,7 +78,7 @@ class AddressParts(msgspec.Struct, frozen=True):
 def open_authority(address: str) -> Authority:
     """Make an authority from its address, without connecting. Raises UsageError for an invalid
     address; the error shows no password."""
-    parts = _split(address)
+    parts = _split_address(address)
     maker = _MAKERS.get(parts.scheme)
     if maker is None:
         raise UsageError(
@@ -90,7 +90,7 @@ def open_authority(address: str) -> Authority:
     return EngineAuthority(engine)
 
 
-def _split(address: str) -> AddressParts:
+def _split_address(address: str) -> AddressParts:
     scheme, found, rest = address.partition("://")
     if not found:
         raise UsageError("authority: an address is expected: " + " or ".join(ENGINES))
@@ -103,17 +103,17 @@ def _split(address: str) -> AddressParts:
     return AddressParts(scheme, account, place, unquote(path).strip("/"), options)
 
 
-def _host(text: str, default_port: int) -> Host:
+def _parse_host(text: str, default_port: int) -> ServerAddress:
     host, colon, port = text.rpartition(":")
     if text.endswith("]") or not colon:
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
         raise UsageError(f"authority: {text!r} is not HOST:PORT")
-    return Host(host, int(port))
+    return ServerAddress(host, int(port))
 
 
-def _etcd(parts: AddressParts) -> Engine:
+def _make_etcd_engine(parts: AddressParts) -> AuthorityEngine:
     from escrowmq.authority import etcd
 
     hosts = parts.hosts(etcd.PORT)
@@ -121,36 +121,36 @@ def _etcd(parts: AddressParts) -> Engine:
         hosts,
         parts.path or PREFIX,
         timeout_s=parts.timeout_s(TIMEOUT_OF_SEVERAL_S if hosts[1:] else TIMEOUT_S),
-        account=_account(parts),
-        tls=_tls(parts) if parts.scheme == "etcds" else None,
+        account=_read_account(parts),
+        tls=_make_tls_context(parts) if parts.scheme == "etcds" else None,
     )
 
 
-def _s3(parts: AddressParts) -> Engine:
-    require("s3", "obstore")
+def _make_s3_engine(parts: AddressParts) -> AuthorityEngine:
+    require_extra("s3", "obstore")
     from escrowmq.authority import s3
 
-    if not parts.place or parts.account is not None:
+    if not parts.servers_text or parts.account is not None:
         raise UsageError(
             "authority: s3://BUCKET/PREFIX is expected; credentials are read from "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from the machine's role"
         )
     return s3.S3Engine(
-        parts.place,
+        parts.servers_text,
         parts.path or PREFIX,
         timeout_s=parts.timeout_s(TIMEOUT_S),
-        endpoint=parts.take("endpoint"),
-        region=parts.take("region"),
+        endpoint=parts.take_option("endpoint"),
+        region=parts.take_option("region"),
     )
 
 
-def _kubernetes(parts: AddressParts) -> Engine:
+def _make_kubernetes_engine(parts: AddressParts) -> AuthorityEngine:
     """Make the Kubernetes engine. In a pod, address, account and namespace are found without
     options."""
     from escrowmq.authority import kubernetes
 
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
-    place = parts.place or f"{host}:{os.environ.get('KUBERNETES_SERVICE_PORT', '')}"
+    place = parts.servers_text or f"{host}:{os.environ.get('KUBERNETES_SERVICE_PORT', '')}"
     if place == ":":
         raise UsageError(
             "authority: kubernetes:// without an address is for pods; elsewhere "
@@ -168,19 +168,19 @@ def _kubernetes(parts: AddressParts) -> Engine:
             )
     parts.options.setdefault("ca", str(POD_FILES / "ca.crt"))
     return kubernetes.KubernetesEngine(
-        _host(place, _HTTPS_PORT),
+        _parse_host(place, _HTTPS_PORT),
         namespace,
         prefix or PREFIX,
-        token_file=Path(parts.take("token", str(POD_FILES / "token"))),
-        tls=_tls(parts),
+        token_file=Path(parts.take_option("token", str(POD_FILES / "token"))),
+        tls=_make_tls_context(parts),
         timeout_s=parts.timeout_s(TIMEOUT_S),
     )
 
 
-def _account(parts: AddressParts) -> tuple[str, str] | None:
+def _read_account(parts: AddressParts) -> tuple[str, str] | None:
     """Return the account of an address. The password may be in a file, so that it does not appear
     in lists of processes."""
-    file = parts.take("password-file")
+    file = parts.take_option("password-file")
     if not file:
         return parts.account
     if parts.account is None or parts.account[1]:
@@ -192,10 +192,14 @@ def _account(parts: AddressParts) -> tuple[str, str] | None:
     return parts.account[0], password
 
 
-def _tls(parts: AddressParts) -> ssl.SSLContext:
+def _make_tls_context(parts: AddressParts) -> ssl.SSLContext:
     """Make the TLS context from the options `ca` (roots; the system's if absent), `cert` and `key`
     (our own), all PEM files."""
-    roots, certificate, key = parts.take("ca"), parts.take("cert"), parts.take("key")
+    roots, certificate, key = (
+        parts.take_option("ca"),
+        parts.take_option("cert"),
+        parts.take_option("key"),
+    )
     if key and not certificate:
         raise UsageError("authority: key without cert; name both")
     try:
@@ -213,9 +217,9 @@ def _tls(parts: AddressParts) -> ssl.SSLContext:
     return context
 
 
-_MAKERS: Final[dict[str, Callable[[AddressParts], Engine]]] = {
-    "etcd": _etcd,
-    "etcds": _etcd,
-    "s3": _s3,
-    "kubernetes": _kubernetes,
+_MAKERS: Final[dict[str, Callable[[AddressParts], AuthorityEngine]]] = {
+    "etcd": _make_etcd_engine,
+    "etcds": _make_etcd_engine,
+    "s3": _make_s3_engine,
+    "kubernetes": _make_kubernetes_engine,
 }

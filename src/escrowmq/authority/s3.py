@@ -27,7 +27,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
-from escrowmq.authority.engine import counted_in, revision_of
+from escrowmq.authority.engine import engine_count, make_revision
 from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnfit, AuthorityUnreachable
 
@@ -100,7 +100,7 @@ class S3Engine:
             if _NO_BUCKET in str(error):
                 raise
             return ABSENT
-        return VersionedRecord(value, revision_of(self._tag(found.meta["e_tag"]), value))
+        return VersionedRecord(value, make_revision(self._require_tag(found.meta["e_tag"]), value))
 
     def _put(self, path: str, value: bytes, revision: str) -> VersionedRecord | None:
         try:
@@ -108,14 +108,14 @@ class S3Engine:
                 self._store,
                 path,
                 value,
-                mode={"e_tag": counted_in(revision)} if revision else "create",
+                mode={"e_tag": engine_count(revision)} if revision else "create",
                 use_multipart=False,
             )
         except (AlreadyExistsError, PreconditionError):
             # The latter also for status 404, with which AWS answers If-Match if there is no such
             # object.
             return None
-        return VersionedRecord(value, revision_of(self._tag(written["e_tag"]), value))
+        return VersionedRecord(value, make_revision(self._require_tag(written["e_tag"]), value))
 
     def _delete(self, path: str) -> None:
         try:
@@ -123,7 +123,7 @@ class S3Engine:
         except FileNotFoundError:
             return
 
-    def _tag(self, tag: str | None) -> str:
+    def _require_tag(self, tag: str | None) -> str:
         if not tag:
             raise AuthorityUnfit(f"{self.name}: an object has no ETag, so it cannot be compared")
         return tag
@@ -138,12 +138,12 @@ class S3Engine:
                 f"{self.name}: no answer within {self._timeout_s:g} s"
             ) from error
         except (*_REFUSALS, FileNotFoundError) as error:
-            raise AuthorityRefused(f"{self.name}: {_text(error)}") from error
+            raise AuthorityRefused(f"{self.name}: {_error_text(error)}") from error
         except (BaseError, OSError, ValueError) as error:
-            raise AuthorityUnreachable(f"{self.name}: {_text(error)}") from error
+            raise AuthorityUnreachable(f"{self.name}: {_error_text(error)}") from error
 
 
-def _text(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the server's message, or the first line of obstore's."""
     text = str(error)
     if (said := _SAID.search(text)) is not None:

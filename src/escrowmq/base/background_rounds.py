@@ -26,7 +26,7 @@ class _Round(msgspec.Struct):
     rest_ms: int = REST_MS
 
 
-class Rounds:
+class BackgroundRounds:
     """A core's periodic work, in order. A round that fails pauses; the others continue."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Rounds:
             except Exception as error:  # noqa: BLE001 - one round; logged, counted, tried again
                 each.rests_until_ms = now_ms + each.rest_ms
                 each.rest_ms = min(2 * each.rest_ms, REST_MAX_MS)
-                self.failed(each.name, error, now_ms)
+                self.count_failure(each.name, error, now_ms)
             else:
                 each.rest_ms = REST_MS
 
@@ -58,14 +58,14 @@ class Rounds:
         """Return when `wake` must be called next."""
         return min(max(each.wake_at_ms(), each.rests_until_ms) for each in self._rounds)
 
-    def guard(self, name: str, step: Callable[[], object], now_ms: int) -> None:
+    def run_guarded(self, name: str, step: Callable[[], object], now_ms: int) -> None:
         """Run one step of a longer task; log its failure, so that the task continues."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - one step; logged, counted
-            self.failed(name, error, now_ms)
+            self.count_failure(name, error, now_ms)
 
-    def failed(self, name: str, error: Exception, now_ms: int) -> None:
+    def count_failure(self, name: str, error: Exception, now_ms: int) -> None:
         """Count a failure of a part. Log it, unless the same part has failed a moment before."""
         self.failures[name] += 1
         if self.first_error is None:

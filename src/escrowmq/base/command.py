@@ -25,7 +25,7 @@ class Command(msgspec.Struct, rename={"ext": "extFields"}):
     is_binary: bool = False
 
 
-class Vouched(Command, kw_only=True):
+class ForeignRequest(Command, kw_only=True):
     """A request from a client of another protocol. Its signature does not cover the fields and the
     body."""
 
@@ -37,7 +37,7 @@ class Vouched(Command, kw_only=True):
     its requests: otherwise later ones would be too old."""
 
 
-class Repeated(Command, kw_only=True):
+class RepeatedRequest(Command, kw_only=True):
     """A request with the same form as an earlier one (codec/repeated_requests). Its fields are in
     `header`, not in `ext`."""
 

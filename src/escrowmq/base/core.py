@@ -28,7 +28,7 @@ class GuardedCore(Protocol):
 
 
 @runtime_checkable
-class Prompt(Protocol):
+class PromptCore(Protocol):
     """A core that may send answers before it has done all the work that follows from the
     requests."""
 
@@ -64,7 +64,7 @@ class Core(Protocol):
     def lost(self, peer: int, now_ms: int) -> None:
         """Remove a peer that is lost, or could not be reached."""
 
-    def synced(self, log_offset: int, now_ms: int) -> None:
+    def sync_finished(self, log_offset: int, now_ms: int) -> None:
         """Continue after the shell has carried out a Sync effect."""
 
     def sync_failed(self, reason: str, now_ms: int) -> None:

@@ -16,12 +16,12 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SPAN: Final = re.compile(r"[0-9]{1,9}[smhd]")
 
 
-def are_delay_levels(text: str) -> bool:
-    """Whether each word is a duration that `delay_levels` can parse."""
+def is_valid_levels_text(text: str) -> bool:
+    """Whether each word is a duration that `parse_delay_levels` can parse."""
     return all(map(_SPAN.fullmatch, text.split()))
 
 
-def delay_levels(text: str) -> dict[int, int]:
+def parse_delay_levels(text: str) -> dict[int, int]:
     """Parse durations; return them in ms by level, from 1."""
     return {
         level: int(span[:-1]) * _SECONDS[span[-1]] * 1000
@@ -30,6 +30,6 @@ def delay_levels(text: str) -> dict[int, int]:
 
 
 DELAY_LEVELS_S: Final = tuple(
-    span_ms // 1000 for span_ms in delay_levels(DELAY_LEVELS_DEFAULT).values()
+    span_ms // 1000 for span_ms in parse_delay_levels(DELAY_LEVELS_DEFAULT).values()
 )
 """The delays of RocketMQ's levels in seconds; the first is level 1."""

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 
-def require(extra: str, *modules: str) -> None:
+def require_extra(extra: str, *modules: str) -> None:
     """Raise ImportError, with what to install, if a module of an extra is missing."""
     for name in modules:
         # A module that is loaded may have no spec: kombu puts an object in its place.

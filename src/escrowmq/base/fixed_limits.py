@@ -156,7 +156,7 @@ afterwards."""
 CLIENT_ID_SIZE_MAX: Final = 1024
 """Characters of a client's id."""
 
-ASKED_MAX: Final = 65_536
+WAITING_REQUESTS_MAX: Final = 65_536
 """Remembered requests that wait for another client's reply, each with the account that sent it."""
 
 CONNECTION_GROUPS_MAX: Final = 4096
@@ -194,14 +194,14 @@ NOTIFIED_AT_ONCE_MAX: Final = 1_000
 MEMBERSHIPS_MAX: Final = 1_000_000
 """Group memberships of all connections; a group counts once per connection."""
 
-GROUPS_MAX: Final = 100_000
+AUTO_CREATE_GROUPS_MAX: Final = 100_000
 """Consumer groups; above this number none is created by its first use, but an operator may create
 more."""
 
 GROUPS_AT_ONCE_MAX: Final = 200
 """Groups that one heartbeat creates, some 10 ms; the next heartbeat creates more."""
 
-TOPICS_MAX: Final = 100_000
+AUTO_CREATE_TOPICS_MAX: Final = 100_000
 """Topics; above this number none is created by its first message, but an operator may create
 more."""
 

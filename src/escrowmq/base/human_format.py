@@ -10,7 +10,7 @@ _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STEP: Final = 1024
 
 
-def moment(ms: int) -> str:
+def format_moment(ms: int) -> str:
     """Format a time since the epoch; a dash if there is none."""
     if ms <= 0:
         return "-"
@@ -18,7 +18,7 @@ def moment(ms: int) -> str:
     return f"{found:%Y-%m-%dT%H:%M:%S}.{ms % _MS:03d}Z"
 
 
-def span(ms: int) -> str:
+def format_span(ms: int) -> str:
     """Format a duration."""
     seconds, minutes, hours = ms / _MS, ms // 60_000, ms // 3_600_000
     if hours:
@@ -26,7 +26,7 @@ def span(ms: int) -> str:
     return f"{minutes}m{int(seconds) % 60:02d}s" if minutes else f"{seconds:.1f}s"
 
 
-def size_text(count: int) -> str:
+def format_byte_count(count: int) -> str:
     """Format a number of bytes."""
     value, nth = float(count), 0
     while value >= _STEP and nth < len(_UNITS) - 1:

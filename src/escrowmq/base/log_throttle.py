@@ -29,7 +29,7 @@ class LogThrottle:
         self._kinds: dict[str, _Kind] = {}
         """The kinds of lines, in the order in which their spans end."""
 
-    def says(self, kind: str, now_ms: int) -> bool:
+    def may_write(self, kind: str, now_ms: int) -> bool:
         """Whether a line of this kind may be written now; if not, it is counted as suppressed."""
         if kind not in self._kinds and len(self._kinds) >= self._kinds_max:
             kind = OTHERS
@@ -42,7 +42,7 @@ class LogThrottle:
         known.left_out_count += 1
         return False
 
-    def take_left_out(self, now_ms: int) -> list[tuple[str, int]]:
+    def take_suppressed(self, now_ms: int) -> list[tuple[str, int]]:
         """Return how many lines of each kind were suppressed in spans that are over, and forget
         these numbers."""
         found = []
@@ -70,7 +70,7 @@ class RepeatedErrors:
         self._kinds_max = kinds_max
         self._kinds: dict[str, _Kind] = {}
 
-    def ending(self, kind: str, now_ms: int) -> str | None:
+    def suppressed_note(self, kind: str, now_ms: int) -> str | None:
         """Return the ending of a line of this kind, with the number of suppressed ones; None if the
         line must not be written."""
         known = self._kinds.get(kind)

@@ -30,7 +30,7 @@ class Distribution(msgspec.Struct, frozen=True):
     sum: float
 
 
-class Family(msgspec.Struct, frozen=True):
+class MetricFamily(msgspec.Struct, frozen=True):
     """The samples of one metric."""
 
     name: str
@@ -42,18 +42,18 @@ class Family(msgspec.Struct, frozen=True):
     samples: tuple[Sample | Distribution, ...] = ()
 
 
-def unlabelled(name: str, kind: Kind, text: str, value: float) -> Family:
+def unlabelled_metric(name: str, kind: Kind, text: str, value: float) -> MetricFamily:
     """Return a metric without labels."""
-    return Family(name, kind, text, (), (Sample((), value),))
+    return MetricFamily(name, kind, text, (), (Sample((), value),))
 
 
-def by_topic(name: str, kind: Kind, text: str, values: Mapping[str, float]) -> Family:
+def metric_by_topic(name: str, kind: Kind, text: str, values: Mapping[str, float]) -> MetricFamily:
     """Return a metric with one sample per topic."""
     samples = tuple(Sample((topic,), value) for topic, value in values.items())
-    return Family(name, kind, text, ("topic",), samples)
+    return MetricFamily(name, kind, text, ("topic",), samples)
 
 
-class Counts:
+class KeyedCounts:
     """Numbers of occurrences by key."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Counts:
         if count or len(self.of) < _COUNTED_MAX:
             self.of[of] = count + 1
 
-    def forget(self, name: str, *, at: int) -> None:
+    def remove(self, name: str, *, at: int) -> None:
         """Remove the counts whose key has this name at index `at`."""
         for key in [key for key in self.of if key[at] == name]:
             del self.of[key]

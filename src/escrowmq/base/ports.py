@@ -19,14 +19,14 @@ def former_path(path: str) -> str:
     return f"{path}{FORMER}" if is_table else ""
 
 
-class Usage(msgspec.Struct, frozen=True):
+class DiskUsage(msgspec.Struct, frozen=True):
     """Space on the disk that holds a path, in bytes."""
 
     total_size: int
     free_size: int
 
 
-class SyncNotBegun(OSError):
+class SyncNotStarted(OSError):
     """Raised if a sync was not started, because there was no descriptor or no memory. Nothing is
     lost."""
 
@@ -61,7 +61,7 @@ class File(Protocol):
         """Make all writes so far durable. May be called from another thread than the one that
         writes.
 
-        Raises OSError if the disk fails. A SyncNotBegun may be retried. After any other error, a
+        Raises OSError if the disk fails. A SyncNotStarted may be retried. After any other error, a
         later sync that succeeds proves nothing about earlier writes: see `write_again`.
         """
 
@@ -110,7 +110,7 @@ class Disk(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file or an empty folder; does nothing if it is absent."""
 
-    def usage(self, path: str) -> Usage:
+    def usage(self, path: str) -> DiskUsage:
         """Return the space on the disk that holds the path."""
 
     def lock(self, path: str) -> None:
@@ -125,7 +125,7 @@ class Clock(Protocol):
         """Milliseconds since the epoch; never goes back."""
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """The only source of randomness for a core; seeded in simulations."""
 
     def randrange(self, stop: int, /) -> int:

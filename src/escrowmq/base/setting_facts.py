@@ -39,7 +39,7 @@ _UNITS: Final = {
 _SAID: Final = {"ms": "milliseconds", "s": "seconds", "h": "hours", "%": "percent"}
 
 
-def value_of(text: str, kind: object) -> object:
+def parse_setting_value(text: str, kind: object) -> object:
     """Convert a text to the value of a setting of this type; raises msgspec.ValidationError if it
     is invalid. Numbers have at most 64 bits."""
     plain = text.lower() if text.lower() in ("true", "false") else text
@@ -51,11 +51,11 @@ def value_of(text: str, kind: object) -> object:
 
 def unit_in_words(field: str) -> str:
     """Return the unit of a setting in words, from the name of its field; empty without one."""
-    unit = _unit(field)
+    unit = _unit_of_field(field)
     return _SAID.get(unit, unit if unit == "bytes" else "")
 
 
-def _unit(field: str) -> str:
+def _unit_of_field(field: str) -> str:
     # The longest end counts: a rate is no span.
     ends = sorted(_UNITS, key=len, reverse=True)
     measured = field.removesuffix("_max")
@@ -88,10 +88,10 @@ def fields_of(table: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, .
 def settings_of(table: type[msgspec.Struct]) -> list[Setting]:
     """Return all settings of a table, in order."""
     hints = typing.get_type_hints(table, include_extras=True)
-    return [_setting(field, hints[field.name]) for field in fields_of(table)]
+    return [_describe_setting(field, hints[field.name]) for field in fields_of(table)]
 
 
-def _setting(field: msgspec.structs.FieldInfo, hint: object) -> Setting:
+def _describe_setting(field: msgspec.structs.FieldInfo, hint: object) -> Setting:
     metas = [part for part in typing.get_args(hint)[1:] if isinstance(part, msgspec.Meta)]
     meta = metas[0] if metas else msgspec.Meta()
     extra = meta.extra or {}
@@ -101,7 +101,7 @@ def _setting(field: msgspec.structs.FieldInfo, hint: object) -> Setting:
         default=field.default,
         holds=extra.get("holds", "restart"),
         is_secret="secret" in extra,
-        unit=_unit(field.name),
+        unit=_unit_of_field(field.name),
         low=meta.ge,
         high=meta.le,
         description=meta.description or "",

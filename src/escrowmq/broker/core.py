@@ -8,10 +8,10 @@ from datetime import UTC, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING
 
-from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.measure import Family
-from escrowmq.base.ports import Chance, Disk
+from escrowmq.base.measure import MetricFamily
+from escrowmq.base.ports import Disk, RandomSource
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.base.wire import Wire
@@ -46,7 +46,7 @@ class BrokerCore:
         *,
         address: tuple[str, int],
         ha_address: str,
-        chance: Chance,
+        chance: RandomSource,
         mark: str = "",
         boot: str = "",
         accounts: Disk | None = None,
@@ -63,7 +63,7 @@ class BrokerCore:
         self._disk = disk
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
         self.take_effects = self.broker.output.take
-        self.rounds = Rounds()
+        self.rounds = BackgroundRounds()
         # Accounts without a folder of their own are beside the other tables.
         made = self.assembly = Assembly(
             self.broker, self.rounds, disk, changes,
@@ -191,7 +191,8 @@ class BrokerCore:
         return known is None or known.is_stranger
 
     def set_writer(self, write: Callable[[int, list[bytes]], None]) -> None:
-        """Set the function that writes answers as soon as they may be sent (base.core.Prompt)."""
+        """Set the function that writes answers as soon as they may be sent
+        (base.core.PromptCore)."""
         self.broker.output.set_writer(write)
 
     @property
@@ -265,7 +266,7 @@ class BrokerCore:
             try:
                 settle(now_ms)
             except Exception as error:  # noqa: BLE001 - one part; the others' turn comes
-                self.rounds.failed("the end of an input", error, now_ms)
+                self.rounds.count_failure("the end of an input", error, now_ms)
         # After the parts, so that the op records and acks that they append are in the same sync.
         self._sync_if_due(now_ms)
         if self._tables.are_changed:
@@ -276,7 +277,7 @@ class BrokerCore:
         if sync is not None:
             self.broker.output.add(sync)
 
-    def synced(self, log_offset: int, now_ms: int) -> None:
+    def sync_finished(self, log_offset: int, now_ms: int) -> None:
         """Note that the log is durable up to an offset, and send the answers that waited for
         that."""
         self.broker.moment.begin(now_ms)
@@ -321,13 +322,13 @@ class BrokerCore:
             return
         self._save_at_ms = now_ms + self.broker.settings.offsets_flush_ms
         for part in self._parts:
-            self.rounds.guard(
+            self.rounds.run_guarded(
                 part.name, partial(save_files, part, self.broker.output, now_ms), now_ms
             )
 
     # -- what is to be done, and to be seen ----------------------------------------------------
 
-    def measure(self, now_ms: int) -> list[Family]:
+    def measure(self, now_ms: int) -> list[MetricFamily]:
         """The metrics of the broker."""
         front = self.assembly.copying.front
         more = [] if front is None else front.families()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from escrowmq.base.effects import Effect
-from escrowmq.base.measure import Family
+from escrowmq.base.measure import MetricFamily
 from escrowmq.broker.dialogue import Dialogue
 from escrowmq.broker.peer import Peer
 
@@ -63,7 +63,7 @@ class CopyFront(Front, Protocol):
     def fault(self) -> str:
         """The reason why this slave copies nothing; empty while it copies, and at a master."""
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the metrics of replication."""
 
     def take(self) -> list[Effect]:

@@ -14,7 +14,7 @@ import msgspec
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag, Response, Version
-from escrowmq.base.command import Command, Vouched
+from escrowmq.base.command import Command, ForeignRequest
 from escrowmq.base.effects import Close, Hold
 from escrowmq.base.fixed_limits import KEYS_AT_ONCE_MAX
 from escrowmq.base.guests import (
@@ -247,7 +247,7 @@ class _Guest:
         if wish.content is None:
             return command
         fields = msgspec.structs.asdict(command)
-        return Vouched(**fields, content=wish.content, signed_ms=wish.signed_ms)
+        return ForeignRequest(**fields, content=wish.content, signed_ms=wish.signed_ms)
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Never called: a guest sends no bytes."""

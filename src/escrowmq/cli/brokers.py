@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import OK, add_action, pairs, print_change, run_action, show_all
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.printing import print_line, show_json
@@ -69,7 +69,13 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
                 admin.brokers.changes(arguments.name),
                 is_json=arguments.json,
                 columns=("SETTING", "VALUE", "BEFORE", "BY", "WHEN"),
-                row=lambda one: (one.name, one.value, one.before, one.who, moment(one.at_ms)),
+                row=lambda one: (
+                    one.name,
+                    one.value,
+                    one.before,
+                    one.who,
+                    format_moment(one.at_ms),
+                ),
             )
             return OK
         case "config":
@@ -114,7 +120,7 @@ def _differing(found: dict[str, str]) -> dict[str, str]:
 def _row(one: BrokerInfo) -> tuple[object, ...]:
     state = "registered"
     if one.gone_ms:
-        state = f"gone since {moment(one.gone_ms)}{' (stopped)' if one.was_stopped else ''}"
+        state = f"gone since {format_moment(one.gone_ms)}{' (stopped)' if one.was_stopped else ''}"
     return one.name, one.id, one.address, one.cluster, one.version, one.build, state
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import NO, OK, add_action, connection_of
 from escrowmq.cli.printing import print_error_line, print_line, show_json
 from escrowmq.cli.times import seconds
@@ -242,7 +242,7 @@ def _cells(row: Row) -> tuple[object, ...]:
     is_later = row.epoch_after != row.epoch_before
     in_sync = row.in_sync_after_ms
     return (
-        row.fault, moment(row.at_ms)[_DATE_SIZE:], row.member or "-",
+        row.fault, format_moment(row.at_ms)[_DATE_SIZE:], row.member or "-",
         f"{row.master_before} > {row.master_after or '?'}" if is_moved else row.master_before,
         f"{row.epoch_before} > {row.epoch_after}" if is_later else row.epoch_before,
         f"{row.longest_gap_ms / 1000:.2f} s", f"{in_sync / 1000:.1f} s" if in_sync >= 0 else "NOT",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.cli.contexts import fill
 from escrowmq.cli.error_words import print_error
 from escrowmq.cli.printing import print_error_line, print_line, show_json, use_yaml
@@ -178,7 +178,9 @@ def _warn_of_missing(admin: Admin) -> None:
     except EscrowMQError:  # then the answer failed as well, and says why
         return
     if brokers:
-        names = ", ".join(f"{one.name} (gone since {moment(one.gone_ms)})" for one in brokers)
+        names = ", ".join(
+            f"{one.name} (gone since {format_moment(one.gone_ms)})" for one in brokers
+        )
         print_error_line(f"not in this answer: {names}")
 
 

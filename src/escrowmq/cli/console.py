@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until stopped; return the exit code."""
-    from escrowmq.base.extras import require
+    from escrowmq.base.extras import require_extra
     from escrowmq.client.client_settings import NAME_SERVERS_VARIABLE
     from escrowmq.client.core.addresses import parse_addresses
     from escrowmq.console.logins import local_users
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.node.logs import log_to_stderr
 
     try:
-        require("console", "starlette", "uvicorn", "jinja2")
+        require_extra("console", "starlette", "uvicorn", "jinja2")
     except ImportError as error:
         raise UsageError(str(error)) from error
     log_to_stderr(arguments.log_level, is_json=arguments.log_format == "json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import OK, add_cluster, run_action, show_all
 
 if TYPE_CHECKING:
@@ -27,6 +27,6 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         admin.diagnosis.events(),
         is_json=arguments.json,
         columns=("WHEN", "SUBJECT", "WHAT", "BY"),
-        row=lambda one: (moment(one.at_ms), one.subject, one.what, one.who),
+        row=lambda one: (format_moment(one.at_ms), one.subject, one.what, one.who),
     )
     return OK

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import OK, add_named, print_change, run_action, show_all, show_names
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.live import Change, Row, add_live, largest, show_live
@@ -135,7 +135,7 @@ def _redeliver(admin: Admin, arguments: argparse.Namespace) -> int:
         row=lambda one: (
             one.message_id,
             one.topic,
-            moment(one.died_ms),
+            format_moment(one.died_ms),
             one.keys,
             f"{one.broker}/{one.queue_id}@{one.queue_offset}",
             one.status,

@@ -33,14 +33,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve standard input and output until they are closed; return the exit code."""
     import asyncio
 
-    from escrowmq.base.extras import require
+    from escrowmq.base.extras import require_extra
     from escrowmq.client.client_settings import NAME_SERVERS_VARIABLE
     from escrowmq.client.core.addresses import parse_addresses
     from escrowmq.console.options import ConsoleOptions
     from escrowmq.node.logs import log_to_stderr
 
     try:
-        require("mcp", "mcp")
+        require_extra("mcp", "mcp")
     except ImportError as error:
         raise UsageError(str(error)) from error
     from escrowmq.console.model_tools import serve_stdio

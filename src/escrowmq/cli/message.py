@@ -6,7 +6,7 @@ import argparse
 import base64
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import NO, OK, add_action, print_change, run_action
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.printing import print_error_line, print_line, show_json
@@ -163,7 +163,7 @@ def _show(message: ReceivedMessage, arguments: argparse.Namespace) -> None:
         message.message_id,
         message.topic,
         f"{message.broker_name}/{message.queue_id}@{message.queue_offset}",
-        moment(message.stored_ms),
+        format_moment(message.stored_ms),
         f"tag={message.tag or '-'}",
         f"keys={' '.join(message.key_list) or '-'}",
         f"{len(message.body)} bytes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import OK, add_action, print_change, run_action, show_all
 from escrowmq.cli.dry_run import add_dry_run, admin_call, preview, show_preview
 from escrowmq.cli.printing import print_error_line, print_line, show_json
@@ -63,7 +63,7 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
                 columns=_COLUMNS,
                 row=lambda lag: (
                     lag.queue.topic, lag.queue.broker_name, lag.queue.queue_id, lag.committed,
-                    lag.end, lag.count, lag.inflight, moment(lag.consumed_ms),
+                    lag.end, lag.count, lag.inflight, format_moment(lag.consumed_ms),
                 ),
             )  # fmt: skip
             return OK

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.human_format import size_text
+from escrowmq.base.human_format import format_byte_count
 from escrowmq.net.clock import steady_s
 
 _EVERY_S: Final = 0.5
@@ -38,7 +38,7 @@ class Progress:
         self._next_s = now_s + _EVERY_S
         self._is_shown = True
         share = min(100, 100 * done // total) if total > 0 else 0
-        text = f"{self._what}: {share} %, {size_text(done)} of {size_text(total)}"
+        text = f"{self._what}: {share} %, {format_byte_count(done)} of {format_byte_count(total)}"
         sys.stderr.write(_CLEAR + text)
         sys.stderr.flush()
 

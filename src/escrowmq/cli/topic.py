@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.cli.cluster_verbs import OK, add_named, pairs, print_change, run_action, show_names
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.printing import print_line, show_json
@@ -137,7 +137,7 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
             status.queue.broker_name,
             status.queue.queue_id,
             f"{status.min_offset}..{status.max_offset}",
-            moment(status.updated_ms),
+            format_moment(status.updated_ms),
         )
     for group in found.groups:
         print_line("group", group)

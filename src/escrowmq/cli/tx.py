@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.base.human_format import moment, span
+from escrowmq.base.human_format import format_moment, format_span
 from escrowmq.cli.cluster_verbs import OK, add_action, print_change, run_action, show_all
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.live import Change, Row, add_live, largest, show_live
@@ -151,7 +151,7 @@ def _frame(admin: Admin, change: Change) -> Iterator[Row]:
     yield (
         f"{found.count} pending ({change.of('', found.count)})",
         f"{found.parked} without a reachable producer",
-        f"oldest {span(oldest_ms)}",
+        f"oldest {format_span(oldest_ms)}",
     )
     if found.missing or found.not_counted:
         yield (f"not counted: {', '.join([*found.missing, *found.not_counted])}",)
@@ -177,7 +177,7 @@ def _show(items: Any, arguments: argparse.Namespace) -> int:  # noqa: ANN401 - a
 def _row(item: PendingTransaction) -> tuple[object, ...]:
     name = item.id or item.offset_id
     return (
-        item.message_id, item.topic, item.group, item.state, span(item.age_ms), item.checks,
+        item.message_id, item.topic, item.group, item.state, format_span(item.age_ms), item.checks,
         item.keys, item.broker, name,
     )  # fmt: skip
 
@@ -187,7 +187,9 @@ def _count(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(found)
         return OK
-    print_line(f"{found.count} pending, {found.parked} parked, oldest {moment(found.oldest_ms)}")
+    print_line(
+        f"{found.count} pending, {found.parked} parked, oldest {format_moment(found.oldest_ms)}"
+    )
     if found.not_counted:
         print_line(
             f"not counted: {', '.join(found.not_counted)} (RocketMQ's brokers cannot say it)"
@@ -209,13 +211,15 @@ def _show_transaction(admin: Admin, arguments: argparse.Namespace) -> int:
         for name, value in (
             ("state", item.state), ("topic", item.topic), ("group", item.group),
             ("keys", item.keys), ("tags", item.tags), ("broker", item.broker),
-            ("born", moment(item.born_ms)), ("stored", moment(item.stored_ms)),
+            ("born", format_moment(item.born_ms)), ("stored", format_moment(item.stored_ms)),
             ("checks", item.checks), *_fate(item), ("body size", item.body_size),
             ("id", item.id), ("offset id", item.offset_id),
         ):  # fmt: skip
             print_line(f"  {name:<11}{value if value != '' else '-'}")
         for event in item.events:
-            print_line(f"  {moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip())
+            print_line(
+                f"  {format_moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip()
+            )
     return OK
 
 
@@ -223,9 +227,9 @@ def _fate(item: PendingTransaction) -> list[tuple[str, object]]:
     """Return when the next check is due, or when and by whom the transaction was settled, as titles
     and values."""
     if item.state in _PENDING:
-        return [("next check", moment(item.next_check_ms)), ("origin", item.origin)]
+        return [("next check", format_moment(item.next_check_ms)), ("origin", item.origin)]
     return [
-        ("settled", moment(item.ended_ms)),
+        ("settled", format_moment(item.ended_ms)),
         ("by", f"{_WHO.get(item.ended_by, '')} {item.ended_who}".strip()),
         ("reason", item.reason),
     ]

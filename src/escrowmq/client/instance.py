@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
-from escrowmq.base.ports import Chance, Clock
+from escrowmq.base.ports import Clock, RandomSource
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.closing import Closing, unless_closed
 from escrowmq.client.connection import Connection
@@ -67,11 +67,15 @@ class Instance:
     make requests."""
 
     def __init__(
-        self, options: ClientOptions, *, clock: Clock | None = None, chance: Chance | None = None
+        self,
+        options: ClientOptions,
+        *,
+        clock: Clock | None = None,
+        chance: RandomSource | None = None,
     ) -> None:
         self.options = options
         self.clock: Clock = clock or SystemClock()
-        self.chance: Chance = chance or secrets.SystemRandom()
+        self.chance: RandomSource = chance or secrets.SystemRandom()
         self.host = local_address()
         name = options.instance_name or f"{os.getpid()}#{self.chance.getrandbits(48)}"
         self.client_id = f"{self.host}@{name}"

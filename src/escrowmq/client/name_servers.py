@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.odd_answers import reading_from
@@ -33,7 +33,7 @@ class NameServers:
     """Sends requests to the name servers. Raises NoNameServer if none of them answers."""
 
     def __init__(
-        self, addresses: Sequence[str], pool: Pool, chance: Chance, *, timeout_s: float
+        self, addresses: Sequence[str], pool: Pool, chance: RandomSource, *, timeout_s: float
     ) -> None:
         self.addresses = tuple(addresses)
         self._pool = pool

@@ -79,7 +79,7 @@ class PopRenewals:
         try:
             receipt = await self._renew(message)
         except EscrowMQError as error:
-            ending = self._errors.ending("renewal", round(asked_s * 1_000))
+            ending = self._errors.suppressed_note("renewal", round(asked_s * 1_000))
             if ending is not None:
                 _log.warning(
                     "%s cannot be kept hidden from others now: %s; tried again until its time is "

@@ -248,7 +248,9 @@ class PopReader:
 
     def _log_too_late(self) -> None:
         reading, name = self._reading, self.queue.broker_name
-        ending = reading.repeated.ending(f"late {name}", round(reading.instance.now() * 1_000))
+        ending = reading.repeated.suppressed_note(
+            f"late {name}", round(reading.instance.now() * 1_000)
+        )
         if ending is not None:
             _log.warning(
                 "broker %s takes pops for too late, and answers none: this machine's clock is "
@@ -257,7 +259,7 @@ class PopReader:
 
     def _log_overdue(self, count: int) -> None:
         reading, topic = self._reading, self._reading.instance.options.unwrap(self.queue.topic)
-        ending = reading.repeated.ending("overdue", round(reading.instance.now() * 1_000))
+        ending = reading.repeated.suppressed_note("overdue", round(reading.instance.now() * 1_000))
         if ending is not None:
             _log.warning(
                 "%d popped messages of %s waited here for longer than their invisible time, and "
@@ -418,7 +420,7 @@ class PopReading(Reading):
         now_s = self.instance.now()
         if now_s <= ticket.due_s:
             return
-        ending = self.repeated.ending("late", round(now_s * 1_000))
+        ending = self.repeated.suppressed_note("late", round(now_s * 1_000))
         if ending is not None:
             _log.warning(
                 "%s was settled %.1f s after its invisible time, and is probably redelivered: "

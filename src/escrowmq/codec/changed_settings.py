@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from escrowmq.base.setting_facts import fields_of, value_of
+from escrowmq.base.setting_facts import fields_of, parse_setting_value
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import EscrowMQError, UsageError
@@ -92,7 +92,7 @@ class Changes:
         parsed = {}
         for name, text in texts.items():
             try:
-                parsed[name] = value_of(text.strip(), self._places[name][1].type)
+                parsed[name] = parse_setting_value(text.strip(), self._places[name][1].type)
             except msgspec.ValidationError as error:
                 raise UsageError(f"{name}={text[:64]}: {error}") from error
         return parsed

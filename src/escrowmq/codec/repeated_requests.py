@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from escrowmq.base.codes import Request
-from escrowmq.base.command import Command, Repeated
+from escrowmq.base.command import Command, RepeatedRequest
 from escrowmq.codec.binary_header import field_spans
 from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.headers import CommitHeader, HeaderError, PullHeader, read_header
@@ -76,7 +76,7 @@ class RequestTemplate:
 
     __slots__ = ("command", "names", "plan")
 
-    def __init__(self, command: Repeated, names: tuple[str, ...]) -> None:
+    def __init__(self, command: RepeatedRequest, names: tuple[str, ...]) -> None:
         self.command = command
         self.names = names
         """The attributes of its header that vary, in their order in the header."""
@@ -150,7 +150,7 @@ class RepeatedRequests:
         constants = (places, *_bytes_around(data, spans))
         if constants in self._constants:
             return  # known already: only a number was in an unusual form
-        repeated = Repeated(
+        repeated = RepeatedRequest(
             code=command.code,
             flag=command.flag,
             version=command.version,
@@ -166,17 +166,17 @@ class RepeatedRequests:
 
 def with_text_fields(command: Command) -> Command:
     """Return a command with its fields as text, for code that needs more than its typed header."""
-    if type(command) is not Repeated:
+    if type(command) is not RepeatedRequest:
         return command
     found = decode_header(command.raw, BINARY)
     found.body = command.body
     return found
 
 
-def repeated_command(match: Match, data: bytes, at: int) -> Repeated:
+def repeated_command(match: Match, data: bytes, at: int) -> RepeatedRequest:
     """Return the command of a repetition at a position of the input."""
     known, opaque, numbers, end = match
-    found: Repeated = _copy(known.command)
+    found: RepeatedRequest = _copy(known.command)
     found.header = _copy(found.header)
     for name, number in zip(known.names, numbers, strict=True):
         setattr(found.header, name, number)

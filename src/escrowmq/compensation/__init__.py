@@ -8,9 +8,9 @@ reached the broker: `Compensator` looks up each message and has the business pro
 brokers that check back, none of this is needed; of the other packages only the command line uses
 it."""
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
-require("compensation", "redis")
+require_extra("compensation", "redis")
 
 from escrowmq.client.announced_commits import Compared, Member, Sets
 from escrowmq.client.lease_base import LeaseTaken

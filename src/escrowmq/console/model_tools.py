@@ -18,7 +18,7 @@ import msgspec
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 from escrowmq.base.release import RELEASE
 from escrowmq.console.account_clients import AccountClients
 from escrowmq.console.api.messages import MessageShown
@@ -29,7 +29,7 @@ from escrowmq.console.problems import Problem
 from escrowmq.console.sessions import SessionUser
 from escrowmq.net.clock import steady_s
 
-require("mcp", "mcp")
+require_extra("mcp", "mcp")
 
 TOOLS: Final = {
     "cluster_overview": "overview.show",

@@ -13,13 +13,13 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 from escrowmq.base.probes import Vitals
 from escrowmq.console.app import build_app
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.net.clock import steady_s
 
-require("console", "starlette", "uvicorn", "jinja2")
+require_extra("console", "starlette", "uvicorn", "jinja2")
 
 CONNECTIONS_MAX: Final = 128
 """The most open connections. Beyond it, one that does not read its answers is closed, or else the

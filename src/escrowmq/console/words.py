@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
-from escrowmq.base.human_format import moment, size_text, span
+from escrowmq.base.human_format import format_byte_count, format_moment, format_span
 from escrowmq.base.printable import printable
 from escrowmq.console.charts import short
 
@@ -38,7 +38,7 @@ def percent(value: float | None) -> str:
 
 def when(ms: int | None) -> str:
     """Format a time; a dash if there is none."""
-    return UNKNOWN if ms is None else moment(ms)
+    return UNKNOWN if ms is None else format_moment(ms)
 
 
 def machine_time(ms: int) -> str:
@@ -48,7 +48,7 @@ def machine_time(ms: int) -> str:
 
 def duration(ms: int | None) -> str:
     """Format a duration."""
-    return UNKNOWN if ms is None else span(ms)
+    return UNKNOWN if ms is None else format_span(ms)
 
 
 def rough_duration(ms: int) -> str:
@@ -56,12 +56,12 @@ def rough_duration(ms: int) -> str:
     for unit_ms, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if ms >= unit_ms and ms % unit_ms == 0:
             return f"{ms // unit_ms} {unit}"
-    return span(ms)
+    return format_span(ms)
 
 
 def byte_size(count: int | None) -> str:
     """Format a number of bytes."""
-    return UNKNOWN if count is None else size_text(count)
+    return UNKNOWN if count is None else format_byte_count(count)
 
 
 def in_url(name: object) -> str:
@@ -102,7 +102,9 @@ def as_hex(body: bytes) -> str:
 
 def cut_note(size: int, shown: int = _TEXT_MAX) -> str:
     """Say how much of a body a view leaves out."""
-    return f"the first {size_text(shown)} of {size_text(size)}" if size > shown else ""
+    return (
+        f"the first {format_byte_count(shown)} of {format_byte_count(size)}" if size > shown else ""
+    )
 
 
 FILTERS: Final = {

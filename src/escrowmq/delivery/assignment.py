@@ -98,7 +98,7 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 }
 
 
-def assign(
+def assign_queues(
     mode: RequestMode, strategy: str, client_id: str, queues: list[Queue], client_ids: list[str]
 ) -> list[Queue] | None:
     """Return the queues of a client; None if they cannot be determined, so that it keeps its

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.base.delay_levels import delay_levels
+from escrowmq.base.delay_levels import parse_delay_levels
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec import fastjson
@@ -55,7 +55,7 @@ class DelayQueues:
     ) -> None:
         self._store = store
         self.deliverer = DelayedDeliverer(store, put)
-        self._spans_ms = delay_levels(settings.delay_levels)
+        self._spans_ms = parse_delay_levels(settings.delay_levels)
         self._offsets = dict.fromkeys(self._spans_ms, 0)
         self._due_ms = dict.fromkeys(self._spans_ms, NEVER_MS)
         self._past_deliveries = PastDeliveries(store, Property.DELAY)
@@ -119,7 +119,7 @@ class DelayQueues:
         oldest = self._oldest_pending()
         return self._store.end_offset if oldest is None else oldest
 
-    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+    def note_arrival(self, arrival: Arrival, now_ms: int) -> None:
         """Note that a record became visible in the schedule topic, and schedule its delivery."""
         level = arrival.queue_id + 1
         self._offsets.setdefault(level, 0)

@@ -14,7 +14,7 @@ import msgspec
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.delay_levels import delay_levels
+from escrowmq.base.delay_levels import parse_delay_levels
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.store_settings import StoreSettings
@@ -40,7 +40,7 @@ class DelayRules:
     """The settings for delays. Some may change while the broker runs."""
 
     def __init__(self, store: StoreSettings, broker: BrokerSettings) -> None:
-        self.spans_ms: Final = delay_levels(store.delay_levels)
+        self.spans_ms: Final = parse_delay_levels(store.delay_levels)
         """The delay of each level in ms."""
         self.level_max: Final = max(self.spans_ms, default=0)
         self.has_timer: Final = broker.has_timer

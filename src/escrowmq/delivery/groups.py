@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, GROUPS_MAX
+from escrowmq.base.fixed_limits import AUTO_CREATE_GROUPS_MAX, GROUP_SIZE_MAX
 from escrowmq.base.names import has_name_letters
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
@@ -75,7 +75,7 @@ class GroupTable:
         self,
         settings: BrokerSettings,
         *,
-        count_max: int = GROUPS_MAX,
+        count_max: int = AUTO_CREATE_GROUPS_MAX,
         made: AutoCreateQuota | None = None,
     ) -> None:
         self._settings = settings

@@ -175,7 +175,7 @@ class PopLedger:
             )  # fmt: skip
         return not failed_count
 
-    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+    def apply_arrival(self, arrival: Arrival, now_ms: int) -> None:
         """Apply a record that became visible in the revive topic: RocketMQ's timer may have stored
         it."""
         key = (arrival.queue_id, arrival.queue_offset)
@@ -273,7 +273,7 @@ class PopLedger:
         if put.status is PutStatus.OK:
             self._own.add((queue_id, put.queue_offset))
             self.log_end = put.log_end
-        elif (end := self._unstored.ending(tag, now_ms)) is not None:
+        elif (end := self._unstored.suppressed_note(tag, now_ms)) is not None:
             _log.warning("no %s record was stored: %s%s", tag, put.reason or put.status.value, end)
         return put
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.log_throttle import RepeatedErrors
-from escrowmq.base.measure import Counts
+from escrowmq.base.measure import KeyedCounts
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec.pop_receipt import normal_topic
 from escrowmq.delivery.groups import GroupTable
@@ -61,7 +61,7 @@ class Redelivery:
         """Groups and queues whose messages could not be read the last time."""
 
         self.dropped_count = 0
-        self.counts = Counts()
+        self.counts = KeyedCounts()
         """The number of messages by group, topic and outcome."""
 
     def redeliver(self, point: CheckPoint, now_ms: int) -> bool:
@@ -121,7 +121,7 @@ class Redelivery:
         source = self._read(*entries[0][:2]) if entries else None
         if source is None:
             queue = f"{topic}/{handle.queue_id}"
-            if (end := self._lost.ending(queue, now_ms)) is not None:
+            if (end := self._lost.suppressed_note(queue, now_ms)) is not None:
                 _log.warning("%s no longer has message %d%s", queue, queue_offset, end)
             return True
         is_v2 = self._retries.uses_newer_name(topic, group, is_v2=self._settings.has_retry_topic_v2)
@@ -134,7 +134,7 @@ class Redelivery:
         self.counts.add(group, topic, put.status.name)
         if put.status is PutStatus.OK:
             return True
-        if (end := self._undelivered.ending(topic, now_ms)) is not None:
+        if (end := self._undelivered.suppressed_note(topic, now_ms)) is not None:
             reason = put.reason or put.status.value
             _log.warning("%s: not redelivered: %s%s", topic, reason, end)
         return put.status in _LASTING

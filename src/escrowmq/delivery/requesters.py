@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from escrowmq.base.fixed_limits import ASKED_MAX
+from escrowmq.base.fixed_limits import WAITING_REQUESTS_MAX
 from escrowmq.base.message import Property
 
 _REPLY_TIMEOUT_MS: Final = 300_000
@@ -38,7 +38,7 @@ class WaitingRequest(NamedTuple):
 class WaitingRequests:
     """The recent requests that wait for replies."""
 
-    def __init__(self, count_max: int = ASKED_MAX) -> None:
+    def __init__(self, count_max: int = WAITING_REQUESTS_MAX) -> None:
         self._asked: dict[Key, WaitingRequest] = {}
         self._of: dict[str, dict[Key, None]] = {}
         self._count_max = count_max

@@ -127,14 +127,14 @@ class Stats:
         """Return a counter; None if nothing was counted."""
         return self._meters.get((name, key))
 
-    def _meter(self, name: str, key: str) -> StatMeter:
+    def _get_or_create_meter(self, name: str, key: str) -> StatMeter:
         meter = self._meters.get((name, key))
         if meter is None:
             meter = self._meters[name, key] = StatMeter()
         return meter
 
     def _add(self, name: str, key: str, count: int) -> None:
-        meter = self._meter(name, key)
+        meter = self._get_or_create_meter(name, key)
         meter.total += count
         meter.calls += 1
 
@@ -158,9 +158,9 @@ class Stats:
 
     def _puts_of(self, topic: str) -> tuple[StatMeter, StatMeter, StatMeter, list[int]]:
         found = self._puts[topic] = (
-            self._meter(PUT_COUNT, topic),
-            self._meter(PUT_SIZE, topic),
-            self._meter(BROKER_PUT, ""),
+            self._get_or_create_meter(PUT_COUNT, topic),
+            self._get_or_create_meter(PUT_SIZE, topic),
+            self._get_or_create_meter(BROKER_PUT, ""),
             [0] * (SIZE_BITS_MAX + 1),
         )
         return found
@@ -177,9 +177,9 @@ class Stats:
     def _gets_of(self, group: str, topic: str) -> _Meters:
         key = f"{topic}@{group}"
         found = self._gets[group, topic] = (
-            self._meter(GET_COUNT, key),
-            self._meter(GET_SIZE, key),
-            self._meter(BROKER_GET, ""),
+            self._get_or_create_meter(GET_COUNT, key),
+            self._get_or_create_meter(GET_SIZE, key),
+            self._get_or_create_meter(BROKER_GET, ""),
         )
         return found
 

@@ -169,7 +169,7 @@ class TimerQueue:
         self.counts.forget_topic(topic)
         self.delays.forget_topic(topic)
 
-    def arrived(self, arrival: Arrival) -> None:
+    def note_arrival(self, arrival: Arrival) -> None:
         """Note that a record became visible in the timer's topic, and must be read."""
         assert arrival.topic == Topic.TIMER
         self._has_more = True
@@ -282,7 +282,7 @@ class TimerQueue:
                 if self._peer_read_ms is not None:
                     self._past_deliveries.match_delivery(source)  # not to be matched with its twin
                 return
-            if self._is_rolled(source, slot_ms):
+            if self._has_nearer_copy(source, slot_ms):
                 return
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
@@ -297,7 +297,7 @@ class TimerQueue:
         self.due_times.add(key >> OFFSET_BITS)
         self._count_in_block(queue_offset)
 
-    def _is_rolled(self, source: StoredMessage, slot_ms: int) -> bool:
+    def _has_nearer_copy(self, source: StoredMessage, slot_ms: int) -> bool:
         """Whether RocketMQ has stored a copy of this record nearer to its time: its wheel holds two
         days (TimerMessageStore.doEnqueue). The copy is in the topic too."""
         if self._peer_read_ms is None:

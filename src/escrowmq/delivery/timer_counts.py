@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.base.measure import Counts
+from escrowmq.base.measure import KeyedCounts
 from escrowmq.base.message import Message, Property
 from escrowmq.codec import fastjson
 from escrowmq.delivery.data_version import DataVersion
@@ -22,7 +22,7 @@ class WaitingCounts:
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}
         self._version = DataVersion()
-        self.taken, self.passed = Counts(), Counts()
+        self.taken, self.passed = KeyedCounts(), KeyedCounts()
         """The number of messages that arrived and that left since the start, by topic."""
 
     def waiting(self) -> dict[str, int]:
@@ -48,8 +48,8 @@ class WaitingCounts:
 
     def forget_topic(self, topic: str) -> None:
         """Remove the totals of a deleted topic. Its waiting messages count until they are due."""
-        self.taken.forget(topic, at=0)
-        self.passed.forget(topic, at=0)
+        self.taken.remove(topic, at=0)
+        self.passed.remove(topic, at=0)
 
     def encode(self) -> bytes:
         """Return the body of the answer to GET_TIMER_METRICS."""

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX, TOPICS_MAX
+from escrowmq.base.fixed_limits import AUTO_CREATE_TOPICS_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.codec import fastjson
@@ -128,7 +128,7 @@ class TopicTable:
         self,
         settings: BrokerSettings,
         *,
-        count_max: int = TOPICS_MAX,
+        count_max: int = AUTO_CREATE_TOPICS_MAX,
         made: AutoCreateQuota | None = None,
     ) -> None:
         self._settings = settings

@@ -16,16 +16,16 @@ class CatchUpRate:
         self._sent_until_ms = 0.0
         """The time up to which the allowed bytes are used up."""
 
-    def room(self, rate: int, now_ms: int) -> int:
+    def allowed_bytes(self, rate: int, now_ms: int) -> int:
         """Return how many bytes may be sent now."""
         self._sent_until_ms = max(self._sent_until_ms, now_ms - _BURST_MS)
         return max(0, int((now_ms - self._sent_until_ms) * rate / 1_000))
 
-    def sent(self, size: int, rate: int) -> None:
+    def count_sent(self, size: int, rate: int) -> None:
         """Count bytes that were sent."""
         self._sent_until_ms += size * 1_000 / rate
 
     @property
-    def due_ms(self) -> int:
+    def next_allowed_ms(self) -> int:
         """Return when more bytes may be sent."""
         return int(self._sent_until_ms) + _BURST_MS // 2

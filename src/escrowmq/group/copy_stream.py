@@ -13,21 +13,21 @@ from escrowmq.group.catch_up_rate import CatchUpRate
 from escrowmq.group.frames import (
     Challenge,
     FrameReader,
+    GroupFrameKind,
     Hello,
-    Kind,
-    Refused,
+    RefusalFrame,
     Welcome,
+    compute_proof,
     decode_report,
     decode_struct,
     encode_frame,
     encode_log_head,
     encode_struct,
-    proof_of,
-    proves,
+    is_valid_proof,
 )
-from escrowmq.group.history import Began, common_end
-from escrowmq.group.tables import Pending
-from escrowmq.replica.sending import MasterLog, window_end
+from escrowmq.group.history import EpochStart, common_end
+from escrowmq.group.tables import PendingTables
+from escrowmq.replica.sending import MasterLog, send_window_end
 
 AHEAD_MAX: Final = 8 * 1024 * 1024
 """Limit of the bytes in flight to a copy, and so of the memory of its connection."""
@@ -50,7 +50,7 @@ _TLS: Final = b"\x16\x03"
 """The first bytes of a TLS connection; as a frame's size they would be far too large."""
 
 
-class Epoch(msgspec.Struct, frozen=True):
+class MasterEpoch(msgspec.Struct, frozen=True):
     """The epoch in which this member is master."""
 
     cluster: str
@@ -78,7 +78,7 @@ class CopyStream:
     def __init__(
         self,
         log: MasterLog,
-        epoch: Epoch,
+        epoch: MasterEpoch,
         *,
         nonce: str,
         tables: Callable[[], list[tuple[str, bytes, int]]],
@@ -91,7 +91,7 @@ class CopyStream:
         self._nonce = nonce
         self._tables = tables
         self._reader = FrameReader()
-        self._pending = Pending()
+        self._pending = PendingTables()
         self.hello: Hello | None = None
         self.sent_end = self.acknowledged = self._start_at = 0
         self._in_flight: deque[int] = deque()
@@ -102,7 +102,7 @@ class CopyStream:
         """Whether the catch-up rate delays something that could be sent."""
         self._sent_tables = self._known_tables = 0
         self._began_ms = self._heard_ms = self._written_ms = now_ms
-        self._greeting: list[bytes] = [encode_struct(Kind.CHALLENGE, Challenge(nonce))]
+        self._greeting: list[bytes] = [encode_struct(GroupFrameKind.CHALLENGE, Challenge(nonce))]
 
     def receive(self, data: bytes, now_ms: int) -> bool:
         """Process bytes from the copy. Return whether it has reported something."""
@@ -113,17 +113,17 @@ class CopyStream:
                 "or at none"
             )
         has_reported = False
-        for kind, content in self._reader.take(data):
-            if self.hello is None and kind is Kind.HELLO:
-                self._welcome(decode_struct(Hello, content))
-            elif self.hello is not None and kind is Kind.REPORT:
-                self._reported(*decode_report(content))
+        for kind, content in self._reader.read_frames(data):
+            if self.hello is None and kind is GroupFrameKind.HELLO:
+                self._admit_copy(decode_struct(Hello, content))
+            elif self.hello is not None and kind is GroupFrameKind.REPORT:
+                self._process_report(*decode_report(content))
                 has_reported = True
             else:
                 raise RemoteProtocolError(f"{kind.name} is not expected from a copy here")
         return has_reported
 
-    def _reported(self, end: int, tables_count: int) -> None:
+    def _process_report(self, end: int, tables_count: int) -> None:
         if not 0 <= end <= self.sent_end or not 0 <= tables_count <= self._sent_tables:
             raise RemoteProtocolError(
                 f"it reports log offset {end} and {tables_count} tables, and was sent "
@@ -134,10 +134,10 @@ class CopyStream:
             self._in_flight.popleft()
         self._known_tables = max(self._known_tables, tables_count)
 
-    def _welcome(self, hello: Hello) -> None:
+    def _admit_copy(self, hello: Hello) -> None:
         mine, log = self._epoch, self._log
         unproved = msgspec.json.encode(msgspec.structs.replace(hello, proof=""))
-        if not proves(mine.secret, "copy", self._nonce, unproved, hello.proof):
+        if not is_valid_proof(mine.secret, "copy", self._nonce, unproved, hello.proof):
             raise CopyRefused("the secret is not the group's (escrowGroupSecretFile)")
         if (hello.cluster, hello.broker) != (mine.cluster, mine.broker):
             raise CopyRefused(
@@ -160,43 +160,43 @@ class CopyStream:
                 f"{hello.segment_size} at the copy: it must be the same"
             )
         self._reader.size_max = 1024
-        start, is_anew = self._start(hello)
+        start, is_anew = self._copy_start(hello)
         self.hello = hello
         self.sent_end = self._start_at = start
         # No part of the log counts as copied before the copy itself has reported it, after its cut.
         self.acknowledged = 0
         welcome = Welcome(mine.group, mine.epoch, mine.history, start, is_anew)
-        proof = proof_of(mine.secret, "master", hello.nonce, msgspec.json.encode(welcome))
+        proof = compute_proof(mine.secret, "master", hello.nonce, msgspec.json.encode(welcome))
         proved = msgspec.structs.replace(welcome, proof=proof)
-        self._greeting.append(encode_struct(Kind.WELCOME, proved))
+        self._greeting.append(encode_struct(GroupFrameKind.WELCOME, proved))
         for path, frame, place in self._tables():
             self._pending.add(path, frame, max(place, start))
 
-    def _start(self, hello: Hello) -> tuple[int, bool]:
+    def _copy_start(self, hello: Hello) -> tuple[int, bool]:
         """Return the offset at which the two logs begin to differ, from which the copy gets the
         log. Return also whether the copy must remove its whole log."""
         log, low = self._log, self._log.min_offset
-        theirs = tuple(Began(*began) for began in hello.history)
-        ours = tuple(Began(*began) for began in self._epoch.history)
+        theirs = tuple(EpochStart(*began) for began in hello.history)
+        ours = tuple(EpochStart(*began) for began in self._epoch.history)
         start = common_end(ours, log.end_offset, theirs, hello.log_end)
         is_anew = start <= hello.log_begin or start < low
         return (low if is_anew else start), is_anew
 
-    def refuse(self, reason: str) -> bytes:
+    def encode_refusal(self, reason: str) -> bytes:
         """Encode the refusal of a copy, with its reason."""
-        return encode_struct(Kind.REFUSAL, Refused(reason, self._epoch.epoch))
+        return encode_struct(GroupFrameKind.REFUSAL, RefusalFrame(reason, self._epoch.epoch))
 
-    def table(self, path: str, frame: bytes, log_end: int) -> None:
+    def queue_table(self, path: str, frame: bytes, log_end: int) -> None:
         """Queue a changed table. It is sent in its turn among the log's bytes (see
-        `tables.Pending`)."""
+        `tables.PendingTables`)."""
         if self.hello is not None:
             self._pending.add(path, frame, log_end)
 
-    def hand_over(self) -> bytes:
+    def encode_hand_over(self) -> bytes:
         """Encode the frame that asks the copy to take over now."""
-        return encode_frame(Kind.HAND_OVER, b"")
+        return encode_frame(GroupFrameKind.HAND_OVER, b"")
 
-    def sends(self, confirmed: int, now_ms: int, *, rate: int = 0) -> list[bytes]:
+    def bytes_to_send(self, confirmed: int, now_ms: int, *, rate: int = 0) -> list[bytes]:
         """Return the bytes to write to the copy now. `rate` limits the log's bytes per second; 0:
         no limit."""
         found, self._greeting = self._greeting, []
@@ -204,18 +204,18 @@ class CopyStream:
             return found
         log, pending = self._log, self._pending
         begin = self.sent_end
-        until = window_end(log, max(self.acknowledged, self._start_at), AHEAD_MAX)
+        until = send_window_end(log, max(self.acknowledged, self._start_at), AHEAD_MAX)
         if len(self._in_flight) >= IN_FLIGHT_MAX and until - begin < BATCH_SIZE:
             until = begin
         self._is_held_back = False
         if rate:
-            allowed = begin + self._catch_up_rate.room(rate, now_ms)
+            allowed = begin + self._catch_up_rate.allowed_bytes(rate, now_ms)
             self._is_held_back = allowed < until
             until = min(until, allowed)
         while True:
-            place = pending.first()
+            place = pending.first_due_offset()
             if place is not None and place <= self.sent_end:
-                frames = pending.take(self.sent_end)
+                frames = pending.take_due(self.sent_end)
                 self._sent_tables += len(frames)
                 found += frames
                 continue
@@ -235,12 +235,12 @@ class CopyStream:
             if self.sent_end == log.end_offset:
                 self._in_flight.append(self.sent_end)
             if rate:
-                self._catch_up_rate.sent(self.sent_end - begin, rate)
+                self._catch_up_rate.count_sent(self.sent_end - begin, rate)
         if found:
             self._written_ms = now_ms
         return found
 
-    def wake(self, confirmed: int, now_ms: int) -> bytes:
+    def keep_alive(self, confirmed: int, now_ms: int) -> bytes:
         """Return a keep-alive frame; empty if none is due. Raises RemoteProtocolError if the copy
         is silent for too long."""
         if self.hello is None and now_ms >= self._began_ms + HANDSHAKE_MS:
@@ -253,12 +253,12 @@ class CopyStream:
         return encode_log_head(self.sent_end, confirmed, self._log.min_offset, 0)
 
     def wake_at_ms(self) -> int:
-        """Return when `wake` must be called next."""
+        """Return when `keep_alive` must be called next."""
         if self.hello is None:
             return self._began_ms + HANDSHAKE_MS
         silent_ms = self._heard_ms + SILENT_MS
         if self._is_held_back:
-            silent_ms = min(silent_ms, self._catch_up_rate.due_ms)
+            silent_ms = min(silent_ms, self._catch_up_rate.next_allowed_ms)
         return min(silent_ms, self._written_ms + HEARTBEAT_MS)
 
     @property
@@ -271,4 +271,4 @@ class CopyStream:
     @property
     def has_tables(self) -> bool:
         """Whether the copy has the current version of every table."""
-        return self._known_tables == self._sent_tables and self._pending.first() is None
+        return self._known_tables == self._sent_tables and self._pending.first_due_offset() is None

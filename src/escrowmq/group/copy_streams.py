@@ -33,20 +33,20 @@ class CopyStreams:
         """The address of a peer; empty if it is not connected."""
         return self._addresses.get(peer, "")
 
-    def named(self) -> Iterator[tuple[int, Hello, CopyStream]]:
+    def member_streams(self) -> Iterator[tuple[int, Hello, CopyStream]]:
         """Yield the connections of members that have sent their names: peer, Hello and stream."""
         for peer, stream in self.by_peer.items():
             if stream.hello is not None:
                 yield peer, stream.hello, stream
 
-    def of(self, member: str, incarnation: str) -> CopyStream | None:
+    def stream_of(self, member: str, incarnation: str) -> CopyStream | None:
         """Return the connection of a member."""
-        for _, hello, stream in self.named():
+        for _, hello, stream in self.member_streams():
             if (hello.member, hello.incarnation) == (member, incarnation):
                 return stream
         return None
 
-    def crowding(self) -> int | None:
+    def peer_to_close(self) -> int | None:
         """Return the connection to close before another one is added; None below the limit. It is
         the oldest unproved connection of the host that has the most of them, so that strangers do
         not keep members out."""

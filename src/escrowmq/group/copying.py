@@ -12,27 +12,27 @@ from escrowmq.group.frames import (
     FRAME_SIZE_MAX,
     Challenge,
     FrameReader,
-    Gone,
+    GroupFrameKind,
     Hello,
-    Kind,
     LogPart,
-    Refused,
+    RefusalFrame,
+    TopicDeletion,
     Welcome,
+    compute_proof,
     decode_log,
     decode_struct,
     decode_table,
     encode_report,
     encode_struct,
-    proof_of,
-    proves,
+    is_valid_proof,
 )
 from escrowmq.group.tables import COPIED
-from escrowmq.replica.appending import Appender, SlaveLog
+from escrowmq.replica.appending import LogAppender, SlaveLog
 
 SILENT_MS: Final = 10_000
 
 
-class Cut(Exception):
+class CutRequired(Exception):
     """Raised if the copy's log has bytes that the master's does not have. Cut them off, durably,
     before connecting again."""
 
@@ -43,31 +43,31 @@ class Cut(Exception):
         """Whether to remove the whole log; it then begins at the offset."""
 
 
-class TurnedAway(RemoteProtocolError):
+class RefusedByMaster(RemoteProtocolError):
     """Raised if the master refuses this copy. The reason must be shown to a person."""
 
 
 class CopyEffects(Protocol):
     """Carries out the effects of the master's frames, except log data."""
 
-    def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
+    def adopt_epoch(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
         """Note, durably, that the log is now a prefix of the log of this epoch's master."""
 
-    def take_table(self, path: str, data: bytes) -> None:
+    def apply_table(self, path: str, data: bytes) -> None:
         """Write a table that the master sent."""
 
-    def take_gone(self, gone: Gone) -> None:
+    def apply_topic_deletion(self, gone: TopicDeletion) -> None:
         """Delete a topic that the master has deleted."""
 
-    def take_over(self) -> None:
+    def become_master(self) -> None:
         """Become master, because the present one hands over."""
 
-    def has_deleted_alone(self, log_offset: int) -> bool:
+    def has_unreplicated_deletions(self, log_offset: int) -> bool:
         """Whether this member has deleted topics that the master still has, when its log ended at
         or after this offset, from which on the two logs differ."""
 
 
-class Copy:
+class CopyConnection:
     """A copy's connection to its master. The caller closes it after RemoteProtocolError or Cut."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Copy:
         self._nonce = nonce
         self._said: Hello | None = None
         self._reader = FrameReader()
-        self._appender = Appender(log)
+        self._appender = LogAppender(log)
         self._at = 0
         self._tables_count = 0
         self._reported = (-1, 0)
@@ -104,35 +104,37 @@ class Copy:
         """Process bytes from the master. Return the bytes to write to it."""
         self._heard_ms = now_ms
         found: list[bytes] = []
-        for kind, content in self._reader.take(data):
-            if kind is Kind.REFUSAL:
-                raise TurnedAway(decode_struct(Refused, content).reason)
-            if kind is Kind.CHALLENGE and self._said is None:
-                found.append(self._introduce(decode_struct(Challenge, content)))
-            elif kind is Kind.WELCOME and self._said is not None and not self.is_welcome:
-                self._welcomed(self._said, decode_struct(Welcome, content))
+        for kind, content in self._reader.read_frames(data):
+            if kind is GroupFrameKind.REFUSAL:
+                raise RefusedByMaster(decode_struct(RefusalFrame, content).reason)
+            if kind is GroupFrameKind.CHALLENGE and self._said is None:
+                found.append(self._answer_challenge(decode_struct(Challenge, content)))
+            elif kind is GroupFrameKind.WELCOME and self._said is not None and not self.is_welcome:
+                self._process_welcome(self._said, decode_struct(Welcome, content))
             elif self.is_welcome:
-                self._take(kind, content)
+                self._process_frame(kind, content)
             else:
                 raise RemoteProtocolError(f"{kind.name} is not expected from a master here")
-        report = self.report()
+        report = self.next_report()
         return [*found, report] if report else found
 
-    def _introduce(self, challenge: Challenge) -> bytes:
+    def _answer_challenge(self, challenge: Challenge) -> bytes:
         if challenge.protocol != 1:
-            raise TurnedAway(
+            raise RefusedByMaster(
                 f"the master uses version {challenge.protocol} of the protocol, and this "
                 "member version 1: upgrade this member"
             )
         hello = msgspec.structs.replace(self._hello(), nonce=self._nonce)
-        proof = proof_of(self._secret, "copy", challenge.nonce, msgspec.json.encode(hello))
+        proof = compute_proof(self._secret, "copy", challenge.nonce, msgspec.json.encode(hello))
         self._said = hello
-        return encode_struct(Kind.HELLO, msgspec.structs.replace(hello, proof=proof))
+        return encode_struct(GroupFrameKind.HELLO, msgspec.structs.replace(hello, proof=proof))
 
-    def _welcomed(self, said: Hello, welcome: Welcome) -> None:
+    def _process_welcome(self, said: Hello, welcome: Welcome) -> None:
         unproved = msgspec.json.encode(msgspec.structs.replace(welcome, proof=""))
-        if not proves(self._secret, "master", self._nonce, unproved, welcome.proof):
-            raise TurnedAway("the master does not know the group's secret (escrowGroupSecretFile)")
+        if not is_valid_proof(self._secret, "master", self._nonce, unproved, welcome.proof):
+            raise RefusedByMaster(
+                "the master does not know the group's secret (escrowGroupSecretFile)"
+            )
         if welcome.epoch < said.promised or said.group not in ("", welcome.group):
             raise RemoteProtocolError(
                 f"this is the master of epoch {welcome.epoch} of group {welcome.group}; this "
@@ -140,37 +142,37 @@ class Copy:
             )
         if welcome.is_anew:
             if not self._log.is_empty:
-                raise Cut(welcome.starts_at, is_anew=True)
+                raise CutRequired(welcome.starts_at, is_anew=True)
             if welcome.starts_at % self._log.segment_size:
                 raise RemoteProtocolError(f"no file begins at log offset {welcome.starts_at}")
             self._log.begin_at(welcome.starts_at)
-        elif welcome.starts_at != self._log.end_offset or self._beside.has_deleted_alone(
+        elif welcome.starts_at != self._log.end_offset or self._beside.has_unreplicated_deletions(
             welcome.starts_at
         ):
-            raise Cut(welcome.starts_at, is_anew=False)
-        self._beside.adopt(welcome.epoch, welcome.history)
+            raise CutRequired(welcome.starts_at, is_anew=False)
+        self._beside.adopt_epoch(welcome.epoch, welcome.history)
         self._reader.size_max = FRAME_SIZE_MAX
         self._at = self.master_end = welcome.starts_at
         self.is_welcome = self._is_asked = True
 
-    def _take(self, kind: Kind, content: bytes) -> None:
-        if kind is Kind.LOG:
-            self._take_log(decode_log(content))
-        elif kind is Kind.TABLE:
+    def _process_frame(self, kind: GroupFrameKind, content: bytes) -> None:
+        if kind is GroupFrameKind.LOG:
+            self._append_log(decode_log(content))
+        elif kind is GroupFrameKind.TABLE:
             table = decode_table(content)
             if table.path not in COPIED:
                 raise RemoteProtocolError(f"{table.path!r} is not a table that members copy")
-            self._beside.take_table(*table)
+            self._beside.apply_table(*table)
             self._tables_count += 1
-        elif kind is Kind.GONE:
-            self._beside.take_gone(decode_struct(Gone, content))
+        elif kind is GroupFrameKind.GONE:
+            self._beside.apply_topic_deletion(decode_struct(TopicDeletion, content))
             self._tables_count += 1
-        elif kind is Kind.HAND_OVER:
-            self._beside.take_over()
+        elif kind is GroupFrameKind.HAND_OVER:
+            self._beside.become_master()
         else:
             raise RemoteProtocolError(f"{kind.name} is not expected from a master here")
 
-    def _take_log(self, part: LogPart) -> None:
+    def _append_log(self, part: LogPart) -> None:
         if part.log_offset != self._at:
             what = "a gap" if part.log_offset > self._at else "an overlap"
             raise RemoteProtocolError(
@@ -184,7 +186,7 @@ class Copy:
         else:
             self._is_asked = True
 
-    def report(self) -> bytes:
+    def next_report(self) -> bytes:
         """Return the report to send to the master now; empty if there is none."""
         if not self.is_welcome:
             return b""
@@ -194,7 +196,7 @@ class Copy:
         self._reported, self._is_asked = now, False
         return encode_report(*now)
 
-    def is_silent(self, now_ms: int) -> bool:
+    def is_master_silent(self, now_ms: int) -> bool:
         """Whether the master has been silent for too long, so that the connection must be
         closed."""
         return now_ms >= self._heard_ms + SILENT_MS

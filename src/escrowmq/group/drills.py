@@ -20,7 +20,7 @@ SPAN_MAX_MS: Final = 60_000
 DRILL_MS: Final = 120_000
 """A member takes a drill for ended if it has heard nothing of it for this many ms."""
 
-NOTES_MAX: Final = 50
+FAULTS_REMEMBERED_MAX: Final = 50
 """Limit of the faults that are remembered."""
 
 _NAME_MAX: Final = 64
@@ -73,7 +73,7 @@ class FaultOrder(msgspec.Struct, kw_only=True, frozen=True):
         return self.fault not in (JOIN, END)
 
 
-def read_order(fields: Mapping[str, str], *, who: str, at_ms: int) -> FaultOrder:
+def decode_fault_order(fields: Mapping[str, str], *, who: str, at_ms: int) -> FaultOrder:
     """Decode a request for a fault. Raises UsageError if it is invalid."""
     fault, span, drill = fields.get("fault", JOIN), fields.get("ms", "0"), fields.get("drill", "")
     if fault not in {JOIN, END} | SUDDEN | SPANS:
@@ -94,7 +94,7 @@ def read_order(fields: Mapping[str, str], *, who: str, at_ms: int) -> FaultOrder
     )
 
 
-class Drills:
+class DrillFaults:
     """The faults of one member, in whatever role it is. Times are the member's own, which do not
     jump with the clock."""
 
@@ -115,7 +115,7 @@ class Drills:
         self._fault = ""
         self._until_ms = 0
 
-    def take(self, order: FaultOrder, *, me: str, now_ms: int) -> None:
+    def inject(self, order: FaultOrder, *, me: str, now_ms: int) -> None:
         """Inject a fault, or join or end a drill. A change of the master is left to the caller.
         Raises UsageError before anything is done."""
         process = self._process
@@ -133,7 +133,7 @@ class Drills:
                 "a time, and a drill that does not sign off is forgotten after "
                 f"{DRILL_MS // 1000} s"
             )
-        if order.is_fault and self._active(now_ms):
+        if order.is_fault and self._active_fault(now_ms):
             raise UsageError(
                 f"{self._fault} of member {me} lasts for another "
                 f"{(self._until_ms - now_ms) / 1000:.1f} s; only one fault is allowed at a "
@@ -143,12 +143,12 @@ class Drills:
             return
         self._drill, self._who, self._heard_ms = order.drill, order.who, now_ms
         if order.fault == END:
-            self._end()
+            self._end_drill()
         elif order.is_fault:
-            self._begin(order, process, now_ms)
+            self._begin_fault(order, process, now_ms)
 
-    def _begin(self, order: FaultOrder, process: ProcessFaults, now_ms: int) -> None:
-        self._note(order)
+    def _begin_fault(self, order: FaultOrder, process: ProcessFaults, now_ms: int) -> None:
+        self._record_fault(order)
         if order.fault == "kill":
             process.kill()
         elif order.fault in SPANS:
@@ -156,28 +156,28 @@ class Drills:
             if order.fault == "freeze":
                 process.freeze(order.span_ms)
 
-    def _note(self, order: FaultOrder) -> None:
+    def _record_fault(self, order: FaultOrder) -> None:
         span = f" for {order.span_ms} ms" if order.span_ms else ""
         _log.warning("drill %s of %s: %s%s", order.drill, order.who, order.fault, span)
         note = FaultReport(
             at_ms=order.at_ms, fault=order.fault, span_ms=order.span_ms, who=order.who,
             drill=order.drill,
         )  # fmt: skip
-        self.notes = (*self.notes, note)[-NOTES_MAX:]
+        self.notes = (*self.notes, note)[-FAULTS_REMEMBERED_MAX:]
         if self._keep is not None:
             self._keep(self.notes)
 
-    def _end(self) -> None:
+    def _end_drill(self) -> None:
         _log.info("drill %s of %s has ended", self._drill, self._who)
         self._drill = self._who = self._fault = ""
 
-    def _active(self, now_ms: int) -> str:
+    def _active_fault(self, now_ms: int) -> str:
         return self._fault if now_ms < self._until_ms else ""
 
-    def is_cut(self, now_ms: int) -> bool:
+    def is_cut_off(self, now_ms: int) -> bool:
         """Whether a fault cuts this member off from the other members."""
-        return self._active(now_ms) in _CUT
+        return self._active_fault(now_ms) in _CUT
 
     def lacks_authority(self, now_ms: int) -> bool:
         """Whether a fault cuts this member off from the authority."""
-        return self._active(now_ms) in _WITHOUT_AUTHORITY
+        return self._active_fault(now_ms) in _WITHOUT_AUTHORITY

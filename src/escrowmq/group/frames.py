@@ -47,7 +47,7 @@ HANDSHAKE_SIZE_MAX: Final = 1024 * 1024
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class Kind(IntEnum):
+class GroupFrameKind(IntEnum):
     """The kind of a frame."""
 
     CHALLENGE = 1
@@ -98,14 +98,14 @@ class Welcome(msgspec.Struct, rename="camel"):
     proof: str = ""
 
 
-class Refused(msgspec.Struct, rename="camel"):
+class RefusalFrame(msgspec.Struct, rename="camel"):
     """The master's refusal of a copy, with the reason."""
 
     reason: str
     epoch: int = 0
 
 
-class Gone(msgspec.Struct, rename="camel"):
+class TopicDeletion(msgspec.Struct, rename="camel"):
     """A topic that the master has deleted, with the end of its log and the time of the newest
     record at that moment."""
 
@@ -123,26 +123,26 @@ class LogPart(NamedTuple):
     body: bytes
 
 
-class Table(NamedTuple):
+class TableFrame(NamedTuple):
     """A file beside the log, with its content."""
 
     path: str
     data: bytes
 
 
-class Report(NamedTuple):
+class ReportFrame(NamedTuple):
     """How much of the log and tables a copy has stored."""
 
     end: int
     tables_count: int
 
 
-def encode_frame(kind: Kind, content: bytes) -> bytes:
+def encode_frame(kind: GroupFrameKind, content: bytes) -> bytes:
     """Encode a frame."""
     return _SIZE.pack(len(content) + 1) + bytes((kind,)) + content
 
 
-def encode_struct(kind: Kind, value: msgspec.Struct) -> bytes:
+def encode_struct(kind: GroupFrameKind, value: msgspec.Struct) -> bytes:
     """Encode a frame whose content is JSON."""
     return encode_frame(kind, msgspec.json.encode(value))
 
@@ -150,18 +150,18 @@ def encode_struct(kind: Kind, value: msgspec.Struct) -> bytes:
 def encode_log_head(log_offset: int, confirmed: int, begin: int, size: int) -> bytes:
     """Encode the part of a LOG frame before the log's bytes."""
     head = _LOG.pack(log_offset, confirmed, begin)
-    return _SIZE.pack(1 + len(head) + size) + bytes((Kind.LOG,)) + head
+    return _SIZE.pack(1 + len(head) + size) + bytes((GroupFrameKind.LOG,)) + head
 
 
 def encode_table(path: str, data: bytes) -> bytes:
     """Encode a table."""
     name = path.encode()
-    return encode_frame(Kind.TABLE, _PATH.pack(len(name)) + name + data)
+    return encode_frame(GroupFrameKind.TABLE, _PATH.pack(len(name)) + name + data)
 
 
 def encode_report(end: int, tables_count: int) -> bytes:
     """Encode a report."""
-    return encode_frame(Kind.REPORT, _REPORT.pack(end, tables_count))
+    return encode_frame(GroupFrameKind.REPORT, _REPORT.pack(end, tables_count))
 
 
 def decode_struct(kind: type[S], content: bytes) -> S:
@@ -180,20 +180,20 @@ def decode_log(content: bytes) -> LogPart:
     return LogPart(log_offset, confirmed, begin, content[_LOG.size :])
 
 
-def decode_table(content: bytes) -> Table:
+def decode_table(content: bytes) -> TableFrame:
     """Decode the content of a TABLE frame."""
     try:
         size = _PATH.unpack_from(content)[0] + _PATH.size
-        return Table(content[_PATH.size : size].decode(), content[size:])
+        return TableFrame(content[_PATH.size : size].decode(), content[size:])
     except (struct.error, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"invalid table: {error}") from None
 
 
-def decode_report(content: bytes) -> Report:
+def decode_report(content: bytes) -> ReportFrame:
     """Decode the content of a REPORT frame."""
     if len(content) != _REPORT.size:
         raise RemoteProtocolError(f"a report of {len(content)} bytes")
-    return Report(*_REPORT.unpack(content))
+    return ReportFrame(*_REPORT.unpack(content))
 
 
 class FrameReader:
@@ -203,7 +203,7 @@ class FrameReader:
         self._data = bytearray()
         self.size_max = HANDSHAKE_SIZE_MAX
 
-    def take(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
+    def read_frames(self, data: bytes) -> Iterator[tuple[GroupFrameKind, bytes]]:
         """Return the frames that are complete now, in order."""
         held = self._data
         held += data
@@ -222,22 +222,22 @@ class FrameReader:
                 if number not in _KINDS:
                     raise RemoteProtocolError(f"unknown kind of frame: {number}")
                 at = begin + size
-                yield Kind(number), bytes(held[begin + 1 : at])
+                yield GroupFrameKind(number), bytes(held[begin + 1 : at])
         finally:
             del held[:at]
 
 
-_KINDS: Final = frozenset(Kind)
+_KINDS: Final = frozenset(GroupFrameKind)
 
 
-def proof_of(secret: bytes, role: str, nonce: str, content: bytes) -> str:
+def compute_proof(secret: bytes, role: str, nonce: str, content: bytes) -> str:
     """Compute the proof that the sender of this content knows the secret and has received the
     nonce."""
     return hmac.new(secret, f"{role}\n{nonce}\n".encode() + content, sha256).hexdigest()
 
 
-def proves(secret: bytes, role: str, nonce: str, content: bytes, proof: str) -> bool:
+def is_valid_proof(secret: bytes, role: str, nonce: str, content: bytes, proof: str) -> bool:
     """Whether a proof shows that the sender of this content knows the secret and has received the
     nonce."""
-    own = proof_of(secret, role, nonce, content)
+    own = compute_proof(secret, role, nonce, content)
     return hmac.compare_digest(own.encode(), proof.encode("utf-8", "replace"))

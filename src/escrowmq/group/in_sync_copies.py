@@ -20,7 +20,7 @@ _REST_MAX_MS: Final = 160_000
 _FORGET_MS: Final = 600_000
 
 
-class _Copy(msgspec.Struct):
+class _CopyState(msgspec.Struct):
     incarnation: str
     current_ms: int
     """The latest time at which it had everything that was stored then."""
@@ -31,14 +31,14 @@ class _Copy(msgspec.Struct):
     left_ms: int = 0
 
 
-class Copies:
+class CopyStates:
     """The state of each copy, by member."""
 
     def __init__(self) -> None:
-        self._of: dict[str, _Copy] = {}
+        self._of: dict[str, _CopyState] = {}
         self._has_all: Callable[[str, str], bool] = lambda _member, _incarnation: False
 
-    def ask(self, has_all: Callable[[str, str], bool]) -> None:
+    def set_has_all(self, has_all: Callable[[str, str], bool]) -> None:
         """Set the function that returns whether a member has everything that was acknowledged."""
         self._has_all = has_all
 
@@ -47,7 +47,7 @@ class Copies:
         for member, incarnation in in_sync.items():
             known = self._of.get(member)
             if known is None or known.incarnation != incarnation:
-                self._of[member] = _Copy(incarnation, now_ms)
+                self._of[member] = _CopyState(incarnation, now_ms)
         for member, copy in self._of.items():
             if member not in in_sync and not copy.left_ms:
                 copy.left_ms = now_ms
@@ -58,15 +58,15 @@ class Copies:
                     copy.rest_ms = 0
                 copy.left_ms = 0
 
-    def report(self, member: str, incarnation: str, *, current_ms: int) -> None:
+    def note_report(self, member: str, incarnation: str, *, current_ms: int) -> None:
         """Record that a copy has everything that was stored up to the time `current_ms`."""
         known = self._of.get(member)
         if known is None or known.incarnation != incarnation:
             left_ms = 1 if known is None or known.left_ms else 0
-            self._of[member] = known = _Copy(incarnation, current_ms, left_ms=left_ms)
+            self._of[member] = known = _CopyState(incarnation, current_ms, left_ms=left_ms)
         known.current_ms = max(known.current_ms, current_ms)
 
-    def gone(self, member: str, *, silence_ms: int, now_ms: int) -> None:
+    def note_disconnected(self, member: str, *, silence_ms: int, now_ms: int) -> None:
         """Record that the connection of a copy was closed."""
         known = self._of.get(member)
         if known is not None:
@@ -78,7 +78,7 @@ class Copies:
         for copy in self._of.values():
             copy.current_ms += span_ms
 
-    def late(self, in_sync: Mapping[str, str], before_ms: int, *, me: str) -> set[str]:
+    def late_members(self, in_sync: Mapping[str, str], before_ms: int, *, me: str) -> set[str]:
         """Return the members of the in-sync set that have lacked something since `before_ms`, or
         have another incarnation than the set says."""
         return {
@@ -91,7 +91,9 @@ class Copies:
         copy = self._of.get(member)
         return copy is None or copy.incarnation != incarnation or copy.current_ms < before_ms
 
-    def caught_up(self, in_sync: Mapping[str, str], now_ms: int) -> Iterator[tuple[str, str]]:
+    def members_caught_up(
+        self, in_sync: Mapping[str, str], now_ms: int
+    ) -> Iterator[tuple[str, str]]:
         """Yield the members that have everything and are not in the in-sync set."""
         for member, copy in self._of.items():
             is_rested = now_ms >= max(copy.may_join_ms, copy.left_ms + _REJOIN_MS)

@@ -1,8 +1,8 @@
 """One member of a group: when it asks to be master, when it stops, and what it does until then.
 
-The rules are those of tests/model/failover.py. No step depends on a clock for safety: times
-only decide when something is tried. The caller does all I/O: it performs the orders of `take`
-one after another, each completely before the next."""
+The rules are those of tests/model/failover.py. No step depends on a clock for safety: times only
+decide when something is tried. The caller does all I/O: it performs the orders of `take_orders` one
+after another, each completely before the next."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from escrowmq.base.authority import VersionedRecord
 from escrowmq.errors import UsageError
-from escrowmq.group.history import begin
-from escrowmq.group.in_sync_copies import Copies
-from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Order, Read, Write
-from escrowmq.group.reasons import after_loss, why_not
-from escrowmq.group.record import Record, number_for, read_record
-from escrowmq.group.state import MemberState, Proposal, settling
+from escrowmq.group import orders
+from escrowmq.group.history import with_new_epoch
+from escrowmq.group.in_sync_copies import CopyStates
+from escrowmq.group.reasons import reason_after_loss, reason_not_taking_part
+from escrowmq.group.record import GroupRecord, decode_group_record, numbers_with
+from escrowmq.group.state import MemberState, Proposal, settling_proposal
 
 _AGAIN_MS: Final = 500
 """Pause in ms before another attempt if the authority did not answer."""
@@ -31,17 +31,17 @@ them."""
 _CALLED_MS: Final = 3_000
 """A master that has handed over waits this long before it accepts messages again."""
 
-_BIRTH_MS: Final = 3_000
+_CREATE_WAIT_MS: Final = 3_000
 """A member with an empty folder waits this long for another one to create the group."""
 
 
-class Member:
+class GroupMember:
     """Decides what one member of a group does."""
 
     def __init__(  # noqa: PLR0913 - what it was, where it is, and what it may ask the world
         self,
         state: MemberState,
-        terms: MemberTimeouts,
+        terms: orders.MemberTimeouts,
         *,
         mark: Callable[[], str],
         address: str,
@@ -60,23 +60,20 @@ class Member:
         self._has_log = has_log
         self._log = log
         self._jitter_ms = jitter_ms
-        self.record: Record | None = None
+        self.record: GroupRecord | None = None
         """The record as last read, or written by this member."""
         self.revision = ""
         self.is_leader = False
         """Whether this member serves as master of `record.epoch`."""
         self._is_opening = False
         self.proposal: Proposal | None = state.proposal
-        self.copies = Copies()
-        self._orders: list[Order] = []
+        self.copies = CopyStates()
+        self._orders: list[orders.Order] = []
         self._is_asking = False
-        self._look_ms = now_ms
-        self._looked_ms = now_ms
-        self._woken_ms = now_ms
-        self._heard_ms = now_ms
-        """When something last arrived from the master."""
+        self._look_ms = self._looked_ms = self._woken_ms = self._heard_ms = now_ms
+        """`_heard_ms`: when something last arrived from the master."""
         self._born_ms = now_ms
-        self._gone = 0
+        self._failed_epoch = 0
         """The epoch of a master that is known to have failed."""
         self._called = (0, now_ms)
         """The epoch of a master that has handed over, and until when this member acts on that."""
@@ -89,10 +86,10 @@ class Member:
         self.authority_fault = ""
         self._said: set[str] = set()
 
-    def take(self) -> list[Order]:
+    def take_orders(self) -> list[orders.Order]:
         """Return the waiting orders, and forget them."""
-        orders, self._orders = self._orders, []
-        return orders
+        waiting, self._orders = self._orders, []
+        return waiting
 
     # -- time --------------------------------------------------------------------------------
 
@@ -103,7 +100,7 @@ class Member:
         if self.is_leader:
             if slept_ms > self.terms.silence_ms // 3:
                 self.copies.ignore_suspension(slept_ms)  # no copy was silent meanwhile
-            self._change_set(now_ms)
+            self._update_in_sync_set(now_ms)
         elif self._may_take_over(now_ms):
             self._take_over()
         else:
@@ -111,14 +108,14 @@ class Member:
         if self._followed is not None and now_ms - self._heard_ms > _QUIET_MS:
             self._look_ms = min(self._look_ms, self._looked_ms + _AGAIN_MS)
         if now_ms >= self._look_ms:
-            self._begin_read(now_ms)
+            self._order_read(now_ms)
 
     def _log_silence(self, now_ms: int) -> None:
         record = self.record
         is_silent = now_ms - self._heard_ms > self.terms.takeover_ms + self.terms.silence_ms
         if self._followed is None or record is None or not is_silent:
             return
-        if not record.has(self.state.member, self.state.incarnation):
+        if not record.is_in_sync(self.state.member, self.state.incarnation):
             able = sorted(m for m in record.in_sync)
             self._log_once(
                 f"the master {record.master} is not heard, and this member is not in sync: it may "
@@ -130,15 +127,15 @@ class Member:
         span_ms = self.terms.silence_ms // 10
         return min(self._look_ms, self._woken_ms + span_ms)
 
-    def _begin_read(self, now_ms: int) -> None:
+    def _order_read(self, now_ms: int) -> None:
         if self._is_asking:
             return
         self._is_asking = True
         self._looked_ms = now_ms
-        self._look_ms = now_ms + self._span_ms()
-        self._orders.append(Read())
+        self._look_ms = now_ms + self._read_interval_ms()
+        self._orders.append(orders.ReadRecord())
 
-    def _span_ms(self) -> int:
+    def _read_interval_ms(self) -> int:
         terms = self.terms
         if self.is_leader:
             is_near = self._woken_ms < self._succession_ms
@@ -146,10 +143,10 @@ class Member:
         record = self.record
         # Name servers know a member only by its brokerId, which the record gives it.
         is_numbered = record is not None and self.state.member in record.numbers
-        is_settled = is_numbered and not self.why and not self._gone
+        is_settled = is_numbered and not self.why and not self._failed_epoch
         return terms.follower_look_ms if is_settled else terms.search_ms
 
-    def look_soon(self, now_ms: int) -> None:
+    def read_soon(self, now_ms: int) -> None:
         """Read the record soon, because it probably explains an event."""
         self._look_ms = min(self._look_ms, now_ms)
 
@@ -161,15 +158,15 @@ class Member:
         proposal = self.proposal
         if proposal is not None:
             if found.value == proposal.record.encode():
-                self._succeeded(proposal, found.revision, now_ms)
+                self._apply_written(proposal, found.revision, now_ms)
             elif found.revision == proposal.revision:
-                self.proposal = settling(proposal, found, self.state, mark=self._mark)
-                self._write(self.proposal)  # it may have been lost, or be late: it is settled now
+                self.proposal = settling_proposal(proposal, found, self.state, mark=self._mark)
+                self._order_write(self.proposal)  # it was lost, or is late: this settles it
             else:
-                self._failed(now_ms)
-                self._consider(found, now_ms)
+                self._drop_proposal(now_ms)
+                self._apply_record(found, now_ms)
             return
-        self._consider(found, now_ms)
+        self._apply_record(found, now_ms)
 
     def authority_failed(self, reason: str, now_ms: int) -> None:
         """Retry later: the authority did not answer; a write may have taken effect."""
@@ -179,51 +176,52 @@ class Member:
             self._log(f"the authority does not answer, so the group cannot change: {reason}")
         self.authority_fault = reason
 
-    def written(self, found: VersionedRecord, now_ms: int) -> None:
+    def write_succeeded(self, found: VersionedRecord, now_ms: int) -> None:
         """Act on a write of the record that has taken effect."""
         self._is_asking = False
         assert self.proposal is not None
-        self._succeeded(self.proposal, found.revision, now_ms)
+        self._apply_written(self.proposal, found.revision, now_ms)
 
-    def refused(self, now_ms: int) -> None:
+    def write_refused(self, now_ms: int) -> None:
         """Read the record again: a write was refused, because it had another revision."""
         self._is_asking = False
         self._look_ms = now_ms
-        self._begin_read(now_ms)
+        self._order_read(now_ms)
 
-    def _write(self, proposal: Proposal) -> None:
+    def _order_write(self, proposal: Proposal) -> None:
         self._is_asking = True
-        self._orders.append(Write(proposal.record, proposal.revision))
+        self._orders.append(orders.WriteRecord(proposal.record, proposal.revision))
 
-    def _succeeded(self, proposal: Proposal, revision: str, now_ms: int) -> None:
+    def _apply_written(self, proposal: Proposal, revision: str, now_ms: int) -> None:
         self.proposal = None
         before, self.record, self.revision = self.record, proposal.record, revision
         record = proposal.record
         if self.is_leader:
             assert before is not None
             if before.in_sync.keys() != record.in_sync.keys():
-                self._log(f"the group has changed: {record.text}")
+                self._log(f"the group has changed: {record.description}")
             self.copies.set_in_sync(record.in_sync, now_ms)
             return
         me, incarnation = self.state.member, self.state.incarnation
-        is_mine = record.has(me, incarnation) and record.epoch > self.state.seen
-        self._change(proposal=None, seen=max(record.epoch, self.state.seen), group=record.group)
+        is_mine = record.is_in_sync(me, incarnation) and record.epoch > self.state.seen
+        seen = max(record.epoch, self.state.seen)
+        self._change_state(proposal=None, seen=seen, group=record.group)
         self._is_forced = False
         if is_mine:
             self._is_opening = True
             self.why = ""
             self._followed = None
-            self._orders.append(Lead(record))
+            self._orders.append(orders.BecomeMaster(record))
         else:  # power was lost after the write
-            self.look_soon(now_ms)
+            self.read_soon(now_ms)
 
-    def _failed(self, now_ms: int) -> None:
+    def _drop_proposal(self, now_ms: int) -> None:
         """Drop the promise of a proposal that cannot take effect: the record has another
         revision."""
         self.proposal = None
         self._is_forced = False
         if self.state.proposal is not None:
-            self._change(proposal=None)
+            self._change_state(proposal=None)
 
     # -- being master ------------------------------------------------------------------------
 
@@ -232,20 +230,22 @@ class Member:
         record = self.record
         assert self._is_opening
         assert record is not None
-        history = self.state.epochs
+        history = self.state.epoch_starts
         if not history and log_end:
-            history = begin((), 0, 0)  # these messages are older than the group
-        self._change(history=begin(history, record.epoch, log_end), sound_end=-1)
+            history = with_new_epoch((), 0, 0)  # these messages are older than the group
+        self._change_state(history=with_new_epoch(history, record.epoch, log_end), sound_end=-1)
         self._is_opening = False
         self.is_leader = True
-        self._gone = 0
-        self.copies = Copies()
+        self._failed_epoch = 0
+        self.copies = CopyStates()
         self.copies.set_in_sync(record.in_sync, now_ms)
         self._look_ms = now_ms + self.terms.leader_look_ms
-        self._log(f"this member is the master now: {record.text}; the epoch begins at {log_end}")
+        self._log(
+            f"this member is the master now: {record.description}; the epoch begins at {log_end}"
+        )
 
     @property
-    def needed(self) -> dict[str, str]:
+    def needed_members(self) -> dict[str, str]:
         """Return the members that must store a record before it is acknowledged: all of the written
         in-sync set, and of one being written. This member's own copy is always needed."""
         assert self.record is not None
@@ -255,7 +255,7 @@ class Member:
         needed.pop(self.state.member, None)
         return needed
 
-    def _change_set(self, now_ms: int) -> None:
+    def _update_in_sync_set(self, now_ms: int) -> None:
         """Remove members that have lagged for too long from the in-sync set, and add those that
         have everything. There is one write at a time, which removes all late members."""
         record = self.record
@@ -263,49 +263,49 @@ class Member:
         if self.proposal is not None:
             return
         me = self.state.member
-        late = self.copies.late(record.in_sync, now_ms - self.terms.silence_ms, me=me)
+        late = self.copies.late_members(record.in_sync, now_ms - self.terms.silence_ms, me=me)
         in_sync = {m: i for m, i in record.in_sync.items() if m not in late}
         numbers = record.numbers
         if not late:
-            for member, incarnation in self.copies.caught_up(record.in_sync, now_ms):
+            for member, incarnation in self.copies.members_caught_up(record.in_sync, now_ms):
                 in_sync[member] = incarnation
-                numbers = number_for(replace(record, numbers=numbers), member)
+                numbers = numbers_with(replace(record, numbers=numbers), member)
         elif late:
             self._log(f"no longer in sync: {', '.join(sorted(late))}")
         if in_sync != record.in_sync:
             self._propose(replace(record, in_sync=in_sync, numbers=numbers, mark=self._mark()))
 
-    def _propose(self, record: Record) -> None:
+    def _propose(self, record: GroupRecord) -> None:
         self.proposal = Proposal(self.revision, record)
         if not self._is_asking:
-            self._write(self.proposal)
+            self._order_write(self.proposal)
 
-    def copy_gone(self, member: str, now_ms: int) -> None:
+    def copy_disconnected(self, member: str, now_ms: int) -> None:
         """Record that a copy's connection was closed."""
-        self.copies.gone(member, silence_ms=self.terms.silence_ms, now_ms=now_ms)
+        self.copies.note_disconnected(member, silence_ms=self.terms.silence_ms, now_ms=now_ms)
 
     def expect_successor(self, until_ms: int, now_ms: int) -> None:
         """Read the record soon, because a copy was asked to take over; the others must follow."""
         self._succession_ms = until_ms
-        self.look_soon(now_ms)
+        self.read_soon(now_ms)
 
-    def deposed(self, epoch: int, now_ms: int) -> None:
+    def note_later_epoch(self, epoch: int, now_ms: int) -> None:
         """Read the record soon: a member has promised a later epoch, and may have taken over."""
         if self.is_leader and self.record is not None and epoch > self.record.epoch:
-            self.look_soon(now_ms)
+            self.read_soon(now_ms)
 
     # -- having a master ---------------------------------------------------------------------
 
     def note_master_alive(self, now_ms: int) -> None:
         """Record that something has arrived from the master."""
         self._heard_ms = now_ms
-        self._gone = 0
+        self._failed_epoch = 0
         self._said.clear()
 
-    def master_gone(self, now_ms: int) -> None:
+    def note_master_failed(self, now_ms: int) -> None:
         """Record that the master failed: it closed the connection, and refuses another."""
-        if self._followed is not None and self._gone != self._followed[0]:
-            self._gone = self._followed[0]
+        if self._followed is not None and self._failed_epoch != self._followed[0]:
+            self._failed_epoch = self._followed[0]
             self._look_ms = now_ms
 
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
@@ -322,12 +322,12 @@ class Member:
             return False
         silent_ms = now_ms - self._heard_ms
         is_called = record.epoch == self._called[0] and now_ms < self._called[1]
-        is_urgent = record.epoch == self._gone or is_called
+        is_urgent = record.epoch == self._failed_epoch or is_called
         if not is_urgent and silent_ms < self.terms.takeover_ms + self._jitter_ms:
             return False
-        return record.has(self.state.member, self.state.incarnation)
+        return record.is_in_sync(self.state.member, self.state.incarnation)
 
-    def _force(self, record: Record | None) -> None:
+    def _take_over_by_force(self, record: GroupRecord | None) -> None:
         """Take over by force: an operator accepts the loss of records that this member lacks."""
         group = self.state.group
         if record is None:
@@ -342,9 +342,9 @@ class Member:
         assert record is not None
         in_sync = {m: i for m, i in record.in_sync.items() if m not in (record.master, me)}
         in_sync[me] = self.state.incarnation
-        numbers = number_for(replace(record, numbers=number_for(record, record.master)), me)
+        numbers = numbers_with(replace(record, numbers=numbers_with(record, record.master)), me)
         address, client_address = self._addresses
-        self._ask_to_lead(
+        self._propose_to_lead(
             replace(
                 record,
                 epoch=max(record.epoch, self.state.seen) + 1,
@@ -357,25 +357,25 @@ class Member:
             )
         )
 
-    def _ask_to_lead(self, record: Record) -> None:
-        self._follow(None, "it asks the authority to be the master")
+    def _propose_to_lead(self, record: GroupRecord) -> None:
+        self._order_follow(None, "it asks the authority to be the master")
         self.proposal = Proposal(self.revision, record)
-        self._change(proposal=self.proposal)
-        self._write(self.proposal)
+        self._change_state(proposal=self.proposal)
+        self._order_write(self.proposal)
 
-    def _follow(self, record: Record | None, why: str) -> None:
+    def _order_follow(self, record: GroupRecord | None, why: str) -> None:
         aim = None if record is None else (record.epoch, record.master, record.address)
         if aim is None or aim != self._followed or self.is_leader:
-            self._orders.append(Follow(record, why))
+            self._orders.append(orders.FollowMaster(record, why))
             self._heard_ms = self._woken_ms
         self.is_leader = False
         self._followed, self.why = aim, why
 
-    def lost(self, log_offset: int) -> None:
+    def note_log_loss(self, log_offset: int) -> None:
         """Leave the in-sync set: the log was found damaged or incomplete from this offset on, and
         this member may have reported the missing part as stored."""
         sound_end = min(each for each in (log_offset, self.state.sound_end) if each >= 0)
-        self._change(incarnation=self._mark(), sound_end=sound_end)
+        self._change_state(incarnation=self._mark(), sound_end=sound_end)
         self._log(
             f"the log is damaged, or lacks something, from offset {sound_end} on: it is copied "
             "again from there when there is a master"
@@ -383,65 +383,65 @@ class Member:
 
     # -- what the record says ----------------------------------------------------------------
 
-    def _consider(self, found: VersionedRecord, now_ms: int) -> None:
+    def _apply_record(self, found: VersionedRecord, now_ms: int) -> None:
         if self._is_opening:
             return
-        record: Record | None = None
+        record: GroupRecord | None = None
         fault = "there is no record of this group"
         if found.value:
             try:
-                record = read_record(found.value)
+                record = decode_group_record(found.value)
             except UsageError as error:
                 fault = str(error)
         if self.is_leader:
-            self._consider_as_leader(record, fault, found.revision, now_ms)
+            self._apply_record_as_leader(record, fault, found.revision, now_ms)
             return
         self.record, self.revision = record, found.revision
         if self._is_forced:
-            self._force(record)
+            self._take_over_by_force(record)
             return
         if record is None:
-            self._consider_nothing(fault, is_absent=not found.value, now_ms=now_ms)
+            self._handle_no_record(fault, is_absent=not found.value, now_ms=now_ms)
             return
-        why = why_not(record, self.state, has_log=self._has_log)
+        why = reason_not_taking_part(record, self.state, has_log=self._has_log)
         if why:
-            self._follow(None, why)
+            self._order_follow(None, why)
             self._log_once(why)
             return
         if record.epoch > self.state.seen or self.state.group != record.group:
-            self._change(seen=record.epoch, group=record.group)
+            self._change_state(seen=record.epoch, group=record.group)
         if record.master != self.state.member:
-            self._follow(record, "")
+            self._order_follow(record, "")
             if self._may_take_over(now_ms):
                 self._take_over()
             return
         # This member was the master, and was restarted: it continues with a new epoch.
-        if record.has(self.state.member, self.state.incarnation):
+        if record.is_in_sync(self.state.member, self.state.incarnation):
             self._take_over()
             return
-        why = after_loss(record, self.state)
-        self._follow(None, why)
+        why = reason_after_loss(record, self.state)
+        self._order_follow(None, why)
         self._log_once(why)
 
-    def _consider_nothing(self, fault: str, *, is_absent: bool, now_ms: int) -> None:
+    def _handle_no_record(self, fault: str, *, is_absent: bool, now_ms: int) -> None:
         state = self.state
         if state.group or not is_absent:
             why = (
                 f"{fault}, and this member cannot know who has what was acknowledged. A master "
                 "that serves writes it again; if none does, `escrowmq cluster rebuild`"
             )
-            self._follow(None, why)
+            self._order_follow(None, why)
             self._log_once(why)
-        elif self._has_log or now_ms >= self._born_ms + _BIRTH_MS + self._jitter_ms:
+        elif self._has_log or now_ms >= self._born_ms + _CREATE_WAIT_MS + self._jitter_ms:
             self._propose_group(self._mark(), 1)
         else:
-            self._follow(None, "the group is being made")
+            self._order_follow(None, "the group is being made")
 
     def _propose_group(self, group: str, epoch: int) -> None:
         me = self.state.member
         address, client_address = self._addresses
-        self._ask_to_lead(
-            Record(
+        self._propose_to_lead(
+            GroupRecord(
                 group=group,
                 epoch=epoch,
                 master=me,
@@ -453,8 +453,8 @@ class Member:
             )
         )
 
-    def _consider_as_leader(
-        self, record: Record | None, fault: str, revision: str, now_ms: int
+    def _apply_record_as_leader(
+        self, record: GroupRecord | None, fault: str, revision: str, now_ms: int
     ) -> None:
         mine = self.record
         assert mine is not None
@@ -466,16 +466,16 @@ class Member:
             if (record.epoch, record.master) != (mine.epoch, mine.master) and (
                 record.epoch >= mine.epoch
             ):
-                self._log(f"another master was written: {record.text}; this one stops")
+                self._log(f"another master was written: {record.description}; this one stops")
                 self.is_leader = False
                 self.record, self.revision = record, revision
-                self._change(seen=max(self.state.seen, record.epoch))
-                self._consider(VersionedRecord(record.encode(), revision), now_ms)
+                self._change_state(seen=max(self.state.seen, record.epoch))
+                self._apply_record(VersionedRecord(record.encode(), revision), now_ms)
                 return
-            fault = f"the record was changed by somebody else ({record.text})"
+            fault = f"the record was changed by somebody else ({record.description})"
         elif record is not None:
             fault = f"the record is of another group, {record.group}"
-        self._log_once(f"{fault}; the master that serves writes its own: {mine.text}")
+        self._log_once(f"{fault}; the master that serves writes its own: {mine.description}")
         self.revision = revision
         self._propose(replace(mine, mark=self._mark()))
 
@@ -487,14 +487,14 @@ class Member:
 
     # -- what is durable ---------------------------------------------------------------------
 
-    def _change(self, **changes: object) -> None:
+    def _change_state(self, **changes: object) -> None:
         self.state = replace(self.state, **changes)
-        self._orders.append(Keep(self.state))
+        self._orders.append(orders.KeepState(self.state))
 
-    def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
+    def adopt_history(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
         """Record that the log is now a prefix of the master's, which has this history. It takes
         effect when the order is carried out, before any record of the epoch is taken."""
         state = self.state
-        assert epoch >= state.promised, (epoch, state.promised)
+        assert epoch >= state.promised_epoch, (epoch, state.promised_epoch)
         if (epoch, history, -1) != (state.seen, state.history, state.sound_end):
-            self._change(seen=epoch, history=history, sound_end=-1)
+            self._change_state(seen=epoch, history=history, sound_end=-1)

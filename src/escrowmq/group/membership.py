@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.group_report import GroupReport
-from escrowmq.group.copying import Cut
-from escrowmq.group.drills import Drills, FaultOrder
-from escrowmq.group.member import Member
-from escrowmq.group.record import Record
+from escrowmq.group.copying import CutRequired
+from escrowmq.group.drills import DrillFaults, FaultOrder
+from escrowmq.group.member import GroupMember
+from escrowmq.group.record import GroupRecord
 
 
 class GroupMembership:
@@ -18,7 +18,7 @@ class GroupMembership:
 
     def __init__(  # noqa: PLR0913 - what a member knows and its broker must be told
         self,
-        member: Member,
+        member: GroupMember,
         *,
         cluster: str,
         broker: str,
@@ -28,7 +28,7 @@ class GroupMembership:
         now_ms: Callable[[], int],
         timeout_ms: int,
         min_copies: int,
-        leads: Record | None,
+        leads: GroupRecord | None,
         authority: str = "",
     ) -> None:
         """`perform` carries out the member's orders; on its return the state is durable. `now_ms`
@@ -52,10 +52,10 @@ class GroupMembership:
         """For a master that was a copy before: its knowledge of pending transactions."""
         self.catch_up_rate = 0
         """Limit of the log's bytes per second to a copy that is not in sync; 0: no limit."""
-        self.drills = Drills()
+        self.drills = DrillFaults()
         """The member's faults; they outlive the broker, and continue when the role changes."""
         self._on_ready: Callable[[], None] | None = None
-        self.on_cut: Callable[[Cut], None] | None = None
+        self.on_cut: Callable[[CutRequired], None] | None = None
         """Callback of a copy whose log has bytes that its master's does not have."""
 
     def report(self, *, is_master: bool, end: int, confirmed: int) -> GroupReport:
@@ -73,7 +73,7 @@ class GroupMembership:
             in_sync=[] if record is None else sorted(record.in_sync),
             members=[] if record is None else sorted(record.numbers.keys() | record.in_sync),
             numbers={} if record is None else record.numbers,
-            epochs=[(began.epoch, began.log_offset) for began in member.state.epochs],
+            epochs=[(began.epoch, began.log_offset) for began in member.state.epoch_starts],
             is_master=is_master,
             end=end,
             confirmed=confirmed,
@@ -84,10 +84,10 @@ class GroupMembership:
             faults=[*self.drills.notes],
         )
 
-    def drill(self, order: FaultOrder) -> dict[str, str]:
+    def inject_fault(self, order: FaultOrder) -> dict[str, str]:
         """Inject a fault into this member, and return its name and timeouts. Raises UsageError."""
         member = self.member
-        self.drills.take(order, me=member.state.member, now_ms=self.now_ms())
+        self.drills.inject(order, me=member.state.member, now_ms=self.now_ms())
         return {
             "member": member.state.member,
             "takeoverMs": str(member.terms.takeover_ms),
@@ -95,20 +95,20 @@ class GroupMembership:
         }
 
     @property
-    def is_cut(self) -> bool:
+    def is_cut_off(self) -> bool:
         """Whether a drill isolates this member from the others."""
-        return self.drills.is_cut(self.now_ms())
+        return self.drills.is_cut_off(self.now_ms())
 
-    def act(self) -> None:
+    def wake_member(self) -> None:
         """Let the member act on a change now, and carry out its orders."""
         self.member.wake(self.now_ms())
         self.perform()
 
-    def when_ready(self, on_ready: Callable[[], None]) -> None:
+    def set_on_ready(self, on_ready: Callable[[], None]) -> None:
         """Set the function to call once clients may be admitted."""
         self._on_ready = on_ready
 
-    def ready(self) -> None:
+    def admit_clients(self) -> None:
         """Admit clients. Called when everything from before this epoch is confirmed."""
         if self._on_ready is not None:
             self._on_ready()

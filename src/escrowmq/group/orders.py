@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.group.record import Record
+from escrowmq.group.record import GroupRecord
 from escrowmq.group.state import MemberState
 
 
@@ -21,37 +21,37 @@ class MemberTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Interval at which a member without a master reads the record."""
 
 
-class Keep(msgspec.Struct, frozen=True):
+class KeepState(msgspec.Struct, frozen=True):
     """Order: store the state durably."""
 
     state: MemberState
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadRecord(msgspec.Struct, frozen=True):
     """Order: read the record; then call `record_read`, or `authority_failed` if there is no
     answer."""
 
 
-class Write(msgspec.Struct, frozen=True):
+class WriteRecord(msgspec.Struct, frozen=True):
     """Order: write the record if it still has this revision. Then call `written`, `refused` or
     `authority_failed`."""
 
-    record: Record
+    record: GroupRecord
     revision: str
 
 
-class Follow(msgspec.Struct, frozen=True):
+class FollowMaster(msgspec.Struct, frozen=True):
     """Order: stop being master. Copy from the master of an epoch, or from no broker if there is
     none."""
 
-    record: Record | None
+    record: GroupRecord | None
     why: str
 
 
-class Lead(msgspec.Struct, frozen=True):
+class BecomeMaster(msgspec.Struct, frozen=True):
     """Order: stop copying, and call `begin_epoch` with the end of the log."""
 
-    record: Record
+    record: GroupRecord
 
 
-Order = Keep | Read | Write | Follow | Lead
+Order = KeepState | ReadRecord | WriteRecord | FollowMaster | BecomeMaster

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from escrowmq.group.record import Record
+from escrowmq.group.record import GroupRecord
 from escrowmq.group.state import MemberState
 
 
-def why_not(record: Record, state: MemberState, *, has_log: bool) -> str:
+def reason_not_taking_part(record: GroupRecord, state: MemberState, *, has_log: bool) -> str:
     """Return why this member does not take part in a group; empty if it does."""
     if not state.group and has_log:
         return (
@@ -27,7 +27,7 @@ def why_not(record: Record, state: MemberState, *, has_log: bool) -> str:
     return ""
 
 
-def after_loss(record: Record, state: MemberState) -> str:
+def reason_after_loss(record: GroupRecord, state: MemberState) -> str:
     """Return why the former master does not continue after it has lost power, or part of its
     log."""
     others = sorted(record.in_sync.keys() - {record.master})

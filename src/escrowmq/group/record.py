@@ -15,7 +15,7 @@ RECORD_SIZE_MAX: Final = 65_536
 Epoch = Annotated[int, Meta(ge=1)]
 
 
-class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class GroupRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One version of the record. Each version has its own mark."""
 
     format: int = _FORMAT
@@ -41,23 +41,23 @@ class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         """Encode the record."""
         return msgspec.json.encode(self)
 
-    def has(self, member: str, incarnation: str) -> bool:
+    def is_in_sync(self, member: str, incarnation: str) -> bool:
         """Whether this incarnation of the member is in sync."""
         return self.in_sync.get(member) == incarnation
 
     @property
-    def text(self) -> str:
+    def description(self) -> str:
         """Describe the record in words."""
         in_sync = ", ".join(sorted(self.in_sync))
         return f"epoch {self.epoch}, master {self.master}, in sync {in_sync}"
 
 
-def read_record(value: bytes) -> Record:
+def decode_group_record(value: bytes) -> GroupRecord:
     """Decode a record. Raises UsageError if it is invalid: a person may have edited it."""
     if len(value) > RECORD_SIZE_MAX:
         raise UsageError(f"a record of {len(value)} bytes; at most {RECORD_SIZE_MAX} are read")
     try:
-        record = msgspec.json.decode(value, type=Record)
+        record = msgspec.json.decode(value, type=GroupRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{value[:80]!r} is not a group's record: {error}") from None
     if record.format != _FORMAT:
@@ -70,7 +70,7 @@ def read_record(value: bytes) -> Record:
     return record
 
 
-def number_for(record: Record, member: str) -> dict[str, int]:
+def numbers_with(record: GroupRecord, member: str) -> dict[str, int]:
     """Return the numbers of all members; this member gets the lowest free one if it has none."""
     if member in record.numbers:
         return record.numbers

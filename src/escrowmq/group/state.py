@@ -9,8 +9,8 @@ import msgspec
 
 from escrowmq.base.authority import VersionedRecord
 from escrowmq.errors import StorageError, UsageError
-from escrowmq.group.history import Began, History
-from escrowmq.group.record import Record, read_record
+from escrowmq.group.history import EpochStart, History
+from escrowmq.group.record import GroupRecord, decode_group_record
 
 PATH: Final = "group.json"
 
@@ -20,7 +20,7 @@ class Proposal(msgspec.Struct, frozen=True, rename="camel"):
     record has the expected revision."""
 
     revision: str
-    record: Record
+    record: GroupRecord
 
 
 class MemberState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -50,22 +50,22 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether a process uses the folder, or was killed."""
 
     @property
-    def promised(self) -> int:
+    def promised_epoch(self) -> int:
         """The epoch that this member has promised. It accepts no data of older epochs."""
         proposed = 0 if self.proposal is None else self.proposal.record.epoch
         return max(self.seen, proposed)
 
     @property
-    def epochs(self) -> History:
+    def epoch_starts(self) -> History:
         """Which epoch wrote which part of the log."""
-        return tuple(Began(*began) for began in self.history)
+        return tuple(EpochStart(*began) for began in self.history)
 
     def encode(self) -> bytes:
         """Encode the state."""
         return msgspec.json.encode(self)
 
 
-def read_state(data: bytes) -> MemberState:
+def decode_state(data: bytes) -> MemberState:
     """Decode the state. Raises StorageError if it is damaged: a member must not guess what it has
     promised."""
     try:
@@ -77,7 +77,9 @@ def read_state(data: bytes) -> MemberState:
         ) from None
 
 
-def started(state: MemberState, *, boot: str, loses_nothing: bool, fresh: str) -> MemberState:
+def state_after_start(
+    state: MemberState, *, boot: str, loses_nothing: bool, fresh: str
+) -> MemberState:
     """Return the state after a start. If the machine has restarted before the files were closed,
     the end of the log may be lost; the member then gets a new incarnation, unless each report was
     durable (`loses_nothing`)."""
@@ -86,7 +88,7 @@ def started(state: MemberState, *, boot: str, loses_nothing: bool, fresh: str) -
     return msgspec.structs.replace(state, incarnation=incarnation, boot=boot, is_open=True)
 
 
-def settling(
+def settling_proposal(
     proposal: Proposal, found: VersionedRecord, state: MemberState, *, mark: Callable[[], str]
 ) -> Proposal:
     """Return what to write so that a pending proposal either takes effect or never can.
@@ -95,11 +97,11 @@ def settling(
     it would depose the serving master, and could not serve. So it writes the found record with
     another mark, which gives the record another revision.
     """
-    if proposal.record.has(state.member, state.incarnation) or not found.value:
+    if proposal.record.is_in_sync(state.member, state.incarnation) or not found.value:
         return proposal
     try:
         return Proposal(
-            found.revision, msgspec.structs.replace(read_record(found.value), mark=mark())
+            found.revision, msgspec.structs.replace(decode_group_record(found.value), mark=mark())
         )
     except UsageError:  # edited by hand
         return proposal

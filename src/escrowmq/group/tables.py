@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_OF_THE_LOG: Final = frozenset(
+_LOG_DEPENDENT_TABLES: Final = frozenset(
     {
         "config/consumerOffset.json",
         "config/delayOffset.json",
@@ -29,10 +29,10 @@ _CONFIG: Final = frozenset(
         "config/auth.json",
     }
 )
-COPIED: Final = _OF_THE_LOG | _CONFIG
+COPIED: Final = _LOG_DEPENDENT_TABLES | _CONFIG
 
 
-def gone_key(topic: str) -> str:
+def deletion_key(topic: str) -> str:
     """Return the path under which the deletion of a topic is queued."""
     return f"{_GONE}{topic}"
 
@@ -40,7 +40,7 @@ def gone_key(topic: str) -> str:
 _GONE: Final = "gone:"
 
 
-class Pending:
+class PendingTables:
     """The tables that are still to be sent to one copy, each with its newest content."""
 
     def __init__(self) -> None:
@@ -52,15 +52,15 @@ class Pending:
         a later record waits for it."""
         place = log_end
         known = self._of.get(path)
-        if known is not None and path not in _OF_THE_LOG and not path.startswith(_GONE):
+        if known is not None and path not in _LOG_DEPENDENT_TABLES and not path.startswith(_GONE):
             place = known[0]
         self._of[path] = (place, frame)
 
-    def first(self) -> int | None:
+    def first_due_offset(self) -> int | None:
         """Return the log offset at which the first table is due; None if there is none."""
         return min((place for place, _ in self._of.values()), default=None)
 
-    def take(self, sent_end: int) -> list[bytes]:
+    def take_due(self, sent_end: int) -> list[bytes]:
         """Remove and return the frames of the tables that are due when the log is sent up to an
         offset."""
         due = [path for path, (place, _) in self._of.items() if place <= sent_end]

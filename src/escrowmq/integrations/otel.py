@@ -24,9 +24,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
-require("otel", "opentelemetry")
+require_extra("otel", "opentelemetry")
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context, attach, detach, get_current

@@ -135,10 +135,10 @@ class IncomingConnections:
     ) -> None:
         """Log a problem with a connection, a limited number of times per address and minute."""
         now_ms = self._clock.now_ms()
-        for host, count in self._complaints.take_left_out(now_ms):
+        for host, count in self._complaints.take_suppressed(now_ms):
             _log.warning("%s: %d more connections from %s were refused", self._name, count, host)
         host = host_of(transport)
-        if self._complaints.says(host, now_ms):
+        if self._complaints.may_write(host, now_ms):
             what = " is refused" if is_refused else ""
             _log.warning("%s: a connection from %s%s: %s", self._name, host, what, reason)
 

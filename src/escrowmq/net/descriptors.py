@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from escrowmq.base.ports import SyncNotBegun
+from escrowmq.base.ports import SyncNotStarted
 
 _OUT_OF: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _OPEN_FILES_MIN: Final = 64
@@ -51,7 +51,7 @@ class SpareDescriptor:
 
     @contextmanager
     def opened(self, path: str, flags: int) -> Iterator[int]:
-        """Open a file for a moment with the spare descriptor; raises SyncNotBegun if there is
+        """Open a file for a moment with the spare descriptor; raises SyncNotStarted if there is
         none."""
         descriptor = self._open(path, flags)
         if descriptor >= 0:
@@ -87,7 +87,7 @@ class SpareDescriptor:
             return os.open(path, flags | os.O_CLOEXEC)
         except OSError as error:
             if error.errno in _OUT_OF:
-                raise SyncNotBegun(error.errno, f"{error.strerror}: {path}") from error
+                raise SyncNotStarted(error.errno, f"{error.strerror}: {path}") from error
             self._spare = os.dup(self._null)
             raise
 

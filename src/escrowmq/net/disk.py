@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from escrowmq.base.ports import File, Usage, former_path
+from escrowmq.base.ports import DiskUsage, File, former_path
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 from escrowmq.net import descriptors
 from escrowmq.net.mapped_file import NO_ROOM, CalledFile, MappedFile
@@ -163,12 +163,12 @@ class FileDisk:
             with suppress(OSError):
                 os.rmdir(full)
 
-    def usage(self, path: str) -> Usage:
+    def usage(self, path: str) -> DiskUsage:
         """Return the size and use of the file system (Disk.usage). Space reserved for root counts
         as used."""
         found = os.statvfs(self.root if not os.path.exists(self._full(path)) else self._full(path))
         used = found.f_blocks - found.f_bfree
-        return Usage(
+        return DiskUsage(
             total_size=(used + found.f_bavail) * found.f_frsize,
             free_size=found.f_bavail * found.f_frsize,
         )

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import Final
 
-from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.base.measure import Distribution, MetricFamily, Sample
 
 _BOUNDS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, math.inf)
 
@@ -27,18 +27,18 @@ class Spans:
         self._sum_s += span_s
         self.longest_s = max(self.longest_s, span_s)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the metrics: the distribution of the lengths, and the longest span since the
         start."""
         buckets = tuple(zip(_BOUNDS_S, accumulate(self._counts), strict=True))
         return [
-            Family(
+            MetricFamily(
                 f"{self._name}_seconds",
                 "histogram",
                 self._text,
                 samples=(Distribution((), buckets, self._sum_s),),
             ),
-            Family(
+            MetricFamily(
                 f"{self._name}_longest_seconds",
                 "gauge",
                 "The longest since the start.",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from escrowmq.base.core import AccountsCore, Core, DiallingCore, GuardedCore, Prompt
+from escrowmq.base.core import AccountsCore, Core, DiallingCore, GuardedCore, PromptCore
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
@@ -70,7 +70,7 @@ class Shell:
         self._files = FileWork(disk, name=name)
         self.spin = IdleSpin(spin_s, self._loop.call_soon)
         self.alarm = Alarm(clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
-        if isinstance(core, Prompt):
+        if isinstance(core, PromptCore):
             core.set_writer(self._write_to)
         self.syncs = syncs()
         self._next_peer = 1
@@ -368,7 +368,7 @@ class Shell:
             if failure:
                 self._notify_core(lambda: self.core.sync_failed(failure, now_ms))
             else:
-                self._notify_core(lambda: self.core.synced(log_offset, now_ms))
+                self._notify_core(lambda: self.core.sync_finished(log_offset, now_ms))
             self.perform()
 
         self._files.sync(files, done)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
 
-from escrowmq.base.ports import Disk, File, SyncNotBegun
+from escrowmq.base.ports import Disk, File, SyncNotStarted
 from escrowmq.errors import StorageError
 
 _log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ def _sync_all(files: tuple[File, ...]) -> _Outcome:
     try:
         for file in files:
             file.sync()
-    except SyncNotBegun as error:
+    except SyncNotStarted as error:
         return _Outcome(str(error), is_begun=False)
     except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be called durable
         return _Outcome(f"the disk could not make the store durable: {error}")

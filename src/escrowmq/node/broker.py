@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.measure import Family
+from escrowmq.base.measure import MetricFamily
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.store_settings import StoreSettings
@@ -177,7 +177,7 @@ class BrokerNode:
         if membership is None or membership.leads is None:
             await self._let_in()
         else:
-            membership.when_ready(self._let_in_soon)
+            membership.set_on_ready(self._let_in_soon)
         self._shell.start()
 
     def _let_in_soon(self) -> None:
@@ -243,7 +243,7 @@ class BrokerNode:
         refusal = self.refusal()
         return f"{'not copying' if self._is_slave else 'read-only'}: {refusal}" if refusal else ""
 
-    def measure(self) -> list[Family]:
+    def measure(self) -> list[MetricFamily]:
         """Return the broker's metrics."""
         assert self._shell is not None
         shell = self._shell

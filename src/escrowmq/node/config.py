@@ -12,11 +12,11 @@ from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.delay_levels import are_delay_levels
+from escrowmq.base.delay_levels import is_valid_levels_text
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
-from escrowmq.base.setting_facts import fields_of, unit_in_words, value_of
+from escrowmq.base.setting_facts import fields_of, parse_setting_value, unit_in_words
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
@@ -135,7 +135,7 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
         if field is None:
             continue
         try:
-            chosen[name] = value_of(value, field.type)
+            chosen[name] = parse_setting_value(value, field.type)
         except msgspec.ValidationError as error:
             raise UsageError(f"{source}: {name}={value}: {_allowed(field) or error}") from error
     return msgspec.convert(chosen, kind)
@@ -167,7 +167,7 @@ def _allowed(field: msgspec.structs.FieldInfo) -> str:
 def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:
     """Validate settings that are texts of a certain form; raises UsageError with what is
     expected."""
-    if not are_delay_levels(store.delay_levels):
+    if not is_valid_levels_text(store.delay_levels):
         raise UsageError(
             f"{source}: messageDelayLevel={store.delay_levels}: durations like 1s 5m 2h 1d, "
             "separated by blanks, are expected"

@@ -14,7 +14,7 @@ from typing import Final
 
 from escrowmq.base.authority import Authority, VersionedRecord
 from escrowmq.errors import AuthorityUnreachable
-from escrowmq.group.drills import Drills
+from escrowmq.group.drills import DrillFaults
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ async def _stopped(span_s: float) -> None:
 class DrilledAuthority:
     """An authority that a drill can make unreachable for this member."""
 
-    def __init__(self, real: Authority, drills: Drills, now_ms: Callable[[], int]) -> None:
+    def __init__(self, real: Authority, drills: DrillFaults, now_ms: Callable[[], int]) -> None:
         self._real = real
         self._drills = drills
         self._now_ms = now_ms

@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Final, Protocol
 
-from escrowmq.base.measure import Family
+from escrowmq.base.measure import MetricFamily
 from escrowmq.node.addresses import joined
 from escrowmq.node.config import NodeSettings
 
@@ -30,7 +30,7 @@ class MetricsSource(Protocol):
     def instance(self) -> str:
         """A name that is unique in the cluster, as a label of metrics."""
 
-    def measure(self) -> list[Family]:
+    def measure(self) -> list[MetricFamily]:
         """Return the metrics."""
 
     def refusal(self) -> str:

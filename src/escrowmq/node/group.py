@@ -15,16 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.authority import Authority, VersionedRecord
 from escrowmq.base.group_settings import GroupSettings
-from escrowmq.base.measure import Family
+from escrowmq.base.measure import MetricFamily
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.errors import AuthorityUnreachable, EscrowMQError
-from escrowmq.group.copying import Cut
-from escrowmq.group.drills import Drills
-from escrowmq.group.member import Member
+from escrowmq.group.copying import CutRequired
+from escrowmq.group.drills import DrillFaults
+from escrowmq.group.member import GroupMember
 from escrowmq.group.membership import GroupMembership
-from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Order, Read, Write
-from escrowmq.group.record import Record
+from escrowmq.group.orders import (
+    BecomeMaster,
+    FollowMaster,
+    KeepState,
+    MemberTimeouts,
+    Order,
+    ReadRecord,
+    WriteRecord,
+)
+from escrowmq.group.record import GroupRecord
 from escrowmq.node.build import build_name
 from escrowmq.node.drill_faults import DrilledAuthority, OwnProcess
 from escrowmq.node.group_folder import Folder
@@ -85,16 +93,16 @@ class GroupNode:
         self._settings = settings
         self._plan = plan
         self._folder = folder
-        self._drills = Drills()
+        self._drills = DrillFaults()
         if settings.drills:
-            self._drills = Drills(OwnProcess(), notes=folder.faults(), keep=folder.keep_faults)
+            self._drills = DrillFaults(OwnProcess(), notes=folder.faults(), keep=folder.keep_faults)
             authority = DrilledAuthority(authority, self._drills, steady_ms)
         self._authority = authority
         self._secret = secret
         self._key = f"{plan.cluster}/{plan.broker}"
         state = folder.start(settings.member, loses_nothing=plan.loses_nothing)
         spread = int(hashlib.sha256(state.member.encode()).hexdigest()[:4], 16) % 300
-        self.member = Member(
+        self.member = GroupMember(
             state,
             MemberTimeouts(silence_ms=settings.silence_ms, takeover_ms=settings.takeover_ms),
             mark=lambda: secrets.token_hex(8),
@@ -111,7 +119,7 @@ class GroupNode:
         self.build = build_name()
         self.current: BrokerNode | None = None
         self._open: Callable[[BrokerNode], Coroutine[Any, Any, None]] | None = None
-        self._todo: deque[Order | Cut] = deque()
+        self._todo: deque[Order | CutRequired] = deque()
         self._event = asyncio.Event()
         self._acted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,10 +172,10 @@ class GroupNode:
     def perform(self) -> None:
         """Carry out the member's orders. State that must be stored is durable on return, and a copy
         has stopped where it must. A task does the rest."""
-        for order in self.member.take():
-            if isinstance(order, Keep):
+        for order in self.member.take_orders():
+            if isinstance(order, KeepState):
                 self._folder.keep(order.state)
-            elif isinstance(order, Follow) and self._copy is not None:
+            elif isinstance(order, FollowMaster) and self._copy is not None:
                 self._copy.follow_record(order.record, order.why, self._now_ms())
             else:
                 self._todo.append(order)
@@ -230,23 +238,23 @@ class GroupNode:
                     await asyncio.sleep(1)
                     self._todo.appendleft(order)
 
-    async def _do(self, order: Order | Cut) -> None:
+    async def _do(self, order: Order | CutRequired) -> None:
         match order:
-            case Read():
+            case ReadRecord():
                 self._spawn(self._read())
-            case Write(record, revision):
+            case WriteRecord(record, revision):
                 self._spawn(self._write(record, revision))
-            case Lead(record):
+            case BecomeMaster(record):
                 await self._lead(record)
-            case Follow(record, why):
+            case FollowMaster(record, why):
                 if self._copy is None:
                     await self._open_role(None)
                 assert self._copy is not None
                 self._copy.follow_record(record, why, self._now_ms())
                 self._after()
-            case Cut():
+            case CutRequired():
                 await self._cut(order)
-            case Keep():
+            case KeepState():
                 raise AssertionError("carried out at once")
 
     async def _read(self) -> None:
@@ -258,7 +266,7 @@ class GroupNode:
             self.member.record_read(found, steady_ms())
         self._after()
 
-    async def _write(self, record: Record, revision: str) -> None:
+    async def _write(self, record: GroupRecord, revision: str) -> None:
         found: VersionedRecord | None
         try:
             found = await self._authority.write_if(self._key, record.encode(), revision)
@@ -266,14 +274,14 @@ class GroupNode:
             self.member.authority_failed(str(error), steady_ms())
         else:
             if found is None:
-                self.member.refused(steady_ms())
+                self.member.write_refused(steady_ms())
             else:
-                self.member.written(found, steady_ms())
+                self.member.write_succeeded(found, steady_ms())
         self._after()
 
     # -- roles -------------------------------------------------------------------------------
 
-    async def _lead(self, record: Record) -> None:
+    async def _lead(self, record: GroupRecord) -> None:
         began_s = time.monotonic()
         copy, member = self._copy, self.member
         if copy is not None:
@@ -295,7 +303,7 @@ class GroupNode:
             self._folder.log_end = node.core.broker.store.end_offset
 
     async def _open_role(
-        self, leads: Record | None, *, epoch_end: int = 0, before: object = None
+        self, leads: GroupRecord | None, *, epoch_end: int = 0, before: object = None
     ) -> None:
         """Open a broker in the folder: as the master of the record's epoch, or as a copy (None).
         `before`: the pending transactions that this member knew as a copy, for the master that it
@@ -332,11 +340,11 @@ class GroupNode:
         record = self.member.record
         return -1 if record is None else record.numbers.get(self.member.state.member, -1)
 
-    def _wants_cut(self, cut: Cut) -> None:
+    def _wants_cut(self, cut: CutRequired) -> None:
         self._todo.append(cut)
         self._event.set()
 
-    async def _cut(self, cut: Cut) -> None:
+    async def _cut(self, cut: CutRequired) -> None:
         if self.leader is not None:
             return
         if self.current is not None:
@@ -386,7 +394,7 @@ class GroupNode:
     def _unready(self) -> str:
         return "changing its role" if self.current is None else self.current.unready()
 
-    def measure(self) -> list[Family]:
+    def measure(self) -> list[MetricFamily]:
         """Return the metrics; none while the role changes."""
         return [] if self.current is None else self.current.measure()
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from escrowmq.base.group_report import FaultReport
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import UsageError
-from escrowmq.group.state import PATH, MemberState, read_state, started
+from escrowmq.group.state import PATH, MemberState, decode_state, state_after_start
 from escrowmq.net.disk import FileDisk
 from escrowmq.node.reserved_file import ReservedFile
 from escrowmq.node.store_removal import remove_store
@@ -54,7 +54,7 @@ class Folder:
         if data is None:
             state = MemberState(member=name or f"m-{secrets.token_hex(3)}", incarnation=fresh)
         else:
-            state = read_state(data)
+            state = decode_state(data)
             if name and name != state.member:
                 raise UsageError(
                     f"escrowMember={name}: this folder belongs to member {state.member}. "
@@ -62,7 +62,7 @@ class Folder:
                 )
         if state.is_emptying:
             state = self.empty(state)
-        state = started(state, boot=self._boot, loses_nothing=loses_nothing, fresh=fresh)
+        state = state_after_start(state, boot=self._boot, loses_nothing=loses_nothing, fresh=fresh)
         self.keep(state)
         return state
 

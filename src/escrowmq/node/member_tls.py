@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.errors import UsageError
-from escrowmq.group.frames import Kind, Refused, encode_struct
+from escrowmq.group.frames import GroupFrameKind, RefusalFrame, encode_struct
 from escrowmq.net.certificates import Certificates, TlsFiles
 from escrowmq.net.timeouts import MEMBER_HANDSHAKE_S
 from escrowmq.net.tls import NOT_TLS, MemberTlsPolicy
@@ -61,7 +61,7 @@ def member_tls_policy(settings: GroupSettings, *, source: str) -> MemberTlsPolic
         handshake_s=MEMBER_HANDSHAKE_S,
         explain=explain,
         plain_fault=_PLAIN,
-        refusal=encode_struct(Kind.REFUSAL, Refused(_REFUSAL)),
+        refusal=encode_struct(GroupFrameKind.REFUSAL, RefusalFrame(_REFUSAL)),
         silent_s=MEMBER_HANDSHAKE_S if is_strict else _SILENT_S,
     )
 

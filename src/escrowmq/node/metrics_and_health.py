@@ -21,7 +21,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.base.measure import Distribution, MetricFamily, Sample
 
 _log = logging.getLogger(__name__)
 ANSWER_S: Final = 5.0
@@ -35,7 +35,7 @@ _REST: Final = 9
 as long."""
 
 T = TypeVar("T")
-Read = Callable[[], list[Family]]
+Read = Callable[[], list[MetricFamily]]
 _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
     "gauge": GaugeMetricFamily,
     "counter": CounterMetricFamily,
@@ -65,7 +65,7 @@ class Vitals:
         self._read = read
         self._refusal = refusal
         self._labels = labels
-        self._build = Family(
+        self._build = MetricFamily(
             "escrowmq_build", "gauge", "The build of EscrowMQ.", ("version",),
             (Sample((version,), 1),),
         )  # fmt: skip
@@ -137,7 +137,7 @@ class _Collector(Collector):
         return []
 
 
-def _as_metric(family: Family, constant: dict[str, str]) -> Metric:
+def _as_metric(family: MetricFamily, constant: dict[str, str]) -> Metric:
     names, values = [*constant, *family.labels], [*constant.values()]
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(family.name, family.text, labels=names)

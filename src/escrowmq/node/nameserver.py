@@ -18,7 +18,7 @@ from escrowmq.node.addresses import joined
 from escrowmq.node.build import build_name
 from escrowmq.node.config import NodeSettings
 from escrowmq.registry.core import RegistryCore
-from escrowmq.registry.guard import Guard
+from escrowmq.registry.guard import RegistryGuard
 
 if TYPE_CHECKING:
     from escrowmq.node.metrics_port import Exporter
@@ -35,10 +35,10 @@ class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
     own: tuple[str, str] | None = None
     """Name and secret of the broker in the same process."""
 
-    def build(self) -> Guard:
+    def build(self) -> RegistryGuard:
         """Make the guard; it reads the folders if access control is on."""
         settings = self.settings
-        return Guard(
+        return RegistryGuard(
             settings,
             accounts=FileDisk(self.accounts) if settings.acl_enabled else None,
             users=FileDisk(self.users) if settings.authenticates else None,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import SystemClock
 
@@ -90,7 +90,7 @@ def start_export(
     if not endpoint:
         return None
     try:
-        require("otlp", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+        require_extra("otlp", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
     except ImportError as error:
         if setting:
             raise UsageError(f"{SETTING}={setting}: {error}") from error

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
-require("spark", "pyspark", "pyarrow")
+require_extra("spark", "pyspark", "pyarrow")
 
 from pyspark.sql.datasource import (
     DataSource,

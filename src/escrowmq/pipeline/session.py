@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
-require("spark", "pyspark", "pyarrow")
+require_extra("spark", "pyspark", "pyarrow")
 
 from pyspark.sql import SparkSession
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Hold, Send
@@ -19,7 +19,7 @@ from escrowmq.base.fixed_limits import (
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
 from escrowmq.base.log_throttle import LogThrottle
-from escrowmq.base.measure import Family
+from escrowmq.base.measure import MetricFamily
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.ports import Disk
 from escrowmq.base.wire import Wire
@@ -30,12 +30,12 @@ from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError
 from escrowmq.registry import on_admin, on_broker, on_client
-from escrowmq.registry.guard import Guard, Visitor
-from escrowmq.registry.handler_values import RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.guard import GuardedConnection, RegistryGuard
+from escrowmq.registry.handler_values import RegistryAnswer, RegistryRequest, RegistryState
 from escrowmq.registry.kv_config import KV_PATH, KvConfig
-from escrowmq.registry.metrics import AskCounts, families
+from escrowmq.registry.metrics import RequestCounts, metric_families
 from escrowmq.registry.route_table import RouteTable
-from escrowmq.registry.settings_file import ConfigKeeper
+from escrowmq.registry.settings_file import SettingsFile
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger("escrowmq.audit")
@@ -46,7 +46,7 @@ _KINDS_MAX: Final = 64
 
 _REMARK_SIZE_MAX: Final = 1_024
 
-Handler = Callable[[RegistryState, RegistryAsked], RegistryAnswer]
+Handler = Callable[[RegistryState, RegistryRequest], RegistryAnswer]
 
 HANDLERS: Final[dict[int, Handler]] = {
     Request.PUT_KV_CONFIG: on_admin.put_kv,
@@ -58,7 +58,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     Request.BROKER_HEARTBEAT: on_broker.heartbeat,
     Request.QUERY_DATA_VERSION: on_broker.query_version,
     Request.GET_BROKER_MEMBER_GROUP: on_broker.member_group,
-    Request.GET_ROUTEINFO_BY_TOPIC: on_client.route,
+    Request.GET_ROUTEINFO_BY_TOPIC: on_client.get_route,
     Request.GET_BROKER_CLUSTER_INFO: on_client.cluster_info,
     Request.ESCROW_GONE_BROKERS: on_client.gone_brokers,
     Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: on_client.all_topics,
@@ -67,8 +67,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     Request.GET_UNIT_TOPIC_LIST: on_client.unit_topics,
     Request.GET_HAS_UNIT_SUB_TOPIC_LIST: on_client.unit_subscribed_topics,
     Request.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: on_client.subscribed_not_unit_topics,
-    Request.WIPE_WRITE_PERM_OF_BROKER: on_admin.wipe_write,
-    Request.ADD_WRITE_PERM_OF_BROKER: on_admin.add_write,
+    Request.WIPE_WRITE_PERM_OF_BROKER: on_admin.remove_write_permission,
+    Request.ADD_WRITE_PERM_OF_BROKER: on_admin.restore_write_permission,
     Request.DELETE_TOPIC_IN_NAMESRV: on_admin.delete_topic,
     Request.REGISTER_TOPIC_IN_NAMESRV: on_admin.register_topic,
     Request.UPDATE_NAMESRV_CONFIG: on_admin.update_config,
@@ -76,7 +76,7 @@ HANDLERS: Final[dict[int, Handler]] = {
 }
 
 
-def _label(code: int) -> str:
+def _request_label(code: int) -> str:
     """Return the metric's label for a request code. Unknown codes share one label, because a client
     may send any code."""
     return str(code) if code in HANDLERS else "other"
@@ -92,9 +92,9 @@ class RegistryCore:
         *,
         started_ms: int,
         kv_path: str = KV_PATH,
-        guard: Guard | None = None,
+        guard: RegistryGuard | None = None,
     ) -> None:
-        config = ConfigKeeper(settings, disk)
+        config = SettingsFile(settings, disk)
         self.state = RegistryState(
             settings,
             RouteTable(settings),
@@ -102,10 +102,10 @@ class RegistryCore:
             config=config,
             started_ms=started_ms,
         )
-        self._guard = guard or Guard(NameServerGuardSettings())
+        self._guard = guard or RegistryGuard(NameServerGuardSettings())
         self._guard.load(started_ms)
         self._readers: dict[int, FrameReader] = {}
-        self._visitors: dict[int, Visitor] = {}
+        self._visitors: dict[int, GuardedConnection] = {}
         self._half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self._strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._seldom = LogThrottle(lines_max=1, span_ms=_LINES_SPAN_MS, kinds_max=_KINDS_MAX)
@@ -114,17 +114,17 @@ class RegistryCore:
         self._watch = FrameWatch()
         self._scan_at_ms = started_ms + settings.scan_interval_ms
         self._look_at_ms = self._scan_at_ms
-        self._asks = AskCounts()
-        self.rounds = Rounds()
+        self._asks = RequestCounts()
+        self.rounds = BackgroundRounds()
         self.rounds.add("silent brokers", self._expire, lambda: self._scan_at_ms)
-        self.rounds.add("frames", self._watch_frames, lambda: self._look_at_ms)
+        self.rounds.add("frames", self._close_slow_frames, lambda: self._look_at_ms)
         self.rounds.add("accounts", self._guard.wake, self._guard.wake_at_ms)
 
     def connected(
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
         """Add a connected peer."""
-        self._visitors[peer] = Visitor(host)
+        self._visitors[peer] = GuardedConnection(host)
         if self._guard.trusts(host):
             self._readers[peer] = FrameReader(self._half_frames)
             return
@@ -150,7 +150,9 @@ class RegistryCore:
             count += 1
             if command.flag & Flag.REPLY:
                 continue  # this side asks nothing, so that a reply is a stray
-            reply = self._refusal(command, peer, now_ms) or self._serve(command, peer, now_ms)
+            reply = self._encoded_refusal(command, peer, now_ms) or self._serve(
+                command, peer, now_ms
+            )
             if reply and not command.flag & Flag.ONE_WAY:
                 replies.append(reply)
                 size += len(reply)
@@ -164,17 +166,17 @@ class RegistryCore:
         elif reader.broken is not None:
             self._close(peer, str(reader.broken), now_ms)
 
-    def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
+    def _encoded_refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
         """Return the encoded answer to a request that is not allowed, or that needs a session
         first; empty if the request is allowed."""
         visitor = self._visitors[peer]
         if command.code == Request.ESCROW_SESSION and (session := self._guard.session_of(visitor)):
             return encode_reply(command, Response.SUCCESS, ext={SESSION: session})
         denial = self._guard.refusal(visitor, command)
-        (self._asks.refused if denial else self._asks.requests).add(_label(command.code))
+        (self._asks.refused if denial else self._asks.requests).add(_request_label(command.code))
         if denial is None:
             return b""
-        if self._seldom.says(f"refused request {command.code}", now_ms):
+        if self._seldom.may_write(f"refused request {command.code}", now_ms):
             key = (command.ext or {}).get(ACCESS_KEY, "")
             fields = {
                 "peer": visitor.host,
@@ -193,19 +195,19 @@ class RegistryCore:
         if command.code == Request.REGISTER_BROKER:
             self._brokers.add(peer)
         try:
-            answer = handler(self.state, RegistryAsked(command, peer, now_ms))
+            answer = handler(self.state, RegistryRequest(command, peer, now_ms))
             return encode_reply(
                 command, answer.code, ext=answer.ext, body=answer.body, remark=answer.remark
             )
         except (EscrowMQError, OSError) as error:
-            if self._seldom.says(f"bad request {command.code}", now_ms):
+            if self._seldom.may_write(f"bad request {command.code}", now_ms):
                 _log.warning(
                     "request %d of %s: %.512r", command.code, self._visitors[peer].host, str(error)
                 )
             remark = str(error)[:_REMARK_SIZE_MAX]
             return encode_reply(command, Response.SYSTEM_ERROR, remark=remark)
         except Exception as error:  # noqa: BLE001 - one peer's request must not end the others'
-            if self._seldom.says(f"failed request {command.code}", now_ms):
+            if self._seldom.may_write(f"failed request {command.code}", now_ms):
                 _log.exception("request %d of %s", command.code, self._visitors[peer].host)
             remark = repr(error)[:_REMARK_SIZE_MAX]
             return encode_reply(command, Response.SYSTEM_ERROR, remark=remark)
@@ -222,11 +224,11 @@ class RegistryCore:
         self._visitors.pop(peer, None)
         if peer in self._brokers:
             self._brokers.discard(peer)
-            count = self.state.routes.lost(peer, now_ms)
+            count = self.state.routes.remove_connection(peer, now_ms)
             if count:
                 _log.info("peer %d disconnected: %d brokers unregistered", peer, count)
 
-    def synced(self, log_offset: int, now_ms: int) -> None:
+    def sync_finished(self, log_offset: int, now_ms: int) -> None:
         """Do nothing: a name server requests no Sync effects."""
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
@@ -248,18 +250,20 @@ class RegistryCore:
             for peer in dict.fromkeys(self.state.routes.expire(now_ms)):
                 self._close(peer, "its broker was silent for too long", now_ms)
 
-    def _watch_frames(self, now_ms: int) -> None:
+    def _close_slow_frames(self, now_ms: int) -> None:
         if now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + self.state.settings.scan_interval_ms
-            for kind, count in self._seldom.take_left_out(now_ms):
+            for kind, count in self._seldom.take_suppressed(now_ms):
                 _log.warning("%d more of %s", count, kind)
             for peer in self._watch.overdue(self._readers.items(), now_ms):
                 self._close(peer, "a frame was begun and not ended", now_ms)
 
-    def measure(self) -> list[Family]:
+    def measure(self) -> list[MetricFamily]:
         """Return the name server's metrics."""
         routes, connections = self.state.routes, len(self._visitors)
-        found = families(routes, connections=connections, asks=self._asks, rounds=self.rounds)
+        found = metric_families(
+            routes, connections=connections, asks=self._asks, rounds=self.rounds
+        )
         return list(found)
 
     def wake_at_ms(self) -> int:

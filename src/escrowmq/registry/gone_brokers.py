@@ -35,7 +35,7 @@ class GoneBrokers:
         """Forget a broker that is back, or whose name and id now belong to another broker."""
         self._gone.pop((cluster, name, broker_id), None)
 
-    def known(self, now_ms: int) -> list[GoneBroker]:
+    def recent(self, now_ms: int) -> list[GoneBroker]:
         """Return the brokers that left within the last hour, in order."""
         self.forget_old(now_ms)
         return list(self._gone.values())

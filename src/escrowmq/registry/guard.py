@@ -20,14 +20,14 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import TRUSTED_ADDRESSES_MAX
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
-from escrowmq.base.ports import Chance, Disk
+from escrowmq.base.ports import Disk, RandomSource
 from escrowmq.codec.acl2_bodies import first_user, inner_user
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError, UsageError
 
 _log = logging.getLogger(__name__)
 
-LOOK_MS: Final = 300
+FILES_POLL_MS: Final = 300
 """Interval in ms of polls of the account files."""
 
 _NEVER_MS: Final = (1 << 62) - 1
@@ -45,7 +45,7 @@ _PRIVATE_PATTERNS: Final = tuple(
 _PRIVATE_V6: Final = ((0xFE00, 0xFC00), (0xFFC0, 0xFE80))
 """Mask and value of an IPv6 address's first group: unique local and link-local addresses."""
 
-OPEN: Final = frozenset(
+OPEN_REQUESTS: Final = frozenset(
     {
         Request.GET_KV_CONFIG, Request.GET_KVLIST_BY_NAMESPACE, Request.GET_BROKER_MEMBER_GROUP,
         Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO,
@@ -59,7 +59,7 @@ OPEN: Final = frozenset(
 guarded."""
 
 
-class Trusted:
+class TrustedAddresses:
     """Matches the addresses listed in a setting."""
 
     def __init__(self, text: str, *, is_by_accounts: bool) -> None:
@@ -83,18 +83,18 @@ class Trusted:
         parts = parts_of(host)
         return (
             (self._has_loopback and is_loopback(host))
-            or (self._has_private and _is_private(parts))
+            or (self._has_private and _is_private_address(parts))
             or any(pattern.matches(parts) for pattern in self._patterns)
         )
 
 
-def _is_private(parts: Parts) -> bool:
+def _is_private_address(parts: Parts) -> bool:
     if len(parts) == 8:
         return any(parts[0] & mask == value for mask, value in _PRIVATE_V6)
     return any(pattern.matches(parts) for pattern in _PRIVATE_PATTERNS)
 
 
-class Visitor(msgspec.Struct):
+class GuardedConnection(msgspec.Struct):
     """A connection, with what access control must know about it (acl.account_proofs.Party)."""
 
     host: str
@@ -110,7 +110,7 @@ class RegistryDenial(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Guard:
+class RegistryGuard:
     """Decides, by address and by account, whether a request is allowed."""
 
     def __init__(
@@ -120,13 +120,13 @@ class Guard:
         accounts: Disk | None = None,
         users: Disk | None = None,
         own: tuple[str, str] | None = None,
-        chance: Chance | None = None,
+        chance: RandomSource | None = None,
     ) -> None:
         self._settings = settings
         self.is_by_accounts = settings.acl_enabled or settings.authenticates
         assert chance is not None or not self.is_by_accounts, "sessions are chosen by chance"
         self._is_open = settings.acl_as_rocketmq
-        self._trusted = Trusted(settings.changes_from, is_by_accounts=self.is_by_accounts)
+        self._trusted = TrustedAddresses(settings.changes_from, is_by_accounts=self.is_by_accounts)
         self._accounts = AccountFiles(accounts) if accounts and settings.acl_enabled else None
         self._disk = users if settings.authenticates else None
         self._book = UserTable(self._disk) if self._disk is not None else None
@@ -147,34 +147,34 @@ class Guard:
             _log.warning(
                 "escrowAclAsRocketMQ=true: anyone may change this name server, as with RocketMQ's"
             )
-        named = _named(self._settings)
+        named = _configured_secrets(self._settings)
         self._secrets |= named
         self._first_user = next(iter(named), "") if self._settings.first_user.strip() else ""
         if self._accounts is not None:
             self._accounts.load()
         if self._book is not None:
-            self._users_seen = self._look_of_users()
+            self._users_seen = self._users_file_state()
             self._book.load()
         if self._accounts is not None or self._book is not None:
-            self._look_at_ms = now_ms + LOOK_MS
+            self._look_at_ms = now_ms + FILES_POLL_MS
 
     def trusts(self, host: str) -> bool:
         """Whether an address may change everything without credentials."""
         return self._is_open or host in self._trusted
 
-    def session_of(self, visitor: Visitor) -> str:
+    def session_of(self, visitor: GuardedConnection) -> str:
         """Return the session of a connection, which our own clients sign with each request; empty
         without access control."""
         if self._proofs is None or not self.is_by_accounts:
             return ""
         return self._proofs.session_of(visitor)
 
-    def refusal(self, visitor: Visitor, request: Command) -> RegistryDenial | None:
+    def refusal(self, visitor: GuardedConnection, request: Command) -> RegistryDenial | None:
         """Return why a request is not allowed; None if it is allowed. A connection's certificate
         may stand for an account. Then a request without an account counts as that account's, and so
         does one that names this account without a signature."""
         host = visitor.host
-        if request.code in OPEN or self.trusts(host):
+        if request.code in OPEN_REQUESTS or self.trusts(host):
             return None
         if not self.is_by_accounts:
             return RegistryDenial(
@@ -192,10 +192,10 @@ class Guard:
             if proof.fault:
                 return RegistryDenial(proof.code, proof.fault)
             is_proved = proof.is_proved
-        reason = self._missing(request, is_proved=is_proved)
+        reason = self._missing_right(request, is_proved=is_proved)
         return RegistryDenial(Response.NO_PERMISSION, reason) if reason else None
 
-    def _missing(self, request: Command, *, is_proved: bool) -> str:
+    def _missing_right(self, request: Command, *, is_proved: bool) -> str:
         """Return why a request's account may not make changes; empty if it may."""
         reasons = []
         secret = self._secrets.get((request.ext or {}).get(ACCESS_KEY, ""))
@@ -234,19 +234,19 @@ class Guard:
         """Reload changed files."""
         if now_ms < self._look_at_ms:
             return
-        self._look_at_ms = now_ms + LOOK_MS
+        self._look_at_ms = now_ms + FILES_POLL_MS
         if self._accounts is not None:
             self._accounts.look()
         if self._book is not None:
-            self._look_at_users(self._book)
+            self._reload_users_if_changed(self._book)
 
     def wake_at_ms(self) -> int:
         """Return when to call `wake` next."""
         return self._look_at_ms
 
-    def _look_at_users(self, book: UserTable) -> None:
+    def _reload_users_if_changed(self, book: UserTable) -> None:
         try:
-            seen = self._look_of_users()
+            seen = self._users_file_state()
             if seen == self._users_seen:
                 return
             book.load()
@@ -256,14 +256,14 @@ class Guard:
                 _log.error("users were not reloaded, the last valid ones stay in force: %s", error)
             self._trouble = str(error)
 
-    def _look_of_users(self) -> tuple[int, int]:
+    def _users_file_state(self) -> tuple[int, int]:
         """Return size and time of the users' file, which is reloaded when they change."""
         assert self._disk is not None
         size = self._disk.size(USERS_FILE)
         return (0, 0) if size is None else (size, self._disk.modified_ms(USERS_FILE))
 
 
-def _named(settings: NameServerGuardSettings) -> dict[str, str]:
+def _configured_secrets(settings: NameServerGuardSettings) -> dict[str, str]:
     """Return the names and secrets in the settings: the brokers' credentials, and the first
     administrator's."""
     found = {}

@@ -12,14 +12,14 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.headers import read_header
 from escrowmq.registry.kv_config import KvConfig
 from escrowmq.registry.route_table import RouteTable
-from escrowmq.registry.settings_file import ConfigKeeper
+from escrowmq.registry.settings_file import SettingsFile
 
 ROUTES_CACHED_MAX: Final = 4_096
 
 H = TypeVar("H", bound=msgspec.Struct)
 
 
-class RegistryAsked:
+class RegistryRequest:
     """A request, its sender, and the time."""
 
     __slots__ = ("command", "now_ms", "peer")
@@ -55,7 +55,7 @@ class RegistryState:
         routes: RouteTable,
         *,
         kv: KvConfig,
-        config: ConfigKeeper,
+        config: SettingsFile,
         started_ms: int,
     ) -> None:
         self.settings = settings

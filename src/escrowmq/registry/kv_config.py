@@ -61,7 +61,7 @@ class KvConfig:
         """Return one value; None if it is not set."""
         return self._tables.get(namespace or "", {}).get(key or "")
 
-    def table(self, namespace: str | None) -> dict[str, str] | None:
+    def namespace_items(self, namespace: str | None) -> dict[str, str] | None:
         """Return all items of a namespace; None if it never had any."""
         return self._tables.get(namespace or "")
 

@@ -11,7 +11,7 @@ Address = tuple[str, str]
 """The key of a live broker: its cluster and its address."""
 
 
-class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
+class RegisteringBroker(msgspec.Struct, kw_only=True, frozen=True):
     """A broker that is registering."""
 
     cluster: str
@@ -25,7 +25,7 @@ class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
     """Whether acting masters are enabled; None if the broker's release does not know them."""
 
 
-class Live(msgspec.Struct):
+class LiveBroker(msgspec.Struct):
     """What is known about a live broker."""
 
     name: str
@@ -40,12 +40,12 @@ class LiveBrokers:
     """Brokers that were heard from and have not timed out."""
 
     def __init__(self) -> None:
-        self._by_address: dict[Address, Live] = {}
+        self._by_address: dict[Address, LiveBroker] = {}
 
     def __len__(self) -> int:
         return len(self._by_address)
 
-    def get(self, cluster: str | None, address: str) -> Live | None:
+    def get(self, cluster: str | None, address: str) -> LiveBroker | None:
         """Return a broker's entry if it is alive; otherwise None."""
         return self._by_address.get((cluster or "", address))
 
@@ -54,14 +54,16 @@ class LiveBrokers:
         live = self.get(cluster, address)
         return None if live is None else live.version
 
-    def enter(self, broker: Newcomer, version: TableVersion, *, peer: int, now_ms: int) -> None:
+    def add(
+        self, broker: RegisteringBroker, version: TableVersion, *, peer: int, now_ms: int
+    ) -> None:
         """Add a broker that has registered."""
         timeout_ms = BROKER_SILENT_MS if broker.timeout_ms is None else broker.timeout_ms
-        self._by_address[broker.cluster, broker.address] = Live(
+        self._by_address[broker.cluster, broker.address] = LiveBroker(
             broker.name, peer, now_ms, timeout_ms, version, broker.ha_address
         )
 
-    def forget(self, cluster: str | None, address: str) -> None:
+    def remove(self, cluster: str | None, address: str) -> None:
         """Remove a broker that has unregistered or timed out."""
         self._by_address.pop((cluster or "", address), None)
 
@@ -71,7 +73,7 @@ class LiveBrokers:
         if live is not None:
             live.heard_ms = now_ms
 
-    def silent(self, now_ms: int) -> list[tuple[Address, int]]:
+    def timed_out(self, now_ms: int) -> list[tuple[Address, int]]:
         """Return the brokers that have timed out, each with its peer."""
         return [
             (address, live.peer)
@@ -85,6 +87,6 @@ class LiveBrokers:
         for live in self._by_address.values():
             live.heard_ms += by_ms
 
-    def on_connection(self, peer: int) -> list[Address]:
+    def brokers_on_connection(self, peer: int) -> list[Address]:
         """Return the brokers that registered on one connection."""
         return [address for address, live in self._by_address.items() if live.peer == peer]

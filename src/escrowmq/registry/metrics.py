@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from escrowmq.base.background_rounds import Rounds
-from escrowmq.base.measure import Counts, Family, Sample
+from escrowmq.base.background_rounds import BackgroundRounds
+from escrowmq.base.measure import KeyedCounts, MetricFamily, Sample
 from escrowmq.registry.route_table import RouteTable
 
 
-class AskCounts:
+class RequestCounts:
     """Counts requests and refusals by request code."""
 
     def __init__(self) -> None:
-        self.requests = Counts()
-        self.refused = Counts()
+        self.requests = KeyedCounts()
+        self.refused = KeyedCounts()
 
 
-def families(
-    routes: RouteTable, *, connections: int, asks: AskCounts, rounds: Rounds
-) -> Iterator[Family]:
+def metric_families(
+    routes: RouteTable, *, connections: int, asks: RequestCounts, rounds: BackgroundRounds
+) -> Iterator[MetricFamily]:
     """Yield all metrics with their current values."""
     sizes = routes.sizes()
     for name, text, value in (
@@ -31,13 +31,15 @@ def families(
         ("connections", "Open connections.", connections),
     ):
         samples = (Sample((), value),)
-        yield Family(f"escrowmq_nameserver_{name}", "gauge", text, (), samples)
+        yield MetricFamily(f"escrowmq_nameserver_{name}", "gauge", text, (), samples)
     for name, text, counts in (
         ("requests", "Requests, by code.", asks.requests),
         ("refused_requests", "Requests refused because a right is missing, by code.", asks.refused),
     ):
-        yield Family(f"escrowmq_nameserver_{name}", "counter", text, ("code",), counts.samples())
-    yield Family(
+        yield MetricFamily(
+            f"escrowmq_nameserver_{name}", "counter", text, ("code",), counts.samples()
+        )
+    yield MetricFamily(
         "escrowmq_failed_rounds",
         "counter",
         "Background work that ended with an internal error, by part; see the log.",

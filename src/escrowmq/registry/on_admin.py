@@ -6,21 +6,21 @@ from escrowmq.base.codes import Response
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.codec.routes import decode_route, encode_kv_table
 from escrowmq.errors import UsageError
-from escrowmq.registry.handler_values import DONE, RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.handler_values import DONE, RegistryAnswer, RegistryRequest, RegistryState
 from escrowmq.registry.headers import BrokerHeader, KvHeader, NameServerTopicHeader
 
 
-def put_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def put_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Set a value of a namespace (PUT_KV_CONFIG)."""
     header = asked.header(KvHeader)
     if header.namespace is None or header.key is None:
         return RegistryAnswer(Response.SYSTEM_ERROR, remark="namespace or key is null")
     state.kv.put(header.namespace, header.key, header.value)
-    state.routes.changed()
+    state.routes.count_change()
     return DONE
 
 
-def get_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def get_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Return one value of a namespace (GET_KV_CONFIG)."""
     header = asked.header(KvHeader)
     value = state.kv.get(header.namespace, header.key)
@@ -30,37 +30,37 @@ def get_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     return RegistryAnswer(Response.QUERY_NOT_FOUND, {}, remark=text)
 
 
-def delete_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def delete_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Delete an item of a namespace (DELETE_KV_CONFIG); succeeds also if it is missing."""
     header = asked.header(KvHeader)
     state.kv.delete(header.namespace, header.key)
-    state.routes.changed()
+    state.routes.count_change()
     return DONE
 
 
-def list_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def list_kv(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Return all values of a namespace (GET_KVLIST_BY_NAMESPACE)."""
     namespace = asked.header(KvHeader).namespace
-    table = state.kv.table(namespace)
+    table = state.kv.namespace_items(namespace)
     if table is not None:
         return RegistryAnswer(body=encode_kv_table(table))
     text = f"No config item, Namespace: {namespace or 'null'}"
     return RegistryAnswer(Response.QUERY_NOT_FOUND, remark=text)
 
 
-def wipe_write(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def remove_write_permission(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Remove the write permission from a broker's topics (WIPE_WRITE_PERM_OF_BROKER)."""
-    count = state.routes.wipe_write(asked.header(BrokerHeader).broker_name)
+    count = state.routes.remove_write_permission(asked.header(BrokerHeader).broker_name)
     return RegistryAnswer(ext={"wipeTopicCount": str(count)})
 
 
-def add_write(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def restore_write_permission(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Allow writing to a broker's topics again (ADD_WRITE_PERM_OF_BROKER)."""
-    count = state.routes.add_write(asked.header(BrokerHeader).broker_name)
+    count = state.routes.restore_write_permission(asked.header(BrokerHeader).broker_name)
     return RegistryAnswer(ext={"addTopicCount": str(count)})
 
 
-def delete_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def delete_topic(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Remove a topic from the routes (DELETE_TOPIC_IN_NAMESRV)."""
     header = asked.header(NameServerTopicHeader)
     if header.topic is not None:
@@ -68,7 +68,7 @@ def delete_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     return DONE
 
 
-def register_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def register_topic(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Add a topic to the routes (REGISTER_TOPIC_IN_NAMESRV)."""
     header = asked.header(NameServerTopicHeader)
     if asked.command.body and header.topic is not None:
@@ -77,22 +77,22 @@ def register_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer
     return DONE
 
 
-def update_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def update_config(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Change settings (UPDATE_NAMESRV_CONFIG)."""
     try:
         texts = parse_conf(asked.command.body.decode("utf-8", "replace"))
     except ConfError:
         return RegistryAnswer(Response.SYSTEM_ERROR, remark="string2Properties error")
-    if state.config.is_forbidden(texts):
+    if state.config.has_forbidden_key(texts):
         return RegistryAnswer(Response.NO_PERMISSION, remark="Can not update config in black list.")
     try:
         state.config.update(texts)
     except UsageError as error:
         return RegistryAnswer(Response.SYSTEM_ERROR, remark=str(error))
-    state.routes.changed()
+    state.routes.count_change()
     return DONE
 
 
-def get_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
+def get_config(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the settings (GET_NAMESRV_CONFIG)."""
-    return RegistryAnswer(body=state.config.text().encode())
+    return RegistryAnswer(body=state.config.settings_text().encode())

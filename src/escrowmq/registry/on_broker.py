@@ -13,15 +13,15 @@ from escrowmq.codec.routes import (
     encode_kv_table,
     encode_member_group,
 )
-from escrowmq.registry.handler_values import DONE, RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.handler_values import DONE, RegistryAnswer, RegistryRequest, RegistryState
 from escrowmq.registry.headers import BrokerHeader, RegisterHeader
 from escrowmq.registry.kv_config import ORDER_CONF
-from escrowmq.registry.live_brokers import Newcomer
+from escrowmq.registry.live_brokers import RegisteringBroker
 
 _log = logging.getLogger(__name__)
 
 
-def register(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def register(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Register a broker with its topics (REGISTER_BROKER)."""
     header = asked.header(RegisterHeader)
     command = asked.command
@@ -30,7 +30,7 @@ def register(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     body = decode_registration(
         command.body, is_compressed=header.compressed, sender_version=command.version
     )
-    broker = Newcomer(
+    broker = RegisteringBroker(
         cluster=header.cluster_name,
         address=header.broker_addr,
         name=header.broker_name,
@@ -47,14 +47,14 @@ def register(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     if is_new:
         _log.info("broker %s at %s is registered", broker.name, broker.address)
     ext = {"haServerAddr": welcome.ha_address, "masterAddr": welcome.master_address}
-    conf = state.kv.table(ORDER_CONF) if state.settings.returns_order_conf else None
+    conf = state.kv.namespace_items(ORDER_CONF) if state.settings.returns_order_conf else None
     return RegistryAnswer(
         ext={name: text for name, text in ext.items() if text is not None},
         body=b"" if conf is None else encode_kv_table(conf),
     )
 
 
-def unregister(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def unregister(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Remove a broker (UNREGISTER_BROKER)."""
     header = asked.header(BrokerHeader)
     state.routes.unregister(
@@ -67,14 +67,14 @@ def unregister(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     return DONE
 
 
-def heartbeat(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def heartbeat(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Keep a broker registered (BROKER_HEARTBEAT)."""
     header = asked.header(BrokerHeader)
     state.routes.live.note_heartbeat(header.cluster_name, header.broker_addr, asked.now_ms)
     return DONE
 
 
-def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def query_version(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Compare a broker's table version with the registered one (QUERY_DATA_VERSION); also counts as
     a heartbeat."""
     header = asked.header(BrokerHeader)
@@ -89,10 +89,10 @@ def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     )
 
 
-def member_group(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def member_group(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Return the members of a broker group (GET_BROKER_MEMBER_GROUP)."""
     header = asked.header(BrokerHeader)
-    members = state.routes.members(header.broker_name)
+    members = state.routes.broker_addresses(header.broker_name)
     return RegistryAnswer(
         body=encode_member_group(header.cluster_name, header.broker_name, members), remark=NOT_SET
     )

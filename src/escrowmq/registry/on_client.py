@@ -12,15 +12,15 @@ from escrowmq.codec.routes import (
     encode_route,
     encode_topic_list,
 )
-from escrowmq.registry.handler_values import RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.handler_values import RegistryAnswer, RegistryRequest, RegistryState
 from escrowmq.registry.headers import ClusterHeader, RouteHeader
 from escrowmq.registry.kv_config import ORDER_CONF
-from escrowmq.registry.zone_routes import in_zone
+from escrowmq.registry.zone_routes import route_in_zone
 
 _DISABLED: Final = RegistryAnswer(Response.SYSTEM_ERROR, remark="disable")
 
 
-def route(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def get_route(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Return the route of a topic (GET_ROUTEINFO_BY_TOPIC)."""
     header = asked.header(RouteHeader)
     settings = state.settings
@@ -34,7 +34,7 @@ def route(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     cached = state.cached_routes()
     body = cached.get((header.topic or "", is_standard))
     if body is None:
-        found = _find(state, header.topic)
+        found = _find_route(state, header.topic)
         if isinstance(found, RegistryAnswer):
             return found
         body = cached[header.topic or "", is_standard] = encode_route(
@@ -43,7 +43,7 @@ def route(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     return RegistryAnswer(body=body)
 
 
-def _find(state: RegistryState, topic: str | None) -> TopicRoute | RegistryAnswer:
+def _find_route(state: RegistryState, topic: str | None) -> TopicRoute | RegistryAnswer:
     found = state.routes.route(topic) if topic is not None else None
     if found is None:
         text = f"No topic route info in name server for the topic: {topic or 'null'}{FAQ}"
@@ -54,34 +54,34 @@ def _find(state: RegistryState, topic: str | None) -> TopicRoute | RegistryAnswe
 
 
 def _route_in_zone(state: RegistryState, header: RouteHeader) -> RegistryAnswer:
-    found = _find(state, header.topic)
+    found = _find_route(state, header.topic)
     if isinstance(found, RegistryAnswer):
         return found
     # As in RocketMQ: ZoneRouteRPCHook encodes the route again, and ignores which form the client
     # wanted.
     return RegistryAnswer(
-        body=encode_route(in_zone(found, header.zone_name or ""), is_standard=False)
+        body=encode_route(route_in_zone(found, header.zone_name or ""), is_standard=False)
     )
 
 
-def cluster_info(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
+def cluster_info(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the clusters and their brokers (GET_BROKER_CLUSTER_INFO)."""
     return RegistryAnswer(body=encode_cluster_info(state.routes.cluster_info()))
 
 
-def gone_brokers(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def gone_brokers(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Return the brokers that left recently (ESCROW_GONE_BROKERS)."""
-    return RegistryAnswer(body=encode_gone_brokers(state.routes.gone.known(asked.now_ms)))
+    return RegistryAnswer(body=encode_gone_brokers(state.routes.gone.recent(asked.now_ms)))
 
 
-def all_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
+def all_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return all topics (GET_ALL_TOPIC_LIST_FROM_NAMESERVER)."""
     if not state.settings.lists_all_topics:
         return _DISABLED
     return RegistryAnswer(body=encode_topic_list(state.routes.topics()))
 
 
-def topics_of_cluster(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+def topics_of_cluster(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Return the topics of a cluster (GET_TOPICS_BY_CLUSTER)."""
     if not state.settings.lists_topics:
         return _DISABLED
@@ -89,30 +89,30 @@ def topics_of_cluster(state: RegistryState, asked: RegistryAsked) -> RegistryAns
     return RegistryAnswer(body=encode_topic_list(state.routes.topics_of_cluster(cluster)))
 
 
-def system_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
+def system_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the names of clusters and brokers, which RocketMQ lists as system topics
     (GET_SYSTEM_TOPIC_LIST_FROM_NS)."""
     names, address = state.routes.system_topics()
     return RegistryAnswer(body=encode_topic_list(names, broker_address=address))
 
 
-def unit_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
+def unit_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the topics with the unit flag (GET_UNIT_TOPIC_LIST)."""
-    return _units(state, is_unit=True, is_subscribed=None)
+    return _answer_unit_topics(state, is_unit=True, is_subscribed=None)
 
 
-def unit_subscribed_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
+def unit_subscribed_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the topics with the flag of a subscribed unit (GET_HAS_UNIT_SUB_TOPIC_LIST)."""
-    return _units(state, is_unit=None, is_subscribed=True)
+    return _answer_unit_topics(state, is_unit=None, is_subscribed=True)
 
 
-def subscribed_not_unit_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
+def subscribed_not_unit_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001
     """Return the topics with the flag of a subscribed unit, but not the unit flag
     (GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)."""
-    return _units(state, is_unit=False, is_subscribed=True)
+    return _answer_unit_topics(state, is_unit=False, is_subscribed=True)
 
 
-def _units(
+def _answer_unit_topics(
     state: RegistryState, *, is_unit: bool | None, is_subscribed: bool | None
 ) -> RegistryAnswer:
     if not state.settings.lists_topics:

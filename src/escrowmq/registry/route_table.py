@@ -21,11 +21,11 @@ from escrowmq.codec.routes import (
 )
 from escrowmq.errors import UsageError
 from escrowmq.registry.gone_brokers import GoneBrokers
-from escrowmq.registry.live_brokers import Address, LiveBrokers, Newcomer
+from escrowmq.registry.live_brokers import Address, LiveBrokers, RegisteringBroker
 
 MASTER_ID: Final = 0
 BROKERS_MAX: Final = 20_000
-TOPICS_MAX: Final = 500_000
+ALL_TOPICS_MAX: Final = 500_000
 BROKER_TOPICS_MAX: Final = 100_000
 """Limit of the topics of one broker name, so that no broker fills the table. A registration with
 more would not fit into a frame anyway."""
@@ -37,7 +37,7 @@ _UNIT_SUB: Final = 2
 _SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
-class Sizes(msgspec.Struct, frozen=True):
+class TableSizes(msgspec.Struct, frozen=True):
     """The numbers of clusters, brokers, topics and routes in the tables."""
 
     clusters: int
@@ -46,7 +46,7 @@ class Sizes(msgspec.Struct, frozen=True):
     routes: int
 
 
-class Welcome(msgspec.Struct, frozen=True):
+class RegistrationResult(msgspec.Struct, frozen=True):
     """The answer to a broker that registers: its master, if it is a slave and has one."""
 
     ha_address: str | None = None
@@ -70,35 +70,35 @@ class RouteTable:
         self.changes_count = 0
         """A number that grows with each change that may affect a route."""
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> TableSizes:
         """Return the numbers of entries."""
-        return Sizes(
+        return TableSizes(
             clusters=len(self._clusters),
             brokers=len(self.live),
             topics=len(self._topics),
             routes=sum(map(len, self._topics.values())),
         )
 
-    def changed(self) -> None:
+    def count_change(self) -> None:
         """Count a change made outside this table that may affect a route."""
         self.changes_count += 1
 
     # -- registration ----------------------------------------------------------------------------
 
     def register(
-        self, broker: Newcomer, body: RegistrationBody, *, peer: int, now_ms: int
-    ) -> Welcome | None:
+        self, broker: RegisteringBroker, body: RegistrationBody, *, peer: int, now_ms: int
+    ) -> RegistrationResult | None:
         """Register a broker, and return its master. Return None if it is the first registration and
         has only a single topic, because that is refused."""
-        self._check_room(broker, body)
+        self._check_limits(broker, body)
         self.changes_count += 1
-        self._leave_former_name(broker, now_ms)
+        self._unregister_former_name(broker, now_ms)
         data = self._brokers.get(broker.name)
         if data is None:
             data = BrokerData({}, broker.name, broker.cluster)
             self._brokers[broker.name] = data
         if data.cluster != broker.cluster:
-            self._leave_cluster(data)
+            self._remove_from_cluster(data)
             data.cluster = broker.cluster
         self._clusters.setdefault(broker.cluster, set()).add(broker.name)
         data.enable_acting_master = bool(broker.has_acting_master)
@@ -109,8 +109,8 @@ class RouteTable:
                 del addresses[broker_id]
         if self._is_outdated(broker, body.version, addresses.get(broker.broker_id)):
             # As in RocketMQ: the older registration gets no error, and is ignored.
-            self.live.forget(broker.cluster, broker.address)
-            return Welcome()
+            self.live.remove(broker.cluster, broker.address)
+            return RegistrationResult()
         is_first = broker.broker_id not in addresses
         # As in RocketMQ: a broker reports only a changed topic. Here that would be its whole route;
         # a broker that is refused registers again with everything.
@@ -118,26 +118,26 @@ class RouteTable:
             return None
         addresses[broker.broker_id] = broker.address
         self.gone.note_return(broker.cluster, broker.name, broker.broker_id)
-        self._take_topics(broker, body, data, is_first)
-        self.live.enter(broker, body.version, peer=peer, now_ms=now_ms)
-        self._take_filter_servers(broker, body.filter_servers)
-        return self._welcome(broker, addresses)
+        self._store_topics(broker, body, data, is_first)
+        self.live.add(broker, body.version, peer=peer, now_ms=now_ms)
+        self._store_filter_servers(broker, body.filter_servers)
+        return self._registration_result(broker, addresses)
 
-    def _leave_former_name(self, broker: Newcomer, now_ms: int) -> None:
+    def _unregister_former_name(self, broker: RegisteringBroker, now_ms: int) -> None:
         """Unregister the former name of a broker that was restarted with another name at the same
         address. RocketMQ keeps the former name in the routes."""
         former = self.live.get(broker.cluster, broker.address)
         if former is not None and former.name != broker.name:
             self.unregister(broker.cluster, broker.address, former.name, now_ms=now_ms)
 
-    def _leave_cluster(self, data: BrokerData) -> None:
+    def _remove_from_cluster(self, data: BrokerData) -> None:
         """Remove a broker name from its cluster."""
         names = self._clusters.get(data.cluster or "", set())
         names.discard(data.broker_name)
         if not names:
             self._clusters.pop(data.cluster or "", None)
 
-    def _check_room(self, broker: Newcomer, body: RegistrationBody) -> None:
+    def _check_limits(self, broker: RegisteringBroker, body: RegistrationBody) -> None:
         if broker.name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
             raise UsageError(f"{BROKERS_MAX} broker names are registered; no more are accepted")
         if self._topics_counts[broker.name] + len(body.topics) > BROKER_TOPICS_MAX:
@@ -147,21 +147,21 @@ class RouteTable:
                 raise UsageError(
                     f"{own_count} topics of one broker; {BROKER_TOPICS_MAX} are allowed"
                 )
-        if len(self._topics) + len(body.topics) > TOPICS_MAX:
+        if len(self._topics) + len(body.topics) > ALL_TOPICS_MAX:
             all_count = len(self._topics) + sum(name not in self._topics for name in body.names())
-            if all_count > TOPICS_MAX:
-                raise UsageError(f"{all_count} topics; {TOPICS_MAX} are allowed")
+            if all_count > ALL_TOPICS_MAX:
+                raise UsageError(f"{all_count} topics; {ALL_TOPICS_MAX} are allowed")
 
     def _is_outdated(
-        self, broker: Newcomer, version: TableVersion, holder_address: str | None
+        self, broker: RegisteringBroker, version: TableVersion, holder_address: str | None
     ) -> bool:
         if holder_address is None or holder_address == broker.address:
             return False
         holder = self.live.get(broker.cluster, holder_address)
         return holder is not None and holder.version.state_version > version.state_version
 
-    def _take_topics(
-        self, broker: Newcomer, body: RegistrationBody, data: BrokerData, is_first: bool
+    def _store_topics(
+        self, broker: RegisteringBroker, body: RegistrationBody, data: BrokerData, is_first: bool
     ) -> None:
         is_master = broker.broker_id == MASTER_ID
         is_prime_slave = (
@@ -172,7 +172,7 @@ class RouteTable:
         if not (is_master or is_prime_slave):
             return
         if self._settings.deletes_topics_on_register and not body.mappings:
-            self._drop_topics_but(broker.name, set(body.topics))
+            self._drop_topics_except(broker.name, set(body.topics))
         known = self.live.get(broker.cluster, broker.address)
         is_changed = is_first or known is None or known.version != body.version
         kept_perm = ~_WRITE if is_prime_slave and data.enable_acting_master else ~0
@@ -188,61 +188,67 @@ class RouteTable:
                 by_broker = self._mappings.setdefault(name, {})
                 by_broker[str(mapping.get("bname", broker.name))] = mapping
 
-    def _drop_topics_but(self, broker_name: str, kept: set[str]) -> None:
+    def _drop_topics_except(self, broker_name: str, kept: set[str]) -> None:
         for topic in [t for t, q in self._topics.items() if broker_name in q and t not in kept]:
             self._drop_queues(topic, broker_name)
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._topics.get(topic, {})
         if queues.pop(broker_name, None) is not None:
-            self._count_out(broker_name)
+            self._uncount_topic(broker_name)
         if not queues:
             self._topics.pop(topic, None)
 
-    def _count_out(self, broker_name: str) -> None:
+    def _uncount_topic(self, broker_name: str) -> None:
         self._topics_counts[broker_name] -= 1
         assert self._topics_counts[broker_name] >= 0, broker_name
         if not self._topics_counts[broker_name]:
             del self._topics_counts[broker_name]
 
-    def _take_filter_servers(self, broker: Newcomer, found: list[str] | None) -> None:
+    def _store_filter_servers(self, broker: RegisteringBroker, found: list[str] | None) -> None:
         address = (broker.cluster, broker.address)
         if found:
             self._filter_servers[address] = found
         elif found is not None:
             self._filter_servers.pop(address, None)
 
-    def _welcome(self, broker: Newcomer, addresses: dict[int, str]) -> Welcome:
+    def _registration_result(
+        self, broker: RegisteringBroker, addresses: dict[int, str]
+    ) -> RegistrationResult:
         master_address = addresses.get(MASTER_ID)
         if broker.broker_id == MASTER_ID or master_address is None:
-            return Welcome()
+            return RegistrationResult()
         master = self.live.get(broker.cluster, master_address)
-        return Welcome() if master is None else Welcome(master.ha_address, master_address)
+        return (
+            RegistrationResult()
+            if master is None
+            else RegistrationResult(master.ha_address, master_address)
+        )
 
     # -- leaving ---------------------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> list[int]:
         """Remove brokers that were silent for too long; return the peers to close."""
         self.gone.forget_old(now_ms)
-        gone = self.live.silent(now_ms)
+        gone = self.live.timed_out(now_ms)
         for address, _ in gone:
-            self._remove(address, now_ms)
+            self._remove_broker(address, now_ms)
         # Remove names left by refused registrations. RocketMQ keeps them, but here their number is
         # limited.
         for data in [data for data in self._brokers.values() if not data.broker_addrs]:
             self.unregister(data.cluster, "", data.broker_name, now_ms=now_ms)
         return [peer for _, peer in gone]
 
-    def lost(self, peer: int, now_ms: int) -> int:
+    def remove_connection(self, peer: int, now_ms: int) -> int:
         """Remove the brokers of a lost connection; return their number. RocketMQ
         (RouteInfoManager.onChannelDestroy) removes only one of them, and waits for the timeouts of
         the others."""
-        gone = self.live.on_connection(peer)
+        gone = self.live.brokers_on_connection(peer)
         for address in gone:
-            self._remove(address, now_ms)
+            self._remove_broker(address, now_ms)
         return len(gone)
 
-    def _remove(self, address: Address, now_ms: int) -> None:
+    def _remove_broker(self, address: Address, now_ms: int) -> None:
         live = self.live.get(*address)
         if live is not None:
             self.unregister(*address, live.name, now_ms=now_ms)
@@ -259,7 +265,7 @@ class RouteTable:
         """Remove a broker. If it was the last one with its name, remove the topics of that name
         too."""
         self.changes_count += 1
-        self.live.forget(cluster, address)
+        self.live.remove(cluster, address)
         self._filter_servers.pop((cluster or "", address), None)
         data = self._brokers.get(name)
         if data is None:
@@ -282,8 +288,8 @@ class RouteTable:
                 self._set_perm(name, lambda perm: perm & ~_WRITE)
             return
         del self._brokers[name]
-        self._leave_cluster(data)
-        self._drop_topics_but(name, set())
+        self._remove_from_cluster(data)
+        self._drop_topics_except(name, set())
 
     # -- topics ----------------------------------------------------------------------------------
 
@@ -297,7 +303,7 @@ class RouteTable:
                     return  # RouteInfoManager.registerTopic: a new topic comes whole or not at all
                 break
             known[queue.broker_name] = queue
-        if known and (topic in self._topics or len(self._topics) < TOPICS_MAX):
+        if known and (topic in self._topics or len(self._topics) < ALL_TOPICS_MAX):
             self.changes_count += 1
             held = self._topics.setdefault(topic, {})
             self._topics_counts.update(name for name in known if name not in held)
@@ -308,16 +314,16 @@ class RouteTable:
         self.changes_count += 1
         if not cluster:
             for name in self._topics.pop(topic, {}):
-                self._count_out(name)
+                self._uncount_topic(name)
             return
         for name in self._clusters.get(cluster, ()):
             self._drop_queues(topic, name)
 
-    def wipe_write(self, broker_name: str) -> int:
+    def remove_write_permission(self, broker_name: str) -> int:
         """Remove the write permission from a broker's topics; return how many there are."""
         return self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
 
-    def add_write(self, broker_name: str) -> int:
+    def restore_write_permission(self, broker_name: str) -> int:
         """Restore the write permission of a broker's topics; their other bits are lost, as in
         RocketMQ."""
         return self._set_perm(broker_name, lambda _: _READ_WRITE)
@@ -335,7 +341,7 @@ class RouteTable:
         """Return a topic's route; None if the topic is unknown. Brokers are sorted by name."""
         queues = self._topics.get(topic)
         names = sorted(queues or ())
-        brokers = [_copy(self._brokers[name]) for name in names if name in self._brokers]
+        brokers = [_copy_broker(self._brokers[name]) for name in names if name in self._brokers]
         if not queues or not brokers:
             return None
         route = TopicRoute(
@@ -346,7 +352,7 @@ class RouteTable:
         )
         if self._settings.has_acting_master and not topic.startswith(_SYNC_MEMBER_PREFIX):
             for broker in brokers:
-                _promote(broker, queues[broker.broker_name])
+                _present_acting_master(broker, queues[broker.broker_name])
         return route
 
     def _filter_servers_of(self, brokers: list[BrokerData]) -> dict[str, list[str] | None]:
@@ -363,7 +369,7 @@ class RouteTable:
         clusters = {cluster: sorted(names) for cluster, names in self._clusters.items()}
         return ClusterInfo(self._brokers, clusters)
 
-    def members(self, name: str) -> dict[int, str]:
+    def broker_addresses(self, name: str) -> dict[int, str]:
         """Return the addresses under a broker name."""
         data = self._brokers.get(name)
         return {} if data is None else data.broker_addrs
@@ -397,12 +403,12 @@ class RouteTable:
             topic
             for topic, queues in self._topics.items()
             if queues
-            and (is_unit is None or _has(queues, _UNIT) is is_unit)
-            and (is_subscribed is None or _has(queues, _UNIT_SUB) is is_subscribed)
+            and (is_unit is None or _has_topic_flag(queues, _UNIT) is is_unit)
+            and (is_subscribed is None or _has_topic_flag(queues, _UNIT_SUB) is is_subscribed)
         ]
 
 
-def _has(queues: dict[str, QueueData], bit: int) -> bool:
+def _has_topic_flag(queues: dict[str, QueueData], bit: int) -> bool:
     first = next(iter(queues.values()))
     return bool(first.topic_sys_flag & bit)
 
@@ -417,11 +423,11 @@ def _queue_data(broker_name: str, topic: RegisteredTopic, kept_perm: int) -> Que
     )
 
 
-def _copy(broker: BrokerData) -> BrokerData:
+def _copy_broker(broker: BrokerData) -> BrokerData:
     return msgspec.structs.replace(broker, broker_addrs=dict(broker.broker_addrs))
 
 
-def _promote(broker: BrokerData, queue: QueueData) -> None:
+def _present_acting_master(broker: BrokerData, queue: QueueData) -> None:
     """Make the broker with the smallest id appear as master, if a broker name has no master. This
     is done only for topics without write permission."""
     addresses = broker.broker_addrs

@@ -9,31 +9,33 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.ports import Disk
 from escrowmq.codec.changed_settings import Changes
 
-_NEVER: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+_FORBIDDEN_KEYS: Final = frozenset(
+    {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+)
 """Keys that requests may never change, whatever the black list contains
 (DefaultRequestProcessor.initConfigBlackList)."""
 
 CHANGES_PATH: Final = "namesrvChanges.json"
 
 
-class ConfigKeeper:
+class SettingsFile:
     """The name server's settings, and the file that keeps changes. Each change is durable before it
     is answered."""
 
     def __init__(self, settings: NameServerSettings, disk: Disk | None) -> None:
         self._disk = disk
         self._settings = settings
-        self._changes = Changes(settings, fixed=_NEVER)
+        self._changes = Changes(settings, fixed=_FORBIDDEN_KEYS)
         if disk is not None:
             self._changes.load(disk.read(CHANGES_PATH), source=CHANGES_PATH)
 
-    def text(self) -> str:
+    def settings_text(self) -> str:
         """Return all settings under RocketMQ's keys, sorted."""
         return "".join(f"{key}={text}\n" for key, text in sorted(self._changes.texts().items()))
 
-    def is_forbidden(self, texts: dict[str, str]) -> bool:
+    def has_forbidden_key(self, texts: dict[str, str]) -> bool:
         """Whether requests may not change one of these keys."""
-        return not (_NEVER | set(self._settings.blacklist.split(";"))).isdisjoint(texts)
+        return not (_FORBIDDEN_KEYS | set(self._settings.blacklist.split(";"))).isdisjoint(texts)
 
     def update(self, texts: dict[str, str]) -> None:
         """Change settings; unknown keys are ignored, as in RocketMQ.

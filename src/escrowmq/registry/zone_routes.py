@@ -8,7 +8,7 @@ from escrowmq.codec.routes import TopicRoute
 from escrowmq.registry.route_table import MASTER_ID
 
 
-def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
+def route_in_zone(route: TopicRoute, zone: str) -> TopicRoute:
     """Return the route without the brokers of other zones. A broker name of another zone that has
     no master is kept."""
     kept, removed = [], set()

@@ -53,13 +53,13 @@ class SlaveLog(Protocol):
         """Write the same filler as the master, and continue with the next segment."""
 
 
-class Appender:
+class LogAppender:
     """Appends a master's bytes to the end of a copy. Raises RemoteProtocolError if they cannot
     follow there. Then nothing of the invalid bytes was appended."""
 
     def __init__(self, log: SlaveLog) -> None:
         self._log = log
-        self._cut = bytearray()
+        self._incomplete = bytearray()
         """The beginning of a record or a filler whose rest has not arrived yet."""
         self._wanted = 0
         """The size of the incomplete record; it is parsed again when it has that many bytes."""
@@ -69,15 +69,15 @@ class Appender:
     def append(self, data: bytes) -> None:
         """Append the records that these next bytes complete. An incomplete one is kept in
         memory."""
-        self._cut += data
-        if len(self._cut) < self._wanted:
+        self._incomplete += data
+        if len(self._incomplete) < self._wanted:
             return
-        data = bytes(self._cut)
-        self._cut.clear()
+        data = bytes(self._incomplete)
+        self._incomplete.clear()
         self._wanted = 0
         while data:
             if self._filled_to:
-                data = self._fill(data)
+                data = self._write_padding(data)
                 continue
             base = self._log.end_offset
             segment_end = base - base % self._log.segment_size + self._log.segment_size
@@ -95,12 +95,14 @@ class Appender:
             if found.is_filler:
                 self._begin_filler(data, base, segment_end)
             elif data:
-                self._check_cut(found, data, base, segment_end)
-                self._cut += data
+                self._check_incomplete(found, data, base, segment_end)
+                self._incomplete += data
                 self._wanted = found.wanted_size
                 return
 
-    def _check_cut(self, found: Parsed[Scanned], data: bytes, base: int, segment_end: int) -> None:
+    def _check_incomplete(
+        self, found: Parsed[Scanned], data: bytes, base: int, segment_end: int
+    ) -> None:
         """Raise RemoteProtocolError unless the remaining bytes can be the beginning of a record."""
         if found.reason:
             raise RemoteProtocolError(f"at log offset {base} there is no record: {found.reason}")
@@ -122,7 +124,7 @@ class Appender:
             )
         self._filled_to = base
 
-    def _fill(self, data: bytes) -> bytes:
+    def _write_padding(self, data: bytes) -> bytes:
         """Store the bytes after a filler, up to the end of its file; return the bytes that
         follow."""
         begin = self._filled_to

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.replica.appending import Appender, SlaveLog
+from escrowmq.replica.appending import LogAppender, SlaveLog
 from escrowmq.replica.frames import Transfer, TransferReader, encode_report
 
 OVERLAP_SIZE: Final = 65_536
@@ -22,7 +22,7 @@ _WIDER: Final = 16
 """If the overlap differs from its first byte on, the next one is larger by this factor."""
 
 
-class ForeignLog(RemoteProtocolError):
+class ForeignLogError(RemoteProtocolError):
     """Raised if the master's log differs from this slave's."""
 
     def __init__(self, log_offset: int) -> None:
@@ -30,7 +30,7 @@ class ForeignLog(RemoteProtocolError):
         self.log_offset = log_offset
 
 
-class FollowingTerms(msgspec.Struct, frozen=True):
+class SlaveTimeouts(msgspec.Struct, frozen=True):
     """Intervals and timeouts of a slave."""
 
     heartbeat_ms: int
@@ -38,51 +38,52 @@ class FollowingTerms(msgspec.Struct, frozen=True):
     """A master that sends nothing for this time, in ms, is considered gone."""
 
 
-class Overlap:
+class ComparedOverlap:
     """How much of its log a slave compares. The range grows after each comparison in which the logs
     differ from the first byte on."""
 
     def __init__(self) -> None:
         self._size = OVERLAP_SIZE
 
-    def start(self, log: SlaveLog, master_begin: int = 0) -> int:
+    def start_offset(self, log: SlaveLog, master_begin: int = 0) -> int:
         """Return the offset at which the comparison starts. It is never 0, which RocketMQ takes for
         the last file. If the master's log begins within the compared range, it is that
         beginning."""
         start = max(log.end_offset - self._size, log.min_offset, 1)
         return max(start, master_begin) if master_begin < log.end_offset else start
 
-    def differs(self, log: SlaveLog, log_offset: int) -> bool:
+    def note_difference(self, log: SlaveLog, log_offset: int) -> bool:
         """Record that the logs differ at an offset. Return whether they are known to part there. If
         not, the next comparison starts earlier."""
-        start = self.start(log)
+        start = self.start_offset(log)
         if log_offset > start or start <= max(log.min_offset, 1):
             self._size = max(log.end_offset - log_offset, 0) + OVERLAP_SIZE
             return True
         self._size *= _WIDER
         return False
 
-    def is_same(self) -> None:
+    def note_equal(self) -> None:
         """Record that the whole overlap was equal."""
         self._size = OVERLAP_SIZE
 
 
 class Follower:
-    """One connection to a master. After RemoteProtocolError (ForeignLog is one) the caller closes
-    it; none of the invalid bytes was appended."""
+    """One connection to a master. After RemoteProtocolError (ForeignLogError is one) the caller
+    closes it; none of the invalid bytes was appended."""
 
     def __init__(
         self,
         log: SlaveLog,
-        terms: FollowingTerms,
+        terms: SlaveTimeouts,
         *,
         start: int,
         now_ms: int,
         begins_at: int | None = None,
         ticket: int | None = None,
     ) -> None:
-        """`start`: the offset from which the master sends. `ticket`: a number that is reported
-        first, in place of `start`. `begins_at`: where an empty log must begin, if that is known."""
+        """`start_offset`: the offset from which the master sends. `ticket`: a number that is
+        reported first, in place of `start_offset`. `begins_at`: where an empty log must begin, if
+        that is known."""
         self._log = log
         self._terms = terms
         self._ticket = ticket
@@ -93,13 +94,13 @@ class Follower:
         self._at = start
         self._begins_at = begins_at
         self._is_beginning = log.is_empty
-        self._appender = Appender(log)
+        self._appender = LogAppender(log)
         self.is_proved = log.is_empty
         """Whether the comparison has shown that the master's log continues ours."""
         self.is_ahead = False
         """Whether the master has said that its log ends before ours."""
 
-    def reports(self, now_ms: int) -> bytes:
+    def next_report(self, now_ms: int) -> bytes:
         """Return the report to send to the master now; empty if none is due. The first report has
         the start offset. Later ones have each new end of the stored log, and the same end again as
         a keep-alive. Raises RemoteProtocolError if the master has been silent for too long."""
@@ -120,22 +121,22 @@ class Follower:
         return encode_report(end)
 
     def wake_at_ms(self) -> int:
-        """Return the latest time at which `reports` must be called again."""
+        """Return the latest time at which `next_report` must be called again."""
         heartbeat_ms = self._reported_ms + self._terms.heartbeat_ms
         return min(heartbeat_ms, self._heard_ms + self._terms.housekeeping_ms)
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Process bytes from the master."""
         self._heard_ms = now_ms
-        for transfer in self._reader.take(data):
-            self._take(transfer)
+        for transfer in self._reader.read_transfers(data):
+            self._process_transfer(transfer)
 
-    def _take(self, transfer: Transfer) -> None:
+    def _process_transfer(self, transfer: Transfer) -> None:
         log_offset, body = transfer
         if self._is_beginning:
             if not body:
                 return
-            self._begin(log_offset)
+            self._begin_log(log_offset)
         if log_offset != self._at:
             what = "a gap" if log_offset > self._at else "an overlap"
             raise RemoteProtocolError(
@@ -147,11 +148,11 @@ class Follower:
             return
         self._at += len(body)
         if not self.is_proved:
-            body = self._compared(log_offset, body, end)
+            body = self._compare_overlap(log_offset, body, end)
         if body:
             self._appender.append(body)
 
-    def _begin(self, log_offset: int) -> None:
+    def _begin_log(self, log_offset: int) -> None:
         """Begin an empty log at the start of the master's last file, or where it must begin."""
         if self._begins_at not in (None, log_offset):
             raise RemoteProtocolError(
@@ -166,9 +167,9 @@ class Follower:
         self._log.begin_at(log_offset)
         self._is_beginning, self._at = False, log_offset
 
-    def _compared(self, log_offset: int, body: bytes, end: int) -> bytes:
+    def _compare_overlap(self, log_offset: int, body: bytes, end: int) -> bytes:
         """Compare these bytes with our log, up to its end. Return the bytes after the end. Raises
-        ForeignLog if they differ."""
+        ForeignLogError if they differ."""
         at, theirs = log_offset, body[: end - log_offset]
         while theirs:
             ours = self._log.read(at, len(theirs))
@@ -181,7 +182,7 @@ class Follower:
                     ),
                     len(ours),
                 )
-                raise ForeignLog(at + same)
+                raise ForeignLogError(at + same)
             at, theirs = at + len(ours), theirs[len(ours) :]
         if self._at >= end:
             self.is_proved = True

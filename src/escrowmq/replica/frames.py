@@ -40,7 +40,7 @@ class ReportReader:
     def __init__(self) -> None:
         self._rest = b""
 
-    def take(self, data: bytes) -> tuple[int, int] | None:
+    def read_reports(self, data: bytes) -> tuple[int, int] | None:
         """Return the first and the newest of the complete reports; those in between are outdated.
         None if no report is complete."""
         data = self._rest + data
@@ -59,7 +59,7 @@ class TransferReader:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def take(self, data: bytes) -> Iterator[Transfer]:
+    def read_transfers(self, data: bytes) -> Iterator[Transfer]:
         """Return the transfers that are complete now, in order. Raises RemoteProtocolError for an
         invalid one."""
         held = self._data

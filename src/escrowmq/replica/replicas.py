@@ -6,14 +6,14 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.replica.sending import MasterLog, Redeem, Sender, SendingTerms
+from escrowmq.replica.sending import LogSender, MasterLog, Redeem, SendingLimits
 
 CONNECTIONS_MAX: Final = 32
 """Limit of connections to the replication port. The memory of each is limited by
 `sending.AHEAD_MAX`."""
 
 
-class SlaveFigures(msgspec.Struct, frozen=True):
+class SlaveProgress(msgspec.Struct, frozen=True):
     """The progress of one slave."""
 
     address: str
@@ -24,8 +24,8 @@ class SlaveFigures(msgspec.Struct, frozen=True):
     bytes_per_s: int
 
 
-class _Connection:
-    def __init__(self, sender: Sender, address: str, now_ms: int) -> None:
+class _SlaveLink:
+    def __init__(self, sender: LogSender, address: str, now_ms: int) -> None:
         self.sender = sender
         self.address = address
         self.since_ms = now_ms
@@ -37,11 +37,11 @@ class _Connection:
 class Replicas:
     """All connections of slaves."""
 
-    def __init__(self, log: MasterLog, terms: SendingTerms, *, gap_max: int) -> None:
+    def __init__(self, log: MasterLog, terms: SendingLimits, *, gap_max: int) -> None:
         self._log = log
         self._terms = terms
         self._gap_max = gap_max
-        self._by_peer: dict[int, _Connection] = {}
+        self._by_peer: dict[int, _SlaveLink] = {}
         self.refused_count = 0
 
     def __len__(self) -> int:
@@ -60,8 +60,8 @@ class Replicas:
     def add(self, peer: int, host: str, port: int, redeem: Redeem, now_ms: int) -> int | None:
         """Add a connection. If there are too many now, return the peer to disconnect: the oldest
         one without a report, otherwise the new one."""
-        sender = Sender(self._log, self._terms, redeem, host=host, now_ms=now_ms)
-        self._by_peer[peer] = _Connection(sender, f"{host}:{port}", now_ms)
+        sender = LogSender(self._log, self._terms, redeem, host=host, now_ms=now_ms)
+        self._by_peer[peer] = _SlaveLink(sender, f"{host}:{port}", now_ms)
         if len(self._by_peer) <= CONNECTIONS_MAX:
             return None
         self.refused_count += 1
@@ -86,7 +86,7 @@ class Replicas:
         the connection."""
         return self._by_peer[peer].sender.transfers(now_ms)
 
-    def wake(self, peer: int, now_ms: int) -> bytes:
+    def keep_alive(self, peer: int, now_ms: int) -> bytes:
         """Return the keep-alive to write to a slave now; empty if none is due. After
         RemoteProtocolError the caller closes the connection."""
         connection = self._by_peer[peer]
@@ -97,7 +97,7 @@ class Replicas:
             is_first = not connection.measured_end
             connection.bytes_per_s = 0 if is_first else sent * 1000 // passed_ms
             connection.measured_end, connection.measured_ms = sender.sent_end, now_ms
-        return sender.wake(now_ms)
+        return sender.keep_alive(now_ms)
 
     def wake_at_ms(self) -> int:
         """Return when the next keep-alive is due, or the next slave has been silent for too
@@ -109,7 +109,7 @@ class Replicas:
         end = self._log.end_offset
         return any(c.sender.sent_end < end for c in self._by_peer.values())
 
-    def _ends(self) -> list[int]:
+    def _slave_ends(self) -> list[int]:
         """Return up to which offset each slave has the log, the largest first. Several connections
         of one slave count once, and so do two slaves without names at one address."""
         ends: dict[str, int] = {}
@@ -120,24 +120,24 @@ class Replicas:
                 ends[sender.identity] = max(known, sender.acknowledged)
         return sorted(ends.values(), reverse=True)
 
-    def confirmed(self, copies: int) -> int:
+    def confirmed_offset(self, copies: int) -> int:
         """Return the offset up to which this many brokers have the log, the master included; -1 if
         there are fewer."""
         if copies <= 1:
             return self._log.end_offset
-        ends = self._ends()
+        ends = self._slave_ends()
         return ends[copies - 2] if len(ends) >= copies - 1 else -1
 
     @property
     def in_sync_count(self) -> int:
         """Return the number of slaves that lag by less than the allowed gap."""
-        return sum(self._log.end_offset - end < self._gap_max for end in self._ends())
+        return sum(self._log.end_offset - end < self._gap_max for end in self._slave_ends())
 
-    def figures(self) -> list[SlaveFigures]:
+    def slaves_progress(self) -> list[SlaveProgress]:
         """Return the progress of all slaves."""
         end = self._log.end_offset
         return [
-            SlaveFigures(
+            SlaveProgress(
                 address=connection.address,
                 acknowledged=max(connection.sender.acknowledged, 0),
                 sent_end=connection.sender.sent_end,

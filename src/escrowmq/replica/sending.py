@@ -51,7 +51,7 @@ Redeem = Callable[[int], Ticket | None]
 """Function that returns the ticket with a number, if there is one; it cannot be used again."""
 
 
-class SendingTerms(msgspec.Struct, frozen=True):
+class SendingLimits(msgspec.Struct, frozen=True):
     """The sizes, intervals and requirements of a master."""
 
     batch_size: int
@@ -65,7 +65,7 @@ class SendingTerms(msgspec.Struct, frozen=True):
     """Whether a slave must have a ticket."""
 
 
-def window_end(log: MasterLog, acknowledged: int, ahead_max: int) -> int:
+def send_window_end(log: MasterLog, acknowledged: int, ahead_max: int) -> int:
     """Return the offset up to which the log may be sent to a copy that has acknowledged an offset.
     At most `ahead_max` bytes are sent ahead, but always one whole record: copies of ours do not
     report parts of a record."""
@@ -82,12 +82,12 @@ def window_end(log: MasterLog, acknowledged: int, ahead_max: int) -> int:
     return min(until, log.end_offset)
 
 
-class Sender:
+class LogSender:
     """The master's state of one slave's connection. After RemoteProtocolError the caller closes
     it."""
 
     def __init__(
-        self, log: MasterLog, terms: SendingTerms, redeem: Redeem, *, host: str, now_ms: int
+        self, log: MasterLog, terms: SendingLimits, redeem: Redeem, *, host: str, now_ms: int
     ) -> None:
         self._log = log
         self._terms = terms
@@ -104,12 +104,12 @@ class Sender:
     def receive(self, data: bytes, now_ms: int) -> None:
         """Process bytes from the slave."""
         self._read_ms = now_ms
-        found = self._reports.take(data)
+        found = self._reports.read_reports(data)
         if found is None:
             return
         first, reported = found
         if not self.has_begun:
-            self._begin(first, now_ms)
+            self._begin_sending(first, now_ms)
             if first == reported:
                 return
         if not 0 <= reported <= self.sent_end:
@@ -119,7 +119,7 @@ class Sender:
         if reported >= self.start:
             self.acknowledged = max(self.acknowledged, reported)
 
-    def _begin(self, reported: int, now_ms: int) -> None:
+    def _begin_sending(self, reported: int, now_ms: int) -> None:
         log = self._log
         ticket = self._redeem(reported)
         if ticket is not None:
@@ -150,7 +150,7 @@ class Sender:
             return []
         log = self._log
         found: list[bytes] = []
-        until = window_end(log, max(self.acknowledged, self.start), AHEAD_MAX)
+        until = send_window_end(log, max(self.acknowledged, self.start), AHEAD_MAX)
         while self.sent_end < until:
             body = log.read(self.sent_end, min(until - self.sent_end, self._terms.batch_size))
             if not body:
@@ -164,7 +164,7 @@ class Sender:
             self._written_ms = now_ms
         return found
 
-    def wake(self, now_ms: int) -> bytes:
+    def keep_alive(self, now_ms: int) -> bytes:
         """Return the keep-alive to write now; empty if none is due."""
         if now_ms >= self._read_ms + self._terms.housekeeping_ms:
             seconds = self._terms.housekeeping_ms / 1000
@@ -175,7 +175,7 @@ class Sender:
         return encode_header(self.sent_end, 0)
 
     def wake_at_ms(self) -> int:
-        """Return when `wake` must be called next."""
+        """Return when `keep_alive` must be called next."""
         silent_ms = self._read_ms + self._terms.housekeeping_ms
         if not self.has_begun:
             return silent_ms

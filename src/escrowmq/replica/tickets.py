@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.replica.sending import Ticket
 
 _LOWEST: Final = 1 << 62
@@ -23,11 +23,11 @@ VALID_MS: Final = 20_000
 class Tickets:
     """The tickets that were issued and not used yet; each can be used once, within `VALID_MS`."""
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: RandomSource) -> None:
         self._chance = chance
         self._given: dict[int, tuple[Ticket, int]] = {}
 
-    def give(self, ticket: Ticket, now_ms: int) -> int:
+    def issue(self, ticket: Ticket, now_ms: int) -> int:
         """Issue a ticket; return its number. If there are too many, the oldest is dropped."""
         fresh = {n: given for n, given in self._given.items() if given[1] > now_ms}
         # A slave that requests another ticket no longer needs the previous one.
@@ -39,7 +39,7 @@ class Tickets:
         self._given = fresh
         return number
 
-    def take(self, number: int, now_ms: int) -> Ticket | None:
+    def redeem(self, number: int, now_ms: int) -> Ticket | None:
         """Return the ticket with a number, and invalidate it; None if there is none, or it has
         expired."""
         found = self._given.pop(number, None)

@@ -12,7 +12,7 @@ from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.record import place_run
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import Dispatch, DispatchRun
+from escrowmq.store.dispatch import UnseenBatch, UnseenRecord
 from escrowmq.store.encoding import (
     Piece,
     encode_pieces,
@@ -73,7 +73,7 @@ class LongBatch:
         """Return the log offsets of the records, given that of the first."""
         return accumulate(self.sizes[:-1], initial=log_offset)
 
-    def runs(self, queue: ConsumeQueue, put: PutResult) -> Iterator[DispatchRun]:
+    def unseen_batches(self, queue: ConsumeQueue, put: PutResult) -> Iterator[UnseenBatch]:
         """Yield the runs to dispatch once the records are stored."""
         queue_offset, log_offset = put.queue_offset, put.log_offset
         begin = 0
@@ -81,7 +81,7 @@ class LongBatch:
             sizes = self.sizes[begin : begin + count]
             singles = self._singles[begin : begin + count]
             begin += count
-            yield DispatchRun(
+            yield UnseenBatch(
                 queue, singles[0], queue_offset, log_offset, put.stored_ms, singles, sizes
             )
             queue_offset += len(sizes)
@@ -183,17 +183,17 @@ class BatchWriter:
             return state.write_gate.failed_put(error)
         put = PutResult(PutStatus.OK, at, number, size, now_ms, at + size)
         queue.set_next_offset(number + len(batch.sizes))
-        state.dispatcher.enqueue(batch.runs(queue, put))
+        state.dispatcher.enqueue(batch.unseen_batches(queue, put))
         return put
 
 
 def _single_dispatches(
     queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[PutResult]
-) -> Iterator[Dispatch]:
+) -> Iterator[UnseenRecord]:
     for (_, _, _, properties), put in zip(pieces, puts, strict=True):
         single = _single_message(message, properties)
         places = (put.queue_offset, put.log_offset, put.record_size, put.stored_ms)
-        yield Dispatch(queue, single, *places)
+        yield UnseenRecord(queue, single, *places)
 
 
 def _single_message(message: Message, properties: dict[str, str]) -> Message:

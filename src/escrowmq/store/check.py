@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.base.delay_levels import delay_levels
+from escrowmq.base.delay_levels import parse_delay_levels
 from escrowmq.base.message import SysFlag, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.store_settings import StoreSettings
@@ -88,7 +88,7 @@ class StoreCheck:
         self._tables: dict[str, dict[str, Any]] = {}
         self._keyed_count = 0
         self._settings = with_actual_file_sizes(disk, settings)
-        self._codes = UnitTagsCodes(delay_levels(settings.delay_levels))
+        self._codes = UnitTagsCodes(parse_delay_levels(settings.delay_levels))
         self._queues = Queues(disk, segment_size=self._settings.queue_segment_size)
         self._queue_notes: list[str] = []
         self._starts = array("q")

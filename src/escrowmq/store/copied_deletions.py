@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from escrowmq.codec.entries import ENTRY
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import Dispatch, DispatchRun, Unseen, UnseenRun
+from escrowmq.store.dispatch import Unseen, UnseenBatch, UnseenRecord, UnseenRun
 from escrowmq.store.queue_snapshot import remove_queues
 from escrowmq.store.store_parts import StoreState
 
@@ -83,7 +83,7 @@ def _waiting_record_ends(item: Unseen) -> list[tuple[ConsumeQueue, int]]:
         return ends
     if item.queue is None:
         return []
-    if isinstance(item, Dispatch):
+    if isinstance(item, UnseenRecord):
         return [(item.queue, item.needed_visible_end)]
-    assert isinstance(item, DispatchRun)
+    assert isinstance(item, UnseenBatch)
     return [(item.queue, item.log_offset + sum(item.sizes))]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from escrowmq.base.ports import Usage
+from escrowmq.base.ports import DiskUsage
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.store_parts import StoreState
 
@@ -59,6 +59,6 @@ class DiskWatch:
             _log.warning("the disk has space: messages are accepted again")
 
 
-def used_percent(usage: Usage) -> int:
+def used_percent(usage: DiskUsage) -> int:
     """Return how full a disk is, in percent."""
     return 100 * (usage.total_size - usage.free_size) // max(usage.total_size, 1)

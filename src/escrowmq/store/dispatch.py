@@ -26,7 +26,7 @@ from escrowmq.store.results import Arrival, PutResult
 _KEYS_BATCH_SIZE: Final = 256 * KEY_SIZE
 
 
-class Dispatch(NamedTuple):
+class UnseenRecord(NamedTuple):
     """A record that waits to be added to its queue and the index. Without a queue it gets no
     unit."""
 
@@ -46,14 +46,14 @@ class Dispatch(NamedTuple):
         """Whether this is the record that starts at a log offset."""
         return log_offset == self.log_offset
 
-    def single_dispatches(self) -> list[Dispatch]:
+    def single_dispatches(self) -> list[UnseenRecord]:
         """Return this record only."""
         return [self]
 
 
-class DispatchRun(NamedTuple):
-    """Consecutive records of one queue that become visible one by one. Fields that `Dispatch` has
-    too are those of the first record."""
+class UnseenBatch(NamedTuple):
+    """Consecutive records of one queue that become visible one by one. Fields that `UnseenRecord`
+    has too are those of the first record."""
 
     queue: ConsumeQueue | None
     message: Message
@@ -72,7 +72,7 @@ class DispatchRun(NamedTuple):
         """Whether one of these records starts at a log offset."""
         return log_offset in accumulate(self.sizes[:-1], initial=self.log_offset)
 
-    def single_dispatches(self) -> list[Dispatch]:
+    def single_dispatches(self) -> list[UnseenRecord]:
         """Return the records, each on its own."""
         rows = zip(
             repeat(self.queue),
@@ -82,7 +82,7 @@ class DispatchRun(NamedTuple):
             self.sizes,
             repeat(self.stored_ms),
         )  # not strict, because some iterators are infinite
-        return list(map(Dispatch._make, rows))
+        return list(map(UnseenRecord._make, rows))
 
 
 class QueueUnits(NamedTuple):
@@ -132,11 +132,11 @@ class UnseenRun(NamedTuple):
         parts = [p._replace(queue=None) if p.queue in doomed else p for p in self.parts]
         return self._replace(parts=parts)
 
-    def single_dispatches(self) -> list[Dispatch]:
+    def single_dispatches(self) -> list[UnseenRecord]:
         """Return the records, each on its own."""
         return self.rest_from_part(0)[0]
 
-    def rest_from_part(self, nth: int) -> tuple[list[Dispatch], bytes]:
+    def rest_from_part(self, nth: int) -> tuple[list[UnseenRecord], bytes]:
         """Split the run before its nth part. Return the records from that part on, each on its own,
         and the index keys of the records before them. Records that have their units already, but
         follow a record without one, are returned without a queue: keys must enter the index in the
@@ -145,7 +145,7 @@ class UnseenRun(NamedTuple):
         for queue, _, _, first, units in self.parts[nth:]:
             for queue_offset, (at, size, _) in enumerate(ENTRY.iter_unpack(units), first):
                 message = decode_record(self.data, at - self.log_offset)
-                singles[at] = Dispatch(queue, message, queue_offset, at, size, self.stored_ms)
+                singles[at] = UnseenRecord(queue, message, queue_offset, at, size, self.stored_ms)
         begin, before = min(singles, default=self.needed_visible_end), bytearray()
         for code, at, stored_ms in KEY.iter_unpack(self.keys):
             if at < begin:
@@ -153,11 +153,11 @@ class UnseenRun(NamedTuple):
             elif at not in singles:
                 message = decode_record(self.data, at - self.log_offset)
                 size = message.record_size
-                singles[at] = Dispatch(None, message, message.queue_offset, at, size, stored_ms)
+                singles[at] = UnseenRecord(None, message, message.queue_offset, at, size, stored_ms)
         return sorted(singles.values(), key=attrgetter("log_offset")), bytes(before)
 
 
-Unseen = Dispatch | DispatchRun | UnseenRun
+Unseen = UnseenRecord | UnseenBatch | UnseenRun
 
 
 class Dispatcher:
@@ -183,12 +183,12 @@ class Dispatcher:
         self.arrivals: list[Arrival] = []
         """Visible messages of awaited queues that were not reported yet."""
         self.is_awaited: Callable[[str, int], bool] = _always_awaited
-        """Returns whether anything waits for the messages of a queue (`report_arrivals`)."""
+        """Returns whether anything waits for the messages of a queue (`report_only_awaited`)."""
         self._keys = bytearray()
         self.keys_count = 0
         """The number of entries added to the index."""
 
-    def report_arrivals(self, is_awaited: Callable[[str, int], bool]) -> None:
+    def report_only_awaited(self, is_awaited: Callable[[str, int], bool]) -> None:
         """From now on, report only messages of queues that something waits for when they become
         visible. Most queues have no waiting consumer."""
         self.is_awaited = is_awaited
@@ -204,7 +204,7 @@ class Dispatcher:
         self.arrivals.clear()
         return found
 
-    def start(self, log_end: int, stored_ms: int, stalled: Sequence[Dispatch]) -> None:
+    def start(self, log_end: int, stored_ms: int, stalled: Sequence[UnseenRecord]) -> None:
         """Start after a recovery that has dispatched the whole log, except the `stalled` records,
         which a full disk had no space for."""
         self.dispatched_offset, self.dispatched_ms = log_end, stored_ms
@@ -224,7 +224,7 @@ class Dispatcher:
 
     @property
     def has_due_items(self) -> bool:
-        """Whether `run` has more to do now."""
+        """Whether `dispatch_waiting` has more to do now."""
         if not self.waiting or self.stalled is not None:
             return False
         return self.waiting[0].needed_visible_end <= self._ends.visible_end
@@ -280,7 +280,7 @@ class Dispatcher:
         if queue is not None:
             queue.set_next_offset(queue_offset + 1)
         self.waiting.append(
-            Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
+            UnseenRecord(queue, message, queue_offset, log_offset, record_size, stored_ms)
         )
 
     def make_run_visible(self, run: UnseenRun) -> None:
@@ -293,14 +293,14 @@ class Dispatcher:
         except (StorageError, OSError) as error:
             self.stalled = str(error)
 
-    def run(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
+    def dispatch_waiting(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
         """Dispatch the waiting records that may be visible, but at most this many parts of long
         batches."""
         waiting, seen_until = self.waiting, self._ends.visible_end
         try:
             while waiting and waiting[0].needed_visible_end <= seen_until:
                 first = waiting[0]
-                if isinstance(first, Dispatch):
+                if isinstance(first, UnseenRecord):
                     self.dispatch(*first)
                     waiting.popleft()
                 elif isinstance(first, UnseenRun):
@@ -435,7 +435,7 @@ class Dispatcher:
         self.keys_count += len(keys) // KEY_SIZE
         try:
             self.index.put(keys)
-            if not self.waiting:  # else the units may lack space; `run` finds out
+            if not self.waiting:  # else the units may lack space; `dispatch_waiting` finds out
                 self.stalled = None
         except (StorageError, OSError) as error:
             self._keys = keys

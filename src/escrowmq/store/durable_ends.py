@@ -9,7 +9,7 @@ from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.log_ends import LogEnds
 
 
-class Durability:
+class DurableEnds:
     """Records finished syncs. It requests none (flush.py does)."""
 
     def __init__(self, ends: LogEnds, checkpoint: CheckpointFile, *, has_index: bool) -> None:
@@ -34,7 +34,7 @@ class Durability:
         """Record that the log is durable up to its end, and units and index entries up to
         `derived_offset`. The times are those of the newest records before these offsets."""
         saved = self.checkpoint
-        self._ends.set_durable(self._ends.written)
+        self._ends.set_durable(self._ends.written_end)
         saved.confirmed_offset, saved.log_ms = self._ends.durable, stored_ms
         self.derived_offset, saved.queue_ms = derived_offset, derived_ms
         if self._has_index:
@@ -68,16 +68,16 @@ class Durability:
         self.checkpoint.unseen_from = (
             unseen_from if unseen_from < self.checkpoint.confirmed_offset else -1
         )
-        return self.files() if self._checkpoint.write() else ()
+        return self.checkpoint_files() if self._checkpoint.write() else ()
 
     def note_open(self, *, is_open: bool) -> None:
         """Record in the checkpoint whether the store is open. Used when the file "abort" cannot be
         created."""
         self.checkpoint.is_open = is_open
         if self._checkpoint.write():
-            for file in self.files():
+            for file in self.checkpoint_files():
                 file.sync()
 
-    def files(self) -> tuple[File, ...]:
+    def checkpoint_files(self) -> tuple[File, ...]:
         """Return the checkpoint's file."""
         return tuple(self._checkpoint.files())

@@ -140,7 +140,7 @@ class Flusher:
             self._durability.note_derived_synced(self._round_offset, self._round_ms)
             self._round_ms = -1
         if self._ends.visible_end != seen_until:
-            self._state.dispatcher.run()
+            self._state.dispatcher.dispatch_waiting()
 
     def sync_failed(self, reason: str) -> None:
         """Stop syncing until the data that the failed sync may have lost is rewritten."""
@@ -163,9 +163,9 @@ class Flusher:
         self._collect_round(now_ms)
         self._find_files(_ALL)
         files, self._round = tuple(self._round), []
-        return (*files, *self._durability.files())
+        return (*files, *self._durability.checkpoint_files())
 
-    def forget_queues(self) -> None:
+    def drop_collected_queues(self) -> None:
         """Restart the round, because queues are about to be removed; treat all others as
         unsynced."""
         self._round, self._queues, self._round_ms = [], [], -1
@@ -202,7 +202,7 @@ class Flusher:
                 file.sync()
             self._round, self._round_ms = [], -1
             self._durability.note_log_synced(state.log.end_offset, state.log.stored_ms)
-            state.dispatcher.run(runs_max=UNSEEN_MAX)
+            state.dispatcher.dispatch_waiting(runs_max=UNSEEN_MAX)
             state.dispatcher.flush_keys()
             self._round_due_ms = now_ms
             self._collect_round(now_ms)
@@ -211,7 +211,7 @@ class Flusher:
                 file.sync()
             self._all_synced(state.log.stored_ms)
             self._write_checkpoint()
-            for file in self._durability.files():
+            for file in self._durability.checkpoint_files():
                 file.sync()
         except (StorageError, OSError) as error:
             self.failed = str(error)

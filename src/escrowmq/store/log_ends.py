@@ -49,7 +49,7 @@ class LogEnds:
         self._update_ends()
 
     @property
-    def written(self) -> int:
+    def written_end(self) -> int:
         """The log offset of the next record."""
         return self._log.end_offset
 
@@ -66,7 +66,7 @@ class LogEnds:
 
     def set_durable(self, log_offset: int) -> None:
         """Record that a sync of everything up to an offset has finished."""
-        assert log_offset <= self.written, (log_offset, self.written)
+        assert log_offset <= self.written_end, (log_offset, self.written_end)
         self.durable = max(self.durable, log_offset)
         if self._is_alone:
             self.confirmed = max(self.confirmed, self.durable)
@@ -75,7 +75,7 @@ class LogEnds:
     def set_confirmed(self, log_offset: int) -> None:
         """Record that as many replicas as required have the log up to an offset. The value never
         decreases: what was confirmed is on the replicas' disks."""
-        assert log_offset <= self.written, (log_offset, self.written)
+        assert log_offset <= self.written_end, (log_offset, self.written_end)
         self.confirmed = max(self.confirmed, log_offset)
         self._update_ends()
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from escrowmq.base.delay_levels import delay_levels
+from escrowmq.base.delay_levels import parse_delay_levels
 from escrowmq.base.message import SysFlag
 from escrowmq.base.runs import RUN, split_runs
 from escrowmq.base.store_settings import StoreSettings
@@ -51,7 +51,7 @@ class QueueReader:
         self._log = log
         self._queues = queues
         self._settings = settings
-        self._codes = UnitTagsCodes(delay_levels(settings.delay_levels))
+        self._codes = UnitTagsCodes(parse_delay_levels(settings.delay_levels))
         self._recent_size = settings.memory_size * settings.memory_percent // 100
         self.trusted_from = 0
         self.mended_count = 0

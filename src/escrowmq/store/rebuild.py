@@ -17,7 +17,7 @@ from escrowmq.codec.log_walker import Damage
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
-from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.scanned import UnitTagsCodes
 from escrowmq.store.store_parts import StoreState
 
@@ -84,7 +84,7 @@ class QueuesRebuild:
             for topic, found in state.deleted.of_topic.items()
         }
         self._was_clean = was_clean
-        self.stalled: list[Dispatch] = []
+        self.stalled: list[UnseenRecord] = []
         """Records that have no unit because the disk is full, in the log's order. They are
         dispatched when there is space."""
 
@@ -287,7 +287,7 @@ class QueuesRebuild:
                     topic=record.topic, queue_id=record.queue_id, body=b"", properties=marks
                 )
                 self.stalled.append(
-                    Dispatch(queue, message, number, log_offset, size, record.stored_ms)
+                    UnseenRecord(queue, message, number, log_offset, size, record.stored_ms)
                 )
         self.stalled.sort(key=lambda item: item.log_offset)
 

@@ -17,7 +17,7 @@ from escrowmq.codec.log_walker import Damage, Walker, claimed_end
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import queue_snapshot as snapshots
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.failed_syncs import (
     maybe_unsynced_from,
     newest_durable_segment,
@@ -55,7 +55,7 @@ class RecoveryResult(NamedTuple):
     """The time of the newest record; 0 when there is none."""
     trusted_from: int
     """The log offset from which on all records were read and verified."""
-    stalled: list[Dispatch]
+    stalled: list[UnseenRecord]
     """Records that have no unit because the disk is full."""
 
 

@@ -185,7 +185,7 @@ class Retention:
         """Return the segments that may be deleted now. Copies of their messages may have been
         appended in this turn. Until these are durable, a power failure could take both."""
         log, ends, freed = self._state.log, self._state.ends, self._freed
-        if not free or ends.durable >= ends.written:
+        if not free or ends.durable >= ends.written_end:
             return free
         is_durable = ends.durable >= freed.log_end
         until = free[-1] + log.segment_size

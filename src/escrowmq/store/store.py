@@ -199,7 +199,7 @@ class Store:
         from escrowmq.store.copied_log import CopiedLog
 
         self.write_gate.close_to_all("this broker is a slave: it stores what its master does")
-        return CopiedLog(self._state, self.flusher.forget_queues)
+        return CopiedLog(self._state, self.flusher.drop_collected_queues)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Store:
         self.dispatcher.make_visible(queue, message, queue_offset, log_offset, size)
         return PutResult(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
-    def run(self, host: bytes) -> RecordRun:
+    def run_for(self, host: bytes) -> RecordRun:
         """Return a run for the messages of one input; `host` is their sender's address."""
         return RecordRun(self._state, host)
 
@@ -328,7 +328,7 @@ class Store:
         doomed = self.queues.queues_of(topic)
         if not doomed:
             return 0
-        self.flusher.forget_queues()
+        self.flusher.drop_collected_queues()
         confirmed = self.ends.confirmed if self.ends.is_group_master else None
         log = self.log
         self.deleted.record_deletion(
@@ -410,7 +410,7 @@ class Store:
         if self.dispatcher.stalled:
             self.dispatcher.flush_keys()
         if self.dispatcher.stalled or self.dispatcher.waiting:
-            self.dispatcher.run()
+            self.dispatcher.dispatch_waiting()
         if not self.deleted.is_saved:
             save_deletions(self._state)
         if not self._state.is_boot_saved and now_ms >= self._boot_due_ms:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import tzinfo
 
-from escrowmq.base.delay_levels import delay_levels
+from escrowmq.base.delay_levels import parse_delay_levels
 from escrowmq.base.ports import Disk
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.deletions import DeletedTopics
 from escrowmq.store.dispatch import Dispatcher
-from escrowmq.store.durable_ends import Durability
+from escrowmq.store.durable_ends import DurableEnds
 from escrowmq.store.index import Index
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.queues import Queues
@@ -43,9 +43,9 @@ class StoreState:
             )
         self.deleted = DeletedTopics()
         self.checkpoint = CheckpointFile(disk)
-        self.durability = Durability(self.ends, self.checkpoint, has_index=settings.has_index)
+        self.durability = DurableEnds(self.ends, self.checkpoint, has_index=settings.has_index)
         self.dispatcher = Dispatcher(
-            self.log, self.ends, self.index, delay_levels(settings.delay_levels)
+            self.log, self.ends, self.index, parse_delay_levels(settings.delay_levels)
         )
         self.write_gate = WriteGate()
 

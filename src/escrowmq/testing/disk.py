@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from escrowmq.base.ports import File, SyncNotBegun, Usage, former_path
+from escrowmq.base.ports import DiskUsage, File, SyncNotStarted, former_path
 from escrowmq.base.runs import join_runs
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 
@@ -280,12 +280,12 @@ class SimDisk:
             self.step("remove")
             self.pending_removals[path] = self.small.pop(path)
 
-    def usage(self, path: str) -> Usage:
+    def usage(self, path: str) -> DiskUsage:
         """Return the size and use of the disk (Disk.usage)."""
         del path
         if self.room is not None:
-            return Usage(total_size=self.room, free_size=max(self.room - self.used, 0))
-        return Usage(total_size=100, free_size=100 - self.used_percent)
+            return DiskUsage(total_size=self.room, free_size=max(self.room - self.used, 0))
+        return DiskUsage(total_size=100, free_size=100 - self.used_percent)
 
     def lock(self, path: str) -> None:
         """Lock the folder (Disk.lock) until the next crash, kill or restart."""
@@ -349,7 +349,7 @@ class SimDisk:
         """Raise the system's error for a sync if even the descriptor kept in reserve for syncs
         (net/descriptors.Spare) is gone."""
         if self.shortage is Shortage.ALL_GONE:
-            raise SyncNotBegun(errno.EMFILE, f"{_EMFILE}: {path}")
+            raise SyncNotStarted(errno.EMFILE, f"{_EMFILE}: {path}")
 
     def need_readable(self, path: str) -> None:
         """Raise the disk's error for an unreadable file."""

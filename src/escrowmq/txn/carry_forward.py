@@ -14,7 +14,7 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.base.own_properties import CARRIED
 from escrowmq.codec.properties import number_in
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.txn.check_schedule import Checker
+from escrowmq.txn.check_schedule import CheckScheduler
 from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_records import copy_to
@@ -32,7 +32,7 @@ class Carrier:
     """Carries the pending halves of one broker forward. Store/retention deletes a segment only when
     the log is durable up to the copies."""
 
-    def __init__(self, engine: TransactionEngine, checker: Checker, store: Store) -> None:
+    def __init__(self, engine: TransactionEngine, checker: CheckScheduler, store: Store) -> None:
         self._engine = engine
         self._checker = checker
         self._store = store

@@ -88,7 +88,7 @@ class _UnansweredCheck(msgspec.Struct):
     asked_ms: int
 
 
-class Checker:
+class CheckScheduler:
     """Decides when each pending half of a broker is checked, and with which producer."""
 
     def __init__(

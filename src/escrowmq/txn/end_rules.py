@@ -74,7 +74,7 @@ def _has_other_count(about: EndContext) -> bool:
     return about.claim.count is not None and about.claim.count != _messages_count(about)
 
 
-def _refuse(result: EndResult) -> Callable[[EndContext], EndReply]:
+def _refusal_with(result: EndResult) -> Callable[[EndContext], EndReply]:
     return lambda about: EndReply(result, queue_offset=about.status.half.queue_offset)
 
 
@@ -88,9 +88,9 @@ END_RULES: Final = (
     EndRule(
         "of an epoch",
         lambda about: about.status.half.queue_offset in about.halves.epochs.by_half,
-        _refuse(EndResult.OF_EPOCH),
+        _refusal_with(EndResult.OF_EPOCH),
     ),
-    EndRule("past its time without checks", _is_too_late, _refuse(EndResult.TOO_LATE)),
+    EndRule("past its time without checks", _is_too_late, _refusal_with(EndResult.TOO_LATE)),
     EndRule("another number of messages", _has_other_count, _refuse_count),
 )
 

@@ -31,7 +31,7 @@ class StreamQuery(NamedTuple):
     name: str
 
 
-class Attempt(NamedTuple):
+class EpochAttempt(NamedTuple):
     """One attempt to write a batch of a query, identified by its token."""
 
     query: StreamQuery
@@ -59,7 +59,7 @@ def parse_epoch(group: str, text: str) -> tuple[StreamQuery, int]:
     return StreamQuery(group, found["query"]), int(found["batch"])
 
 
-def attempt_of(properties: dict[str, str]) -> Attempt | None:
+def attempt_of(properties: dict[str, str]) -> EpochAttempt | None:
     """Return the attempt that a half belongs to; None if it has no epoch. Raises UsageError if its
     properties are invalid."""
     if EPOCH not in properties:
@@ -74,10 +74,10 @@ def attempt_of(properties: dict[str, str]) -> Attempt | None:
         raise UsageError(
             f"{EPOCH} and {TRANSACTION} are both on the message; only one of them is allowed"
         )
-    return Attempt(query, batch, token)
+    return EpochAttempt(query, batch, token)
 
 
-def stored_attempt(properties: dict[str, str]) -> Attempt | None:
+def stored_attempt(properties: dict[str, str]) -> EpochAttempt | None:
     """Return the attempt of a stored half; None also if its properties are invalid, because another
     broker may have stored them."""
     try:
@@ -90,19 +90,19 @@ class Epochs:
     """The pending halves of each attempt, and the decisions."""
 
     def __init__(self) -> None:
-        self._halves: dict[Attempt, dict[int, None]] = {}
-        self.by_half: dict[int, Attempt] = {}
+        self._halves: dict[EpochAttempt, dict[int, None]] = {}
+        self.by_half: dict[int, EpochAttempt] = {}
         """By queue offset: the attempt of each pending half that has an epoch. Other code only
         reads it."""
-        self._attempts: dict[StreamQuery, dict[Attempt, None]] = {}
-        self._lapsed: set[Attempt] = set()
-        self._abandoned: set[Attempt] = set()
+        self._attempts: dict[StreamQuery, dict[EpochAttempt, None]] = {}
+        self._lapsed: set[EpochAttempt] = set()
+        self._abandoned: set[EpochAttempt] = set()
         self.decisions: dict[StreamQuery, LastDecision] = {}
         """The newest decision of each query; the query decided longest ago is first."""
 
     # -- halves ------------------------------------------------------------------------------
 
-    def refusal(self, attempt: Attempt) -> str:
+    def refusal(self, attempt: EpochAttempt) -> str:
         """Return why no half can join an attempt; empty if one can."""
         decided = self.decisions.get(attempt.query)
         if decided is not None and attempt.batch <= decided.batch:
@@ -112,7 +112,7 @@ class Epochs:
             )
         return ""
 
-    def add(self, attempt: Attempt, queue_offset: int) -> None:
+    def add(self, attempt: EpochAttempt, queue_offset: int) -> None:
         """Add a pending half to its attempt."""
         assert queue_offset not in self.by_half, queue_offset
         self._halves.setdefault(attempt, {})[queue_offset] = None
@@ -136,15 +136,15 @@ class Epochs:
         if not attempts:
             del self._attempts[attempt.query]
 
-    def halves(self, attempt: Attempt) -> list[int]:
+    def halves(self, attempt: EpochAttempt) -> list[int]:
         """The pending halves of an attempt, in the order in which they were stored."""
         return list(self._halves.get(attempt, ()))
 
-    def halves_count(self, attempt: Attempt) -> int:
+    def halves_count(self, attempt: EpochAttempt) -> int:
         """Return the number of pending halves of an attempt."""
         return len(self._halves.get(attempt, ()))
 
-    def attempts(self, query: StreamQuery) -> list[Attempt]:
+    def attempts(self, query: StreamQuery) -> list[EpochAttempt]:
         """Return the attempts of a query that have pending halves."""
         return list(self._attempts.get(query, ()))
 
@@ -152,14 +152,14 @@ class Epochs:
         """Return the queries that have pending halves."""
         return list(self._attempts)
 
-    def mark_expired(self, attempt: Attempt) -> bool:
+    def mark_expired(self, attempt: EpochAttempt) -> bool:
         """Note that no decision came in time for an attempt. Return whether this was not known
         before."""
         is_news = attempt not in self._lapsed
         self._lapsed.add(attempt)
         return is_news
 
-    def abandon(self, attempt: Attempt) -> None:
+    def abandon(self, attempt: EpochAttempt) -> None:
         """Give an attempt the verdict rollback. This is not stored: after a crash, the timeout
         drops its halves."""
         if attempt in self._halves:
@@ -183,14 +183,14 @@ class Epochs:
             return None
         return last if batch == last.batch else LastDecision(batch, {})
 
-    def verdict(self, attempt: Attempt) -> Verdict | None:
+    def verdict(self, attempt: EpochAttempt) -> Verdict | None:
         """Return the verdict on an attempt's halves; None while it is open."""
         decision = self.decision(attempt.query, attempt.batch)
         if decision is None:
             return Verdict.ROLLBACK if attempt in self._abandoned else None
         return Verdict.COMMIT if attempt.token in decision.tokens else Verdict.ROLLBACK
 
-    def settled_by_decision(self) -> Iterator[tuple[Attempt, Verdict]]:
+    def settled_by_decision(self) -> Iterator[tuple[EpochAttempt, Verdict]]:
         """Yield attempts with pending halves that have a verdict."""
         for attempt in list(self._halves):
             verdict = self.verdict(attempt)

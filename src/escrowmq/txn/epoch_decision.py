@@ -16,7 +16,7 @@ from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.engine import TransactionEngine
-from escrowmq.txn.epoch import Attempt, LastDecision, StreamQuery
+from escrowmq.txn.epoch import EpochAttempt, LastDecision, StreamQuery
 from escrowmq.txn.state import Verdict
 
 _log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class EpochDecider:
             self.abandon(query, batch, tokens.keys() - known.tokens.keys(), now_ms)
             return DecidedEpoch(known.tokens)
         for token, count in tokens.items():
-            attempt = Attempt(query, batch, token)
+            attempt = EpochAttempt(query, batch, token)
             if self._epochs.verdict(attempt) is not None:
                 reason = f"token {token} of batch {batch} of {query.name} was abandoned"
                 return DecidedEpoch({}, refusal=f"{reason}; nothing was changed")
@@ -143,7 +143,7 @@ class EpochDecider:
 
     def abandon(self, query: StreamQuery, batch: int, tokens: Iterable[str], now_ms: int) -> int:
         """Drop the halves of attempts that no decision counts. Return their number."""
-        attempts = [Attempt(query, batch, token) for token in tokens]
+        attempts = [EpochAttempt(query, batch, token) for token in tokens]
         attempts = [one for one in attempts if self._epochs.verdict(one) is not Verdict.COMMIT]
         for attempt in attempts:
             self._epochs.abandon(attempt)
@@ -174,7 +174,7 @@ class EpochDecider:
         attempts.sort(key=lambda attempt: self._epochs.verdict(attempt) is not Verdict.COMMIT)
         self._end_attempts(attempts, now_ms)
 
-    def _end_attempts(self, attempts: Iterable[Attempt], now_ms: int) -> None:
+    def _end_attempts(self, attempts: Iterable[EpochAttempt], now_ms: int) -> None:
         """End attempts that have a verdict, up to the limit of one turn; the others follow by their
         deadlines."""
         count = size = 0
@@ -199,7 +199,7 @@ class EpochDecider:
             self._engine.halves.pending.schedule(queue_offset, now_ms)
         return half.message.record_size
 
-    def _schedule_ends(self, attempt: Attempt, now_ms: int) -> int:
+    def _schedule_ends(self, attempt: EpochAttempt, now_ms: int) -> int:
         """Make the halves of an attempt due now, so that the checker ends them. Return their
         number."""
         halves = self._epochs.halves(attempt)

@@ -17,7 +17,7 @@ from escrowmq.store.store import Store
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.check_counts import CheckCounts
 from escrowmq.txn.check_immunity import immunity_ms
-from escrowmq.txn.epoch import Attempt, Epochs, stored_attempt
+from escrowmq.txn.epoch import EpochAttempt, Epochs, stored_attempt
 from escrowmq.txn.half_identity import HalfIdentity
 from escrowmq.txn.half_records import recorded_checks
 from escrowmq.txn.open_half import OpenHalf
@@ -35,7 +35,7 @@ _ALIASES_MIN: Final = 10_000
 ended."""
 
 
-class Settled(msgspec.Struct):
+class SettledHalf(msgspec.Struct):
     """A settled half, with the data to undo its settlement."""
 
     queue_offset: int
@@ -45,7 +45,7 @@ class Settled(msgspec.Struct):
     never undone."""
 
     bundle: BundleId | None = None
-    attempt: Attempt | None = None
+    attempt: EpochAttempt | None = None
     who: str = ""
     """The administrator that ended it; empty for a producer."""
 
@@ -161,7 +161,11 @@ class Halves:
         self.meter.note_pending(first.topic, first.group, len(halves))
 
     def _add_pending(
-        self, queue_offset: int, row: PendingRow, bundle: BundleId | None, attempt: Attempt | None
+        self,
+        queue_offset: int,
+        row: PendingRow,
+        bundle: BundleId | None,
+        attempt: EpochAttempt | None,
     ) -> None:
         self.pending.add(queue_offset, row)
         self.meter.note_pending(row.topic, row.group, 1)
@@ -207,7 +211,7 @@ class Halves:
 
     # -- going -------------------------------------------------------------------------------
 
-    def settle(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> Settled:
+    def settle(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> SettledHalf:
         """Remove a half that is committed, rolled back or discarded, and record its outcome."""
         row = self.pending.row(queue_offset) if state == State.ROLLED_BACK else None
         bundle, attempt = (
@@ -223,7 +227,7 @@ class Halves:
             self.partly_ended.pop(queue_offset, None)
         self.ledger.record_outcome(queue_offset, state)
         self.meter.note_ended(state, topic, group, [now_ms - stored_ms])
-        return Settled(queue_offset, state, row, bundle, attempt, who)
+        return SettledHalf(queue_offset, state, row, bundle, attempt, who)
 
     def settle_one_plain(self, queue_offset: int, state: State, now_ms: int) -> None:
         """Settle one plain half whose outcome need not be undone."""
@@ -233,14 +237,14 @@ class Halves:
         self.ledger.record_outcome(queue_offset, state)
         self.meter.note_ended(state, topic, group, [now_ms - stored_ms])
 
-    def settle_plain(self, ended: Mapping[int, State], now_ms: int) -> list[Settled]:
+    def settle_plain(self, ended: Mapping[int, State], now_ms: int) -> list[SettledHalf]:
         """Settle plain halves, each committed or rolled back. Measured: 2 us each, where `settle`
         takes 5."""
         pending = self.pending
         settled = [
-            Settled(queue_offset, state, pending.row(queue_offset))
+            SettledHalf(queue_offset, state, pending.row(queue_offset))
             if state == State.ROLLED_BACK
-            else Settled(queue_offset, state)
+            else SettledHalf(queue_offset, state)
             for queue_offset, state in ended.items()
         ]
         alike: defaultdict[tuple[int, State], list[int]] = defaultdict(list)
@@ -288,7 +292,7 @@ class Halves:
             self._open_reporters.pop(queue_offset, None)
         return topic, group, stored_ms
 
-    def restore(self, settled: Settled, due_ms: int) -> None:
+    def restore(self, settled: SettledHalf, due_ms: int) -> None:
         """Make a half pending again, because its rollback could not be stored."""
         row = settled.row
         assert row is not None, settled
@@ -315,7 +319,7 @@ class Halves:
         self.quarantine[queue_offset] = reason
         _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
 
-    def supersede(self, old: int, new: int) -> Settled:
+    def supersede(self, old: int, new: int) -> SettledHalf:
         """Remove a pending half that a newer copy replaces. The copy must be added already."""
         holder = self.take_open_reporter(old)
         self._remove_without_outcome(old)
@@ -329,7 +333,7 @@ class Halves:
         if old in self.partly_ended:
             self.partly_ended[new] = self.partly_ended.pop(old)
         self.ledger.record_outcome(old, State.SETTLED)
-        return Settled(old, State.SETTLED)
+        return SettledHalf(old, State.SETTLED)
 
     # -- between -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.codec.signed_id import FORM, MAC_SIZE, SignedId, crc_of, decode, encode, pack
 from escrowmq.errors import UsageError
 
@@ -42,7 +42,7 @@ class Keyring:
     how long a key signs; both may change while the broker runs."""
 
     def __init__(
-        self, chance: Chance, *, lasting_ms: Callable[[], int], rotation_ms: Callable[[], int]
+        self, chance: RandomSource, *, lasting_ms: Callable[[], int], rotation_ms: Callable[[], int]
     ) -> None:
         self._chance = chance
         self._lasting_ms = lasting_ms

@@ -29,7 +29,7 @@ Source = tuple[str, str, str, str]
 """Identifies where halves come from: group, topic, sending client, and account."""
 
 
-class Sources:
+class HalfSources:
     """Numbers sources of halves, so that a column can hold them. A source is dropped with its last
     half, because clients can choose any number of names."""
 
@@ -153,7 +153,7 @@ class PendingHalves:
         self._bucket_heap: list[int] = []
         self._noted_count = 0
         self._highest = -1
-        self.sources = Sources()
+        self.sources = HalfSources()
 
     def __len__(self) -> int:
         return self.pages.count

@@ -22,7 +22,7 @@ from escrowmq.codec.properties import number_in, value_of
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.consume_queue import GAP_SIZE
-from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_log, walk_queue
 from escrowmq.txn.carry_forward import note_carried
@@ -196,7 +196,7 @@ class HalvesRecovery:
         return entries or [
             (waiting.log_offset, waiting.record_size, 0)
             for waiting in self._store.dispatcher.waiting
-            if isinstance(waiting, Dispatch)  # runs come later
+            if isinstance(waiting, UnseenRecord)  # runs come later
             and waiting.message.topic == topic
             and waiting.queue_offset >= queue_offset
         ]

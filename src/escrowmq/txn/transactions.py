@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.errors import StorageError
@@ -17,7 +17,7 @@ from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import PutResult, Store
 from escrowmq.txn import keyring, pending_snapshot
 from escrowmq.txn.carry_forward import Carrier
-from escrowmq.txn.check_schedule import Checker, LiveProducer
+from escrowmq.txn.check_schedule import CheckScheduler, LiveProducer
 from escrowmq.txn.doubled_halves import newest_position
 from escrowmq.txn.end_records import AsDelivered
 from escrowmq.txn.end_requests import EndRequests
@@ -57,7 +57,7 @@ class Transactions:
         store_settings: StoreSettings,
         *,
         host: bytes,
-        chance: Chance,
+        chance: RandomSource,
         as_delivered: AsDelivered,
         members: Callable[[str], list[LiveProducer]],
         before: Transactions | None = None,
@@ -87,7 +87,7 @@ class Transactions:
             lasting_ms=kept_ms,
             rotation_ms=lambda: settings.key_rotation_hours * HOUR_MS,
         )
-        self.checker = Checker(
+        self.checker = CheckScheduler(
             self.engine,
             settings,
             age_max_ms=kept_ms,

@@ -19,7 +19,7 @@ class UnconfirmedChecks:
     """The checks that were sent on each connection since its client was last heard from."""
 
     def __init__(self) -> None:
-        self.heard_ms: Callable[[int], int] = _never
+        self.heard_ms: Callable[[int], int] = _never_heard
         """Returns the time of the last heartbeat on a connection."""
         self._of: dict[int, deque[tuple[int, int]]] = {}
 
@@ -55,6 +55,6 @@ class UnconfirmedChecks:
             self._of[peer] = deque(shifted, maxlen=UNHEARD_MAX)
 
 
-def _never(peer: int) -> int:
+def _never_heard(peer: int) -> int:
     del peer
     return -1

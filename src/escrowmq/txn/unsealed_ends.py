@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.txn.half_lifecycle import Halves, Settled
+from escrowmq.txn.half_lifecycle import Halves, SettledHalf
 from escrowmq.txn.half_queue_progress import HalfQueueProgress
 from escrowmq.txn.op_records import LETTERS, OPS_OF_RECORD_MAX, encode_op
 
@@ -52,7 +52,7 @@ class UnsealedEnds:
         self._halves = halves
         self._progress = progress
         self._host = host
-        self.ends: list[Settled] = []
+        self.ends: list[SettledHalf] = []
         self.answers: list[EndAnswer] = []
 
     @property
@@ -97,7 +97,7 @@ class UnsealedEnds:
             del self.ends[: len(some)]
         return SealResult(log_end, frozenset())
 
-    def _ends_for_next_record(self) -> list[Settled]:
+    def _ends_for_next_record(self) -> list[SettledHalf]:
         """Return the ends for the next op record. All ends of a transaction go into one record, so
         that its rollback becomes durable for all messages or for none."""
         ends = self.ends

@@ -12,8 +12,8 @@ from escrowmq.broker.replication import group_copy, table_frames, table_marks
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.group import copy_stream, tables
 from escrowmq.group.history import History
-from escrowmq.group.member import Member
-from escrowmq.group.record import Record
+from escrowmq.group.member import GroupMember
+from escrowmq.group.record import GroupRecord
 from escrowmq.group.state import MemberState
 from escrowmq.store.log_ends import LogEnds
 from tests.harness import group as harness
@@ -28,13 +28,13 @@ def growth_without_all(patch: pytest.MonkeyPatch) -> None:
 
 def shrinking_counted_early(patch: pytest.MonkeyPatch) -> None:
     """A smaller set is in force before it is written."""
-    propose = Member._propose
+    propose = GroupMember._propose
 
-    def spoilt(member: Member, record: Record) -> None:
+    def spoilt(member: GroupMember, record: GroupRecord) -> None:
         propose(member, record)
         member.record = record
 
-    patch.setattr(Member, "_propose", spoilt)
+    patch.setattr(GroupMember, "_propose", spoilt)
 
 
 def answers_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -82,17 +82,17 @@ def incarnation_kept(patch: pytest.MonkeyPatch) -> None:
     def spoilt(state: MemberState, **_: Any) -> MemberState:
         return msgspec.structs.replace(state, is_open=True)
 
-    patch.setattr(harness, "started", spoilt)
+    patch.setattr(harness, "state_after_start", spoilt)
 
 
 def damage_is_not_told(patch: pytest.MonkeyPatch) -> None:
     """A member whose disk has damaged its log is taken for one that has everything."""
-    patch.setattr(Member, "lost", lambda *_: None)
+    patch.setattr(GroupMember, "note_log_loss", lambda *_: None)
 
 
 def left_out_serves(patch: pytest.MonkeyPatch) -> None:
     """A member takes over although it is not in the set."""
-    patch.setattr(Record, "has", lambda *_: True)
+    patch.setattr(GroupRecord, "is_in_sync", lambda *_: True)
 
 
 def keys_not_copied(patch: pytest.MonkeyPatch) -> None:
@@ -106,10 +106,10 @@ def keys_not_copied(patch: pytest.MonkeyPatch) -> None:
 def replaced_master_confirms(patch: pytest.MonkeyPatch) -> None:
     """A master that nobody copies from any more goes on alone, without asking the authority."""
 
-    def spoilt(member: Member) -> dict[str, str]:
+    def spoilt(member: GroupMember) -> dict[str, str]:
         return {}
 
-    patch.setattr(Member, "needed", property(spoilt))
+    patch.setattr(GroupMember, "needed_members", property(spoilt))
 
 
 PLANTS: dict[Plant, int] = {

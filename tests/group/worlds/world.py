@@ -124,7 +124,9 @@ class RandomWorld:
             raise Violation("there is no record, and nobody makes one")
         for name, incarnation in record.in_sync.items():
             if world.hosts[name].member.state.incarnation == incarnation:
-                raise Violation(f"nobody serves, although {name} has everything: {record.text}")
+                raise Violation(
+                    f"nobody serves, although {name} has everything: {record.description}"
+                )
         return "nobody serves: all who had everything have lost some of it"
 
     def _finish(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from escrowmq.authority.engine import VALUE_SIZE_MAX, counted_in, revision_of
+from escrowmq.authority.engine import VALUE_SIZE_MAX, engine_count, make_revision
 from escrowmq.authority.engine_authority import EngineAuthority
 from escrowmq.base.authority import ABSENT, VersionedRecord
 from escrowmq.errors import AuthorityRefused, AuthorityUnfit, AuthorityUnreachable, UsageError
@@ -287,5 +287,5 @@ def test_a_proof_leaves_nothing_behind() -> None:
 
 
 def test_a_revision_names_the_value() -> None:
-    assert revision_of("12", b"a") != revision_of("12", b"b")
-    assert counted_in(revision_of("12", b"a")) == "12"
+    assert make_revision("12", b"a") != make_revision("12", b"b")
+    assert engine_count(make_revision("12", b"a")) == "12"

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from escrowmq.authority import http
-from escrowmq.authority.http import Answer, Host, Request, exchange
+from escrowmq.authority.http import ServerAddress, ServerAnswer, ServerRequest, exchange
 from escrowmq.errors import RemoteProtocolError
 
-REQUEST = Request("POST", "/v3/kv/range", {"Content-Type": "application/json"}, b"{}")
+REQUEST = ServerRequest("POST", "/v3/kv/range", {"Content-Type": "application/json"}, b"{}")
 
 
-async def answered(data: bytes) -> tuple[Answer, bytes]:
+async def answered(data: bytes) -> tuple[ServerAnswer, bytes]:
     """What a server's bytes are as an answer; and the request that it got."""
     heard = b""
 
@@ -33,7 +33,7 @@ async def answered(data: bytes) -> tuple[Answer, bytes]:
 async def with_server(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     timeout_s: float = 5.0,
-) -> Answer:
+) -> ServerAnswer:
     served = asyncio.Event()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,7 +45,7 @@ async def with_server(
             served.set()
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    host = Host("127.0.0.1", server.sockets[0].getsockname()[1])
+    host = ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
     try:
         return await exchange(host, REQUEST, timeout_s=timeout_s)
     finally:
@@ -67,7 +67,7 @@ async def with_server(
 )  # fmt: skip
 def test_an_answer_is_read_whole(data: bytes, status: int, body: bytes) -> None:
     answer, heard = asyncio.run(answered(data))
-    assert answer == Answer(status, body)
+    assert answer == ServerAnswer(status, body)
     assert heard.startswith(b"POST /v3/kv/range HTTP/1.1\r\nHost: 127.0.0.1:")
     assert heard.endswith(b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
 
@@ -129,9 +129,9 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
 
 def test_a_header_cannot_end_its_line() -> None:
     with pytest.raises(AssertionError, match="one line"):
-        Request("GET", "/", {"Authorization": "x\r\nY: z"}).encoded(Host("h", 1))
+        ServerRequest("GET", "/", {"Authorization": "x\r\nY: z"}).encode(ServerAddress("h", 1))
 
 
 def test_an_address_is_written_as_usual() -> None:
-    assert str(Host("127.0.0.1", 2379)) == "127.0.0.1:2379"
-    assert str(Host("::1", 2379)) == "[::1]:2379"
+    assert str(ServerAddress("127.0.0.1", 2379)) == "127.0.0.1:2379"
+    assert str(ServerAddress("::1", 2379)) == "[::1]:2379"

@@ -74,9 +74,9 @@ def test_a_password_is_not_shown(tmp_path: Path) -> None:
         assert "secret" not in str(caught.value)
     file = tmp_path / "password"
     file.write_text("secret\n")
-    parts = opening._split(f"etcd://u@h:1?password-file={file}")
-    assert opening._account(parts) == ("u", "secret")
-    assert opening._account(opening._split("etcd://u:p%40ss@h:1")) == ("u", "p@ss")
+    parts = opening._split_address(f"etcd://u@h:1?password-file={file}")
+    assert opening._read_account(parts) == ("u", "secret")
+    assert opening._read_account(opening._split_address("etcd://u:p%40ss@h:1")) == ("u", "p@ss")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from escrowmq.base.background_rounds import REST_MAX_MS, REST_MS, Rounds
+from escrowmq.base.background_rounds import REST_MAX_MS, REST_MS, BackgroundRounds
 
 
 class Part:
@@ -23,8 +23,8 @@ class Part:
         return 0
 
 
-def make(*parts: Part) -> Rounds:
-    rounds = Rounds()
+def make(*parts: Part) -> BackgroundRounds:
+    rounds = BackgroundRounds()
     for number, part in enumerate(parts):
         rounds.add(f"part {number}", part.wake, part.wake_at_ms)
     return rounds
@@ -64,14 +64,14 @@ def test_nobody_is_woken_in_vain_while_all_rest() -> None:
 def test_of_failures_that_follow_quickly_one_is_logged_with_its_trace(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    rounds = Rounds()
+    rounds = BackgroundRounds()
 
     def fail() -> None:
         raise ValueError("odd")
 
     with caplog.at_level(logging.ERROR):
         for now_ms in range(100):
-            rounds.guard("a step", fail, now_ms)
+            rounds.run_guarded("a step", fail, now_ms)
     assert [record.getMessage() for record in caplog.records] == [
         "a step failed; everything else continues"
     ]

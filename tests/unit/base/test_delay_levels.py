@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.delay_levels import DELAY_LEVELS_S, are_delay_levels, delay_levels
+from escrowmq.base.delay_levels import DELAY_LEVELS_S, is_valid_levels_text, parse_delay_levels
 
 
 def test_levels_are_counted_from_one() -> None:
-    assert delay_levels("1s 5m 2h  1d") == {1: 1000, 2: 300_000, 3: 7_200_000, 4: 86_400_000}
+    assert parse_delay_levels("1s 5m 2h  1d") == {1: 1000, 2: 300_000, 3: 7_200_000, 4: 86_400_000}
 
 
 def test_the_default_is_rocketmqs() -> None:
@@ -19,4 +19,4 @@ def test_the_default_is_rocketmqs() -> None:
     [("1s 5m 2h 1d", True), ("", True), ("1s 5", False), ("s", False), ("1w", False)],
 )
 def test_what_is_no_span_is_told(text: str, is_readable: bool) -> None:
-    assert are_delay_levels(text) is is_readable
+    assert is_valid_levels_text(text) is is_readable

@@ -12,7 +12,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Hold, Replace, Send, Sync
-from escrowmq.base.measure import Family
+from escrowmq.base.measure import MetricFamily
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
@@ -108,7 +108,7 @@ class Side:
         assert sync is not None
         for file in sync.files:
             file.sync()
-        self.core.synced(sync.log_offset, self.now_ms)
+        self.core.sync_finished(sync.log_offset, self.now_ms)
 
     def let_sync(self) -> None:
         """The sync that was held is done, and so are those that follow, unless they are held."""
@@ -131,7 +131,7 @@ class Side:
             self.core.wake(self.now_ms)
             self.perform()
 
-    def figures(self) -> list[Family]:
+    def figures(self) -> list[MetricFamily]:
         return self.core.measure(self.now_ms)
 
     def files(self) -> dict[str, bytes]:

@@ -96,7 +96,7 @@ class World:
         for sync in syncs:
             for file in sync.files:
                 file.sync()
-            self.core.synced(sync.log_offset, self.now_ms)
+            self.core.sync_finished(sync.log_offset, self.now_ms)
 
     def run(self, span_ms: int) -> None:
         """Time passes; the core is woken whenever it wants to be."""

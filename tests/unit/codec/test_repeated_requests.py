@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
-from escrowmq.base.command import Command, Repeated
+from escrowmq.base.command import Command, RepeatedRequest
 from escrowmq.broker.requests.requests import rows
 from escrowmq.codec.command import BINARY, JSON, decode_header, encode_command
 from escrowmq.codec.headers import HeaderError, read_header
@@ -52,7 +52,7 @@ def header_of(
 
 def typed(command: Command) -> msgspec.Struct | str:
     """What a handler gets, or is told."""
-    if type(command) is Repeated:
+    if type(command) is RepeatedRequest:
         return command.header
     try:
         return read_header(REPEATED[command.code][0], command.ext)
@@ -84,14 +84,14 @@ def test_what_is_repeated_has_its_own_numbers() -> None:
         header_of({"queueId": "3", "queueOffset": "96", "commitOffset": "64"}, opaque=-7),
         BINARY,
     )
-    assert isinstance(again, Repeated)
+    assert isinstance(again, RepeatedRequest)
     assert (again.code, again.opaque, again.version) == (Request.PULL_MESSAGE, -7, 479)
     expected = PULL | {"queueId": "3", "queueOffset": "96", "commitOffset": "64"}
     assert with_text_fields(again).ext == expected
     assert again.header == typed(with_text_fields(again))
     # The one before is not changed by it.
     other = read(requests, header_of(), BINARY)
-    assert isinstance(other, Repeated)
+    assert isinstance(other, RepeatedRequest)
     assert other.header == typed(with_text_fields(other))
 
 

@@ -76,9 +76,9 @@ class Later:
     def arrivals(self) -> None:
         for arrival in self.store.take_arrivals():
             if arrival.topic == Topic.SCHEDULE:
-                self.delays.arrived(arrival, self.now_ms)
+                self.delays.note_arrival(arrival, self.now_ms)
             elif arrival.topic == Topic.TIMER:
-                self.timer.arrived(arrival)
+                self.timer.note_arrival(arrival)
 
     def wake(self) -> int:
         """What the core does when it is woken; how many records were passed."""

@@ -15,7 +15,7 @@ from escrowmq.delivery.assignment import (
     RequestModes,
     allocate_evenly,
     allocate_in_turn,
-    assign,
+    assign_queues,
 )
 from escrowmq.errors import RemoteProtocolError
 
@@ -64,22 +64,22 @@ def test_the_peers_own_shares() -> None:
 
 def test_queues_and_clients_are_sorted_before_they_are_shared() -> None:
     mode = RequestMode(mode=PULL)
-    found = assign(mode, "AVG", "x", queues(2, "b", "a"), ["y", "x"])
+    found = assign_queues(mode, "AVG", "x", queues(2, "b", "a"), ["y", "x"])
     assert found == queues(2, "a")
 
 
 @pytest.mark.parametrize("share", [-1, 0, 2, 3])
 def test_popping_clients_share_all_queues(share: int) -> None:
-    found = assign(pop(share), "AVG", "x", queues(4, "a", "b"), ["x", "y", "z"])
+    found = assign_queues(pop(share), "AVG", "x", queues(4, "a", "b"), ["x", "y", "z"])
     assert found == [Queue("a", ALL_QUEUES, "T"), Queue("b", ALL_QUEUES, "T")]
 
 
 def test_popping_clients_help_the_next_ones() -> None:
     clients = ["v", "w", "x", "y"]
-    assert ids(assign(pop(1), "AVG", "y", queues(8), clients)) == [6, 7, 0, 1]
-    assert ids(assign(pop(2), "AVG", "v", queues(8), clients)) == [0, 1, 2, 3, 4, 5]
-    assert ids(assign(pop(1), "AVG", "y", queues(2), clients)) == [1]
-    assert assign(pop(1), "AVG", "none", queues(8), clients) == []
+    assert ids(assign_queues(pop(1), "AVG", "y", queues(8), clients)) == [6, 7, 0, 1]
+    assert ids(assign_queues(pop(2), "AVG", "v", queues(8), clients)) == [0, 1, 2, 3, 4, 5]
+    assert ids(assign_queues(pop(1), "AVG", "y", queues(2), clients)) == [1]
+    assert assign_queues(pop(1), "AVG", "none", queues(8), clients) == []
 
 
 def test_nothing_can_be_said() -> None:
@@ -89,7 +89,7 @@ def test_nothing_can_be_said() -> None:
         ("AVG", "x", 0, ["x"]),
         ("AVG", "x", 2, []),
     ):
-        assert assign(pop(1), strategy, client, queues(there), clients) is None
+        assert assign_queues(pop(1), strategy, client, queues(there), clients) is None
 
 
 def test_modes_are_kept_in_the_peers_file() -> None:

@@ -46,7 +46,7 @@ def test_what_cannot_be_done_is_refused(names: list[str], seconds: float, said: 
 def test_members_obey_every_step() -> None:
     for step in plan([], seconds=60, kills=True):
         fields = {"fault": step.fault, "ms": str(step.span_ms), "drill": "d"}
-        assert drills.read_order(fields, who="me", at_ms=0).fault == step.fault
+        assert drills.decode_fault_order(fields, who="me", at_ms=0).fault == step.fault
     assert plan(["cut"], seconds=0.1, kills=False)[0].span_ms == drills.SPAN_MIN_MS
 
 

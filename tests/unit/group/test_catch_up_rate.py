@@ -11,22 +11,22 @@ from escrowmq.group.catch_up_rate import CatchUpRate
 def test_as_much_as_the_rate_says_is_sent(step_ms: int) -> None:
     pace, sent = CatchUpRate(), 0
     for now_ms in range(1_000_000, 1_010_000, step_ms):
-        size = pace.room(50_000, now_ms)
-        pace.sent(size, 50_000)
+        size = pace.allowed_bytes(50_000, now_ms)
+        pace.count_sent(size, 50_000)
         sent += size
     assert 490_000 <= sent <= 505_000
 
 
 def test_what_was_not_sent_lapses() -> None:
     pace = CatchUpRate()
-    pace.room(50_000, 1_000)
-    assert pace.room(50_000, 900_000) == 1_000
+    pace.allowed_bytes(50_000, 1_000)
+    assert pace.allowed_bytes(50_000, 900_000) == 1_000
 
 
 def test_what_was_sent_at_once_is_waited_for() -> None:
     pace = CatchUpRate()
-    pace.room(50_000, 1_000)
-    pace.sent(6_000, 50_000)  # 20 ms were free
-    assert pace.room(50_000, 1_050) == 0
-    assert pace.room(50_000, pace.due_ms) > 0
-    assert pace.due_ms == 1_110
+    pace.allowed_bytes(50_000, 1_000)
+    pace.count_sent(6_000, 50_000)  # 20 ms were free
+    assert pace.allowed_bytes(50_000, 1_050) == 0
+    assert pace.allowed_bytes(50_000, pace.next_allowed_ms) > 0
+    assert pace.next_allowed_ms == 1_110

@@ -12,9 +12,9 @@ from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.group import copy_stream
-from escrowmq.group.copy_stream import CopyStream, Epoch
-from escrowmq.group.copying import Copy
-from escrowmq.group.frames import FrameReader, Gone, Hello, Kind, decode_log
+from escrowmq.group.copy_stream import CopyStream, MasterEpoch
+from escrowmq.group.copying import CopyConnection
+from escrowmq.group.frames import FrameReader, GroupFrameKind, Hello, TopicDeletion, decode_log
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 
@@ -22,19 +22,19 @@ from escrowmq.testing.disk import SimDisk
 class CopyEffects:
     """What a copy does beside its log: nothing here."""
 
-    def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
+    def adopt_epoch(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
         assert (epoch, history) == (1, ())
 
-    def take_table(self, path: str, data: bytes) -> None:
+    def apply_table(self, path: str, data: bytes) -> None:
         raise AssertionError(path)
 
-    def take_gone(self, gone: Gone) -> None:
+    def apply_topic_deletion(self, gone: TopicDeletion) -> None:
         raise AssertionError(gone)
 
-    def take_over(self) -> None:
+    def become_master(self) -> None:
         raise AssertionError("nobody asks for it")
 
-    def has_deleted_alone(self, log_offset: int) -> bool:
+    def has_unreplicated_deletions(self, log_offset: int) -> bool:
         return False
 
 
@@ -47,9 +47,9 @@ class Pair:
         copy = Store(SimDisk(), StoreSettings(log_segment_size=1 << 20))
         copy.open(1_000)
         self.log = copy.become_copy()
-        epoch = Epoch("c", "b", "g", 1, (), "a", b"")
+        epoch = MasterEpoch("c", "b", "g", 1, (), "a", b"")
         self.stream = CopyStream(self.master.log, epoch, nonce="m", tables=list, now_ms=0)
-        self.copy = Copy(
+        self.copy = CopyConnection(
             self.log, CopyEffects(), hello=self._hello, secret=b"", nonce="n", now_ms=0
         )
         self.reports: list[bytes] = []
@@ -68,9 +68,9 @@ class Pair:
 
     def sends(self) -> list[bytes]:
         """What the master writes now; the copy gets it, and its reports are kept back."""
-        chunks = self.stream.sends(0, 0)
+        chunks = self.stream.bytes_to_send(0, 0)
         self.reports += self.copy.receive(b"".join(chunks), 0)
-        if report := self.copy.report():
+        if report := self.copy.next_report():
             self.reports.append(report)
         return chunks
 
@@ -88,8 +88,8 @@ def sizes(chunks: list[bytes]) -> Iterator[int]:
     """The size of each part of the log."""
     reader = FrameReader()
     reader.size_max = 1 << 20
-    for kind, content in reader.take(b"".join(chunks)):
-        assert kind is Kind.LOG
+    for kind, content in reader.read_frames(b"".join(chunks)):
+        assert kind is GroupFrameKind.LOG
         yield len(decode_log(content).body)
 
 
@@ -153,13 +153,13 @@ def test_a_copy_that_may_have_so_much_a_second_gets_no_more(pair: Pair) -> None:
     for _ in range(40):
         pair.put(5_000)
     begin = pair.stream.sent_end
-    assert pair.stream.sends(0, 10_000, rate=100_000)
+    assert pair.stream.bytes_to_send(0, 10_000, rate=100_000)
     first = pair.stream.sent_end - begin
     assert first == 2_000  # of 20 ms
-    assert pair.stream.sends(0, 10_001, rate=100_000) or pair.stream.wake_at_ms() <= 10_010
-    assert pair.stream.sends(0, 11_000, rate=100_000)
+    assert pair.stream.bytes_to_send(0, 10_001, rate=100_000) or pair.stream.wake_at_ms() <= 10_010
+    assert pair.stream.bytes_to_send(0, 11_000, rate=100_000)
     assert pair.stream.sent_end - begin <= 2 * 2_000 + 100
-    assert pair.stream.sends(0, 11_001, rate=0)
+    assert pair.stream.bytes_to_send(0, 11_001, rate=0)
     assert pair.stream.sent_end == pair.master.end_offset
 
 
@@ -167,17 +167,17 @@ def test_who_does_not_name_itself_is_disconnected_however_much_it_sends() -> Non
     """A byte from time to time is no sign of a member."""
     store = Store(SimDisk(), StoreSettings(log_segment_size=1 << 20))
     store.open(1_000)
-    epoch = Epoch("c", "b", "g", 1, (), "a", b"")
+    epoch = MasterEpoch("c", "b", "g", 1, (), "a", b"")
     stream = CopyStream(store.log, epoch, nonce="m", tables=list, now_ms=100)
     assert stream.wake_at_ms() == 100 + copy_stream.HANDSHAKE_MS
     for nth, now_ms in enumerate(range(100, 100 + copy_stream.HANDSHAKE_MS, 500)):
         stream.receive(b"\x00\x00\xff\xff\x02{"[nth : nth + 1], now_ms)
-        assert stream.wake(0, now_ms) == b""
+        assert stream.keep_alive(0, now_ms) == b""
     with pytest.raises(RemoteProtocolError, match="no member has named itself for 3 s"):
-        stream.wake(0, 100 + copy_stream.HANDSHAKE_MS)
+        stream.keep_alive(0, 100 + copy_stream.HANDSHAKE_MS)
 
 
 def test_a_member_that_has_named_itself_has_its_time(pair: Pair) -> None:
-    assert pair.stream.wake(0, copy_stream.SILENT_MS - 1)
+    assert pair.stream.keep_alive(0, copy_stream.SILENT_MS - 1)
     with pytest.raises(RemoteProtocolError, match="nothing has come for 10 s"):
-        pair.stream.wake(0, copy_stream.SILENT_MS)
+        pair.stream.keep_alive(0, copy_stream.SILENT_MS)

@@ -8,11 +8,12 @@ from escrowmq.errors import RemoteProtocolError
 from escrowmq.group.frames import (
     HANDSHAKE_SIZE_MAX,
     FrameReader,
+    GroupFrameKind,
     Hello,
-    Kind,
     LogPart,
-    Report,
-    Table,
+    ReportFrame,
+    TableFrame,
+    compute_proof,
     decode_log,
     decode_report,
     decode_struct,
@@ -21,31 +22,33 @@ from escrowmq.group.frames import (
     encode_log_head,
     encode_report,
     encode_table,
-    proof_of,
-    proves,
+    is_valid_proof,
 )
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10), st.randoms(use_true_random=False))
 def test_frames_are_the_same_however_they_are_cut(contents: list[bytes], chance: object) -> None:
-    data = b"".join(encode_frame(Kind.LOG, content) for content in contents)
+    data = b"".join(encode_frame(GroupFrameKind.LOG, content) for content in contents)
     reader, at = FrameReader(), 0
-    found: list[tuple[Kind, bytes]] = []
+    found: list[tuple[GroupFrameKind, bytes]] = []
     while at < len(data):
         step = chance.randint(1, 20)  # type: ignore[attr-defined]
-        found += reader.take(data[at : at + step])
+        found += reader.read_frames(data[at : at + step])
         at += step
-    assert found == [(Kind.LOG, content) for content in contents]
+    assert found == [(GroupFrameKind.LOG, content) for content in contents]
 
 
 def test_each_content_is_read_as_it_was_written() -> None:
     head = encode_log_head(7, 5, 1, 3)
-    [(kind, content)] = FrameReader().take(head + b"abc")
-    assert (kind, decode_log(content)) == (Kind.LOG, LogPart(7, 5, 1, b"abc"))
-    [(kind, content)] = FrameReader().take(encode_table("config/ü.json", b"{}"))
-    assert (kind, decode_table(content)) == (Kind.TABLE, Table("config/ü.json", b"{}"))
-    [(kind, content)] = FrameReader().take(encode_report(9, 2))
-    assert (kind, decode_report(content)) == (Kind.REPORT, Report(9, 2))
+    [(kind, content)] = FrameReader().read_frames(head + b"abc")
+    assert (kind, decode_log(content)) == (GroupFrameKind.LOG, LogPart(7, 5, 1, b"abc"))
+    [(kind, content)] = FrameReader().read_frames(encode_table("config/ü.json", b"{}"))
+    assert (kind, decode_table(content)) == (
+        GroupFrameKind.TABLE,
+        TableFrame("config/ü.json", b"{}"),
+    )
+    [(kind, content)] = FrameReader().read_frames(encode_report(9, 2))
+    assert (kind, decode_report(content)) == (GroupFrameKind.REPORT, ReportFrame(9, 2))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_each_content_is_read_as_it_was_written() -> None:
 )
 def test_strangers_bytes_are_refused_at_once(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        list(FrameReader().take(data))
+        list(FrameReader().read_frames(data))
 
 
 @pytest.mark.parametrize("content", [b"", b"\0", b"\0\5ab", b"\0\2\xff\xffx"])
@@ -78,10 +81,10 @@ def test_what_is_no_hello_is_refused(content: bytes) -> None:
 
 
 def test_a_proof_is_for_one_secret_role_nonce_and_content() -> None:
-    proof = proof_of(b"s", "copy", "n", b"c")
-    assert proves(b"s", "copy", "n", b"c", proof)
-    assert not proves(b"t", "copy", "n", b"c", proof)
-    assert not proves(b"s", "master", "n", b"c", proof)
-    assert not proves(b"s", "copy", "m", b"c", proof)
-    assert not proves(b"s", "copy", "n", b"d", proof)
-    assert not proves(b"s", "copy", "n", b"c", "\xe9")
+    proof = compute_proof(b"s", "copy", "n", b"c")
+    assert is_valid_proof(b"s", "copy", "n", b"c", proof)
+    assert not is_valid_proof(b"t", "copy", "n", b"c", proof)
+    assert not is_valid_proof(b"s", "master", "n", b"c", proof)
+    assert not is_valid_proof(b"s", "copy", "m", b"c", proof)
+    assert not is_valid_proof(b"s", "copy", "n", b"d", proof)
+    assert not is_valid_proof(b"s", "copy", "n", b"c", "\xe9")

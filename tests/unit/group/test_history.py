@@ -5,30 +5,38 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.group.history import Began, History, begin, common_end, normal
+from escrowmq.group.history import (
+    EpochStart,
+    History,
+    common_end,
+    with_new_epoch,
+    without_empty_epochs,
+)
 
 
 def grown(history: History, log: list[int], epoch: int, size: int) -> tuple[History, list[int]]:
     """A master of an epoch appends so many bytes; each byte is told by its epoch."""
-    return begin(history, epoch, len(log)), log + [epoch] * size
+    return with_new_epoch(history, epoch, len(log)), log + [epoch] * size
 
 
 def test_an_epoch_without_bytes_is_left_out() -> None:
-    assert normal((Began(1, 0), Began(2, 10), Began(3, 10), Began(4, 30)), 30) == (
-        Began(1, 0),
-        Began(3, 10),
+    assert without_empty_epochs(
+        (EpochStart(1, 0), EpochStart(2, 10), EpochStart(3, 10), EpochStart(4, 30)), 30
+    ) == (
+        EpochStart(1, 0),
+        EpochStart(3, 10),
     )
-    assert normal((Began(1, 0),), 0) == ()
+    assert without_empty_epochs((EpochStart(1, 0),), 0) == ()
 
 
 def test_two_logs_of_other_epochs_have_nothing_in_common() -> None:
-    assert common_end((Began(1, 0),), 100, (Began(2, 0),), 100) == 0
-    assert common_end((), 0, (Began(2, 0),), 100) == 0
+    assert common_end((EpochStart(1, 0),), 100, (EpochStart(2, 0),), 100) == 0
+    assert common_end((), 0, (EpochStart(2, 0),), 100) == 0
 
 
 def test_a_deposed_masters_tail_is_not_common() -> None:
-    old = (Began(1, 0), Began(2, 50))
-    new = (Began(1, 0), Began(3, 40), Began(4, 60))
+    old = (EpochStart(1, 0), EpochStart(2, 50))
+    new = (EpochStart(1, 0), EpochStart(3, 40), EpochStart(4, 60))
     assert common_end(new, 90, old, 70) == 40
 
 

@@ -6,14 +6,21 @@ import pytest
 from msgspec.structs import replace
 
 from escrowmq.base.authority import VersionedRecord
-from escrowmq.group.member import Member
-from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Read, Write
-from escrowmq.group.record import Record
-from escrowmq.group.state import MemberState, Proposal, settling
+from escrowmq.group.member import GroupMember
+from escrowmq.group.orders import (
+    BecomeMaster,
+    FollowMaster,
+    KeepState,
+    MemberTimeouts,
+    ReadRecord,
+    WriteRecord,
+)
+from escrowmq.group.record import GroupRecord
+from escrowmq.group.state import MemberState, Proposal, settling_proposal
 
 
-def member_in(state: MemberState, *, mark: str = "m", has_log: bool = False) -> Member:
-    return Member(
+def member_in(state: MemberState, *, mark: str = "m", has_log: bool = False) -> GroupMember:
+    return GroupMember(
         state,
         MemberTimeouts(),
         mark=lambda: mark,
@@ -26,9 +33,9 @@ def member_in(state: MemberState, *, mark: str = "m", has_log: bool = False) -> 
     )
 
 
-def copy(in_sync: dict[str, str]) -> tuple[Member, VersionedRecord]:
+def copy(in_sync: dict[str, str]) -> tuple[GroupMember, VersionedRecord]:
     """Member b, which follows a, and the record."""
-    record = Record(
+    record = GroupRecord(
         group="g",
         epoch=1,
         master="a",
@@ -46,13 +53,13 @@ def test_a_copy_that_was_handed_the_group_takes_over_although_the_master_is_hear
     member.wake(0)
     member.record_read(found, 0)
     _, found = copy({"a": "i", "b": "j"})  # it has not read yet that it is in sync
-    member.take()
+    member.take_orders()
     member.take_over_now(1_000)
     member.wake(1_000)
-    assert [type(order) for order in member.take()] == [Read]
+    assert [type(order) for order in member.take_orders()] == [ReadRecord]
     member.note_master_alive(1_001)  # a sign of life, sent before its word or after it
     member.record_read(found, 1_002)
-    assert [type(order) for order in member.take()] == [Follow, Keep, Write]
+    assert [type(order) for order in member.take_orders()] == [FollowMaster, KeepState, WriteRecord]
 
 
 @pytest.mark.parametrize("is_handed", [True, False])
@@ -60,19 +67,19 @@ def test_a_copy_that_may_take_over_asks_again_with_the_record_as_it_is(is_handed
     member, found = copy({"a": "i", "b": "j"})
     member.wake(0)
     member.record_read(found, 0)
-    member.take()
+    member.take_orders()
     if is_handed:
         member.take_over_now(1_000)
     else:
-        member.master_gone(1_000)
+        member.note_master_failed(1_000)
     member.wake(1_000)
-    assert [type(order) for order in member.take()] == [Follow, Keep, Write]
-    member.refused(1_001)  # the master had taken in a third member
-    assert [type(order) for order in member.take()] == [Read]
+    assert [type(order) for order in member.take_orders()] == [FollowMaster, KeepState, WriteRecord]
+    member.write_refused(1_001)  # the master had taken in a third member
+    assert [type(order) for order in member.take_orders()] == [ReadRecord]
     changed = copy({"a": "i", "b": "j", "c": "k"})[1]
     member.record_read(VersionedRecord(changed.value, "2"), 1_002)
-    *_, last = member.take()
-    assert isinstance(last, Write)
+    *_, last = member.take_orders()
+    assert isinstance(last, WriteRecord)
     assert last.revision == "2"
     assert last.record.in_sync == {"b": "j", "c": "k"}
 
@@ -86,10 +93,10 @@ def test_a_master_that_goes_on_is_not_replaced_by_what_it_said_long_ago() -> Non
     member.wake(1_000)
     member.authority_failed("no answer", 3_000)
     member.note_master_alive(5_000)
-    member.take()
+    member.take_orders()
     member.wake(5_000)
     member.record_read(found, 5_001)
-    assert not [order for order in member.take() if isinstance(order, Write)]
+    assert not [order for order in member.take_orders() if isinstance(order, WriteRecord)]
 
 
 def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None:
@@ -99,7 +106,7 @@ def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None
         if now_ms < 10_000:
             member.note_master_alive(now_ms)
         member.wake(now_ms)
-        if any(isinstance(order, Read) for order in member.take()):
+        if any(isinstance(order, ReadRecord) for order in member.take_orders()):
             looks.append(now_ms)
             member.record_read(found, now_ms)
     assert len([at for at in looks if at <= 11_000]) <= 3
@@ -110,7 +117,7 @@ def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None
 def test_a_member_that_lost_power_does_not_ask_to_lead_any_more(has_lost: bool) -> None:
     """World 201995: it wrote its old proposal again, which deposed a master that served; and could
     not serve itself, since it was no longer the incarnation that had asked."""
-    served = Record(
+    served = GroupRecord(
         group="g", epoch=3, master="a", address="a:1", in_sync={"a": "i", "b": "j"},
         numbers={"a": 1, "b": 2}, mark="m",
     )  # fmt: skip
@@ -121,26 +128,26 @@ def test_a_member_that_lost_power_does_not_ask_to_lead_any_more(has_lost: bool) 
     )
     member = member_in(state, mark="new", has_log=True)
     member.record_read(VersionedRecord(served.encode(), "7"), 0)
-    (order,) = [order for order in member.take() if isinstance(order, Write)]
+    (order,) = [order for order in member.take_orders() if isinstance(order, WriteRecord)]
     assert order.revision == "7"
     assert order.record == (replace(served, mark="new") if has_lost else claim)
-    member.written(VersionedRecord(order.record.encode(), "8"), 1)
-    orders = [type(one) for one in member.take()]
-    assert (Lead in orders) is not has_lost
+    member.write_succeeded(VersionedRecord(order.record.encode(), "8"), 1)
+    orders = [type(one) for one in member.take_orders()]
+    assert (BecomeMaster in orders) is not has_lost
     assert member.state.proposal is None
     if has_lost:  # it follows the master that serves
         member.wake(2)
         member.record_read(VersionedRecord(order.record.encode(), "8"), 3)
         assert member.state.seen == 3
         assert any(
-            isinstance(one, Follow) and one.record is not None and one.record.master == "a"
-            for one in member.take()
+            isinstance(one, FollowMaster) and one.record is not None and one.record.master == "a"
+            for one in member.take_orders()
         )
 
 
 @pytest.mark.parametrize("value", [b"", b"{not a record"])
 def test_a_claim_is_made_again_where_there_is_no_record_to_keep(value: bytes) -> None:
-    claim = Record(
+    claim = GroupRecord(
         group="g",
         epoch=1,
         master="b",
@@ -151,5 +158,6 @@ def test_a_claim_is_made_again_where_there_is_no_record_to_keep(value: bytes) ->
     )
     state = MemberState(member="b", incarnation="k", proposal=Proposal("7", claim))
     assert (
-        settling(Proposal("7", claim), VersionedRecord(value, "7"), state, mark=str).record == claim
+        settling_proposal(Proposal("7", claim), VersionedRecord(value, "7"), state, mark=str).record
+        == claim
     )

@@ -4,15 +4,15 @@ import pytest
 from msgspec.structs import replace
 
 from escrowmq.errors import UsageError
-from escrowmq.group.record import RECORD_SIZE_MAX, Record, number_for, read_record
+from escrowmq.group.record import RECORD_SIZE_MAX, GroupRecord, decode_group_record, numbers_with
 
-RECORD = Record(
+RECORD = GroupRecord(
     group="g", epoch=3, master="a", address="h:1", in_sync={"a": "x", "b": "y"}, mark="m"
 )
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    assert read_record(RECORD.encode()) == RECORD
+    assert decode_group_record(RECORD.encode()) == RECORD
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,15 @@ def test_a_record_is_read_as_it_was_written() -> None:
 )
 def test_what_a_person_has_spoilt_is_said(value: bytes, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        read_record(value)
+        decode_group_record(value)
 
 
 def test_numbers_are_the_lowest_that_are_free() -> None:
-    assert number_for(replace(RECORD, numbers={"a": 1, "c": 3}), "b") == {"a": 1, "c": 3, "b": 2}
-    assert number_for(replace(RECORD, numbers={"b": 2}), "b") == {"b": 2}
+    assert numbers_with(replace(RECORD, numbers={"a": 1, "c": 3}), "b") == {"a": 1, "c": 3, "b": 2}
+    assert numbers_with(replace(RECORD, numbers={"b": 2}), "b") == {"b": 2}
 
 
 def test_another_incarnation_is_not_in_sync() -> None:
-    assert RECORD.has("b", "y")
-    assert not RECORD.has("b", "z")
-    assert not RECORD.has("c", "y")
+    assert RECORD.is_in_sync("b", "y")
+    assert not RECORD.is_in_sync("b", "z")
+    assert not RECORD.is_in_sync("c", "y")

@@ -3,24 +3,26 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.errors import StorageError
-from escrowmq.group.record import Record
-from escrowmq.group.state import MemberState, Proposal, read_state, started
+from escrowmq.group.record import GroupRecord
+from escrowmq.group.state import MemberState, Proposal, decode_state, state_after_start
 
 STATE = MemberState(member="a", incarnation="one", group="g", seen=4, boot="b1", is_open=True)
 
 
 def test_it_is_read_as_it_was_kept() -> None:
-    record = Record(group="g", epoch=5, master="a", address="h:1", in_sync={"a": "one"}, mark="m")
+    record = GroupRecord(
+        group="g", epoch=5, master="a", address="h:1", in_sync={"a": "one"}, mark="m"
+    )
     state = MemberState(
         member="a", incarnation="one", seen=4, proposal=Proposal("7", record), history=((1, 0),)
     )
-    assert read_state(state.encode()) == state
-    assert state.promised == 5
+    assert decode_state(state.encode()) == state
+    assert state.promised_epoch == 5
 
 
 def test_damage_is_no_promise() -> None:
     with pytest.raises(StorageError, match="what this member has promised"):
-        read_state(STATE.encode()[:-5])
+        decode_state(STATE.encode()[:-5])
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def test_who_may_have_lost_something_is_another(
     is_open: bool, boot: str, loses_nothing: bool, is_other: bool
 ) -> None:
     before = MemberState(member="a", incarnation="one", boot="b1", is_open=is_open)
-    after = started(before, boot=boot, loses_nothing=loses_nothing, fresh="two")
+    after = state_after_start(before, boot=boot, loses_nothing=loses_nothing, fresh="two")
     assert after.incarnation == ("two" if is_other else "one")
     assert after.is_open
     assert after.boot == boot

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.base.message import Message
-from escrowmq.base.ports import SyncNotBegun
+from escrowmq.base.ports import SyncNotStarted
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
@@ -431,7 +431,7 @@ def test_sync_without_any_descriptor_has_not_begun_and_can_be_done_later(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", broken)
         for _ in range(2):
-            with pytest.raises(SyncNotBegun, match="Too many open files"):
+            with pytest.raises(SyncNotStarted, match="Too many open files"):
                 file.sync()
     file.sync()
     assert folders == [f"{disk.root}/a/b", f"{disk.root}/a", disk.root]

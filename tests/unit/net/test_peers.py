@@ -49,7 +49,7 @@ class Core:
         self.peers.discard(peer)
         self.news.set()
 
-    def synced(self, log_offset: int, now_ms: int) -> None: ...
+    def sync_finished(self, log_offset: int, now_ms: int) -> None: ...
 
     def clock_leapt(self, by_ms: int) -> None:
         self.leapt_ms = by_ms

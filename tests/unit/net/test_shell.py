@@ -61,7 +61,7 @@ class EchoCore:
     def lost(self, peer: int, now_ms: int) -> None:
         self._note(f"lost {peer}")
 
-    def synced(self, log_offset: int, now_ms: int) -> None:
+    def sync_finished(self, log_offset: int, now_ms: int) -> None:
         self._note(f"synced {log_offset}")
 
     def clock_leapt(self, by_ms: int) -> None:
@@ -206,8 +206,8 @@ class Troubled(EchoCore):
         super().connected(peer, host, port, now_ms, wire)
         raise RuntimeError("asked to fail")
 
-    def synced(self, log_offset: int, now_ms: int) -> None:
-        super().synced(log_offset, now_ms)
+    def sync_finished(self, log_offset: int, now_ms: int) -> None:
+        super().sync_finished(log_offset, now_ms)
         raise RuntimeError("asked to fail")
 
 

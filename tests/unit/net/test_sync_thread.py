@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from escrowmq.base.ports import SyncNotBegun
+from escrowmq.base.ports import SyncNotStarted
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.sync_thread import FileWork
@@ -87,7 +87,9 @@ def test_sync_that_found_no_descriptor_is_tried_again_and_told_once(
 ) -> None:
     async def main() -> None:
         work = FileWork(None, name="test")
-        file = Script(SyncNotBegun(24, "Too many open files"), SyncNotBegun(24, "still too many"))
+        file = Script(
+            SyncNotStarted(24, "Too many open files"), SyncNotStarted(24, "still too many")
+        )
         assert await synced(work, Script(), file) == ""
         assert file.syncs_count == 3
         await work.close()

@@ -69,7 +69,7 @@ class Core:
     def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
         self._note(f"tls_failed {peer}: {fault}")
 
-    def synced(self, log_offset: int, now_ms: int) -> None: ...
+    def sync_finished(self, log_offset: int, now_ms: int) -> None: ...
 
     def clock_leapt(self, by_ms: int) -> None:
         self.leapt_ms = by_ms

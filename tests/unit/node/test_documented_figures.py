@@ -9,7 +9,7 @@ from tests.harness.exchange import Exchange
 from tests.harness.group import GroupWorld
 from tests.harness.pair import Pair
 
-from escrowmq.base.measure import Family
+from escrowmq.base.measure import MetricFamily
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.net.loop_turns import syncs, turns
 from escrowmq.registry.core import RegistryCore
@@ -21,7 +21,7 @@ OF_THE_PORT = {"escrowmq_build"}
 TABLES = {"escrowmq_kept", "escrowmq_markers"}
 
 
-def exported(families: list[Family]) -> set[str]:
+def exported(families: list[MetricFamily]) -> set[str]:
     """As Prometheus sees them: counters end in `_total` (test_metrics_port)."""
     return {
         f"{family.name}_total" if family.kind == "counter" else family.name for family in families

@@ -15,7 +15,7 @@ from escrowmq.base.authority import ABSENT
 from escrowmq.base.group_report import FaultReport
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import AuthorityUnreachable
-from escrowmq.group.drills import Drills, read_order
+from escrowmq.group.drills import DrillFaults, decode_fault_order
 from escrowmq.node.drill_faults import DrilledAuthority, OwnProcess
 from escrowmq.node.group_folder import Folder
 from escrowmq.testing.authority import MemoryAuthority
@@ -104,12 +104,12 @@ def test_the_first_process_of_a_container_ends_at_once() -> None:
 
 def test_an_authority_is_not_reached_while_a_drill_says_so() -> None:
     real, now_ms = MemoryAuthority(), 0
-    drills = Drills(OwnProcess())
+    drills = DrillFaults(OwnProcess())
     drilled = DrilledAuthority(real, drills, lambda: now_ms)
 
     def order(fault: str) -> None:
         fields = {"fault": fault, "ms": "1000", "drill": "d"}
-        drills.take(read_order(fields, who="me", at_ms=0), me="a", now_ms=now_ms)
+        drills.inject(decode_fault_order(fields, who="me", at_ms=0), me="a", now_ms=now_ms)
 
     async def play() -> None:
         nonlocal now_ms
@@ -132,18 +132,18 @@ def test_an_authority_is_not_reached_while_a_drill_says_so() -> None:
 
 def test_an_answer_that_comes_during_a_drill_is_lost() -> None:
     """The write has taken effect, as when a network loses the answer."""
-    drills = Drills(OwnProcess())
-    order = read_order({"fault": "isolate", "ms": "1000", "drill": "d"}, who="me", at_ms=0)
+    drills = DrillFaults(OwnProcess())
+    order = decode_fault_order({"fault": "isolate", "ms": "1000", "drill": "d"}, who="me", at_ms=0)
 
     class Slow(MemoryAuthority):
         async def write_if(self, key: str, value: bytes, revision: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
             found = await super().write_if(key, value, revision)
-            drills.take(order, me="a", now_ms=0)
+            drills.inject(order, me="a", now_ms=0)
             return found
 
         async def read(self, key: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
             found = await super().read(key)
-            drills.take(order, me="a", now_ms=5_000)
+            drills.inject(order, me="a", now_ms=5_000)
             return found
 
     real, now_ms = Slow(), 0
@@ -167,9 +167,9 @@ def test_what_drills_did_outlives_the_process(tmp_path: Path) -> None:
 
     note = FaultReport(at_ms=1, fault="authority", span_ms=100, who="anna", drill="d")
     assert folder().faults() == ()
-    drills = Drills(OwnProcess(), notes=folder().faults(), keep=folder().keep_faults)
+    drills = DrillFaults(OwnProcess(), notes=folder().faults(), keep=folder().keep_faults)
     fields = {"fault": "authority", "ms": "100", "drill": "d"}
-    drills.take(read_order(fields, who="anna", at_ms=1), me="a", now_ms=0)
+    drills.inject(decode_fault_order(fields, who="anna", at_ms=1), me="a", now_ms=0)
     assert folder().faults() == (note,)
     (tmp_path / "drills.json").write_text(json.dumps({"odd": 1}))
     assert folder().faults() == ()

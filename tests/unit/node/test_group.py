@@ -16,7 +16,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.group.copying import Cut
+from escrowmq.group.copying import CutRequired
 from escrowmq.group.membership import GroupMembership
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.broker import BrokerNode
@@ -101,7 +101,7 @@ async def replaced(node: GroupNode) -> None:
     assert isinstance(authority, MemoryAuthority)
     other = replace(mine, epoch=2, master="z", address=f"{HOST}:1", in_sync={"z": "i"})
     authority.put("DefaultCluster/b", other.encode())
-    node.member.look_soon(0)
+    node.member.read_soon(0)
     node._perform_orders()
     await until(lambda: node._copy is not None)
 
@@ -145,7 +145,7 @@ def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
             await until(lambda: node.leader is not None)
             await replaced(node)
             monkeypatch.setattr(Folder, "cut", fail_once)
-            node._wants_cut(Cut(0, is_anew=False))
+            node._wants_cut(CutRequired(0, is_anew=False))
             await until(lambda: len(cuts) == 2)
             await until(lambda: node._copy is not None)
             assert cuts == [0, 0]

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
-from escrowmq.group.frames import FrameReader, Kind, Refused, decode_struct
+from escrowmq.group.frames import FrameReader, GroupFrameKind, RefusalFrame, decode_struct
 from escrowmq.net.tls import MemberTlsPolicy
 from escrowmq.node.config import group_settings
 from escrowmq.node.member_tls import explain, member_tls_policy
@@ -54,9 +54,9 @@ def test_members_show_certificates_and_verify_them(named: dict[str, str]) -> Non
     assert door.mode == "enforcing"
     assert door.certificates.dialling is not None
     assert door.silent_s == door.handshake_s == 3
-    ((kind, content),) = FrameReader().take(door.refusal)
-    assert kind is Kind.REFUSAL
-    assert "set escrowGroupTls=enforcing" in decode_struct(Refused, content).reason
+    ((kind, content),) = FrameReader().read_frames(door.refusal)
+    assert kind is GroupFrameKind.REFUSAL
+    assert "set escrowGroupTls=enforcing" in decode_struct(RefusalFrame, content).reason
 
 
 def test_where_both_are_allowed_a_silent_copy_is_plain_soon(named: dict[str, str]) -> None:

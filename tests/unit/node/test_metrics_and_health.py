@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from escrowmq.base.measure import Family, Sample
+from escrowmq.base.measure import MetricFamily, Sample
 from escrowmq.node import metrics_and_health
 from escrowmq.node.metrics_and_health import Vitals
 
@@ -14,9 +14,9 @@ async def reads_of_two_clients() -> int:
     """How often the metrics are computed for two clients that ask one after the other."""
     reads: list[None] = []
 
-    def read() -> list[Family]:
+    def read() -> list[MetricFamily]:
         reads.append(None)
-        return [Family("messages", "gauge", "Messages.", (), (Sample((), len(reads)),))]
+        return [MetricFamily("messages", "gauge", "Messages.", (), (Sample((), len(reads)),))]
 
     loop = asyncio.get_running_loop()
     found = Vitals(loop, read, labels={}, refusal=str, version="1")

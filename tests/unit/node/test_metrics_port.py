@@ -10,16 +10,19 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.base.measure import Distribution, MetricFamily, Sample
 from escrowmq.errors import ConnectFailed
 from escrowmq.node.metrics_port import Exporter
 from escrowmq.node.small_http_server import THREADS_MAX
 
 LABELS = {"cluster": "c", "node_id": "b"}
 FAMILIES = [
-    Family("depth", "gauge", "How deep.", ("topic",), (Sample(("T",), 3), Sample(('"é\n',), 4.5))),
-    Family("done", "counter", "How many.", (), (Sample((), 7),)),
-    Family(
+    MetricFamily(
+        "depth", "gauge", "How deep.", ("topic",),
+        (Sample(("T",), 3), Sample(('"é\n',), 4.5)),
+    ),
+    MetricFamily("done", "counter", "How many.", (), (Sample((), 7),)),
+    MetricFamily(
         "taken", "histogram", "How long.", ("topic",),
         (Distribution(("T",), ((5.0, 1), (float("inf"), 3)), 61.5),),
     ),
@@ -32,7 +35,7 @@ def fetch(port: int, path: str = "/metrics") -> str:
         return text
 
 
-async def served(families: list[Family]) -> str:
+async def served(families: list[MetricFamily]) -> str:
     exporter = Exporter(lambda: families, labels=LABELS, host="127.0.0.1", port=0)
     try:
         return await asyncio.to_thread(fetch, exporter.port)
@@ -62,7 +65,7 @@ def test_figures_are_served_as_prometheus_reads_them() -> None:
 def test_failure_to_read_is_an_error_of_that_request_alone() -> None:
     answers = iter([None, FAMILIES])
 
-    def read() -> list[Family]:
+    def read() -> list[MetricFamily]:
         found = next(answers)
         if found is None:
             raise RuntimeError("no figures now")

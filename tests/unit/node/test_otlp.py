@@ -11,19 +11,22 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from tests.harness.otlp_receiver import Inbox, receiver
 
-from escrowmq.base.measure import Distribution, Family, Sample
+from escrowmq.base.measure import Distribution, MetricFamily, Sample
 from escrowmq.errors import UsageError
 from escrowmq.node import otlp
 from escrowmq.node.metrics_and_health import Vitals
 
 FAMILIES = [
-    Family("depth", "gauge", "How deep.", ("topic",), (Sample(("T",), 3), Sample(("U",), 4.5))),
-    Family("done", "counter", "How many.", (), (Sample((), 7),)),
-    Family(
+    MetricFamily(
+        "depth", "gauge", "How deep.", ("topic",),
+        (Sample(("T",), 3), Sample(("U",), 4.5)),
+    ),
+    MetricFamily("done", "counter", "How many.", (), (Sample((), 7),)),
+    MetricFamily(
         "taken", "histogram", "How long.", ("topic",),
         (Distribution(("T",), ((5.0, 1), (10.0, 1), (float("inf"), 3)), 61.5),),
     ),
-    Family("empty", "gauge", "Nothing yet.", ("topic",), ()),
+    MetricFamily("empty", "gauge", "Nothing yet.", ("topic",), ()),
 ]  # fmt: skip
 
 
@@ -127,7 +130,7 @@ def test_without_the_extra_the_setting_is_refused_and_the_environment_is_not(
     def missing(extra: str, *_: str) -> None:
         raise ImportError(f"pip install 'escrowmq[{extra}]'")
 
-    monkeypatch.setattr(otlp, "require", missing)
+    monkeypatch.setattr(otlp, "require_extra", missing)
     with pytest.raises(UsageError, match=r"escrowmq\[otlp\]"):
         otlp.start_export(lambda: None, "http://c", node="b", version="1")  # type: ignore[arg-type, return-value]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c")

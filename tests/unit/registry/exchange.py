@@ -13,7 +13,7 @@ from escrowmq.base.ports import Disk
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.registry.core import RegistryCore
-from escrowmq.registry.guard import Guard
+from escrowmq.registry.guard import RegistryGuard
 
 
 class MemoryDisk:
@@ -38,7 +38,7 @@ class Exchange:
         settings: NameServerSettings | None = None,
         disk: Any = None,
         *,
-        guard: Guard | None = None,
+        guard: RegistryGuard | None = None,
         host: str = "127.0.0.1",
     ) -> None:
         self.settings = settings or NameServerSettings()

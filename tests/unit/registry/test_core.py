@@ -17,7 +17,7 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.registry.core import HANDLERS, RegistryCore
-from escrowmq.registry.handler_values import RegistryAnswer, RegistryAsked, RegistryState
+from escrowmq.registry.handler_values import RegistryAnswer, RegistryRequest, RegistryState
 
 from .exchange import Exchange, MemoryDisk, frame, queues, register
 
@@ -171,7 +171,7 @@ def test_a_wake_before_its_time_does_nothing() -> None:
     core = RegistryCore(NameServerSettings(), started_ms=100)
     core.wake(101)
     assert core.wake_at_ms() == 5_100
-    core.synced(0, 0)
+    core.sync_finished(0, 0)
     core.sync_failed("", 0)
     assert core.take_effects() == []
 
@@ -230,7 +230,7 @@ def test_a_changed_setting_counts_at_once() -> None:
 
 
 def test_an_internal_error_is_answered_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+    def fail(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
         raise ZeroDivisionError("boom")
 
     monkeypatch.setitem(HANDLERS, 106, fail)

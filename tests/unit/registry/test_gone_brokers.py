@@ -71,4 +71,4 @@ def test_what_is_remembered_has_a_bound() -> None:
             GoneBroker(name=f"b{number}", cluster="c", id=0, address="x", since_ms=number)
         )
     assert len(table) == GONE_MAX
-    assert table.known(GONE_MAX)[0].name == "b5"
+    assert table.recent(GONE_MAX)[0].name == "b5"

@@ -18,7 +18,7 @@ from escrowmq.codec.command import encode_request
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from escrowmq.errors import UsageError
 from escrowmq.registry.core import HANDLERS
-from escrowmq.registry.guard import OPEN, Guard, Trusted
+from escrowmq.registry.guard import OPEN_REQUESTS, RegistryGuard, TrustedAddresses
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Exchange as BrokerExchange
 
@@ -53,7 +53,7 @@ def world(kind: str = "", *, host: str = STRANGER, **more: Any) -> Exchange:
     settings = NameServerGuardSettings(
         acl_enabled=kind == "1.0", authenticates=kind == "2.0", **more
     )
-    guard = Guard(
+    guard = RegistryGuard(
         settings,
         accounts=disk,
         users=disk,
@@ -73,7 +73,7 @@ def delete(exchange: Exchange, fields: dict[str, str] | None = None) -> int:
 
 
 def test_every_request_that_changes_something_is_guarded_and_a_new_one_too() -> None:
-    assert set(HANDLERS) - OPEN == {
+    assert set(HANDLERS) - OPEN_REQUESTS == {
         Request.PUT_KV_CONFIG, Request.DELETE_KV_CONFIG, Request.REGISTER_BROKER,
         Request.UNREGISTER_BROKER, Request.BROKER_HEARTBEAT, Request.QUERY_DATA_VERSION,
         Request.WIPE_WRITE_PERM_OF_BROKER, Request.ADD_WRITE_PERM_OF_BROKER,
@@ -83,7 +83,7 @@ def test_every_request_that_changes_something_is_guarded_and_a_new_one_too() -> 
 
 
 @pytest.mark.parametrize("kind", ["1.0", "2.0", ""])
-@pytest.mark.parametrize("code", sorted(set(HANDLERS) - OPEN))
+@pytest.mark.parametrize("code", sorted(set(HANDLERS) - OPEN_REQUESTS))
 def test_a_stranger_changes_nothing_and_is_told_why(kind: str, code: int) -> None:
     exchange = world(kind)
     reply = exchange.ask(code, {"topic": "T", "namespace": "n", "key": "k", "value": "v"})
@@ -99,7 +99,7 @@ def test_every_request_passes_for_administrators_and_what_changes_nothing_for_al
     exchange = world(kind, acl_as_rocketmq=as_peer)
     fields = {"topic": "T", "namespace": "n", "key": "k", "value": "v"}
     codes = set(HANDLERS) | {-1, 0, 10, 34, 9_999}
-    everybody = codes if as_peer else OPEN
+    everybody = codes if as_peer else OPEN_REQUESTS
     for who, may in (
         (fields, everybody),
         (signed("operator", **fields), codes),
@@ -236,9 +236,9 @@ def test_a_list_counts_instead_with_accounts_and_without() -> None:
 
 def test_a_list_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(UsageError, match=r"escrowNameServerChangesFrom.*auto, private, loopback"):
-        Trusted("privat", is_by_accounts=False)
+        TrustedAddresses("privat", is_by_accounts=False)
     with pytest.raises(UsageError, match="256 are allowed"):
-        Trusted(";".join(["10.0.0.1"] * 257), is_by_accounts=False)
+        TrustedAddresses(";".join(["10.0.0.1"] * 257), is_by_accounts=False)
 
 
 def test_parity_leaves_it_open_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

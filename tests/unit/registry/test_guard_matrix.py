@@ -14,7 +14,7 @@ from escrowmq.base.effects import Send
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
-from escrowmq.registry.guard import OPEN
+from escrowmq.registry.guard import OPEN_REQUESTS
 
 from .exchange import Exchange
 from .test_guard import NO_PERMISSION, SECRET, world
@@ -118,6 +118,6 @@ def test_nothing_is_changed_by_who_may_not(
                 for reply in FrameReader().feed(b"".join(effect.chunks))
             ]
             assert bool(replies) != is_one_way, code
-            if replies and code not in OPEN:
+            if replies and code not in OPEN_REQUESTS:
                 assert replies[0].code == NO_PERMISSION, (code, replies[0])
     assert known(exchange) == before

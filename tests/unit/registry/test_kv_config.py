@@ -25,17 +25,17 @@ def test_items_outlive_a_restart_in_the_peer_s_file() -> None:
     )
     again = config(disk)
     assert again.get("ORDER_TOPIC_CONFIG", "TopicOrd") == "broker-a:4"
-    assert again.table("ns1") == {}
-    assert again.table("ns2") is None
+    assert again.namespace_items("ns1") == {}
+    assert again.namespace_items("ns2") is None
     again.delete("ORDER_TOPIC_CONFIG", "TopicOrd")
     again.delete("nothing", "there")
-    assert config(disk).table("ORDER_TOPIC_CONFIG") == {}
+    assert config(disk).namespace_items("ORDER_TOPIC_CONFIG") == {}
 
 
 def test_an_unreadable_file_does_not_keep_the_name_server_from_starting() -> None:
     disk = MemoryDisk()
     disk.files[kv_config.KV_PATH] = b"{{{"
-    assert config(disk).table("ns1") is None
+    assert config(disk).namespace_items("ns1") is None
     assert disk.files[kv_config.KV_PATH] == b"{{{"
 
 

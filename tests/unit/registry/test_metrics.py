@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from escrowmq.base.measure import Sample
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
-from escrowmq.registry.guard import Guard
+from escrowmq.registry.guard import RegistryGuard
 
 from .exchange import Exchange, register
 
@@ -31,7 +31,7 @@ def test_a_name_server_tells_what_it_knows_and_what_it_was_asked() -> None:
 
 
 def test_what_is_refused_is_counted_apart_and_odd_codes_together() -> None:
-    guard = Guard(NameServerGuardSettings(changes_from="10.9.9.9"))
+    guard = RegistryGuard(NameServerGuardSettings(changes_from="10.9.9.9"))
     exchange = Exchange(guard=guard)
     register(exchange, {"T": 4})
     for code in (7_001, 7_002):

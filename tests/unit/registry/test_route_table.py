@@ -7,8 +7,8 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.routes import QueueData, RegisteredTopic, RegistrationBody, TableVersion
 from escrowmq.errors import UsageError
 from escrowmq.registry import route_table
-from escrowmq.registry.live_brokers import Newcomer
-from escrowmq.registry.route_table import RouteTable, Welcome
+from escrowmq.registry.live_brokers import RegisteringBroker
+from escrowmq.registry.route_table import RegistrationResult, RouteTable
 
 
 def body(*topics: str, state: int = 0) -> RegistrationBody:
@@ -18,8 +18,10 @@ def body(*topics: str, state: int = 0) -> RegistrationBody:
     )
 
 
-def broker(address: str, broker_id: int = 0, name: str = "b", cluster: str = "c") -> Newcomer:
-    return Newcomer(
+def broker(
+    address: str, broker_id: int = 0, name: str = "b", cluster: str = "c"
+) -> RegisteringBroker:
+    return RegisteringBroker(
         cluster=cluster, address=address, name=name, broker_id=broker_id, ha_address="h"
     )
 
@@ -27,7 +29,7 @@ def broker(address: str, broker_id: int = 0, name: str = "b", cluster: str = "c"
 def test_brokers_and_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     table = RouteTable(NameServerSettings())
     monkeypatch.setattr(route_table, "BROKERS_MAX", 1)
-    monkeypatch.setattr(route_table, "TOPICS_MAX", 2)
+    monkeypatch.setattr(route_table, "ALL_TOPICS_MAX", 2)
     table.register(broker("x"), body("A", "B"), peer=1, now_ms=0)
     with pytest.raises(UsageError, match="broker names"):
         table.register(broker("y", name="b2"), body("A", "B"), peer=1, now_ms=0)
@@ -73,17 +75,22 @@ def test_topics_of_one_broker_are_bounded_and_given_back(
 def test_a_slave_is_told_its_master_only_while_that_lives() -> None:
     table = RouteTable(NameServerSettings())
     table.register(broker("m"), body("A", "B"), peer=1, now_ms=0)
-    assert table.register(broker("s", 1), body("A", "B"), peer=2, now_ms=0) == Welcome("h", "m")
-    assert table.lost(1, 0) == 1
-    assert table.register(broker("s", 1), body("A", "B"), peer=2, now_ms=0) == Welcome()
-    assert table.members("b") == {1: "s"}
+    assert table.register(broker("s", 1), body("A", "B"), peer=2, now_ms=0) == RegistrationResult(
+        "h", "m"
+    )
+    assert table.remove_connection(1, 0) == 1
+    assert table.register(broker("s", 1), body("A", "B"), peer=2, now_ms=0) == RegistrationResult()
+    assert table.broker_addresses("b") == {1: "s"}
 
 
 def test_an_older_claim_to_an_id_is_passed_over() -> None:
     table = RouteTable(NameServerSettings())
     table.register(broker("new"), body("A", "B", state=2), peer=1, now_ms=0)
-    assert table.register(broker("old"), body("A", "B", state=1), peer=2, now_ms=0) == Welcome()
-    assert table.members("b") == {0: "new"}
+    assert (
+        table.register(broker("old"), body("A", "B", state=1), peer=2, now_ms=0)
+        == RegistrationResult()
+    )
+    assert table.broker_addresses("b") == {0: "new"}
 
 
 def test_a_live_entry_without_a_broker_is_dropped_too() -> None:
@@ -100,16 +107,16 @@ def test_brokers_that_change_their_cluster_one_by_one_can_be_lost() -> None:
     table = RouteTable(NameServerSettings())
     table.register(broker("m", cluster="old"), body("A", "B"), peer=1, now_ms=0)
     table.register(broker("s", 1, cluster="old"), body("A", "B"), peer=2, now_ms=0)
-    table.lost(1, 10)
+    table.remove_connection(1, 10)
     table.register(broker("m", cluster="new"), body("A", "B"), peer=3, now_ms=11)
-    table.lost(2, 20)
+    table.remove_connection(2, 20)
     table.register(broker("s", 1, cluster="new"), body("A", "B"), peer=4, now_ms=21)
     info = table.cluster_info()
     assert info.cluster_addr_table == {"new": ["b"]}
     assert info.broker_addr_table["b"].broker_addrs == {0: "m", 1: "s"}
-    table.lost(3, 30)
-    assert table.members("b") == {1: "s"}
-    table.lost(4, 40)
+    table.remove_connection(3, 30)
+    assert table.broker_addresses("b") == {1: "s"}
+    table.remove_connection(4, 40)
     assert not table.cluster_info().broker_addr_table
     assert not table.cluster_info().cluster_addr_table
     assert table.route("A") is None
@@ -120,9 +127,9 @@ def test_a_broker_that_changes_its_name_is_not_known_by_both() -> None:
     table = RouteTable(NameServerSettings())
     table.register(broker("m", name="a"), body("A", "B"), peer=1, now_ms=0)
     table.register(broker("m", name="b"), body("A", "B"), peer=2, now_ms=10)
-    table.lost(1, 20)
+    table.remove_connection(1, 20)
     table.expire(30)
     assert table.cluster_info().cluster_addr_table == {"c": ["b"]}
-    assert (table.members("a"), table.members("b")) == ({}, {0: "m"})
-    table.lost(2, 40)
+    assert (table.broker_addresses("a"), table.broker_addresses("b")) == ({}, {0: "m"})
+    table.remove_connection(2, 40)
     assert not table.cluster_info().broker_addr_table

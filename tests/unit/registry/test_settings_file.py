@@ -4,13 +4,13 @@ import pytest
 
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.errors import UsageError
-from escrowmq.registry.settings_file import ConfigKeeper
+from escrowmq.registry.settings_file import SettingsFile
 
 from .exchange import Exchange, MemoryDisk
 
 
 def test_settings_are_listed_sorted_under_the_peer_s_keys() -> None:
-    lines = ConfigKeeper(NameServerSettings(), None).text().splitlines()
+    lines = SettingsFile(NameServerSettings(), None).settings_text().splitlines()
     assert lines == sorted(lines)
     assert "orderMessageEnable=false" in lines
     assert "waitSecondsForService=45" in lines
@@ -18,7 +18,7 @@ def test_settings_are_listed_sorted_under_the_peer_s_keys() -> None:
 
 def test_an_update_is_all_or_nothing() -> None:
     settings = NameServerSettings()
-    config = ConfigKeeper(settings, None)
+    config = SettingsFile(settings, None)
     config.update({"enableTopicList": " FALSE ", "unknown": "1"})
     assert not settings.lists_topics
     with pytest.raises(UsageError, match="waitSecondsForService=-1"):
@@ -28,9 +28,9 @@ def test_an_update_is_all_or_nothing() -> None:
 
 @pytest.mark.parametrize("key", ["kvConfigPath", "rocketmqHome", "configBlackList", "mine"])
 def test_keys_of_the_black_list_are_forbidden(key: str) -> None:
-    config = ConfigKeeper(NameServerSettings(blacklist="mine;yours"), None)
-    assert config.is_forbidden({key: "x"})
-    assert not config.is_forbidden({"orderMessageEnable": "true"})
+    config = SettingsFile(NameServerSettings(blacklist="mine;yours"), None)
+    assert config.has_forbidden_key({key: "x"})
+    assert not config.has_forbidden_key({"orderMessageEnable": "true"})
 
 
 def change(exchange: Exchange, text: str) -> int:

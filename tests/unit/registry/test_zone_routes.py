@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute
-from escrowmq.registry.zone_routes import in_zone
+from escrowmq.registry.zone_routes import route_in_zone
 
 
 def broker(name: str, zone: str | None, *ids: int) -> BrokerData:
@@ -18,7 +18,7 @@ def test_masters_of_other_zones_go_with_their_queues_and_filter_servers() -> Non
         queue_datas=[QueueData(broker_name=name) for name in "abcd"],
         filter_server_table={"a0:1": ["x"], "b1:1": ["y"]},
     )  # fmt: skip
-    found = in_zone(route, "z1")
+    found = route_in_zone(route, "z1")
     assert [each.broker_name for each in found.broker_datas or ()] == ["a", "d"]
     assert [each.broker_name for each in found.queue_datas or ()] == ["a", "d"]
     assert found.filter_server_table == {"a0:1": ["x"]}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from escrowmq.replica.sending import SendingTerms, Ticket
+from escrowmq.replica.sending import SendingLimits, Ticket
 
-TERMS = SendingTerms(batch_size=100, heartbeat_ms=5_000, housekeeping_ms=20_000)
+TERMS = SendingLimits(batch_size=100, heartbeat_ms=5_000, housekeeping_ms=20_000)
 
 
 class Bytes:

@@ -8,14 +8,14 @@ import random
 import msgspec
 import pytest
 
-from escrowmq.replica.following import Follower, FollowingTerms, ForeignLog, Overlap
-from escrowmq.replica.sending import Sender, SendingTerms, Ticket
+from escrowmq.replica.following import ComparedOverlap, Follower, ForeignLogError, SlaveTimeouts
+from escrowmq.replica.sending import LogSender, SendingLimits, Ticket
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.unit.store.stores import SMALL, log_bytes, message, opened, sync, units
 
-TERMS = SendingTerms(batch_size=700, heartbeat_ms=5_000, housekeeping_ms=20_000)
-FOLLOWING = FollowingTerms(heartbeat_ms=5_000, housekeeping_ms=1 << 40)
+TERMS = SendingLimits(batch_size=700, heartbeat_ms=5_000, housekeeping_ms=20_000)
+FOLLOWING = SlaveTimeouts(heartbeat_ms=5_000, housekeeping_ms=1 << 40)
 TICKET = 1 << 62
 
 
@@ -31,7 +31,7 @@ class World:
         self.master.open(1_000)
         self.disk = SimDisk()
         self.open_slave()
-        self.sender: Sender | None = None
+        self.sender: LogSender | None = None
         self.follower: Follower | None = None
         self.to_master = self.to_slave = b""
         self.puts_count = self.cuts_count = 0
@@ -54,11 +54,11 @@ class World:
         tickets: dict[int, Ticket] = {}
         start, begins_at = 0, None
         if not log.is_empty:
-            start = Overlap().start(log)
+            start = ComparedOverlap().start_offset(log)
         elif self.has_tickets:
             begins_at = start = master.min_offset
             tickets[TICKET] = Ticket(start=start, identity="slave")
-        self.sender = Sender(master, TERMS, tickets.get, host="h", now_ms=self.now_ms)
+        self.sender = LogSender(master, TERMS, tickets.get, host="h", now_ms=self.now_ms)
         self.follower = Follower(
             log,
             FOLLOWING,
@@ -85,7 +85,7 @@ class World:
         if count:
             follower.receive(self.to_slave[:count], self.now_ms)
         self.to_slave = self.to_slave[count:]
-        self.to_master += follower.reports(self.now_ms)
+        self.to_master += follower.next_report(self.now_ms)
         assert sender.acknowledged <= self.master.end_offset
 
     def crash_slave(self) -> None:
@@ -175,7 +175,7 @@ def test_a_slave_ahead_of_its_master_is_not_mixed() -> None:
     world.now_ms = 80_000
     for _ in range(10):
         world.put()
-    with pytest.raises(ForeignLog) as caught:
+    with pytest.raises(ForeignLogError) as caught:
         world.settle()
     theirs = log_bytes(world.master)
     first = next(n for n, pair in enumerate(zip(ours, theirs, strict=False)) if len({*pair}) > 1)

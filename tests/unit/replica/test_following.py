@@ -11,10 +11,10 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.replica.following import (
     OVERLAP_SIZE,
+    ComparedOverlap,
     Follower,
-    FollowingTerms,
-    ForeignLog,
-    Overlap,
+    ForeignLogError,
+    SlaveTimeouts,
 )
 from escrowmq.replica.frames import encode_header, encode_report
 from escrowmq.store.copied_log import CopiedLog
@@ -22,7 +22,7 @@ from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import SMALL, bodies, log_bytes, master, message, opened, sync, units
 
-TERMS = FollowingTerms(heartbeat_ms=5_000, housekeeping_ms=20_000)
+TERMS = SlaveTimeouts(heartbeat_ms=5_000, housekeeping_ms=20_000)
 
 
 def slave(settings: StoreSettings = SMALL) -> tuple[Store, CopiedLog]:
@@ -170,7 +170,7 @@ def test_remnants_behind_a_filler_are_copied_and_mean_nothing() -> None:
 
 def begun(store: Store, log: CopiedLog) -> Following:
     """A connection to this master, as far as it proves what is there already."""
-    start = Overlap().start(log)
+    start = ComparedOverlap().start_offset(log)
     return following(log, start=start)
 
 
@@ -199,7 +199,7 @@ def test_another_clusters_log_is_not_mixed_in() -> None:
     theirs = log_bytes(foreign)
     first = next(n for n, (a, b) in enumerate(zip(before, theirs, strict=False)) if a != b)
     follower = begun(foreign, log)
-    with pytest.raises(ForeignLog) as caught:
+    with pytest.raises(ForeignLogError) as caught:
         follower.take(frames(theirs[1:], 1, 33))
     assert caught.value.log_offset == first
     assert log_bytes(copy) == before
@@ -213,7 +213,7 @@ def test_diverged_logs_are_told_apart_where_they_differ_first() -> None:
     following(log, start=0).take(frames(log_bytes(store), 0, 500))
     end = len(shared)
     theirs = shared + b"\0\0\0\xff" + b"z" * 500
-    with pytest.raises(ForeignLog) as caught:
+    with pytest.raises(ForeignLogError) as caught:
         begun(store, log).take(frames(theirs[1:], 1, 200))
     assert end <= caught.value.log_offset < end + 4
 
@@ -239,26 +239,26 @@ class _Long:
 
 
 def test_what_differs_from_the_first_byte_on_is_looked_at_further_back() -> None:
-    overlap, log = Overlap(), _Long()
-    first = overlap.start(log)  # type: ignore[arg-type]
+    overlap, log = ComparedOverlap(), _Long()
+    first = overlap.start_offset(log)  # type: ignore[arg-type]
     assert first == log.end_offset - OVERLAP_SIZE
-    assert not overlap.differs(log, first)  # type: ignore[arg-type]
-    second = overlap.start(log)  # type: ignore[arg-type]
+    assert not overlap.note_difference(log, first)  # type: ignore[arg-type]
+    second = overlap.start_offset(log)  # type: ignore[arg-type]
     assert second == log.end_offset - 16 * OVERLAP_SIZE
-    assert overlap.differs(log, second + 5)  # type: ignore[arg-type]
+    assert overlap.note_difference(log, second + 5)  # type: ignore[arg-type]
     # From then on it is looked at that place only.
-    assert overlap.start(log) == second + 5 - OVERLAP_SIZE  # type: ignore[arg-type]
-    overlap.is_same()
-    assert overlap.start(log) == first  # type: ignore[arg-type]
+    assert overlap.start_offset(log) == second + 5 - OVERLAP_SIZE  # type: ignore[arg-type]
+    overlap.note_equal()
+    assert overlap.start_offset(log) == first  # type: ignore[arg-type]
 
 
 def test_a_wider_look_ends_at_the_logs_beginning() -> None:
-    overlap, log = Overlap(), _Long()
-    while not overlap.differs(log, overlap.start(log)):  # type: ignore[arg-type]
+    overlap, log = ComparedOverlap(), _Long()
+    while not overlap.note_difference(log, overlap.start_offset(log)):  # type: ignore[arg-type]
         pass
-    overlap = Overlap()
+    overlap = ComparedOverlap()
     looks = 0
-    while not overlap.differs(log, overlap.start(log)):  # type: ignore[arg-type]
+    while not overlap.note_difference(log, overlap.start_offset(log)):  # type: ignore[arg-type]
         looks += 1
     assert looks == 2
 
@@ -271,20 +271,20 @@ def test_the_first_report_is_said_at_once_and_the_others_when_there_is_more() ->
     data = log_bytes(store)
     _, log = slave()
     follower = following(log, start=0)
-    assert follower.reports(0) == encode_report(0)
-    assert follower.reports(1) == b""
+    assert follower.next_report(0) == encode_report(0)
+    assert follower.next_report(1) == b""
     follower.receive(frames(data[:2000], 0, 500), 2)
-    assert follower.reports(2) == encode_report(log.end_offset)
-    assert follower.reports(3) == b""
+    assert follower.next_report(2) == encode_report(log.end_offset)
+    assert follower.next_report(3) == b""
     assert follower.wake_at_ms() == 5_002
-    assert follower.reports(5_002) == encode_report(log.end_offset)
+    assert follower.next_report(5_002) == encode_report(log.end_offset)
 
 
 def test_a_ticket_stands_for_the_first_report_alone() -> None:
     _, log = slave()
     follower = Follower(log, TERMS, start=0, begins_at=0, ticket=1 << 62, now_ms=0)
-    assert follower.reports(0) == encode_report(1 << 62)
-    assert follower.reports(5_000) == encode_report(0)
+    assert follower.next_report(0) == encode_report(1 << 62)
+    assert follower.next_report(5_000) == encode_report(0)
 
 
 def test_what_is_not_proved_yet_is_not_reported() -> None:
@@ -293,31 +293,31 @@ def test_what_is_not_proved_yet_is_not_reported() -> None:
     _, log = slave()
     following(log, start=0).take(frames(data, 0, 500))
     follower = begun(store, log)
-    assert follower.reports(0) == encode_report(1)
+    assert follower.next_report(0) == encode_report(1)
     follower.take(frames(data[1:900], 1, 500))
-    assert follower.reports(1) == b""
-    assert follower.reports(5_000) == encode_report(1)
+    assert follower.next_report(1) == b""
+    assert follower.next_report(5_000) == encode_report(1)
     follower.take(frames(data[900:], 900, 500))
-    assert follower.reports(5_001) == encode_report(len(data))
+    assert follower.next_report(5_001) == encode_report(len(data))
 
 
 def test_what_is_durable_is_reported_where_acknowledgements_wait_for_the_disk() -> None:
     store = master(5)
     copy, log = slave(msgspec.structs.replace(SMALL, is_sync_flush=True))
     follower = following(log, start=0)
-    follower.reports(0)
+    follower.next_report(0)
     follower.take(frames(log_bytes(store), 0, 500))
-    assert follower.reports(1) == b""
+    assert follower.next_report(1) == b""
     assert sync(copy, 2)
-    assert follower.reports(2) == encode_report(store.end_offset)
+    assert follower.next_report(2) == encode_report(store.end_offset)
 
 
 def test_a_silent_master_is_gone() -> None:
     _, log = slave()
     follower = following(log, start=0)
-    assert follower.reports(15_000)
+    assert follower.next_report(15_000)
     assert follower.wake_at_ms() == 20_000
     with pytest.raises(RemoteProtocolError, match="nothing for 20 s"):
-        follower.reports(20_000)
+        follower.next_report(20_000)
     follower.receive(encode_header(0, 0), 19_000)
-    assert follower.reports(20_000)
+    assert follower.next_report(20_000)

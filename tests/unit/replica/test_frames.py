@@ -36,7 +36,7 @@ def test_reports_cut_anywhere(ends: list[int], sizes: list[int]) -> None:
     found = [
         pair
         for part in cut(b"".join(map(encode_report, ends)), sizes)
-        if (pair := reader.take(part)) is not None
+        if (pair := reader.read_reports(part)) is not None
     ]
     assert (found[0][0], found[-1][1]) == (ends[0], ends[-1])
     at = iter(ends)
@@ -51,7 +51,7 @@ def test_report_bytes() -> None:
 def test_transfers_cut_anywhere(transfers: list[tuple[int, bytes]], sizes: list[int]) -> None:
     data = b"".join(encode_header(at, len(body)) + body for at, body in transfers)
     reader = TransferReader()
-    found = [transfer for part in cut(data, sizes) for transfer in reader.take(part)]
+    found = [transfer for part in cut(data, sizes) for transfer in reader.read_transfers(part)]
     assert found == [Transfer(*transfer) for transfer in transfers]
 
 
@@ -61,14 +61,14 @@ def test_transfers_cut_anywhere(transfers: list[tuple[int, bytes]], sizes: list[
 def test_transfers_that_cannot_be(log_offset: int, size: int) -> None:
     reader = TransferReader()
     with pytest.raises(RemoteProtocolError, match="transfer of"):
-        list(reader.take(struct.pack(">qi", log_offset, size)))
+        list(reader.read_transfers(struct.pack(">qi", log_offset, size)))
 
 
 def test_what_came_before_a_bad_transfer_counts() -> None:
     reader = TransferReader()
     found: list[Transfer] = []
     with pytest.raises(RemoteProtocolError):
-        found.extend(reader.take(encode_header(7, 2) + b"ab" + encode_header(9, -1)))
+        found.extend(reader.read_transfers(encode_header(7, 2) + b"ab" + encode_header(9, -1)))
     reader = TransferReader()
-    taken = reader.take(encode_header(7, 2) + b"ab" + encode_header(9, -1))
+    taken = reader.read_transfers(encode_header(7, 2) + b"ab" + encode_header(9, -1))
     assert next(taken) == Transfer(7, b"ab")

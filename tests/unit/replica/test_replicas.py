@@ -23,26 +23,26 @@ def has(known: Replicas, peer: int, host: str, end: int) -> None:
 
 def test_copies_are_counted_with_the_masters_own() -> None:
     known = replicas()
-    assert [known.confirmed(n) for n in (0, 1, 2)] == [1000, 1000, -1]
+    assert [known.confirmed_offset(n) for n in (0, 1, 2)] == [1000, 1000, -1]
     has(known, 1, "10.0.0.1", 700)
     has(known, 2, "10.0.0.2", 300)
-    assert [known.confirmed(n) for n in (1, 2, 3, 4)] == [1000, 700, 300, -1]
+    assert [known.confirmed_offset(n) for n in (1, 2, 3, 4)] == [1000, 700, 300, -1]
     assert known.in_sync_count == 1
     known.remove(1)
-    assert [known.confirmed(n) for n in (2, 3)] == [300, -1]
+    assert [known.confirmed_offset(n) for n in (2, 3)] == [300, -1]
 
 
 def test_a_slave_that_has_not_said_how_far_it_is_is_none() -> None:
     known = replicas()
     known.add(1, "10.0.0.1", 1, no_ticket, 0)
-    assert (known.confirmed(2), known.in_sync_count) == (-1, 0)
+    assert (known.confirmed_offset(2), known.in_sync_count) == (-1, 0)
 
 
 def test_two_connections_of_one_slave_are_one_copy() -> None:
     known = replicas()
     has(known, 1, "10.0.0.1", 700)
     has(known, 2, "10.0.0.1", 900)
-    assert [known.confirmed(n) for n in (2, 3)] == [900, -1]
+    assert [known.confirmed_offset(n) for n in (2, 3)] == [900, -1]
     assert known.in_sync_count == 1
 
 
@@ -53,7 +53,7 @@ def test_tickets_tell_slaves_of_one_address_apart() -> None:
         known.add(peer, "10.0.0.1", peer, {1 << 62: ticket}.get, 0)
         known.receive(peer, encode_report(1 << 62), 0)
         known.receive(peer, encode_report(1000), 0)
-    assert known.confirmed(3) == 1000
+    assert known.confirmed_offset(3) == 1000
 
 
 def test_who_reports_what_cannot_be_counts_for_nothing() -> None:
@@ -61,7 +61,7 @@ def test_who_reports_what_cannot_be_counts_for_nothing() -> None:
     known.add(1, "10.0.0.1", 1, no_ticket, 0)
     with pytest.raises(RemoteProtocolError):
         known.receive(1, b"GET / HTTP/1.1\r\n\r\n", 0)
-    assert known.confirmed(2) == -1
+    assert known.confirmed_offset(2) == -1
 
 
 def test_connections_are_bounded_and_slaves_stay() -> None:
@@ -85,8 +85,8 @@ def test_figures() -> None:
     known.transfers(1, 0)
     known.receive(1, encode_report(600), 1)
     assert known.wake_at_ms() == 5_000
-    assert known.wake(1, 5_000)
-    (found,) = known.figures()
+    assert known.keep_alive(1, 5_000)
+    (found,) = known.slaves_progress()
     assert (found.address, found.acknowledged, found.sent_end) == ("10.0.0.1:4001", 600, 1000)
     assert (found.behind_size, found.is_in_sync) == (400, True)
     assert not known.has_lag()

@@ -16,11 +16,11 @@ from escrowmq.replica.appending import RECORD_SIZE_MAX
 from escrowmq.replica.frames import TransferReader, encode_report
 from escrowmq.replica.sending import (
     AHEAD_MAX,
+    LogSender,
     Redeem,
-    Sender,
-    SendingTerms,
+    SendingLimits,
     Ticket,
-    window_end,
+    send_window_end,
 )
 from escrowmq.store.results import PutStatus
 from escrowmq.store.store import Store
@@ -28,12 +28,12 @@ from escrowmq.testing.disk import SimDisk
 from tests.unit.replica.logs import TERMS, Bytes, no_ticket
 
 
-def sender(log: Bytes, terms: SendingTerms = TERMS, redeem: Redeem = no_ticket) -> Sender:
-    return Sender(log, terms, redeem, host="10.0.0.2", now_ms=0)
+def sender(log: Bytes, terms: SendingLimits = TERMS, redeem: Redeem = no_ticket) -> LogSender:
+    return LogSender(log, terms, redeem, host="10.0.0.2", now_ms=0)
 
 
-def sent(to: Sender, now_ms: int = 0) -> list[tuple[int, bytes]]:
-    return list(TransferReader().take(b"".join(to.transfers(now_ms))))
+def sent(to: LogSender, now_ms: int = 0) -> list[tuple[int, bytes]]:
+    return list(TransferReader().read_transfers(b"".join(to.transfers(now_ms))))
 
 
 def test_nothing_is_sent_before_the_first_report() -> None:
@@ -100,7 +100,7 @@ def test_transfers_are_bounded_and_cross_no_file() -> None:
 
 
 def test_what_waits_in_memory_is_bounded() -> None:
-    terms = SendingTerms(batch_size=32_768, heartbeat_ms=5_000, housekeeping_ms=20_000)
+    terms = SendingLimits(batch_size=32_768, heartbeat_ms=5_000, housekeeping_ms=20_000)
     to = sender(Bytes(b"x" * (AHEAD_MAX + 5_000), segment_size=1 << 30), terms)
     to.receive(encode_report(1), 0)
     assert sum(len(body) for _, body in sent(to)) == AHEAD_MAX
@@ -111,15 +111,15 @@ def test_what_waits_in_memory_is_bounded() -> None:
 
 def test_signs_of_life_and_silence() -> None:
     to = sender(Bytes(b"x" * 30))
-    assert to.wake(19_999) == b""
+    assert to.keep_alive(19_999) == b""
     assert to.wake_at_ms() == 20_000
     to.receive(encode_report(30), 1_000)
-    assert to.wake(5_999) == b""
+    assert to.keep_alive(5_999) == b""
     assert to.wake_at_ms() == 6_000
-    assert to.wake(6_000) == encode_report(30) + bytes(4)
-    assert to.wake(6_001) == b""
+    assert to.keep_alive(6_000) == encode_report(30) + bytes(4)
+    assert to.keep_alive(6_001) == b""
     with pytest.raises(RemoteProtocolError, match="nothing for 20 s"):
-        to.wake(21_000)
+        to.keep_alive(21_000)
 
 
 def test_a_segment_that_is_deleted_under_a_slow_slave_closes_it() -> None:
@@ -213,7 +213,7 @@ def test_the_middle_of_a_record_opens_no_larger_window() -> None:
 def test_a_filler_is_sent_whole_and_no_more_than_a_record_may_have() -> None:
     size = AHEAD_MAX + 5_000
     filler = FRONT.pack(size, MAGIC_FILLER) + bytes(size - FRONT.size)
-    assert window_end(Bytes(filler * 2, segment_size=size), size, 1_000) == 2 * size
-    assert window_end(Bytes(filler, segment_size=size), 0, 1_000) == size
+    assert send_window_end(Bytes(filler * 2, segment_size=size), size, 1_000) == 2 * size
+    assert send_window_end(Bytes(filler, segment_size=size), 0, 1_000) == size
     huge = FRONT.pack(2**32 - 1, MAGIC_FILLER) + bytes(RECORD_SIZE_MAX)
-    assert window_end(Bytes(huge, segment_size=1 << 30), 0, 1_000) == RECORD_SIZE_MAX
+    assert send_window_end(Bytes(huge, segment_size=1 << 30), 0, 1_000) == RECORD_SIZE_MAX

@@ -247,7 +247,7 @@ def test_a_disk_that_is_full_anywhere_loses_nothing(blocks: int) -> None:
             store.disk.room = None
         stalls += store.dispatcher.stalled is not None
     store.disk.room = None
-    store.dispatcher.run()
+    store.dispatcher.dispatch_waiting()
     assert not store.dispatcher.waiting
     assert units(store) == units(source)
     assert stalls or blocks not in (1, 6), "some of the examples stall a queue"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from escrowmq.base.ports import Usage
+from escrowmq.base.ports import DiskUsage
 from escrowmq.store.disk_watch import used_percent
 from escrowmq.store.store import PutStatus
 from escrowmq.testing.disk import SimDisk
@@ -14,7 +14,7 @@ from .stores import message, opened
     ("total", "free", "used"), [(1_000, 1_000, 0), (1_000, 101, 89), (1_000, 0, 100), (0, 0, 0)]
 )
 def test_what_is_used_is_told_in_percent(total: int, free: int, used: int) -> None:
-    assert used_percent(Usage(total, free)) == used
+    assert used_percent(DiskUsage(total, free)) == used
 
 
 def test_disk_above_the_warning_level_refuses_until_it_is_below() -> None:

@@ -8,7 +8,7 @@ from escrowmq.base.message import StoredMessage, Topic
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import encode_message
-from escrowmq.store.dispatch import Dispatch, QueueUnits, UnseenRun, schedule_unit_code
+from escrowmq.store.dispatch import QueueUnits, UnseenRecord, UnseenRun, schedule_unit_code
 from escrowmq.store.encoding import Piece
 from escrowmq.store.index_chains import KEY, index_key
 from escrowmq.store.store import Store
@@ -62,7 +62,7 @@ def test_of_a_run_a_deleted_topic_alone_gets_no_units(topic: str) -> None:
 
 
 def test_a_record_that_waits_is_known_by_where_it_starts() -> None:
-    one = Dispatch(None, message(1), 0, 100, 50, 1_000)
+    one = UnseenRecord(None, message(1), 0, 100, 50, 1_000)
     part = QueueUnits(None, "T", 0, 0, ENTRY.pack(100, 50, 0) + ENTRY.pack(150, 50, 0))
     run = UnseenRun(100, bytes(100), 1_000, [part], b"")
     assert [at for at in range(90, 210) if one.covers(at)] == [100]
@@ -127,7 +127,7 @@ def test_a_batch_that_is_shown_is_reported_record_by_record() -> None:
     store, _ = opened(SimDisk())
     put_batch(store, 3)
     assert [arrival.queue_offset for arrival in store.take_arrivals()] == [0, 1, 2]
-    store.dispatcher.report_arrivals(lambda topic, queue_id: False)
+    store.dispatcher.report_only_awaited(lambda topic, queue_id: False)
     put_batch(store, 3)
     assert store.take_arrivals() == []
 
@@ -183,7 +183,10 @@ def test_without_an_index_no_keys_are_kept() -> None:
 def test_a_disk_that_takes_the_index_has_room_again_unless_units_wait() -> None:
     store, _ = opened(SimDisk())
     dispatcher = store.dispatcher
-    for waiting, stalled in (((), None), ((Dispatch(None, message(1), 0, 0, 9, 1_000),), "full")):
+    for waiting, stalled in (
+        ((), None),
+        ((UnseenRecord(None, message(1), 0, 0, 9, 1_000),), "full"),
+    ):
         store.put(message(1), 1_000)
         dispatcher.stall("full", waiting)
         dispatcher.flush_keys()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from escrowmq.base.message import Message
-from escrowmq.store.durable_ends import Durability
+from escrowmq.store.durable_ends import DurableEnds
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import SMALL, opened
 
 
-def store_with(*stored_ms: int) -> tuple[Store, Durability]:
+def store_with(*stored_ms: int) -> tuple[Store, DurableEnds]:
     store, _ = opened(SimDisk(), SMALL)
     for each in stored_ms:
         store.put(Message(topic="t", body=b"x"), each)
-    durability = Durability(store.ends, store.checkpoint, has_index=True)
+    durability = DurableEnds(store.ends, store.checkpoint, has_index=True)
     return store, durability
 
 
@@ -41,7 +41,7 @@ def test_when_all_is_synced_the_checkpoint_says_so_once() -> None:
     durability.note_all_synced(9_000, store.end_offset, 9_000)
     assert store.durable_offset == durability.derived_offset == store.end_offset
     assert durability.is_stale
-    assert durability.write_checkpoint(store.end_offset) == durability.files()
+    assert durability.write_checkpoint(store.end_offset) == durability.checkpoint_files()
     assert not durability.is_stale
     assert durability.write_checkpoint(store.end_offset) == ()
 

@@ -32,8 +32,8 @@ def test_with_nothing_to_wait_for_what_is_written_is_seen_and_answered() -> None
     assert (ends.visible_end, ends.answerable_end) == (NO_END, NO_END)
     assert not ends.holds_answers
     assert ends.safety == {"escrowDurability": "memory"}
-    assert ends.durable < ends.written == store.end_offset
-    assert ends.timeout_code(ends.written, 1 << 40) is None
+    assert ends.durable < ends.written_end == store.end_offset
+    assert ends.timeout_code(ends.written_end, 1 << 40) is None
 
 
 def test_with_sync_flush_both_wait_for_the_disk() -> None:
@@ -41,17 +41,17 @@ def test_with_sync_flush_both_wait_for_the_disk() -> None:
     assert (ends.visible_end, ends.answerable_end) == (0, 0)
     assert ends.holds_answers
     assert ends.safety == {"escrowDurability": "disk"}
-    ends.set_durable(ends.written)
-    assert (ends.visible_end, ends.answerable_end) == (ends.written, ends.written)
+    ends.set_durable(ends.written_end)
+    assert (ends.visible_end, ends.answerable_end) == (ends.written_end, ends.written_end)
 
 
 def test_replicas_are_waited_for_by_senders_alone() -> None:
     _, ends = ends_of(copies_timeout_ms=3_000)
     assert (ends.visible_end, ends.answerable_end) == (NO_END, 0)
-    ends.set_confirmed(ends.written)
-    assert ends.answerable_end == ends.written
+    ends.set_confirmed(ends.written_end)
+    assert ends.answerable_end == ends.written_end
     ends.set_confirmed(10)  # a replica that knows less is connected now
-    assert ends.answerable_end == ends.written
+    assert ends.answerable_end == ends.written_end
     ends.wait_for_copies(timeout_ms=0)
     assert not ends.holds_answers
 
@@ -73,7 +73,7 @@ def test_the_code_is_that_of_whoever_is_late(
     *, is_durable: bool, is_confirmed: bool, waited_ms: int, code: int | None
 ) -> None:
     _, ends = ends_of(is_sync_flush=True, copies_timeout_ms=3_000)
-    log_end = ends.written
+    log_end = ends.written_end
     if is_durable:
         ends.set_durable(log_end)
     if is_confirmed:
@@ -108,7 +108,7 @@ def test_an_end_beyond_what_is_written_is_believed_by_nobody() -> None:
     _, ends = ends_of(copies_timeout_ms=3_000)
     for move in (ends.set_durable, ends.set_confirmed):
         with pytest.raises(AssertionError):
-            move(ends.written + 1)
+            move(ends.written_end + 1)
 
 
 def test_what_senders_are_told_follows_the_copies() -> None:
@@ -117,7 +117,7 @@ def test_what_senders_are_told_follows_the_copies() -> None:
     ends.set_in_sync(3)
     shared = ends.safety
     assert shared == {"escrowDurability": "memory", "escrowCopies": "3"}
-    ends.set_confirmed(ends.written)
+    ends.set_confirmed(ends.written_end)
     assert ends.safety is shared
     ends.set_in_sync(1)
     assert ends.safety == {"escrowDurability": "disk"}

@@ -23,7 +23,7 @@ def killed(disk: SimDisk, count: int) -> list[PutResult]:
     store = Store(disk, SMALL, boot="this one")
     store.open(1_000)
     puts = [store.put(message(number), 1_000 + number) for number in range(count)]
-    store.dispatcher.run()
+    store.dispatcher.dispatch_waiting()
     disk.crash(random.Random(1), Loss.NOTHING)
     return puts
 

@@ -31,7 +31,7 @@ def never_durable(*, ahead: bool = False) -> SimDisk:
     if ahead:
         store.put(message(4, body=b"x" * 3_000), 1_004)
         assert store.log.segments.last_start == SMALL.log_segment_size
-    store.dispatcher.run()
+    store.dispatcher.dispatch_waiting()
     assert disk.files[LOG].is_name_durable is False
     del disk.files[LOG]
     for file in disk.files.values():

@@ -19,7 +19,7 @@ HOST = bytes(8)
 
 
 def begun(store: Store, now_ms: int = 2_000) -> RecordRun:
-    run = store.run(HOST)
+    run = store.run_for(HOST)
     assert run.is_allowed
     run.begin(now_ms)
     return run
@@ -134,7 +134,7 @@ def test_only_queues_that_are_awaited_are_told_of() -> None:
     store.put(message(0), 1_000)
     store.put(message(1, queue_id=1), 1_000)
     store.take_arrivals()
-    store.dispatcher.report_arrivals(lambda topic, queue_id: queue_id == 1)
+    store.dispatcher.report_only_awaited(lambda topic, queue_id: queue_id == 1)
     store.put(message(0), 1_000)
     assert not store.dispatcher.arrivals
     run = begun(store)
@@ -218,7 +218,7 @@ def synced_store(disk: SimDisk, **changes: int) -> Store:
 
 def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
     store = synced_store(SimDisk())
-    store.dispatcher.report_arrivals(lambda topic, queue_id: queue_id == 1)
+    store.dispatcher.report_only_awaited(lambda topic, queue_id: queue_id == 1)
     run = begun(store)
     for number in range(2, 6):
         assert put(run, tail_of(run, number % 2), number) >= 0

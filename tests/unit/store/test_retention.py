@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.store import GetStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
 
@@ -214,7 +214,7 @@ def test_what_nobody_could_see_yet_stays_however_old_it_is() -> None:
     waits = puts[40]
     assert 4_096 < waits.log_offset < 8_192
     places = 40, waits.log_offset, waits.record_size, 1_000
-    store.dispatcher.stall("no descriptor", [Dispatch(queue, message(40), *places)])
+    store.dispatcher.stall("no descriptor", [UnseenRecord(queue, message(40), *places)])
     disk.now_ms = 3_800_000
     assert store.retention.clean_up(3_800_000) == 1
     assert store.min_log_offset == 4_096

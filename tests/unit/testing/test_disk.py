@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from escrowmq.base.ports import SyncNotBegun
+from escrowmq.base.ports import SyncNotStarted
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 from escrowmq.testing.disk import Loss, Shortage, SimCrash, SimDisk, is_out_of_descriptors
 
@@ -166,14 +166,14 @@ def test_a_sync_without_any_descriptor_has_not_begun_and_a_new_name_is_not_durab
     file = disk.open("f", size=10)
     file.write(0, b"a")
     disk.run_out(Shortage.ALL_GONE)
-    with pytest.raises(SyncNotBegun):
+    with pytest.raises(SyncNotStarted):
         file.sync()
     disk.shortage = None
     file.sync()
     file.write(1, b"b")
     file.close()
     disk.run_out(Shortage.ALL_GONE)
-    with pytest.raises(SyncNotBegun):
+    with pytest.raises(SyncNotStarted):
         file.sync()
     disk.crash(random.Random(1), Loss.ALL)
     disk.shortage = None

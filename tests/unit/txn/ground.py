@@ -11,7 +11,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
-from escrowmq.txn.check_schedule import Checker, CheckToSend, LiveProducer
+from escrowmq.txn.check_schedule import CheckScheduler, CheckToSend, LiveProducer
 from escrowmq.txn.end_claim import Claim, EndReply
 from escrowmq.txn.end_requests import EndRequests
 from escrowmq.txn.engine import TransactionEngine
@@ -74,7 +74,7 @@ class Ground:
             self.store, self.settings, host=HOST, as_delivered=lambda final, now_ms: final
         )
         self.recovery = HalvesRecovery(self.engine, self.store)
-        self.checker = Checker(
+        self.checker = CheckScheduler(
             self.engine,
             self.settings,
             age_max_ms=lambda: self.store_settings.reserved_hours * 3_600_000,

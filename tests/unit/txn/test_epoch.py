@@ -9,7 +9,7 @@ from escrowmq.txn import epoch
 from escrowmq.txn.epoch import (
     EPOCH_SIZE_MAX,
     TOKEN_SIZE_MAX,
-    Attempt,
+    EpochAttempt,
     Epochs,
     LastDecision,
     StreamQuery,
@@ -20,7 +20,7 @@ from escrowmq.txn.epoch import (
 from escrowmq.txn.state import Verdict
 
 QUERY = StreamQuery("PG", "q")
-FIRST, SECOND = Attempt(QUERY, 1, "a"), Attempt(QUERY, 1, "b")
+FIRST, SECOND = EpochAttempt(QUERY, 1, "a"), EpochAttempt(QUERY, 1, "b")
 
 
 def properties(**changed: str) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_nothing_is_kept_of_attempts_without_halves() -> None:
 
 def test_a_decision_settles_its_batch_and_those_before_it() -> None:
     epochs = Epochs()
-    later = Attempt(QUERY, 3, "a")
+    later = EpochAttempt(QUERY, 3, "a")
     for queue_offset, attempt in enumerate((FIRST, SECOND, later)):
         epochs.add(attempt, queue_offset)
     epochs.record_decision(QUERY, LastDecision(1, {"a": 1}))

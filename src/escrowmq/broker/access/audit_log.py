@@ -107,15 +107,17 @@ class Denials:
         self.count += 1
         account = asked.ext.get(ACCESS_KEY, "")[:VALUE_SIZE_MAX]
         host = asked.peer.address.rpartition(":")[0]
-        if self._seldom.says(f"{account}@{host}", now_ms) and self._everybody.says("", now_ms):
+        if self._seldom.may_write(f"{account}@{host}", now_ms) and self._everybody.may_write(
+            "", now_ms
+        ):
             write("denial", asked, reason=reason)
 
     def wake(self, now_ms: int) -> None:
         """Log how many refusals were suppressed."""
-        for who, count in self._seldom.take_left_out(now_ms):
+        for who, count in self._seldom.take_suppressed(now_ms):
             account, _, host = who.rpartition("@")
             _write("denials", {"peer": host, "account": account, "count": count})
-        for _, count in self._everybody.take_left_out(now_ms):
+        for _, count in self._everybody.take_suppressed(now_ms):
             _write("denials", {"peer": "everybody", "account": "", "count": count})
 
     def wake_at_ms(self) -> int | None:

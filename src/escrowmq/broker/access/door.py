@@ -22,7 +22,7 @@ from escrowmq.base.answer import Answer, Denial, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
-from escrowmq.base.ports import Chance, Disk
+from escrowmq.base.ports import Disk, RandomSource
 from escrowmq.broker.access.audit_log import Denials
 from escrowmq.broker.access.on_acl1 import AclHandlers, StoredPlaces
 from escrowmq.broker.access.on_acl2 import AuthHandlers
@@ -75,7 +75,7 @@ class Door(Part):
         self,
         *,
         settings: BrokerSettings,
-        chance: Chance,
+        chance: RandomSource,
         identity: Identity,
         present: RequestAccount,
         peers: Peers,

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Final
 
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.measure import Distribution, Family
+from escrowmq.base.measure import Distribution, MetricFamily
 from escrowmq.broker.asked import RequestRow
 
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
@@ -65,7 +65,7 @@ class Latency:
         counts[bisect_left(BOUNDS_MS, took_ms)] += count
         self._sums_ms[kind] += took_ms * count
 
-    def family(self) -> Family:
+    def family(self) -> MetricFamily:
         """Return the histograms as a metric family."""
         found = {kind: list(counts) for kind, counts in self._counts.items()}
         for of, count in self.at_once.items():
@@ -82,7 +82,7 @@ class Latency:
             buckets = tuple(zip(_BOUNDS, accumulate(counts), strict=True))
             sum_ms = self._sums_ms.get((code, answered, is_one_way, is_held), 0)
             samples.append(Distribution(labels, buckets, sum_ms))
-        return Family(
+        return MetricFamily(
             "rocketmq_rpc_latency_milliseconds",
             "histogram",
             "Time from a request until its answer is passed to the connection.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.ports import Disk
 from escrowmq.broker.access.audit_log import Denials
 from escrowmq.broker.access.door import Door, Polled
@@ -315,7 +315,12 @@ def _saver(b: Broker, ledger: PopLedger, orders: OrderlyBatches) -> OffsetSaver:
 
 
 def measuring_of(
-    b: Broker, transactions: Transactions, *, door: Door, rounds: Rounds, ledger: PopLedger
+    b: Broker,
+    transactions: Transactions,
+    *,
+    door: Door,
+    rounds: BackgroundRounds,
+    ledger: PopLedger,
 ) -> Measuring:
     """Create the metrics."""
     gauges = Gauges(

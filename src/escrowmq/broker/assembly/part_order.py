@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.access.audit_log import Denials
@@ -88,7 +88,7 @@ class Assembly:
     def __init__(
         self,
         broker: Broker,
-        rounds: Rounds,
+        rounds: BackgroundRounds,
         disk: Disk,
         changes: Changes,
         *,
@@ -146,7 +146,7 @@ class Assembly:
         self.copying = self._copying(b, members, disk, replica=replica, membership=membership)
         self._add_rounds(b, rounds)
 
-    def _arrivals(self, b: Broker, rounds: Rounds) -> Arrivals:
+    def _arrivals(self, b: Broker, rounds: BackgroundRounds) -> Arrivals:
         return Arrivals(
             store=b.store,
             delays=b.delays,
@@ -235,7 +235,7 @@ class Assembly:
 
     def _remoting(self, b: Broker, *, is_slave: bool) -> RemotingFront:
         """Create the remoting front. A slave has no fast path, because it serves little."""
-        run, log_ends = b.store.run(b.identity.packed), b.store.ends
+        run, log_ends = b.store.run_for(b.identity.packed), b.store.ends
         replies = EndReplies(
             ends=self.ends,
             serving=self.serving,
@@ -329,7 +329,7 @@ class Assembly:
             b.answers.waiting,
         )
 
-    def _add_rounds(self, broker: Broker, rounds: Rounds) -> None:
+    def _add_rounds(self, broker: Broker, rounds: BackgroundRounds) -> None:
         store, stats, calls = broker.store, broker.stats, broker.calls
         rounds.add("the store", store.wake, store.wake_at_ms)
         rounds.add("statistics", stats.wake, stats.wake_at_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.answers.answer_delivery import Answers
 from escrowmq.broker.answers.frames import Frames
@@ -44,7 +44,7 @@ class Broker:
         store: Store,
         *,
         address: tuple[str, int],
-        chance: Chance,
+        chance: RandomSource,
     ) -> None:
         self.settings = settings
         self.store_settings = store_settings

@@ -6,9 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.measure import Distribution, Family, Sample, by_topic, unlabelled
+from escrowmq.base.measure import (
+    Distribution,
+    MetricFamily,
+    Sample,
+    metric_by_topic,
+    unlabelled_metric,
+)
 from escrowmq.broker.access.door import Door
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.figures.reader_gauges import ReaderGauges
@@ -51,7 +57,7 @@ class Measuring:
         peers: Peers,
         transactions: Transactions,
         door: Door,
-        rounds: Rounds,
+        rounds: BackgroundRounds,
         gauges: Gauges,
         reader_gauges: ReaderGauges,
         later_gauges: LaterGauges,
@@ -72,7 +78,7 @@ class Measuring:
         self._txn = transactions
         self._door = door
 
-    def families(self, now_ms: int) -> list[Family]:
+    def families(self, now_ms: int) -> list[MetricFamily]:
         """Return all metrics as of now."""
         return [
             *families_of(self._txn, now_ms),
@@ -93,22 +99,22 @@ class Measuring:
         """Return the number of records that were skipped because they could not be processed."""
         return sum(dropper.dropped_count for dropper in self._droppers)
 
-    def _refusals(self) -> list[Family]:
+    def _refusals(self) -> list[MetricFamily]:
         door = self._door
         return [
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_denied_requests",
                 "counter",
                 "Requests refused because a right is missing.",
                 door.denials.count,
             ),
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_limited_requests",
                 "counter",
                 "Requests refused because their address or account exceeded a limit.",
                 door.rates.refused_count + door.quotas.refused_count,
             ),
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_accounts_stale",
                 "gauge",
                 "1 while a file of accounts is invalid and the last valid one is in force.",
@@ -116,12 +122,16 @@ class Measuring:
             ),
         ]
 
-    def _messages(self) -> list[Family]:
+    def _messages(self) -> list[MetricFamily]:
         stats = self._stats
         return [
-            by_topic("rocketmq_messages_in", "counter", "Messages put.", stats.totals(PUT_COUNT)),
-            by_topic("rocketmq_throughput_in", "counter", "Bytes put.", stats.totals(PUT_SIZE)),
-            Family(
+            metric_by_topic(
+                "rocketmq_messages_in", "counter", "Messages put.", stats.totals(PUT_COUNT)
+            ),
+            metric_by_topic(
+                "rocketmq_throughput_in", "counter", "Bytes put.", stats.totals(PUT_SIZE)
+            ),
+            MetricFamily(
                 "rocketmq_message_size",
                 "histogram",
                 "Bytes of a record; of a batch, all its records together.",
@@ -137,7 +147,7 @@ class Measuring:
             ),
             _by_group("rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)),
             _by_group("rocketmq_throughput_out", "Bytes handed out.", stats.totals(GET_SIZE)),
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_shed_requests",
                 "counter",
                 "Halves and sends refused because they had waited too long.",
@@ -145,13 +155,13 @@ class Measuring:
             ),
         ]
 
-    def _state(self) -> list[Family]:
+    def _state(self) -> list[MetricFamily]:
         clients = self._clients
         consumers = {name: len(group.channels) for name, group in clients.consumers.items()}
         producers = {name: len(channels) for name, channels in clients.producers.items()}
         store = self._store
         return [
-            unlabelled(
+            unlabelled_metric(
                 "rocketmq_broker_permission",
                 "gauge",
                 "4 read, 2 write.",
@@ -163,30 +173,32 @@ class Measuring:
             _labelled(
                 "rocketmq_consumer_connections", "Consumers by group.", "consumer_group", consumers
             ),
-            Family(
+            MetricFamily(
                 "escrowmq_failed_rounds",
                 "counter",
                 "Background work that ended with an internal error, by part; see the log.",
                 ("part",),
                 tuple(Sample((name,), count) for name, count in self._rounds.failures.items()),
             ),
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_records_set_aside",
                 "counter",
                 "Invalid delayed or popped messages and records about them; see the log.",
                 self.set_aside_count(),
             ),
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_connections", "gauge", "Open connections.", len(self._peers.by_id)
             ),
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_kept_segments",
                 "gauge",
                 "Log files kept beyond their retention time, because messages in them still wait.",
                 store.retention.kept_count,
             ),
-            unlabelled("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
-            unlabelled(
+            unlabelled_metric(
+                "escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset
+            ),
+            unlabelled_metric(
                 "escrowmq_log_durable_bytes",
                 "gauge",
                 "Log offset up to which the log is durable.",
@@ -195,13 +207,13 @@ class Measuring:
         ]
 
 
-def _by_group(name: str, text: str, values: Mapping[str, float]) -> Family:
+def _by_group(name: str, text: str, values: Mapping[str, float]) -> MetricFamily:
     """Return a metric family from values whose keys are `topic@group`."""
     pairs = [(key.partition("@"), value) for key, value in values.items()]
     samples = tuple(Sample((topic, group), value) for (topic, _, group), value in pairs)
-    return Family(name, "counter", text, ("topic", "consumer_group"), samples)
+    return MetricFamily(name, "counter", text, ("topic", "consumer_group"), samples)
 
 
-def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Family:
+def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> MetricFamily:
     samples = tuple(Sample((key,), value) for key, value in values.items())
-    return Family(name, "gauge", text, (label,), samples)
+    return MetricFamily(name, "gauge", text, (label,), samples)

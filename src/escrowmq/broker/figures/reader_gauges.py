@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from escrowmq.base.measure import Family, Sample
+from escrowmq.base.measure import MetricFamily, Sample
 from escrowmq.base.message import Topic
 from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.delivery.offsets import OffsetTable
@@ -64,7 +64,7 @@ class ReaderGauges:
         self._offsets = offsets
         self._ledger = ledger
 
-    def families(self, now_ms: int) -> list[Family]:
+    def families(self, now_ms: int) -> list[MetricFamily]:
         """The gauges as metric families."""
         readings = list(self._readings())
         return [
@@ -88,7 +88,7 @@ class ReaderGauges:
                 found.append(_Queue(max(0, end - offset), queue_id, offset, min(asked, end)))
             yield _Reading(topic, group, found)
 
-    def _counts(self, readings: list[_Reading]) -> Iterator[Family]:
+    def _counts(self, readings: list[_Reading]) -> Iterator[MetricFamily]:
         popped = self._ledger.popped
         held = popped.in_flight_counts(POINTS_MAX)
         in_flight = {}
@@ -116,9 +116,11 @@ class ReaderGauges:
             ),
         ):
             samples = tuple(Sample(labels, value) for labels, value in values.items())
-            yield Family(f"rocketmq_consumer_{name}_messages", "gauge", text, _LABELS, samples)
+            yield MetricFamily(
+                f"rocketmq_consumer_{name}_messages", "gauge", text, _LABELS, samples
+            )
 
-    def _times(self, readings: list[_Reading], now_ms: int) -> Iterator[Family]:
+    def _times(self, readings: list[_Reading], now_ms: int) -> Iterator[MetricFamily]:
         largest = nlargest(QUEUES_MAX, readings, key=lambda one: one.lag)
         unconsumed, unfetched = [], []
         for one in largest:
@@ -134,7 +136,7 @@ class ReaderGauges:
             ("lag", "Age of the oldest message that a group has not consumed.", unconsumed),
             ("queueing", "Age of the oldest message that a group has not fetched.", unfetched),
         ):
-            yield Family(
+            yield MetricFamily(
                 f"rocketmq_consumer_{name}_latency_milliseconds",
                 "gauge",
                 text,
@@ -150,7 +152,7 @@ class ReaderGauges:
         known = [each for each in times if each > 0]
         return max(0, now_ms - min(known)) if known else 0
 
-    def _queues(self, readings: list[_Reading]) -> Family:
+    def _queues(self, readings: list[_Reading]) -> MetricFamily:
         rows = [
             (queue.lag, one.topic, one.group, str(queue.queue_id))
             for one in readings
@@ -158,7 +160,7 @@ class ReaderGauges:
             if queue.lag
         ]
         samples = [Sample(tuple(names), lag) for lag, *names in nlargest(QUEUES_MAX, rows)]
-        return Family(
+        return MetricFamily(
             "escrowmq_queue_lag_messages",
             "gauge",
             f"Messages behind a group's offset in one queue; the {QUEUES_MAX} that lag most.",
@@ -166,10 +168,10 @@ class ReaderGauges:
             tuple(samples),
         )
 
-    def _dead_letters(self) -> Family:
+    def _dead_letters(self) -> MetricFamily:
         store = self._store
         dead = [topic for topic in store.topics() if topic.startswith(Topic.DLQ_PREFIX)]
-        return Family(
+        return MetricFamily(
             "rocketmq_send_to_dlq_messages",
             "counter",
             "Messages given up for a group, since its dead letters were made.",

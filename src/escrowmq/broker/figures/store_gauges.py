@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from escrowmq.base.measure import Family, Kind, Sample
+from escrowmq.base.measure import Kind, MetricFamily, Sample
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.timer import TimerQueue
@@ -33,7 +33,7 @@ class Gauges:
         self._delays = delays
         self._timer = timer
 
-    def families(self, now_ms: int) -> list[Family]:
+    def families(self, now_ms: int) -> list[MetricFamily]:
         """Return all gauges, under RocketMQ's names where it has one."""
         return [*self._storage(now_ms), *self._numbers(), *self._escrowmq_families()]
 
@@ -41,7 +41,7 @@ class Gauges:
         """Return why no messages are accepted; empty when they are."""
         return self._store.refusal or ""
 
-    def _storage(self, now_ms: int) -> Iterator[Family]:
+    def _storage(self, now_ms: int) -> Iterator[MetricFamily]:
         store = self._store
         oldest = store.read(store.min_log_offset)
         kept_ms = now_ms - oldest.stored_ms if oldest is not None else 0
@@ -52,20 +52,20 @@ class Gauges:
             ("message_reserve_time_milliseconds", "Age of the oldest message.", kept_ms),
         ):
             samples = (Sample(_LOCAL, value),)
-            yield Family(f"rocketmq_storage_{name}", "gauge", text, _STORAGE, samples)
+            yield MetricFamily(f"rocketmq_storage_{name}", "gauge", text, _STORAGE, samples)
 
-    def _numbers(self) -> Iterator[Family]:
+    def _numbers(self) -> Iterator[MetricFamily]:
         for name, text, value in (
             ("rocketmq_topic_number", "Topics.", len(self._topics.names())),
             ("rocketmq_consumer_group_number", "Consumer groups.", len(self._groups.names())),
         ):
-            yield Family(name, "gauge", text, (), (Sample((), value),))
+            yield MetricFamily(name, "gauge", text, (), (Sample((), value),))
 
-    def _escrowmq_families(self) -> Iterator[Family]:
+    def _escrowmq_families(self) -> Iterator[MetricFamily]:
         backlog = self._delays.backlog()
         waiting = {str(level): end - offset for level, (offset, end) in backlog.items()}
         waiting["timer"] = self._timer.pending_count
-        yield Family(
+        yield MetricFamily(
             "escrowmq_delayed_messages",
             "gauge",
             "Delayed messages, by delay level or of the timer.",
@@ -96,4 +96,4 @@ class Gauges:
             ),
         )
         for name, kind, text, value in own:
-            yield Family(f"escrowmq_{name}", kind, text, (), (Sample((), value),))
+            yield MetricFamily(f"escrowmq_{name}", kind, text, (), (Sample((), value),))

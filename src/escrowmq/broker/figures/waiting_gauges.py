@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.measure import Family, Kind, Sample
+from escrowmq.base.measure import Kind, MetricFamily, Sample
 from escrowmq.base.message import Topic
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.timer import TimerQueue
@@ -31,11 +31,11 @@ class LaterGauges:
         self._timer = timer
         self._ledger = ledger
 
-    def families(self, now_ms: int) -> list[Family]:
+    def families(self, now_ms: int) -> list[MetricFamily]:
         """The gauges as metric families."""
         return [*self._timed(now_ms), *self._popped(now_ms)]
 
-    def _timed(self, now_ms: int) -> Iterator[Family]:
+    def _timed(self, now_ms: int) -> Iterator[MetricFamily]:
         """Yield gauges of messages that are delivered at a chosen time."""
         if not self._settings.has_timer:
             return
@@ -49,7 +49,7 @@ class LaterGauges:
             ("dequeue_latency_milliseconds", "So late is the next.", timer.late_ms(now_ms)),
         ):
             samples = (Sample(_LOCAL, max(0, value)),)
-            yield Family(f"rocketmq_timer_{name}", "gauge", text, _STORAGE, samples)
+            yield MetricFamily(f"rocketmq_timer_{name}", "gauge", text, _STORAGE, samples)
         counts = timer.counts
         waiting = tuple(Sample((*_LOCAL, topic), n) for topic, n in counts.waiting().items())
         by_topic: tuple[tuple[str, Kind, str, tuple[Sample, ...]], ...] = (
@@ -68,16 +68,16 @@ class LaterGauges:
             ),
         )
         for name, kind, text, found in by_topic:
-            yield Family(f"rocketmq_{name}", kind, text, (*_STORAGE, "topic"), found)
+            yield MetricFamily(f"rocketmq_{name}", kind, text, (*_STORAGE, "topic"), found)
         ahead = timer.due_times.ahead_counts(now_ms)
-        yield Family(
+        yield MetricFamily(
             "rocketmq_timer_message_snapshot",
             "gauge",
             "Delayed messages by the seconds until they are due.",
             (*_STORAGE, "timer_bound_s"),
             tuple(Sample((*_LOCAL, str(bound)), count) for bound, count in ahead.items()),
         )
-        yield Family(
+        yield MetricFamily(
             "rocketmq_delay_message_latency_seconds",
             "histogram",
             "Requested delays of messages.",
@@ -85,11 +85,11 @@ class LaterGauges:
             timer.delays.distributions(*_LOCAL),
         )
 
-    def _popped(self, now_ms: int) -> Iterator[Family]:
+    def _popped(self, now_ms: int) -> Iterator[MetricFamily]:
         """Yield gauges of messages that were popped and not acknowledged."""
         store, ledger = self._store, self._ledger
         popped = ledger.popped
-        yield Family(
+        yield MetricFamily(
             "rocketmq_pop_checkpoint_buffer_size",
             "gauge",
             "Pops with messages that are not acknowledged.",
@@ -106,21 +106,21 @@ class LaterGauges:
             ("lag", "Records from the oldest open pop on.", lags),
             ("latency", "How late redeliveries are.", late_ms),
         ):
-            yield Family(
+            yield MetricFamily(
                 f"rocketmq_pop_revive_{name}_milliseconds",  # a count, for the lag
                 "gauge",
                 text,
                 ("queue_id",),
                 tuple(Sample((str(queue_id),), values.get(queue_id, 0)) for queue_id in queues),
             )
-        yield Family(
+        yield MetricFamily(
             "rocketmq_pop_revive_in_message",
             "counter",
             "Records about pops, by group, topic, kind (CK, ACK) and outcome.",
             ("consumer_group", "topic", "revive_message_type", "put_status"),
             ledger.counts.stored.samples(),
         )
-        yield Family(
+        yield MetricFamily(
             "rocketmq_pop_revive_retry_messages",
             "counter",
             "Messages redelivered to a group.",

@@ -13,7 +13,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import RENEW
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.reads.message_selection import EVERYTHING, Selector
@@ -103,7 +103,7 @@ class Popper:
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
-        chance: Chance,
+        chance: RandomSource,
         ledger: PopLedger,
         orders: OrderlyBatches,
     ) -> None:

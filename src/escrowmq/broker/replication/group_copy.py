@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.base.effects import Close, Dial, Effect
 from escrowmq.base.group_report import GroupReport
-from escrowmq.base.measure import Family, unlabelled
+from escrowmq.base.measure import MetricFamily, unlabelled_metric
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk, former_path
 from escrowmq.base.wire import Wire
@@ -23,11 +23,11 @@ from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError, UsageError
-from escrowmq.group.copying import Copy, Cut, TurnedAway
-from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
-from escrowmq.group.frames import Gone, Hello
+from escrowmq.group.copying import CopyConnection, CutRequired, RefusedByMaster
+from escrowmq.group.drills import CUT_OFF, SWITCH, decode_fault_order
+from escrowmq.group.frames import Hello, TopicDeletion
 from escrowmq.group.membership import GroupMembership
-from escrowmq.group.record import Record
+from escrowmq.group.record import GroupRecord
 from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.store import Store
 from escrowmq.txn.transactions import Transactions
@@ -82,8 +82,8 @@ class GroupCopy(Part):
         }
         self._tables = (topics, groups, offsets)
         self._output = output
-        self._record: Record | None = None
-        self._copy: Copy | None = None
+        self._record: GroupRecord | None = None
+        self._copy: CopyConnection | None = None
         self._is_dialling = self._is_connected = False
         self._is_distrusted = False
         """Whether TLS has failed on the connection whose loss `unreached` will report."""
@@ -99,7 +99,7 @@ class GroupCopy(Part):
         """Read the pending transactions, because a copy that takes over has no time for it. Report
         a damaged log, so that this member does not take over."""
         if start.lost_from is not None:
-            self._membership.member.lost(start.lost_from)
+            self._membership.member.note_log_loss(start.lost_from)
             self._membership.perform()
         self.transactions.load_copy(
             start.now_ms,
@@ -110,7 +110,7 @@ class GroupCopy(Part):
 
     # -- whom it follows ---------------------------------------------------------------------
 
-    def follow_record(self, record: Record | None, why: str, now_ms: int) -> None:
+    def follow_record(self, record: GroupRecord | None, why: str, now_ms: int) -> None:
         """Copy from the master that this record names; without a record, from none. `why`: the
         reason to report if it copies nothing."""
         self._record = record
@@ -135,7 +135,7 @@ class GroupCopy(Part):
             return PortDialogue(peer, self.receive)
         self._is_connected, self._is_dialling = True, False
         if self._record is not None:
-            self._copy = Copy(
+            self._copy = CopyConnection(
                 self._log,
                 self,
                 hello=self._hello,
@@ -158,7 +158,7 @@ class GroupCopy(Part):
             group=state.group,
             member=state.member,
             incarnation=state.incarnation,
-            promised=state.promised,
+            promised=state.promised_epoch,
             history=state.history,
             log_begin=self._log.min_offset,
             log_end=log_end,
@@ -174,8 +174,8 @@ class GroupCopy(Part):
         """Report that the master's process has ended, because its host refused the connection. A
         master that has not accepted this member yet may just not have opened its port."""
         if self._record is not None and self._was_welcome:
-            self._membership.member.master_gone(self._membership.now_ms())
-            self._membership.act()
+            self._membership.member.note_master_failed(self._membership.now_ms())
+            self._membership.wake_member()
 
     def tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
         """Log that TLS with the master has failed, and dial again later."""
@@ -203,9 +203,9 @@ class GroupCopy(Part):
     def wake(self, now_ms: int) -> None:
         """Connect to the master if it is time."""
         self._now_ms = now_ms
-        if self._copy is not None and self._copy.is_silent(now_ms):
+        if self._copy is not None and self._copy.is_master_silent(now_ms):
             self._stop("the master has sent nothing for too long", now_ms)
-        if self._membership.is_cut:
+        if self._membership.is_cut_off:
             self._drop(CUT_OFF)  # also a connection that was being opened when the fault began
             self._due_ms = now_ms + _RETRY_MS
             return
@@ -243,17 +243,17 @@ class GroupCopy(Part):
         try:
             for chunk in copy.receive(data, now_ms):
                 self._output.send(COPY_PEER, chunk)
-        except Cut as cut:
+        except CutRequired as cut:
             self._copy = None
             self._output.add(Close(COPY_PEER, "this copy has more than its master"))
             self._record = None
             assert self._membership.on_cut is not None
             self._membership.on_cut(cut)
             return
-        except TurnedAway as error:
+        except RefusedByMaster as error:
             self._stop(f"the master gives this member nothing: {error}", now_ms, _QUIET_MS)
-            self._membership.member.look_soon(self._membership.now_ms())
-            self._membership.act()
+            self._membership.member.read_soon(self._membership.now_ms())
+            self._membership.wake_member()
             return
         except (RemoteProtocolError, StorageError, OSError) as error:
             self._stop(f"copying has stopped: {error}", now_ms, _QUIET_MS)
@@ -277,12 +277,12 @@ class GroupCopy(Part):
 
     # -- beside the log (group.copying.CopyEffects) -----------------------------------------------
 
-    def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
+    def adopt_epoch(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
         """Record that the log of this epoch's master begins with the whole log of this member."""
-        self._membership.member.adopt(epoch, history)
+        self._membership.member.adopt_history(epoch, history)
         self._membership.perform()
 
-    def take_table(self, path: str, data: bytes) -> None:
+    def apply_table(self, path: str, data: bytes) -> None:
         """Save and apply a table that the master sent. Empty data means that the master has no such
         table."""
         if data:
@@ -300,7 +300,7 @@ class GroupCopy(Part):
         for table in self._tables:
             table.mark_saved()
 
-    def take_gone(self, gone: Gone) -> None:
+    def apply_topic_deletion(self, gone: TopicDeletion) -> None:
         """Delete a topic that the master has deleted."""
         if not self._log.deletions.apply_deletion(gone.topic, gone.log_end, gone.stored_ms):
             raise RemoteProtocolError(
@@ -308,19 +308,19 @@ class GroupCopy(Part):
                 f"{self._log.end_offset}"
             )
 
-    def has_deleted_alone(self, log_offset: int) -> bool:
+    def has_unreplicated_deletions(self, log_offset: int) -> bool:
         """Whether this member has deleted topics after this log offset that the group has not: it
         was master then, and did not know that it had been replaced."""
         return self._store.deleted.has_own_after(log_offset)
 
-    def take_over(self) -> None:
+    def become_master(self) -> None:
         """Become master, because the present one hands over. Refuse if this member's disk takes no
         messages: the master's request then times out, and it asks another member."""
         if fault := self._store.disk_fault:
             _log.warning("this member does not take over from the master: %s", fault)
             return
         self._membership.member.take_over_now(self._membership.now_ms())
-        self._membership.act()
+        self._membership.wake_member()
 
     def settle(self, now_ms: int) -> None:
         """Report to the master what is stored by now. Drop arrived messages: no consumer waits at a
@@ -330,7 +330,7 @@ class GroupCopy(Part):
         if now_ms >= self._warmed_ms + _WARM_MS:
             self._warmed_ms = now_ms
             self.transactions.read_appended(now_ms)
-        if self._copy is not None and (report := self._copy.report()):
+        if self._copy is not None and (report := self._copy.next_report()):
             self._output.send(COPY_PEER, report)
 
     def take(self) -> list[Effect]:
@@ -345,14 +345,14 @@ class GroupCopy(Part):
 
     # -- questions ---------------------------------------------------------------------------
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the metrics of copying: whether it works, and the lag."""
         behind = 0 if self._copy is None else self._copy.master_end - self._log.end_offset
         return [
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_copying", "gauge", "1 while the master's log is copied.", not self.fault
             ),
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_master_behind_bytes",
                 "gauge",
                 "Bytes of the master's log that are missing here, as of its last message.",
@@ -390,11 +390,11 @@ class GroupCopy(Part):
 
     def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
         """Inject a fault into this member, for a failover drill."""
-        order = read_order(fields, who=who, at_ms=at_ms)
+        order = decode_fault_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH:
             self.switch("")
-        answer = self._membership.drill(order)
-        if self._membership.is_cut:
+        answer = self._membership.inject_fault(order)
+        if self._membership.is_cut_off:
             self.wake(self._now_ms)
         return answer
 
@@ -407,7 +407,7 @@ class GroupCopy(Part):
                 "nothing to rebuild"
             )
         member.take_over_now(self._membership.now_ms(), is_forced=True)
-        self._membership.act()
+        self._membership.wake_member()
 
     def ha_status(self) -> dict[str, object]:
         """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""

@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.effects import Close, Effect, Replace
 from escrowmq.base.group_report import CopyReport, GroupReport
 from escrowmq.base.log_throttle import RepeatedErrors
-from escrowmq.base.measure import Family, Sample, unlabelled
+from escrowmq.base.measure import MetricFamily, Sample, unlabelled_metric
 from escrowmq.base.ports import Disk
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
@@ -24,12 +24,12 @@ from escrowmq.broker.replication.successor import SWITCH_MS, Successor
 from escrowmq.broker.replication.table_frames import TableFrames
 from escrowmq.broker.replication.table_marks import TableMarks, WatchedDisk
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
-from escrowmq.group.copy_stream import CopyRefused, CopyStream, Epoch
+from escrowmq.group.copy_stream import CopyRefused, CopyStream, MasterEpoch
 from escrowmq.group.copy_streams import CopyStreams
-from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
+from escrowmq.group.drills import CUT_OFF, SWITCH, decode_fault_order
 from escrowmq.group.frames import encode_table
 from escrowmq.group.membership import GroupMembership
-from escrowmq.group.tables import gone_key
+from escrowmq.group.tables import deletion_key
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class GroupMaster(Part):
         self._stamp = stamp
         self._save = save
         state = membership.member.state
-        self._epoch = Epoch(
+        self._epoch = MasterEpoch(
             membership.cluster,
             membership.broker,
             membership.leads.group,
@@ -90,7 +90,7 @@ class GroupMaster(Part):
         self._is_ready = False
         store.ends.lead_group(timeout_ms=membership.timeout_ms)
         store.on_deleted = self._deleted
-        membership.member.copies.ask(self._has_all)
+        membership.member.copies.set_has_all(self._has_all)
 
     def watch(self, disk: Disk, marks: TableMarks) -> None:
         """From now on, send each table that is written to this disk to the copies, and mark each
@@ -113,10 +113,10 @@ class GroupMaster(Part):
 
     def begin(self, peer: Peer) -> PortDialogue:
         """Accept a connection to the replication port, of a copy or of any other client."""
-        if self._membership.is_cut:
+        if self._membership.is_cut_off:
             self._output.add(Close(peer.id, CUT_OFF))
         else:
-            crowding = self._streams.crowding()
+            crowding = self._streams.peer_to_close()
             if crowding is not None:
                 self._close(crowding, "there are too many", self._moment.now_ms)
             stream = CopyStream(
@@ -139,10 +139,10 @@ class GroupMaster(Part):
         try:
             has_reported = stream.receive(data, now_ms)
         except CopyRefused as error:
-            self._output.send(peer.id, stream.refuse(error.reason))
+            self._output.send(peer.id, stream.encode_refusal(error.reason))
             self._close(peer.id, error.reason, now_ms)
-            self._membership.member.deposed(error.promised, self._membership.now_ms())
-            self._membership.act()
+            self._membership.member.note_later_epoch(error.promised, self._membership.now_ms())
+            self._membership.wake_member()
             self.confirm()
             return
         except RemoteProtocolError as error:
@@ -157,7 +157,7 @@ class GroupMaster(Part):
 
     def _close_previous(self, peer: int, member: str) -> None:
         """Close the previous connection of a member that reconnects."""
-        for other, hello, _ in [*self._streams.named()]:
+        for other, hello, _ in [*self._streams.member_streams()]:
             if other != peer and hello.member == member:
                 self._streams.remove(other)
                 self._output.add(Close(other, "this copy has connected again"))
@@ -166,17 +166,21 @@ class GroupMaster(Part):
         """Forget a lost connection, and report the copy as gone."""
         stream = self._streams.remove(peer.id)
         if stream is not None and stream.hello is not None:
-            self._membership.member.copy_gone(stream.hello.member, self._membership.now_ms())
+            self._membership.member.copy_disconnected(
+                stream.hello.member, self._membership.now_ms()
+            )
 
     def _close(self, peer: int, reason: str, now_ms: int) -> None:
         address = self._streams.address(peer)
         stream = self._streams.remove(peer)
-        ending = self._said.ending(address.rpartition(":")[0] + reason, now_ms)
+        ending = self._said.suppressed_note(address.rpartition(":")[0] + reason, now_ms)
         if ending is not None:
             _log.warning("a copy's connection from %s is closed: %s%s", address, reason, ending)
         self._output.add(Close(peer, reason))
         if stream is not None and stream.hello is not None:
-            self._membership.member.copy_gone(stream.hello.member, self._membership.now_ms())
+            self._membership.member.copy_disconnected(
+                stream.hello.member, self._membership.now_ms()
+            )
 
     # -- the log -----------------------------------------------------------------------------
 
@@ -210,7 +214,9 @@ class GroupMaster(Part):
         now_ms = self._moment.now_ms
         stream = self._streams.by_peer[peer]
         try:
-            found = stream.sends(self._store.ends.confirmed, now_ms, rate=self._rate_of(stream))
+            found = stream.bytes_to_send(
+                self._store.ends.confirmed, now_ms, rate=self._rate_of(stream)
+            )
         except RemoteProtocolError as error:
             self._close(peer, str(error), now_ms)
             return
@@ -232,7 +238,7 @@ class GroupMaster(Part):
         if not stream.has_everything:
             current_ms = self._growth.reached_ms(stream.acknowledged)
         hello = stream.hello
-        self._membership.member.copies.report(
+        self._membership.member.copies.note_report(
             hello.member, hello.incarnation, current_ms=current_ms
         )
 
@@ -240,7 +246,7 @@ class GroupMaster(Part):
         """Whether a copy has all records that were acknowledged or visible, and the tables."""
         ends = self._store.ends
         promised = min(self._store.end_offset, max(ends.answerable_end, ends.visible_end))
-        stream = self._streams.of(member, incarnation)
+        stream = self._streams.stream_of(member, incarnation)
         return stream is not None and stream.acknowledged >= promised and stream.has_tables
 
     def confirm(self) -> None:
@@ -249,7 +255,7 @@ class GroupMaster(Part):
         member = self._membership.member
         if not member.is_leader:
             return  # no longer the master: it must confirm nothing more
-        needed = member.needed
+        needed = member.needed_members
         if needed != self._needed:
             self._needed = needed
             ends.set_in_sync(len(needed) + 1)
@@ -261,15 +267,15 @@ class GroupMaster(Part):
             if confirmed > ends.confirmed:
                 ends.set_confirmed(confirmed)
         if ends.visible_end > seen_until:
-            store.dispatcher.run()
+            store.dispatcher.dispatch_waiting()
         if ends.answerable_end > answered_until or self._is_alone:
             self._release()
         if not self._is_ready and ends.confirmed >= self._membership.epoch_end:
             self._is_ready = True
-            self._membership.ready()
+            self._membership.admit_clients()
 
     def _end_of(self, member: str, incarnation: str) -> int:
-        stream = self._streams.of(member, incarnation)
+        stream = self._streams.stream_of(member, incarnation)
         return 0 if stream is None else stream.acknowledged
 
     def _judge(self) -> None:
@@ -293,12 +299,12 @@ class GroupMaster(Part):
 
     def _deleted(self, topic: str) -> None:
         if self._streams.by_peer:
-            self._add(gone_key(topic), self._frames.deletion(topic))
+            self._add(deletion_key(topic), self._frames.deletion(topic))
 
     def _add(self, path: str, frame: bytes) -> None:
         end = self._store.end_offset
         for stream in self._streams.by_peer.values():
-            stream.table(path, frame, end)
+            stream.queue_table(path, frame, end)
 
     def _tables(self) -> list[tuple[str, bytes, int]]:
         return self._frames.all(self._store.end_offset)
@@ -310,7 +316,7 @@ class GroupMaster(Part):
         over."""
         for peer, stream in list(self._streams.by_peer.items()):
             try:
-                sign = stream.wake(self._store.ends.confirmed, now_ms)
+                sign = stream.keep_alive(self._store.ends.confirmed, now_ms)
             except RemoteProtocolError as error:
                 self._close(peer, str(error), now_ms)
                 continue
@@ -366,7 +372,7 @@ class GroupMaster(Part):
                     end=stream.acknowledged,
                     behind=store.end_offset - stream.acknowledged,
                 )
-                for peer, hello, stream in self._streams.named()
+                for peer, hello, stream in self._streams.member_streams()
             ],
         )
 
@@ -395,10 +401,10 @@ class GroupMaster(Part):
 
     def _able(self) -> dict[str, int]:
         """Return the members that can take over, with the end of the log that each has stored."""
-        needed = self._membership.member.needed
+        needed = self._membership.member.needed_members
         return {
             hello.member: stream.acknowledged
-            for _, hello, stream in self._streams.named()
+            for _, hello, stream in self._streams.member_streams()
             if needed.get(hello.member) == hello.incarnation
         }
 
@@ -408,12 +414,12 @@ class GroupMaster(Part):
 
     def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
         """Inject a fault into this member, for a failover drill."""
-        order = read_order(fields, who=who, at_ms=at_ms)
+        order = decode_fault_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH and not order.is_dry_run:
-            self._membership.drill(msgspec.structs.replace(order, is_dry_run=True))
+            self._membership.inject_fault(msgspec.structs.replace(order, is_dry_run=True))
             self.switch("")
-        answer = self._membership.drill(order)
-        if self._membership.is_cut:
+        answer = self._membership.inject_fault(order)
+        if self._membership.is_cut_off:
             for peer in list(self._streams.by_peer):
                 self._close(peer, CUT_OFF, self._moment.now_ms)
         return answer
@@ -432,30 +438,32 @@ class GroupMaster(Part):
             self._heir = None
             self._judge()
             return
-        for peer, hello, stream in self._streams.named():
+        for peer, hello, stream in self._streams.member_streams():
             if hello.member == heir.member and stream.has_everything and not heir.was_asked:
                 heir.note_asked()
-                self._output.send(peer, stream.hand_over())
+                self._output.send(peer, stream.encode_hand_over())
                 self._membership.member.expect_successor(heir.until_ms, self._membership.now_ms())
-                self._membership.act()
+                self._membership.wake_member()
                 self.confirm()  # a member that is about to join the set counts from now on
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the metrics of replication: the lag of each copy, members in sync, the epoch."""
         end = self._store.end_offset
         samples = tuple(
             Sample((hello.member,), end - stream.acknowledged)
-            for _, hello, stream in self._streams.named()
+            for _, hello, stream in self._streams.member_streams()
         )
         text = "Bytes of the log that a member of the group has not reported as stored."
         member = self._membership.member
-        in_sync = len(member.needed) + 1 if member.is_leader else 0
+        in_sync = len(member.needed_members) + 1 if member.is_leader else 0
         return [
-            Family("escrowmq_member_behind_bytes", "gauge", text, ("member",), samples),
-            unlabelled(
+            MetricFamily("escrowmq_member_behind_bytes", "gauge", text, ("member",), samples),
+            unlabelled_metric(
                 "escrowmq_members_in_sync", "gauge", "In sync, including the master.", in_sync
             ),
-            unlabelled("escrowmq_epoch", "gauge", "The epoch of the group.", self._epoch.epoch),
+            unlabelled_metric(
+                "escrowmq_epoch", "gauge", "The epoch of the group.", self._epoch.epoch
+            ),
         ]
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
@@ -466,7 +474,7 @@ class GroupMaster(Part):
 
     def ha_status(self) -> dict[str, object]:
         """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
-        needed = self._membership.member.needed if self._membership.member.is_leader else {}
+        needed = self._membership.member.needed_members if self._membership.member.is_leader else {}
         return {
             "haConnectionInfo": [
                 {
@@ -477,7 +485,7 @@ class GroupMaster(Part):
                     "transferFromWhere": stream.sent_end,
                     "transferredByteInSecond": 0,
                 }
-                for peer, hello, stream in self._streams.named()
+                for peer, hello, stream in self._streams.member_streams()
             ],
             "inSyncSlaveNums": len(needed),
             "master": True,

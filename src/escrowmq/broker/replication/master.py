@@ -10,7 +10,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Dial, Effect
-from escrowmq.base.measure import Family, unlabelled
+from escrowmq.base.measure import MetricFamily, unlabelled_metric
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.identity import Identity
@@ -25,7 +25,7 @@ from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.codec.large_answers import ACCEPTS_ZLIB
 from escrowmq.errors import RemoteProtocolError, StorageError, UsageError
-from escrowmq.replica.following import Follower, FollowingTerms, ForeignLog, Overlap
+from escrowmq.replica.following import ComparedOverlap, Follower, ForeignLogError, SlaveTimeouts
 from escrowmq.store.copied_log import CopiedLog
 
 _log = logging.getLogger(__name__)
@@ -105,10 +105,10 @@ class Master(Part):
         self._ha_address = address_of(replica.ha_master)
         self._address: Address | None = None
         self._look_ms = 0
-        self._terms = FollowingTerms(
+        self._terms = SlaveTimeouts(
             heartbeat_ms=replica.heartbeat_ms, housekeeping_ms=replica.housekeeping_ms
         )
-        self._overlap = Overlap()
+        self._overlap = ComparedOverlap()
         self.follower: Follower | None = None
         self._next: Follower | None = None
         """The `Follower` for the connection that is being dialled; None if none is."""
@@ -229,7 +229,7 @@ class Master(Part):
         self._log_link.due_ms = now_ms + RETRY_MS
         if self._ha_address is None:
             return
-        start = -1 if log.is_empty else self._overlap.start(log, self.tables.log_begin)
+        start = -1 if log.is_empty else self._overlap.start_offset(log, self.tables.log_begin)
         if not self._tables_link.is_connected:
             if self._address is None:
                 self._dial_log(start, now_ms)
@@ -274,7 +274,7 @@ class Master(Part):
         self.heard_ms = now_ms
         try:
             follower.receive(data, now_ms)
-        except ForeignLog as error:
+        except ForeignLogError as error:
             self._foreign(error, now_ms)
         except (RemoteProtocolError, StorageError, OSError) as error:
             self._stop(str(error), now_ms)
@@ -282,7 +282,7 @@ class Master(Part):
             if follower.is_ahead:
                 self._log_fault(self._why_nothing_comes())
             elif follower.is_proved and not self._is_copying:
-                self._overlap.is_same()
+                self._overlap.note_equal()
                 self._log_progress()
         self.tables.learn(self._log.take_topics(), now_ms)
         self.tables.take_behind_log()
@@ -300,8 +300,8 @@ class Master(Part):
             f"something, or is another one. {_GIVE_UP}"
         )
 
-    def _foreign(self, error: ForeignLog, now_ms: int) -> None:
-        if not self._overlap.differs(self._log, error.log_offset):
+    def _foreign(self, error: ForeignLogError, now_ms: int) -> None:
+        if not self._overlap.note_difference(self._log, error.log_offset):
             self._close(str(error), now_ms, retry_ms=now_ms)
             return
         self._log_fault(
@@ -342,7 +342,7 @@ class Master(Part):
         if follower is None:
             return
         try:
-            report = follower.reports(now_ms)
+            report = follower.next_report(now_ms)
         except RemoteProtocolError as error:
             self._stop(str(error), now_ms)
             return
@@ -372,15 +372,15 @@ class Master(Part):
         ext = self._registration.signed_for_broker(ext)
         self._peers.call(TABLES_PEER, code, ext=ext, on_answer=on_reply, until_ms=until_ms)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the metrics of copying: whether it works, and the last known lag."""
         behind = max(self.tables.log_end - self._log.end_offset, 0)
         text = "Bytes of the master's log that are missing here, as of its last message."
         return [
-            unlabelled(
+            unlabelled_metric(
                 "escrowmq_copying", "gauge", "1 while the master's log is copied.", not self.fault
             ),
-            unlabelled("escrowmq_master_behind_bytes", "gauge", text, behind),
+            unlabelled_metric("escrowmq_master_behind_bytes", "gauge", text, behind),
         ]
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:

@@ -75,7 +75,7 @@ class Rivals(Part):
         self.rival = master if master != self._identity.address else ""
         if not self.rival:
             return
-        ending = self._said.ending(self.rival, now_ms)
+        ending = self._said.suppressed_note(self.rival, now_ms)
         if ending is not None:
             _log.error(
                 "%s is registered as the master of %s, and so is this broker, at %s: both "

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from escrowmq.base.effects import Close, Effect
 from escrowmq.base.log_throttle import RepeatedErrors
-from escrowmq.base.measure import Family, Sample, unlabelled
-from escrowmq.base.ports import Chance
+from escrowmq.base.measure import MetricFamily, Sample, unlabelled_metric
+from escrowmq.base.ports import RandomSource
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
@@ -18,7 +18,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.errors import RemoteProtocolError, UsageError
 from escrowmq.replica.replicas import Replicas
-from escrowmq.replica.sending import SendingTerms, Ticket
+from escrowmq.replica.sending import SendingLimits, Ticket
 from escrowmq.replica.tickets import Tickets
 from escrowmq.store.store import Store
 
@@ -39,7 +39,7 @@ class Slaves(Part):
         *,
         output: Output,
         moment: InputTime,
-        chance: Chance,
+        chance: RandomSource,
         release: Callable[[], None],
     ) -> None:
         self._settings = replica
@@ -48,7 +48,7 @@ class Slaves(Part):
         self._moment = moment
         self._release = release
         """Sends the answers that waited for copies."""
-        terms = SendingTerms(
+        terms = SendingLimits(
             batch_size=replica.batch_size,
             heartbeat_ms=replica.heartbeat_ms,
             housekeeping_ms=replica.housekeeping_ms,
@@ -73,7 +73,7 @@ class Slaves(Part):
         return PortDialogue(peer, self.receive, self.gone)
 
     def _redeem(self, number: int) -> Ticket | None:
-        return self._tickets.take(number, self._moment.now_ms)
+        return self._tickets.redeem(number, self._moment.now_ms)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
         """Process what a slave reports as stored, and send the answers that waited for it."""
@@ -92,7 +92,7 @@ class Slaves(Part):
     def _close(self, peer: int, reason: str, now_ms: int) -> None:
         address = self.replicas.address(peer)
         self.replicas.remove(peer)
-        ending = self._said.ending(address.rpartition(":")[0], now_ms)
+        ending = self._said.suppressed_note(address.rpartition(":")[0], now_ms)
         if ending is not None:
             _log.warning("a slave's connection from %s is closed: %s%s", address, reason, ending)
         self._output.add(Close(peer, reason))
@@ -124,7 +124,7 @@ class Slaves(Part):
         ends, copies = self._store.ends, self._settings.copies
         if copies <= 1:
             return False
-        confirmed = self.replicas.confirmed(copies)
+        confirmed = self.replicas.confirmed_offset(copies)
         if confirmed <= ends.confirmed:
             return False
         ends.set_confirmed(confirmed)
@@ -134,7 +134,7 @@ class Slaves(Part):
         """Send keep-alives, and close connections from which none came."""
         for peer in self.replicas.peers:
             try:
-                sign = self.replicas.wake(peer, now_ms)
+                sign = self.replicas.keep_alive(peer, now_ms)
             except RemoteProtocolError as error:
                 self._close(peer, str(error), now_ms)
                 continue
@@ -162,18 +162,18 @@ class Slaves(Part):
                 f"the slave asks for the log from {start} on, and this master's log begins "
                 f"at {low} now: the part between was deleted"
             )
-        ticket = self._tickets.give(Ticket(start=begins, identity=identity), now_ms)
+        ticket = self._tickets.issue(Ticket(start=begins, identity=identity), now_ms)
         return {"ticket": str(ticket), "start": str(begins), "end": str(end)}
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """Return the metrics of replication: the lag of each slave."""
-        slaves = self.replicas.figures()
+        slaves = self.replicas.slaves_progress()
         text = "Bytes of the log that a slave has not reported as stored."
         samples = tuple(Sample((slave.address,), slave.behind_size) for slave in slaves)
         count = self.replicas.in_sync_count
         return [
-            Family("escrowmq_slave_behind_bytes", "gauge", text, ("slave",), samples),
-            unlabelled("escrowmq_slaves_in_sync", "gauge", "Slaves in sync.", count),
+            MetricFamily("escrowmq_slave_behind_bytes", "gauge", text, ("slave",), samples),
+            unlabelled_metric("escrowmq_slaves_in_sync", "gauge", "Slaves in sync.", count),
         ]
 
     def ha_status(self) -> dict[str, object]:
@@ -188,7 +188,7 @@ class Slaves(Part):
                     "transferFromWhere": slave.sent_end,
                     "transferredByteInSecond": slave.bytes_per_s,
                 }
-                for slave in self.replicas.figures()
+                for slave in self.replicas.slaves_progress()
             ],
             "inSyncSlaveNums": self.replicas.in_sync_count,
             "master": True,

@@ -4,8 +4,8 @@ group."""
 from __future__ import annotations
 
 from escrowmq.base.ports import Disk
-from escrowmq.group.frames import Gone, Kind, encode_struct, encode_table
-from escrowmq.group.tables import COPIED, gone_key
+from escrowmq.group.frames import GroupFrameKind, TopicDeletion, encode_struct, encode_table
+from escrowmq.group.tables import COPIED, deletion_key
 from escrowmq.store.deletions import DeletedTopics
 
 
@@ -29,7 +29,9 @@ class TableFrames:
     def deletion(self, topic: str) -> bytes:
         """Return the frame that reports the deletion of a topic."""
         found = self._deleted.of_topic[topic]
-        return encode_struct(Kind.GONE, Gone(topic, found.log_end, found.stored_ms))
+        return encode_struct(
+            GroupFrameKind.GONE, TopicDeletion(topic, found.log_end, found.stored_ms)
+        )
 
     def all(self, log_end: int) -> list[tuple[str, bytes, int]]:
         """Return each table and deletion: its key, its frame, and the log offset after which to
@@ -40,5 +42,5 @@ class TableFrames:
             data = self._latest.get(path) or self._disk.read(path) or b""
             found.append((path, encode_table(path, data), log_end))
         for topic, deletion in self._deleted.of_topic.items():
-            found.append((gone_key(topic), self.deletion(topic), deletion.log_end))
+            found.append((deletion_key(topic), self.deletion(topic), deletion.log_end))
         return found

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.message import Message
-from escrowmq.base.ports import Disk, File, Usage
+from escrowmq.base.ports import Disk, DiskUsage, File
 from escrowmq.broker.input_time import InputTime
 from escrowmq.group.tables import COPIED
 from escrowmq.store.store import PutResult, Store
@@ -58,7 +58,7 @@ class WatchedDisk:
         """Remove a file of the disk."""
         self._disk.remove(path)
 
-    def usage(self, path: str) -> Usage:
+    def usage(self, path: str) -> DiskUsage:
         """Return the usage of the disk."""
         return self._disk.usage(path)
 

@@ -3,7 +3,7 @@ request of the input takes the messages."""
 
 from __future__ import annotations
 
-from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.message import Topic
 from escrowmq.broker.part import Part
 from escrowmq.broker.requests.on_pull import PullHandlers
@@ -25,7 +25,7 @@ class Arrivals(Part):
         store: Store,
         delays: DelayQueues,
         timer: TimerQueue,
-        rounds: Rounds,
+        rounds: BackgroundRounds,
         present: RequestAccount,
         pulls: PullHandlers,
         pops: Pops,
@@ -41,7 +41,7 @@ class Arrivals(Part):
         self._popped, self._peeked = (polls.waiting_by_topic for polls in pops.polls)
         self._own_topics = {pops.ledger.topic, Topic.SCHEDULE, Topic.TIMER}
         self.work = (store.dispatcher.arrivals,)
-        store.dispatcher.report_arrivals(self.is_awaited)
+        store.dispatcher.report_only_awaited(self.is_awaited)
         pops.set_arrival_server(self._settle_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
@@ -71,13 +71,13 @@ class Arrivals(Part):
                 continue
             try:
                 if topic == Topic.SCHEDULE:
-                    self._delays.arrived(arrival, now_ms)
+                    self._delays.note_arrival(arrival, now_ms)
                 elif topic == Topic.TIMER:
-                    self._timer.arrived(arrival)
+                    self._timer.note_arrival(arrival)
                 elif self.is_awaited(topic, arrival.queue_id):
                     self._pulls.arrived(arrival, now_ms)
                     self._pops.arrived(arrival, now_ms)
                 else:
                     unawaited = (topic, arrival.queue_id)
             except Exception as error:  # noqa: BLE001 - one message; the next ones are still served
-                self._rounds.failed("the arrival of a message", error, now_ms)
+                self._rounds.count_failure("the arrival of a message", error, now_ms)

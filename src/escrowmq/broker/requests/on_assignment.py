@@ -21,7 +21,7 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.routes import TopicRoute
-from escrowmq.delivery.assignment import PATH, RequestMode, RequestModes, assign
+from escrowmq.delivery.assignment import PATH, RequestMode, RequestModes, assign_queues
 from escrowmq.delivery.clients import BROADCASTING, Clients
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.topics import Perm, TopicTable
@@ -127,7 +127,7 @@ class AssignmentHandlers:
         else:
             group = self._clients.consumers.get(query.consumer_group)
             ids = group.client_ids() if group is not None else []
-            found = assign(mode, query.strategy_name, query.client_id, queues, ids)
+            found = assign_queues(mode, query.strategy_name, query.client_id, queues, ids)
         if found is None:
             return b"{}"
         return fastjson.encode(

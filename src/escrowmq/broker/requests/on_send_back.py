@@ -9,7 +9,7 @@ from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.delay_levels import RETRY_FIRST_LEVEL
 from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.sends.log_puts import Putter
@@ -34,7 +34,7 @@ class BackHandlers:
         groups: GroupTable,
         stats: Stats,
         identity: Identity,
-        chance: Chance,
+        chance: RandomSource,
         putter: Putter,
     ) -> None:
         self._settings = settings

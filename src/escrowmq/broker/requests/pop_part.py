@@ -86,7 +86,7 @@ class Pops(Part):
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """Pass an arrived message to the waiting pops, or a revive record to the ledger."""
         if arrival.topic == self.ledger.topic:
-            self.ledger.arrived(arrival, now_ms)
+            self.ledger.apply_arrival(arrival, now_ms)
         else:
             self._pops.arrived(arrival, now_ms)
             self._peeks.arrived(arrival, now_ms)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from escrowmq.base.answer import HELD, Refusal, Reply
-from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.codes import Response
-from escrowmq.base.command import Command, Repeated
+from escrowmq.base.command import Command, RepeatedRequest
 from escrowmq.broker.access.audit_log import note_operation
 from escrowmq.broker.access.door import Door
 from escrowmq.broker.asked import Asked, Question, RequestRow
@@ -35,7 +35,7 @@ class RequestServer:
         calls: PeerCalls,
         tables: Tables,
         door: Door,
-        rounds: Rounds,
+        rounds: BackgroundRounds,
         handlers: Iterable[object],
     ) -> None:
         self._present = present
@@ -86,7 +86,7 @@ class RequestServer:
         try:
             reply = None if self._judge is None else self._judge.judge(asked)
             if reply is None:
-                if type(command) is Repeated:
+                if type(command) is RepeatedRequest:
                     asked.header = command.header
                 elif row.header is not None:
                     asked.header = read_header(row.header, command.ext)
@@ -126,7 +126,7 @@ class RequestServer:
         """Pass a peer's answer to the broker's request that waits for it."""
         self.needs_settle = True
         tell = partial(self._calls.answered, peer.id, command, now_ms)
-        self._rounds.guard("the answer of a client", tell, now_ms)
+        self._rounds.run_guarded("the answer of a client", tell, now_ms)
 
 
 def _failed(asked: Question, error: Exception) -> Refusal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, Property, SysFlag
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
@@ -19,7 +19,7 @@ class MessageMaker:
     """Builds messages from send requests."""
 
     def __init__(
-        self, settings: BrokerSettings, frames: Frames, identity: Identity, chance: Chance
+        self, settings: BrokerSettings, frames: Frames, identity: Identity, chance: RandomSource
     ) -> None:
         self._settings = settings
         self._frames = frames

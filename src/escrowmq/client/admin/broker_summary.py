@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from escrowmq.base.human_format import moment, size_text, span
+from escrowmq.base.human_format import format_byte_count, format_moment, format_span
 
 
 def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
@@ -34,12 +34,12 @@ def _number(text: str | None) -> int | None:
 
 def _size(text: str | None) -> str:
     count = _number(text)
-    return "" if count is None else size_text(count)
+    return "" if count is None else format_byte_count(count)
 
 
 def _format_start(text: str | None, now_ms: int) -> str:
     at_ms = _number(text)
-    return f"{moment(at_ms)} ({span(max(0, now_ms - at_ms))} ago)" if at_ms else ""
+    return f"{format_moment(at_ms)} ({format_span(max(0, now_ms - at_ms))} ago)" if at_ms else ""
 
 
 def _verdict(found: Mapping[str, str]) -> str:
@@ -63,7 +63,9 @@ def _rates(text: str | None) -> str:
 
 def _log(found: Mapping[str, str]) -> str:
     low, end = _number(found.get("commitLogMinOffset")), _number(found.get("commitLogMaxOffset"))
-    return "" if low is None or end is None else f"{size_text(end - low)}, up to offset {end}"
+    return (
+        "" if low is None or end is None else f"{format_byte_count(end - low)}, up to offset {end}"
+    )
 
 
 def _disk(found: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from escrowmq.base.human_format import moment, span
+from escrowmq.base.human_format import format_moment, format_span
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.brokers import Brokers
 from escrowmq.client.admin.cluster import Cluster
@@ -126,16 +126,19 @@ class Diagnosis:
         found.state = half.state
         if half.state in _ENDED:
             by = f" by {half.ended_by} {half.ended_who}".rstrip() if half.ended_by else ""
-            found.facts.append(f"its transaction is {half.state} since {moment(half.ended_ms)}{by}")
+            found.facts.append(
+                f"its transaction is {half.state} since {format_moment(half.ended_ms)}{by}"
+            )
         else:
             found.facts.append(
-                f"its transaction is pending ({half.state}) for {span(half.age_ms)}: group "
-                f"{half.group} was asked {half.checks} times, next at {moment(half.next_check_ms)}"
+                f"its transaction is pending ({half.state}) for {format_span(half.age_ms)}: group "
+                f"{half.group} was asked {half.checks} times, next at "
+                f"{format_moment(half.next_check_ms)}"
             )
         if half.state == "parked":
             found.facts.append(f"no producer of group {half.group} is connected to be asked")
         found.facts += [
-            f"{moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip()
+            f"{format_moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip()
             for event in half.events
         ]
 
@@ -148,14 +151,14 @@ class Diagnosis:
             found.state = "delayed"
             due_ms = int(stored.system.get("TIMER_OUT_MS") or 0)
             level = stored.system.get("DELAY", "")
-            when = f"delivered at {moment(due_ms)}" if due_ms else f"on delay level {level}"
+            when = f"delivered at {format_moment(due_ms)}" if due_ms else f"on delay level {level}"
             found.facts.append(f"it waits for its time, and is {when}")
 
     async def _visible(self, message: ReceivedMessage, found: Explanation) -> None:
         found.state, found.topic = "visible", message.topic
         place = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
         found.facts.append(
-            f"it is in topic {message.topic} at {place} since {moment(message.stored_ms)}"
+            f"it is in topic {message.topic} at {place} since {format_moment(message.stored_ms)}"
         )
         try:
             groups = (await self._topics.describe(message.topic)).groups
@@ -185,13 +188,15 @@ class Diagnosis:
         dead = await self._copy(f"{Topic.DLQ_PREFIX}{group}", message)
         if dead is not None:
             times = dead.deliveries_before
-            detail = f"given up {moment(dead.stored_ms)}, after {times} deliveries"
+            detail = f"given up {format_moment(dead.stored_ms)}, after {times} deliveries"
             return Delivery(group=group, state="dead letter", detail=detail)
         for name in (group, f"{group}_{message.topic}", f"{group}+{message.topic}"):
             again = await self._copy(f"{Topic.RETRY_PREFIX}{name}", message)
             if again is not None:
                 times = again.deliveries_before
-                detail = f"redelivered since {moment(again.stored_ms)}, {times} deliveries before"
+                detail = (
+                    f"redelivered since {format_moment(again.stored_ms)}, {times} deliveries before"
+                )
                 return Delivery(group=group, state="retried", detail=detail)
         detail = f"the group is at {lag.committed} of {lag.end}"
         return Delivery(group=group, state="consumed", detail=detail)
@@ -249,7 +254,7 @@ class Diagnosis:
             found.append(Event(at_ms=gone.gone_ms, subject=f"broker {gone.name}", what=what))
         for member in (await self._replicas.reports()).values():
             for fault in member.faults:
-                lasting = f" for {span(fault.span_ms)}" if fault.span_ms else ""
+                lasting = f" for {format_span(fault.span_ms)}" if fault.span_ms else ""
                 found.append(
                     Event(
                         at_ms=fault.at_ms,
@@ -284,7 +289,7 @@ class Diagnosis:
             yield Finding(
                 severity="warning" if gone.name in here else "problem",
                 subject=f"broker {gone.name} at {gone.address}",
-                what=f"it {how} at {moment(gone.gone_ms)}, and has not come back",
+                what=f"it {how} at {format_moment(gone.gone_ms)}, and has not come back",
                 hint="start it: there is one copy less of what the others of its name have"
                 if gone.name in here
                 else "start it: its pending transactions can neither commit nor roll back",
@@ -323,7 +328,7 @@ class Diagnosis:
         if old.count - old.parked > 0:
             yield Finding(
                 severity="warning", subject="transactions",
-                what=f"{old.count - old.parked} are pending for over {span(_OLD_MS)}",
+                what=f"{old.count - old.parked} are pending for over {format_span(_OLD_MS)}",
                 hint="`escrowmq tx list --older-than 30m` shows them",
             )  # fmt: skip
         if counts.not_counted:

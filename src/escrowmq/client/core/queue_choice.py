@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from escrowmq.base.ports import Chance
+from escrowmq.base.ports import RandomSource
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.send_retry import STORED
 from escrowmq.codec.hashes import java_hash
@@ -58,7 +58,7 @@ class Chooser:
     """Chooses the queues of each topic in turn, from a random start. With `faults`, brokers that
     were slow lately are skipped as long as there are others."""
 
-    def __init__(self, chance: Chance, faults: Faults | None = None) -> None:
+    def __init__(self, chance: RandomSource, faults: Faults | None = None) -> None:
         self._chance = chance
         self._faults = faults
         self._next: dict[str, int] = {}

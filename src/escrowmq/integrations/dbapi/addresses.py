@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 from escrowmq.errors import UsageError
 
 CONNECT_TIMEOUT_S: Final = 10
@@ -43,7 +43,7 @@ def connector(address: str) -> Callable[[], Any]:
 
 
 def _postgres(found: SplitResult) -> Callable[[], Any]:
-    require("postgres", "psycopg")
+    require_extra("postgres", "psycopg")
     import psycopg
 
     # Not the address itself: where PostgreSQL's library cannot read it, its error shows all of it.
@@ -106,7 +106,7 @@ def _not_encoded() -> UsageError:
 
 
 def _mariadb(found: SplitResult, port: int) -> Callable[[], Any]:
-    require("mariadb", "pymysql")
+    require_extra("mariadb", "pymysql")
     import pymysql
 
     options: dict[str, Any] = {}

@@ -7,9 +7,9 @@
         outbox.send("paid", b"order 1", keys=["o-1"])
 """
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
-require("django", "django")
+require_extra("django", "django")
 
 from escrowmq.integrations.django.inbox import consume_once
 from escrowmq.integrations.django.outbox import Outbox

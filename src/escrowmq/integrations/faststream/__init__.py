@@ -9,9 +9,9 @@
 Handlers are tested with `TestEscrowMQBroker`, as those of FastStream's own brokers are.
 """
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
-require("faststream", "faststream")
+require_extra("faststream", "faststream")
 
 from escrowmq.integrations.faststream.annotations import EscrowMQMessage
 from escrowmq.integrations.faststream.broker import EscrowMQBroker

@@ -7,9 +7,9 @@
 A queue is a topic, and its workers are the members of a consumer group.
 """
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
-require("celery", "celery", "kombu")
+require_extra("celery", "celery", "kombu")
 
 from kombu.transport import TRANSPORT_ALIASES
 

@@ -7,9 +7,9 @@
         tx.send("paid", b"order 1", keys=["o-1"])
 """
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
-require("sqlalchemy", "sqlalchemy")
+require_extra("sqlalchemy", "sqlalchemy")
 
 from escrowmq.integrations.sqlalchemy.async_outbox import AsyncOutbox, AsyncTransaction
 from escrowmq.integrations.sqlalchemy.inbox import consume_once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from escrowmq.base.codes import Request
-from escrowmq.base.measure import Family, Sample
+from escrowmq.base.measure import MetricFamily, Sample
 from tests.harness.exchange import COMMIT, ROLLBACK, Exchange, Half
 from tests.harness.exchange import Caller as Client
 
@@ -51,7 +51,7 @@ def delete(exchange: Exchange, client: Client) -> Client:
     return client
 
 
-def names_of(families: list[Family]) -> dict[str, set[str]]:
+def names_of(families: list[MetricFamily]) -> dict[str, set[str]]:
     """The families that name T or G."""
     found: dict[str, set[str]] = {}
     for family in families:

@@ -8,12 +8,12 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import (
+    AUTO_CREATE_GROUPS_MAX,
     CLIENT_ID_SIZE_MAX,
     CONNECTION_GROUPS_MAX,
     CONNECTION_SUBSCRIPTIONS_MAX,
     GROUP_SIZE_MAX,
     GROUPS_AT_ONCE_MAX,
-    GROUPS_MAX,
     NOTIFIED_AT_ONCE_MAX,
     SUBSCRIPTION_SIZE_MAX,
 )
@@ -363,7 +363,7 @@ def test_group_beyond_those_that_are_created_by_themselves_is_refused() -> None:
     exchange = Exchange()
     client = exchange.connect()
     groups = exchange.core.broker.groups
-    for number in range(GROUPS_MAX - len(groups.names()) - 1):
+    for number in range(AUTO_CREATE_GROUPS_MAX - len(groups.names()) - 1):
         groups.put(GroupConfig(group_name=f"of-an-operator-{number}"), exchange.now_ms)
     assert client.heartbeat(consumer="A", topics={"T": "*"}).code == 0
     reply = client.heartbeat(consumer="B", topics={"T": "*"})

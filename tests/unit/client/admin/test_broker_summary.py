@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from escrowmq.base.codes import Request
-from escrowmq.base.human_format import size_text
+from escrowmq.base.human_format import format_byte_count
 from escrowmq.client.admin.broker_summary import summary
 from tests.harness.exchange import START_MS, Exchange
 
@@ -45,6 +45,6 @@ def test_what_is_not_told_is_left_out() -> None:
 
 
 def test_sizes_have_units() -> None:
-    assert [size_text(count) for count in (0, 1023, 1024, 5 << 30)] == [
+    assert [format_byte_count(count) for count in (0, 1023, 1024, 5 << 30)] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "5.0 GiB",
     ]  # fmt: skip

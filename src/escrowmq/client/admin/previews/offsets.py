@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.human_format import moment
+from escrowmq.base.human_format import format_moment
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.groups import Lag
 from escrowmq.client.admin.offsets import Place
@@ -124,4 +124,4 @@ async def _first(admin: Admin, queue: MessageQueue, offset: int) -> str:
     except (EscrowMQError, ValueError):
         return ", the first of which is no longer kept"
     keys = f" ({' '.join(first.key_list)})" if first.key_list else ""
-    return f", from that of {moment(first.stored_ms)}{keys} on"
+    return f", from that of {format_moment(first.stored_ms)}{keys} on"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, Unpack
 
-from escrowmq.base.human_format import span
+from escrowmq.base.human_format import format_span
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row
@@ -115,7 +115,7 @@ def rows(items: list[PendingTransaction], after: str) -> list[Row]:
 def _row(item: PendingTransaction, after: str) -> Row:
     keys = f", keys {item.keys}" if item.keys else ""
     return Row(
-        what=f"{item.message_id} of {item.topic}{keys}, {span(item.age_ms)} old",
+        what=f"{item.message_id} of {item.topic}{keys}, {format_span(item.age_ms)} old",
         before=item.state.replace("_", " "),
         after=after.replace("_", " "),
     )

@@ -6,11 +6,11 @@ import importlib
 from importlib.util import find_spec
 from typing import Any, Final
 
-from escrowmq.base.extras import require
+from escrowmq.base.extras import require_extra
 
 _HOME: Final = "django.tasks" if find_spec("django.tasks") is not None else "django_tasks"
 if _HOME == "django_tasks":
-    require("django-tasks", "django_tasks")
+    require_extra("django-tasks", "django_tasks")
 
 
 def _imported(module: str, name: str) -> Any:  # noqa: ANN401 - the two have types of their own
