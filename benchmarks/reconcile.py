@@ -33,7 +33,7 @@ from tests.spark.victims import descendants
 
 from escrowmq.compensation import RedisSets
 from escrowmq.pipeline.reconcile import differences, records, sum_check
-from escrowmq.pipeline.reconcile.fates import fates
+from escrowmq.pipeline.reconcile.fates import fates_of_halves
 from escrowmq.pipeline.reconcile.lost_commits import lost_commits
 
 RESET = "5"
@@ -133,10 +133,10 @@ def job(spark: SparkSession, place: str) -> int:
 
     table = spark.read.parquet(place)
     halves, finals = records.halves(table), records.finals(table)
-    judged = fates(halves, records.ops(table), finals, records.discards(table)).persist()
-    sum_check.balance(halves, judged)
+    judged = fates_of_halves(halves, records.ops(table), finals, records.discards(table)).persist()
+    sum_check.check_balance(halves, judged)
     now = dt.datetime.fromtimestamp(BASE_S + 100_000_000, dt.UTC)
-    found = differences.transactions(judged, now=now, overdue_s=600).count()
+    found = differences.transaction_differences(judged, now=now, overdue_s=600).count()
     judged.unpersist()
     return found
 

@@ -103,7 +103,7 @@ def world(forgetful: Callable[[], str], snapshots: RedisServer) -> Iterator[Worl
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks are kept every 200 ms."""
-    monkeypatch.setattr(consuming, "_MARK_MS", 200)
+    monkeypatch.setattr(consuming, "_MARK_INTERVAL_MS", 200)
 
 
 @pytest.mark.usefixtures("soon")
@@ -120,7 +120,7 @@ def test_a_snapshot_under_an_idle_reader_is_noticed_each_time(world: World) -> N
 def test_a_snapshot_under_a_busy_reader_is_noticed_by_the_next_announcement(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consuming, "_MARK_MS", 3_600_000)
+    monkeypatch.setattr(consuming, "_MARK_INTERVAL_MS", 3_600_000)
     world.read()
     world.announce()
     world.server.snapshot()
@@ -143,7 +143,7 @@ def test_a_snapshot_from_before_the_reader_started_is_noticed_at_its_start(world
 @pytest.mark.usefixtures("soon")
 def test_a_snapshot_from_before_the_first_announcement_is_noticed(world: World) -> None:
     reader = world.read()
-    until("its queues are its own", lambda: len(reader._compared) == QUEUES)
+    until("its queues are its own", lambda: len(reader._checked_queues) == QUEUES)
     world.server.snapshot()
     world.announce()
     world.restart()
@@ -153,7 +153,9 @@ def test_a_snapshot_from_before_the_first_announcement_is_noticed(world: World) 
 @pytest.mark.usefixtures("soon")
 def test_of_several_readers_each_goes_back_in_its_own_queues(world: World) -> None:
     first, second = world.read(), world.read()
-    until("each has a queue", lambda: len(first._compared) == len(second._compared) == 1)
+    until(
+        "each has a queue", lambda: len(first._checked_queues) == len(second._checked_queues) == 1
+    )
     world.announce()
     world.server.snapshot()
     world.announce()
@@ -176,7 +178,7 @@ def test_what_was_consumed_since_the_snapshot_is_noted_again(world: World) -> No
 def test_what_was_consumed_before_a_restart_is_noted_before_the_mark_moves(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consuming, "_MARK_MS", 3_600_000)
+    monkeypatch.setattr(consuming, "_MARK_INTERVAL_MS", 3_600_000)
     reader = world.read()
     world.announce()
     world.server.snapshot()
@@ -216,7 +218,7 @@ def test_what_the_topic_keeps_no_longer_is_told_and_the_rest_is_read(
     process, nameserver = start_forgetful(tmp_path, share=0, settings=[segments])
     world = World(nameserver, snapshots)
     reader = world.read()
-    until("its queues are its own", lambda: len(reader._compared) == QUEUES)
+    until("its queues are its own", lambda: len(reader._checked_queues) == QUEUES)
     snapshots.snapshot()
     world.announce()
     with escrowmq.Producer(nameserver, group="others") as producer:
@@ -262,7 +264,7 @@ def test_announcements_received_before_their_queue_was_compared_are_received_aga
     with redis.Redis.from_url(world.server.url) as client:
         assert client.delete("escrowmq:read") == 1
     received = threading.Event()
-    read_again, take = AnnouncementReader._read_again, AnnouncementReader._take
+    read_again, take = AnnouncementReader._check_positions, AnnouncementReader._process_deliveries
 
     def read_again_later(reader: AnnouncementReader) -> None:
         if received.is_set():
@@ -272,7 +274,7 @@ def test_announcements_received_before_their_queue_was_compared_are_received_aga
         received.set()
         take(reader, taken)
 
-    monkeypatch.setattr(AnnouncementReader, "_read_again", read_again_later)
-    monkeypatch.setattr(AnnouncementReader, "_take", note_and_take)
+    monkeypatch.setattr(AnnouncementReader, "_check_positions", read_again_later)
+    monkeypatch.setattr(AnnouncementReader, "_process_deliveries", note_and_take)
     world.read()
     world.announce()

@@ -90,7 +90,7 @@ def test_a_reader_that_starts_with_an_empty_server_reads_everything_again(
 def test_readers_with_nothing_to_do_notice_that_the_data_is_gone(
     announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consuming, "_MARK_MS", 200)
+    monkeypatch.setattr(consuming, "_MARK_INTERVAL_MS", 200)
     announced.new_reader()
     announced.until_all_are_in_the_set()
     announced.lose_data()
@@ -100,9 +100,9 @@ def test_readers_with_nothing_to_do_notice_that_the_data_is_gone(
 def test_a_reader_that_notices_later_than_another_reads_its_queues_again(
     announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consuming, "_MARK_MS", 3_600_000)
+    monkeypatch.setattr(consuming, "_MARK_INTERVAL_MS", 3_600_000)
     late = announced.new_reader()
-    monkeypatch.setattr(consuming, "_MARK_MS", 200)
+    monkeypatch.setattr(consuming, "_MARK_INTERVAL_MS", 200)
     announced.new_reader()
     until("each has a queue", lambda: len(late._consumer.queues()) == 1)
     announced.until_all_are_in_the_set()

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from escrowmq.drill.history import Event, Sent, decode
+from escrowmq.drill.history import AcknowledgedSend, Event, decode_event
 from tests.interop.drivers import JavaDriver
 from tests.interop.process import Process, until
 
@@ -34,12 +34,12 @@ class Tail:
                 data = file.read()
             whole = data[: data.rfind(b"\n") + 1]
             self._at += len(whole)
-            self.events += map(decode, whole.splitlines())
+            self.events += map(decode_event, whole.splitlines())
         return self.events
 
-    def acknowledged(self) -> list[Sent]:
+    def acknowledged(self) -> list[AcknowledgedSend]:
         """Sends and halves that were acknowledged, in the order of that."""
-        found = [e for e in self.look() if isinstance(e, Sent) and e.end_ns]
+        found = [e for e in self.look() if isinstance(e, AcknowledgedSend) and e.end_ns]
         return sorted(found, key=lambda sent: sent.end_ns)
 
 

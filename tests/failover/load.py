@@ -14,7 +14,14 @@ from typing import BinaryIO, Literal
 from escrowmq import aio
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome, SendStatus
-from escrowmq.drill.history import Asked, Ended, Event, Read, Sent, write
+from escrowmq.drill.history import (
+    AcknowledgedEnd,
+    AcknowledgedSend,
+    Event,
+    ReadMessage,
+    SendAttempt,
+    append_event,
+)
 from escrowmq.errors import EscrowMQError
 
 SENDERS: int = 2
@@ -49,12 +56,12 @@ class Producers:
         )
 
     def _note(self, event: Event) -> None:
-        write(self._file, event)
+        append_event(self._file, event)
 
     def _key(self, sender: str) -> str:
         self._count += 1
         key = f"{self._name}-{sender}-{self._count}"
-        self._note(Asked(key, time.monotonic_ns()))
+        self._note(SendAttempt(key, time.monotonic_ns()))
         return key
 
     def _check(self, message: ReceivedMessage) -> Outcome:
@@ -76,7 +83,7 @@ class Producers:
             if sent.status is SendStatus.OK:
                 end_ns = time.monotonic_ns()
                 place = sent.queue.queue_id, sent.offset, sent.message_id
-                self._note(Sent(self._topic, key, *place, "", begin_ns, end_ns))
+                self._note(AcknowledgedSend(self._topic, key, *place, "", begin_ns, end_ns))
             await asyncio.sleep(PAUSE_S)
 
     async def _transact(self, number: int) -> None:
@@ -89,11 +96,17 @@ class Producers:
                 await tx.begin()
             except EscrowMQError as error:
                 _complain(f"{key}: {error!r}")
-                self._decide(key, Outcome.ROLLBACK, Sent(self._topic, key, 0, 0, "", key, begin_ns))
+                self._decide(
+                    key,
+                    Outcome.ROLLBACK,
+                    AcknowledgedSend(self._topic, key, 0, 0, "", key, begin_ns),
+                )
                 await asyncio.sleep(AFTER_FAILURE_S)
                 continue
             stored_ns = time.monotonic_ns()
-            sent = Sent(self._topic, key, 0, 0, tx.results[0].message_id, key, begin_ns, stored_ns)
+            sent = AcknowledgedSend(
+                self._topic, key, 0, 0, tx.results[0].message_id, key, begin_ns, stored_ns
+            )
             self._decided[key] = outcome
             end_ns = 0
             try:
@@ -105,13 +118,13 @@ class Producers:
             await asyncio.sleep(PAUSE_S)
 
     def _decide(
-        self, key: str, outcome: Outcome, sent: Sent, begin_ns: int = 0, end_ns: int = 0
+        self, key: str, outcome: Outcome, sent: AcknowledgedSend, begin_ns: int = 0, end_ns: int = 0
     ) -> None:
         outcome = self._decided.setdefault(key, outcome)
         said: Literal["commit", "rollback"]
         said = "commit" if outcome is Outcome.COMMIT else "rollback"
         self._note(sent)
-        self._note(Ended(key, said, begin_ns, end_ns))
+        self._note(AcknowledgedEnd(key, said, begin_ns, end_ns))
 
     async def run(self, lines: asyncio.StreamReader) -> None:
         async with self._producer:
@@ -135,7 +148,9 @@ async def consume(
         now_ns = time.monotonic_ns()
         key = message.key_list[0]
         place = message.queue_id, message.queue_offset
-        write(file, Read(message.topic, *place, key, message.log_offset, now_ns - 1, now_ns))
+        append_event(
+            file, ReadMessage(message.topic, *place, key, message.log_offset, now_ns - 1, now_ns)
+        )
 
     async with aio.Consumer(
         servers, group=f"CG-{name}", topic=topic, handler=take, heartbeat_interval_ms=5_000

@@ -77,9 +77,12 @@ def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path, has_tls: bool) 
 
 
 def test_the_longest_pause_is_what_no_acknowledgement_interrupts() -> None:
-    from escrowmq.drill.history import Sent
+    from escrowmq.drill.history import AcknowledgedSend
 
-    sent = [Sent("t", str(end), 0, end, "", end_ns=end * 10**9) for end in (1, 2, 3, 7, 8, 20)]
+    sent = [
+        AcknowledgedSend("t", str(end), 0, end, "", end_ns=end * 10**9)
+        for end in (1, 2, 3, 7, 8, 20)
+    ]
     assert pause_s(sent, 2 * 10**9, 15 * 10**9) == 7
     assert pause_s(sent, 2 * 10**9, 7 * 10**9) == 4
     assert pause_s(sent, 8 * 10**9, 9 * 10**9) == 1

@@ -12,8 +12,8 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.codec import fastjson
 from escrowmq.drill import history
-from escrowmq.drill.history import Ended, Event, Read, Sent
-from escrowmq.drill.judge import judge
+from escrowmq.drill.history import AcknowledgedEnd, AcknowledgedSend, Event, ReadMessage
+from escrowmq.drill.judge import find_violations
 from escrowmq.drill.report import longest_gap_ns
 from tests.crash.link import Link, read_queue
 from tests.group import porcupine
@@ -55,9 +55,9 @@ def look(
         sender.stop()
     final = group.folder / "final.history"
     _read_all(group, topic, _committed(clients), final)
-    events = list(history.read([*clients.files, final]))
-    stored = {e.transaction for e in events if isinstance(e, Sent) and e.end_ns} - {""}
-    findings = [str(finding) for finding in judge(events)]
+    events = list(history.read_events([*clients.files, final]))
+    stored = {e.transaction for e in events if isinstance(e, AcknowledgedSend) and e.end_ns} - {""}
+    findings = [str(finding) for finding in find_violations(events)]
     findings += porcupine.violations(events)
     findings += [
         f"epoch {epoch} has several masters: {sorted(names)}"
@@ -68,8 +68,8 @@ def look(
     return Verdict(
         fault=fault,
         rounds=len(spans),
-        acknowledged=sum(isinstance(e, Sent) and e.end_ns > 0 for e in events),
-        ends=len(stored & {e.transaction for e in events if isinstance(e, Ended)}),
+        acknowledged=sum(isinstance(e, AcknowledgedSend) and e.end_ns > 0 for e in events),
+        ends=len(stored & {e.transaction for e in events if isinstance(e, AcknowledgedEnd)}),
         findings=findings,
         pauses_s={
             sender.name: [pause_s(sender.tail.acknowledged(), *span) for span in spans]
@@ -78,7 +78,7 @@ def look(
     )
 
 
-def pause_s(acknowledged: list[Sent], begin_ns: int, end_ns: int) -> float:
+def pause_s(acknowledged: list[AcknowledgedSend], begin_ns: int, end_ns: int) -> float:
     """The longest time within a span in which nothing was acknowledged."""
     return longest_gap_ns([each.end_ns for each in acknowledged], begin_ns, end_ns) / NS
 
@@ -86,8 +86,10 @@ def pause_s(acknowledged: list[Sent], begin_ns: int, end_ns: int) -> float:
 def _committed(clients: Clients) -> set[str]:
     """Keys that have to become visible."""
     events: list[Event] = [e for sender in clients.senders for e in sender.tail.look()]
-    stored = {e.key for e in events if isinstance(e, Sent) and e.end_ns}
-    committed = {e.transaction for e in events if isinstance(e, Ended) and e.outcome == "commit"}
+    stored = {e.key for e in events if isinstance(e, AcknowledgedSend) and e.end_ns}
+    committed = {
+        e.transaction for e in events if isinstance(e, AcknowledgedEnd) and e.outcome == "commit"
+    }
     return stored & committed
 
 
@@ -110,9 +112,9 @@ def _read_all(group: Group, topic: str, wanted: set[str], path: Path) -> None:
                 for each in messages:
                     key = each.properties["KEYS"]
                     place = queue, each.queue_offset, key, each.log_offset
-                    history.write(file, Read(topic, *place, begin_ns, end_ns))
+                    history.append_event(file, ReadMessage(topic, *place, begin_ns, end_ns))
                 end = messages[-1].queue_offset + 1 if messages else 0
-                history.write(file, Read(topic, queue, end, "", -1, begin_ns, end_ns))
+                history.append_event(file, ReadMessage(topic, queue, end, "", -1, begin_ns, end_ns))
     finally:
         link.close()
 

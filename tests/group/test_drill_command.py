@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from escrowmq.drill import history
-from escrowmq.drill.history import Read, Sent
-from escrowmq.drill.report import Report, found_in, judged
+from escrowmq.drill.history import AcknowledgedSend, ReadMessage
+from escrowmq.drill.report import DrillReport, violations_in, with_verdict
 from tests.authority import etcd_servers
 from tests.crash.test_group import MemberProcess
 from tests.interop.process import until
@@ -98,14 +98,14 @@ def test_every_fault_is_survived_and_reported(
 ) -> None:
     done, _ = drilled
     assert done.returncode == 0, done.stdout + done.stderr
-    report = msgspec.json.decode(done.stdout, type=Report)
+    report = msgspec.json.decode(done.stdout, type=DrillReport)
     assert report.is_ok
     assert report.findings == report.notes == report.hints == []
     rows = {row.fault: row for row in report.rows}
     assert [*rows] == [
         "none", "switch", "authority", "cut", "isolate", "freeze", "kill", "freeze@copy", "cut@copy"
     ]  # fmt: skip
-    assert all(row.wrong == 0 and row.notes == [] for row in report.rows)
+    assert all(row.violations_count == 0 and row.notes == [] for row in report.rows)
     assert all(row.in_sync_after_ms >= 0 and row.acknowledged and row.ends for row in report.rows)
     for name in ("switch", "isolate", "freeze", "kill"):
         row = rows[name]
@@ -135,7 +135,7 @@ def test_nothing_of_a_drill_is_left(
 def test_members_remember_who_did_what_to_them(
     group: Group, drilled: tuple[subprocess.CompletedProcess[str], Path]
 ) -> None:
-    report = msgspec.json.decode(drilled[0].stdout, type=Report)
+    report = msgspec.json.decode(drilled[0].stdout, type=DrillReport)
     events = [one for one in group.admin.diagnosis.events() if report.drill in one.what]
     done = {one.what.split(": ")[1].split(" for ")[0] for one in events}
     assert done == {"switch", "authority", "cut", "isolate", "freeze", "kill"}
@@ -149,20 +149,22 @@ def test_a_kept_history_can_be_judged_again_and_a_loss_in_it_is_found(
     drilled: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
     done, keep = drilled
-    report = msgspec.json.decode((keep / "report.json").read_bytes(), type=Report)
-    assert report == msgspec.json.decode(done.stdout, type=Report)
+    report = msgspec.json.decode((keep / "report.json").read_bytes(), type=DrillReport)
+    assert report == msgspec.json.decode(done.stdout, type=DrillReport)
     assert (keep / "clients.log").exists()
-    events = list(history.read([keep / "history.jsonl"]))
-    final = list(history.read([keep / "final.jsonl"]))
-    assert found_in(events, final) == []
-    plain = [e for e in events if isinstance(e, Sent) and e.end_ns and not e.transaction]
+    events = list(history.read_events([keep / "history.jsonl"]))
+    final = list(history.read_events([keep / "final.jsonl"]))
+    assert violations_in(events, final) == []
+    plain = [
+        e for e in events if isinstance(e, AcknowledgedSend) and e.end_ns and not e.transaction
+    ]
     lost = plain[len(plain) // 2]
     # A consumer has read it, and at the end it is not there any more.
-    findings = found_in(
-        events, [e for e in final if not (isinstance(e, Read) and e.key == lost.key)]
+    findings = violations_in(
+        events, [e for e in final if not (isinstance(e, ReadMessage) and e.key == lost.key)]
     )
     assert {finding.kind.name for finding in findings} == {"LOST", "GAP"}
-    verdict = judged(msgspec.structs.replace(report, rows=[]), findings)
+    verdict = with_verdict(msgspec.structs.replace(report, rows=[]), findings)
     assert not verdict.is_ok
     assert verdict.verdict.startswith("WRONG: 1 GAP, 1 LOST")
     assert verdict.findings[1].startswith(f"LOST: {lost.key} at ")
@@ -176,10 +178,10 @@ def test_a_group_that_loses_messages_is_found_out(tmp_path: Path) -> None:
         group = Group(tmp_path, stack, *QUICKLY, *DRILLS, program=("-c", HASTY))
         done = group.run("drill", "pair", *SHORT, "--faults", "isolate", within_s=120)
     assert done.returncode == 1, done.stderr
-    report = msgspec.json.decode(done.stdout, type=Report)
+    report = msgspec.json.decode(done.stdout, type=DrillReport)
     assert report.rows[-1].fault == "isolate"
     assert report.rows[-1].lost > 0
-    assert report.findings_count == sum(row.wrong for row in report.rows)
+    assert report.findings_count == sum(row.violations_count for row in report.rows)
     assert report.verdict.startswith("WRONG: ")
     assert " LOST" in report.verdict
 
@@ -218,7 +220,7 @@ def test_an_interrupt_heals_and_reports(group: Group) -> None:
         process.kill()
     assert process.returncode == 1, err
     assert "interrupted" in err
-    report = msgspec.json.decode(out, type=Report)
+    report = msgspec.json.decode(out, type=DrillReport)
     assert report.is_interrupted
     assert report.is_judged
     assert report.findings == []
@@ -242,7 +244,7 @@ def test_a_second_interrupt_ends_the_wait_for_the_rest(group: Group) -> None:
     finally:
         process.kill()
     assert process.returncode == 1, err
-    report = msgspec.json.decode(out, type=Report)
+    report = msgspec.json.decode(out, type=DrillReport)
     assert not report.is_judged
     assert "the history is not judged" in report.verdict
     assert [name for name in group.admin.topics.names() if "drill" in name] == []
@@ -253,7 +255,7 @@ def test_a_member_that_nobody_starts_again_is_reported(group: Group) -> None:
     until("three members in sync", group.is_whole)
     done = group.run("drill", "pair", *SHORT, "--faults", "kill,freeze", "--kill", "--within", "3")
     assert done.returncode == 1, done.stderr
-    report = msgspec.json.decode(done.stdout, type=Report)
+    report = msgspec.json.decode(done.stdout, type=DrillReport)
     assert [row.fault for row in report.rows] == ["none", "kill"]  # and nothing more is done
     killed = report.rows[-1].member
     assert report.rows[-1].in_sync_after_ms == -1

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from escrowmq.drill import history
-from escrowmq.drill.history import Ended, Read, Sent
-from escrowmq.drill.judge import judge
+from escrowmq.drill.history import AcknowledgedEnd, AcknowledgedSend, ReadMessage
+from escrowmq.drill.judge import find_violations
 from tests.crash.link import Link, read_queue
 from tests.failover.clients import Clients, sending
 
@@ -126,9 +126,13 @@ class Pair(msgspec.Struct):
             within_s=SERVED_S,
         )
 
-    def reads(self) -> list[Read]:
+    def reads(self) -> list[ReadMessage]:
         """What the consumer was given so far."""
-        return [e for e in history.read([self.folder / "reader.history"]) if isinstance(e, Read)]
+        return [
+            e
+            for e in history.read_events([self.folder / "reader.history"])
+            if isinstance(e, ReadMessage)
+        ]
 
 
 @pytest.fixture
@@ -209,10 +213,12 @@ def judged(pair: Pair, clients: Clients, master: str) -> list[str]:
     for sender in clients.senders:
         sender.stop()
     events = [e for sender in clients.senders for e in sender.tail.look()]
-    stored = {e.key for e in events if isinstance(e, Sent) and e.end_ns}
-    wanted = {e.transaction for e in events if isinstance(e, Ended) and e.outcome == "commit"}
+    stored = {e.key for e in events if isinstance(e, AcknowledgedSend) and e.end_ns}
+    wanted = {
+        e.transaction for e in events if isinstance(e, AcknowledgedEnd) and e.outcome == "commit"
+    }
     wanted = (
-        wanted | {e.key for e in events if isinstance(e, Sent) and not e.transaction}
+        wanted | {e.key for e in events if isinstance(e, AcknowledgedSend) and not e.transaction}
     ) & stored
 
     def has_all() -> bool:
@@ -225,6 +231,8 @@ def judged(pair: Pair, clients: Clients, master: str) -> list[str]:
         for queue in range(QUEUES):
             for each in read_queue(link, TOPIC, queue):
                 place = queue, each.queue_offset, each.properties["KEYS"], each.log_offset
-                history.write(file, Read(TOPIC, *place))
+                history.append_event(file, ReadMessage(TOPIC, *place))
     link.close()
-    return [str(finding) for finding in judge(history.read([*clients.files, final]))]
+    return [
+        str(finding) for finding in find_violations(history.read_events([*clients.files, final]))
+    ]

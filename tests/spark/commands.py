@@ -91,16 +91,16 @@ def _run(words: list[str]) -> dict[str, object]:
 
 def _die_before(name: str) -> None:
     """From here on this process dies when it would write to a table."""
-    from escrowmq.pipeline.reconcile.partitioned_table import Table
+    from escrowmq.pipeline.reconcile.partitioned_table import PartitionedTable
 
-    replace = Table.replace
+    replace = PartitionedTable.replace
 
-    def dying(self: Table, rows: Any) -> None:
+    def dying(self: PartitionedTable, rows: Any) -> None:
         if self.path.endswith(name):
             os.kill(os.getpid(), signal.SIGKILL)
         replace(self, rows)
 
-    Table.replace = dying  # type: ignore[method-assign]
+    PartitionedTable.replace = dying  # type: ignore[method-assign]
 
 
 def main() -> int:

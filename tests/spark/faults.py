@@ -22,7 +22,7 @@ from escrowmq.client.core.subscription import subscription
 from escrowmq.codec.record import decode_records
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.ranges import ranges_between
-from escrowmq.pipeline.source.options import parse_source
+from escrowmq.pipeline.source.options import parse_source_options
 from escrowmq.pipeline.source.pulling import Puller
 from tests.interop import servers
 from tests.interop.drivers import unique
@@ -39,10 +39,10 @@ END_S = 300.0
 
 def bodies_of(nameserver: str, topic: str) -> list[bytes]:
     """Everything that is visible in a topic."""
-    options = parse_source({"nameServer": nameserver, "subscribe": topic}, is_stream=False)
+    options = parse_source_options({"nameServer": nameserver, "subscribe": topic}, is_stream=False)
     cluster = Cluster(options.access, tries=3, try_again_ms=100)
     queues = cluster.queues(topic)
-    ranges = ranges_between(cluster.first(queues), cluster.end(queues))
+    ranges = ranges_between(cluster.first_offsets(queues), cluster.end_offsets(queues))
     cluster.close()
     puller = Puller(options.access, options.pulling)
     wanted = subscription(topic, version=0, wire_topic=topic)

@@ -323,10 +323,10 @@ def _moment(time_ms: int) -> dt.datetime:
 
 def reconciler(spark: SparkSession, injected: Injected, out: Path, **more: Any) -> Any:
     """The job over the store, with everything that can be compared."""
-    from escrowmq.pipeline.reconcile.run import Reconciler, Settings
+    from escrowmq.pipeline.reconcile.run import Reconciler, ReconcileSettings
     from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
-    settings = Settings(groups=(GROUP,))
+    settings = ReconcileSettings(groups=(GROUP,))
     return Reconciler(
         spark, FileMessages(spark, {BROKER: str(injected.folder)}), str(out), settings=settings,
         rows=lambda session, since: injected.rows_table(session), now_ms=lambda: injected.now_ms,

@@ -28,7 +28,7 @@ pytest.importorskip("pyspark")
 
 from escrowmq.pipeline.copies.export import exported
 from escrowmq.pipeline.reconcile.lease import FileLease
-from escrowmq.pipeline.reconcile.partitioned_table import Table
+from escrowmq.pipeline.reconcile.partitioned_table import PartitionedTable
 
 SEGMENT_SIZE = 8 << 20
 YOUNG_MS = 1_200_000
@@ -150,9 +150,9 @@ def test_the_funnel_counts_each_transaction_once(
 def test_deliveries_are_counted_while_the_lease_is_held(
     world: World, pipeline: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace, held = Table.replace, {}
+    replace, held = PartitionedTable.replace, {}
 
-    def watched(self: Table, rows: Any) -> None:
+    def watched(self: PartitionedTable, rows: Any) -> None:
         try:
             with FileLease(tmp_path):
                 held[Path(self.path).name] = False
@@ -160,7 +160,7 @@ def test_deliveries_are_counted_while_the_lease_is_held(
             held[Path(self.path).name] = True
         replace(self, rows)
 
-    monkeypatch.setattr(Table, "replace", watched)
+    monkeypatch.setattr(PartitionedTable, "replace", watched)
     words = ["--store", f"broker-a={world.server.store}", "--out", tmp_path, "--deliveries"]
     assert pipeline("funnel", *words)[0] == 0
     assert held.keys() >= {"funnel", "twice", "given_back"}

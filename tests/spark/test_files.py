@@ -68,10 +68,10 @@ def test_files_have_what_the_broker_tells(
 def read_here(folder: Path, **options: str) -> int:
     """The rows that executors would read, counted in this process."""
     from escrowmq.pipeline.source.files import FilesReader
-    from escrowmq.pipeline.source.options import parse_source
+    from escrowmq.pipeline.source.options import parse_source_options
     from escrowmq.pipeline.source.schema import full_schema
 
-    parsed = parse_source({"storePath": str(folder), **options}, is_stream=False)
+    parsed = parse_source_options({"storePath": str(folder), **options}, is_stream=False)
     reader = FilesReader(parsed, full_schema(parsed))
     return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
 

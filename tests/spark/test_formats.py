@@ -25,9 +25,15 @@ from pyspark.errors import PySparkException
 
 from escrowmq.cli.main import main
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.formats import FORMATS, PACKAGES, Format, explained, parse_format
+from escrowmq.pipeline.formats import (
+    FORMATS,
+    PACKAGES,
+    TableFormat,
+    explain_jar_errors,
+    parse_format,
+)
 from escrowmq.pipeline.reconcile.progress import RunProgress
-from escrowmq.pipeline.reconcile.results import Results, RunRow
+from escrowmq.pipeline.reconcile.results import ResultTables, RunRow
 from escrowmq.pipeline.reconcile.sum_check import Balance
 
 RELEASE = ".".join(pyspark.__version__.split(".")[:2])
@@ -55,7 +61,7 @@ def test_formats_without_jars_for_this_release_are_told() -> None:
         with pytest.raises(UsageError, match=r"has no jars that run with PySpark 4\..*; ins"):
             parse_format(kind)
     assert [parse_format(kind) for kind in ("parquet", *WITH_JARS)] == [
-        Format(kind) for kind in ("parquet", *WITH_JARS)
+        TableFormat(kind) for kind in ("parquet", *WITH_JARS)
     ]
     assert set(WITH_JARS + WITHOUT_JARS) == set(FORMATS) - {"parquet"}
 
@@ -88,10 +94,10 @@ def test_jars_of_another_release_are_told() -> None:
     said = "java.lang.NoSuchMethodError: 'java.lang.Object org.apache.spark.X.y()'"
     with (
         pytest.raises(UsageError, match=r"jars that do not fit PySpark 4.*\(NoSuchMethodError\)"),
-        explained(Format(WITH_JARS[0])),
+        explain_jar_errors(TableFormat(WITH_JARS[0])),
     ):
         raise PySparkException(said)
-    with pytest.raises(PySparkException), explained(Format("parquet")):
+    with pytest.raises(PySparkException), explain_jar_errors(TableFormat("parquet")):
         raise PySparkException(said)
 
 
@@ -105,7 +111,7 @@ def test_jobs_do_not_go_on_from_each_others_runs(
         classes={},
         progress=RunProgress(run=1),
     )
-    Results(spark, str(tmp_path)).commit(of_halves)
+    ResultTables(spark, str(tmp_path)).commit(of_halves)
     log = tmp_path / "commitlog" / f"{0:020d}"
     log.parent.mkdir()
     log.write_bytes(bytes(4096))

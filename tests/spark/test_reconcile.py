@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 from escrowmq.pipeline.reconcile import differences, records, sum_check
-from escrowmq.pipeline.reconcile.fates import Fate, fates
+from escrowmq.pipeline.reconcile.fates import Fate, fates_of_halves
 from escrowmq.pipeline.reconcile.live_messages import BEGIN_TIMES
 
 NOW = START
@@ -183,7 +183,7 @@ class Tables:
         self.halves = records.halves(messages)
         self.finals = records.finals(messages)
         alone = self.halves.where(F.col("messageId") == "alone")
-        self.fates = fates(
+        self.fates = fates_of_halves(
             self.halves, records.ops(messages), self.finals, records.discards(messages),
             parked=alone.select("broker", "halfOffset"),
         )  # fmt: skip
@@ -201,11 +201,11 @@ def test_every_half_has_its_fate_and_the_sums_balance(
     tables = Tables(spark, world)
     rows = tables.fates.where(F.col("fate") != Fate.STORED_AGAIN).collect()
     assert {row["messageId"]: row["fate"] for row in rows} == world.fates
-    balanced = sum_check.balance(tables.halves, tables.fates)
+    balanced = sum_check.check_balance(tables.halves, tables.fates)
     assert balanced.halves == len(world.fates)
     assert str(balanced).startswith(f"{len(world.fates)} halves = ")
-    with pytest.raises(sum_check.Unbalanced, match="read the same range again"):
-        sum_check.balance(tables.halves.limit(2), tables.fates)
+    with pytest.raises(sum_check.UnbalancedError, match="read the same range again"):
+        sum_check.check_balance(tables.halves.limit(2), tables.fates)
 
 
 def test_a_half_that_was_sent_twice_is_two_of_them(spark: SparkSession) -> None:
@@ -236,7 +236,7 @@ def test_what_is_not_understood_is_counted(spark: SparkSession) -> None:
     log.put("RMQ_SYS_TRANS_OP_HALF_TOPIC", body=b"0", tags="z")
     log.put("RMQ_SYS_TRANS_HALF_TOPIC", UNIQ_KEY="homeless")
     messages = log.table(spark)
-    assert records.odd(messages).head().asDict() == {
+    assert records.malformed_counts(messages).head().asDict() == {
         "namelessCount": 2,
         "strangeCount": 1,
         "homelessCount": 1,
@@ -250,14 +250,14 @@ def test_what_is_not_understood_is_counted(spark: SparkSession) -> None:
 def test_exactly_the_differences_are_found(spark: SparkSession, make: Callable[[], World]) -> None:
     world = make()
     tables = Tables(spark, world)
-    found = differences.transactions(tables.fates, now=NOW, overdue_s=120, grace_s=60)
+    found = differences.transaction_differences(tables.fates, now=NOW, overdue_s=120, grace_s=60)
     assert classes(found) == world.classes
     rows = {row["class"]: row for row in found.collect()}
     if make is subtle:
         assert rows["final-changed"]["evidence"]["changed"] in ("tag", "keys", "body")
         return
     assert rows["overdue"]["repair"] == "ask the producers"
-    later = differences.transactions(
+    later = differences.transaction_differences(
         tables.fates, now=NOW + dt.timedelta(hours=1), overdue_s=120, grace_s=60
     )
     evidence = {row["messageId"]: row["evidence"] for row in found.collect()}
@@ -275,7 +275,7 @@ def test_a_final_message_without_its_half_is_found_where_halves_were_read(
                                  (0, 49, {})):  # fmt: skip
         schema = "broker string, logBegin long, logEnd long"
         read = spark.createDataFrame([("broker-a", begin, end)], schema)
-        found = differences.orphans(tables.halves, tables.finals, read=read)
+        found = differences.finals_without_half(tables.halves, tables.finals, read=read)
         assert classes(found) == expected
 
 
@@ -283,7 +283,7 @@ def test_a_final_message_in_another_topic_than_its_half_names_is_found(
     spark: SparkSession,
 ) -> None:
     tables = Tables(spark, subtle())
-    found = differences.elsewhere(tables.halves, tables.finals)
+    found = differences.finals_elsewhere(tables.halves, tables.finals)
     assert classes(found) == {
         "elsewhere": "final-elsewhere",
         "late elsewhere": "final-elsewhere",
@@ -299,7 +299,9 @@ def test_a_half_that_was_committed_on_two_brokers_is_found(spark: SparkSession) 
         log.op(half, outcomes="c")
     one.rows += other.rows
     tables = Tables(spark, _of(one))
-    found = differences.transactions(tables.fates, now=NOW, overdue_s=120, grace_s=60).collect()
+    found = differences.transaction_differences(
+        tables.fates, now=NOW, overdue_s=120, grace_s=60
+    ).collect()
     assert {(row["broker"], row["class"]) for row in found} == {
         ("broker-a", "committed-twice"),
         ("broker-b", "committed-twice"),
@@ -334,7 +336,7 @@ def test_what_was_committed_before_its_topic_began_was_deleted_with_it(
         ],
         BEGIN_TIMES,
     )
-    found = differences.transactions(
+    found = differences.transaction_differences(
         Tables(spark, _of(log)).fates, now=NOW, overdue_s=120, begin_times=begin_times
     )
     assert classes(found) == {
@@ -357,7 +359,7 @@ def test_rows_that_are_there_twice_and_rows_under_another_topic(spark: SparkSess
         ("astray", "shipped", at), ("any", None, at), ("spaced", "paid", at),
     ]  # fmt: skip
     rows = spark.createDataFrame(written, "messageId string, topic string, at timestamp")
-    assert classes(differences.rows_twice(rows)) == {"twice": "row-twice"}
+    assert classes(differences.duplicate_rows(rows)) == {"twice": "row-twice"}
     found = differences.messages_without_row(tables.finals, rows, now=NOW, grace_s=60)
     assert classes(found) == {"astray": "message-without-row"}
     found = differences.rows_without_message(rows, tables.finals, now=NOW, grace_s=60)
@@ -372,7 +374,7 @@ def test_a_stranger_in_the_place_of_a_final_message_is_found(spark: SparkSession
     read = spark.createDataFrame(
         [("broker-a", 0, 9999)], "broker string, logBegin long, logEnd long"
     )
-    found = differences.orphans(tables.halves, tables.finals, read=read)
+    found = differences.finals_without_half(tables.halves, tables.finals, read=read)
     assert classes(found) == {"stranger": "final-without-half"}
 
 
@@ -393,7 +395,7 @@ def test_later_runs_name_final_messages_whose_half_cannot_be_open(spark: SparkSe
     def found(since: dt.datetime | None) -> set[str]:
         return set(
             classes(
-                differences.orphans(
+                differences.finals_without_half(
                     tables.halves, tables.finals, read=read, until=until, new_since=since
                 )
             )
@@ -417,7 +419,7 @@ def test_what_a_group_has_not_consumed(spark: SparkSession) -> None:
         [("mailer", "broker-a", "paid", 0, 1)],
         "consumerGroup string, broker string, topic string, queueId int, committed long",
     )
-    found = differences.not_consumed(tables.finals, offsets, now=NOW, grace_s=60)
+    found = differences.unconsumed_finals(tables.finals, offsets, now=NOW, grace_s=60)
     assert classes(found) == {"k1": "not-consumed", "k2": "not-consumed"}
     assert found.head()["evidence"]["consumerGroup"] == "mailer"
 
@@ -431,7 +433,7 @@ def test_a_queue_that_a_group_has_never_come_to_is_not_consumed(spark: SparkSess
         [("mailer", "broker-a", "paid", 0, 7), ("other", "broker-b", "paid", 0, 1)],
         "consumerGroup string, broker string, topic string, queueId int, committed long",
     )
-    found = differences.not_consumed(tables.finals, offsets, now=NOW, grace_s=60).collect()
+    found = differences.unconsumed_finals(tables.finals, offsets, now=NOW, grace_s=60).collect()
     assert [row["messageId"] for row in found] == ["unreachable"]
     assert found[0]["evidence"] == {"consumerGroup": "mailer", "queueId": "0", "queueOffset": "0"}
 
@@ -444,7 +446,7 @@ def test_the_business_and_the_messages(spark: SparkSession) -> None:
     long_ago, now = START - dt.timedelta(seconds=300), START - dt.timedelta(seconds=10)
     written: list[tuple[Any, ...]] = [("both", long_ago), ("row only", long_ago), ("young", now)]
     rows = spark.createDataFrame(written, "messageId string, at timestamp")
-    found = differences.together(
+    found = differences.combine(
         differences.messages_without_row(tables.finals, rows, now=NOW, grace_s=60),
         differences.rows_without_message(rows, tables.finals, now=NOW, grace_s=60),
     )

@@ -26,13 +26,13 @@ from escrowmq.errors import EscrowMQError, RouteMissing, UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.live_messages import BrokerMessages
-from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
+from escrowmq.pipeline.reconcile.run import Reconciler, ReconcileSettings, RunReport
 from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
-SETTINGS = Settings(grace_s=0, overdue_s=0)
+SETTINGS = ReconcileSettings(grace_s=0, overdue_s=0)
 
 
-def run(spark: SparkSession, server: Server, out: Path, *, skipped: list[str]) -> Report:
+def run(spark: SparkSession, server: Server, out: Path, *, skipped: list[str]) -> RunReport:
     with escrowmq.Admin(server.nameserver) as admin:
         source = BrokerMessages(
             spark, {"nameServer": server.nameserver}, admin=admin, skipped=skipped

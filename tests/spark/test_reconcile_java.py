@@ -23,8 +23,8 @@ pytest.importorskip("pyspark")
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import EscrowMQError
 from escrowmq.pipeline.reconcile.lease import FileLease
-from escrowmq.pipeline.reconcile.live_messages import BrokerMessages, Messages
-from escrowmq.pipeline.reconcile.run import Reconciler, Settings
+from escrowmq.pipeline.reconcile.live_messages import BrokerMessages, TransactionSource
+from escrowmq.pipeline.reconcile.run import Reconciler, ReconcileSettings
 from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 from escrowmq.pipeline.reconcile.sum_check import Balance
 
@@ -73,8 +73,8 @@ def test_its_broker_and_its_files_are_understood(
     assert balances == [EXPECTED, EXPECTED]
 
 
-def judged(spark: SparkSession, source: Messages, out: Path) -> Balance:
-    settings = Settings(grace_s=0, overdue_s=600)
+def judged(spark: SparkSession, source: TransactionSource, out: Path) -> Balance:
+    settings = ReconcileSettings(grace_s=0, overdue_s=600)
     report = Reconciler(spark, source, str(out), settings=settings).run(lease=FileLease(out))
     assert report.classes == {}
     assert set(report.odd.values()) == {0}

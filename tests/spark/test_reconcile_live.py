@@ -27,9 +27,9 @@ pytest.importorskip("pyspark")
 
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.options import UserOptions, parse_access
-from escrowmq.pipeline.reconcile.differences import Class, Repair
+from escrowmq.pipeline.reconcile.differences import DifferenceClass, Repair
 from escrowmq.pipeline.reconcile.live_messages import BrokerMessages
-from escrowmq.pipeline.reconcile.progress import RunProgress, as_offsets, make_window
+from escrowmq.pipeline.reconcile.progress import RunProgress, make_window, to_offsets
 from escrowmq.pipeline.reconcile.repair import Redo, RepairResult
 
 TOPIC = "purged"
@@ -99,7 +99,7 @@ def test_what_was_purged_is_named_so_and_never_brought_back(
         with KeyedSender(access, group="redo") as sender:
             redo = Redo(admin, sender, is_dry=False)
             row = {
-                "class": Class.NO_FINAL, "messageId": old[0], "topic": TOPIC,
+                "class": DifferenceClass.NO_FINAL, "messageId": old[0], "topic": TOPIC,
                 "broker": "broker-a", "repair": Repair.STORE_FINAL,
             }  # fmt: skip
             assert redo.run([row]) == {RepairResult.PROPOSED.value: 1}
@@ -130,8 +130,8 @@ def test_a_lost_delayed_message_is_delivered_when_it_is_due(
         with producer.transaction(escrowmq.Message(TOPIC, b"x", deliver_at=due)) as tx:
             pass
         row = {
-            "class": Class.NO_FINAL, "messageId": tx.results[0].message_id, "topic": TOPIC,
-            "broker": "broker-a", "repair": Repair.STORE_FINAL,
+            "class": DifferenceClass.NO_FINAL, "messageId": tx.results[0].message_id,
+            "topic": TOPIC, "broker": "broker-a", "repair": Repair.STORE_FINAL,
         }  # fmt: skip
         access = parse_access(
             UserOptions({"nameServer": server.nameserver}), needs_name_server=True
@@ -154,7 +154,7 @@ def test_a_topic_may_lose_read_queues_of_which_everything_was_read() -> None:
 
         def queues_found(read_to: int, again_ms: int, **more: str) -> int:
             positions = dict.fromkeys(queues, 0) | {queues[7]: read_to}
-            before = RunProgress(run=1, until_ms=again_ms + 1, ends=as_offsets(positions))
+            before = RunProgress(run=1, until_ms=again_ms + 1, ends=to_offsets(positions))
             window = make_window(before, now_ms=2 * far_ms, grace_ms=1, lookback_ms=1)
             source = BrokerMessages(nobody, options | more, admin=nobody)
             cluster = source._cluster()
@@ -178,7 +178,7 @@ def test_a_broker_without_a_queue_of_a_topic_is_told_from_one_that_is_down(
 ) -> None:
     nobody: Any = None
     queue = escrowmq.MessageQueue(TOPIC, broker, 0)
-    before = RunProgress(run=1, ends=as_offsets({queue: 5}))
+    before = RunProgress(run=1, ends=to_offsets({queue: 5}))
     window = make_window(before, now_ms=1, grace_ms=0, lookback_ms=0)
     source = BrokerMessages(nobody, {"nameServer": "h:1"}, admin=nobody)
     with pytest.raises(

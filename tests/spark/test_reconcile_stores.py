@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from escrowmq.base.message import Message, Topic
 from escrowmq.errors import DataLost, UsageError
 from escrowmq.pipeline.reconcile.lease import FileLease
-from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
+from escrowmq.pipeline.reconcile.run import Reconciler, ReconcileSettings, RunReport
 from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
 from .injected import NOW_MS, StoreWriter
@@ -49,12 +49,12 @@ class Store:
 
     def run(
         self, *, now_ms: int, skipped: tuple[str, ...] = (), options: dict[str, str] | None = None
-    ) -> Report:
+    ) -> RunReport:
         source = FileMessages(
             self.spark, {"broker-a": str(self.folder)}, options=options, skipped=skipped
         )
         job = Reconciler(
-            self.spark, source, str(self.out), settings=Settings(), now_ms=lambda: now_ms
+            self.spark, source, str(self.out), settings=ReconcileSettings(), now_ms=lambda: now_ms
         )
         self.results = job.results
         return job.run(lease=FileLease(self.out))
@@ -123,7 +123,7 @@ def test_a_store_of_an_earlier_run_is_given_or_left_out(
     folders = {"a": str(a.folder), "b": str(b.folder)}
     out = tmp_path / "out"
 
-    def run(names: str, now_ms: int, *, without: tuple[str, ...] = ()) -> Report:
+    def run(names: str, now_ms: int, *, without: tuple[str, ...] = ()) -> RunReport:
         chosen = {name: folders[name] for name in names}
         source = FileMessages(spark, chosen, skipped_brokers=without)
         job = Reconciler(spark, source, str(out), now_ms=lambda: now_ms)
@@ -169,5 +169,5 @@ def test_live_topics_keep_what_is_left_out_and_take_no_such_option(spark: SparkS
     source = BrokerMessages(spark, {"nameServer": "h:1"}, admin=nobody, skipped={"paid"})
     window = make_window(RunProgress(), now_ms=NOW_MS, grace_ms=0, lookback_ms=0)
     begins = {str(Topic.HALF): {"broker-a": {"0": 0}}}
-    found = source.unread(carried, [TableBatch(carried, {}, begins)], window).collect()
+    found = source.carried_not_reread(carried, [TableBatch(carried, {}, begins)], window).collect()
     assert [row["msgId"] for row in found] == ["left out"]

@@ -27,11 +27,11 @@ from escrowmq.pipeline.analytics.job import FunnelJob
 from escrowmq.pipeline.reconcile import business, differences
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.live_messages import OFFSETS, PARKED, TableBatch
-from escrowmq.pipeline.reconcile.partitioned_table import Table
-from escrowmq.pipeline.reconcile.progress import Offsets, Window
-from escrowmq.pipeline.reconcile.results import Examined, Results
-from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
-from escrowmq.pipeline.reconcile.staging import Staging
+from escrowmq.pipeline.reconcile.partitioned_table import PartitionedTable
+from escrowmq.pipeline.reconcile.progress import Offsets, RunWindow
+from escrowmq.pipeline.reconcile.results import ResultTables, RunScope
+from escrowmq.pipeline.reconcile.run import Reconciler, ReconcileSettings, RunReport
+from escrowmq.pipeline.reconcile.staging import StagedTable
 from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
 NOW_MS = int(START.timestamp() * 1000)
@@ -50,20 +50,20 @@ class Memory:
         self.committed: dict[str, int] = {}
         self.read_from = 0
 
-    def inner(self, window: Window) -> TableBatch:
+    def read_transactions(self, window: RunWindow) -> TableBatch:
         """Each run reads what the last one has not read."""
         rows, self.log.rows = self.log.rows, self.log.rows[self.read_from :]
         frame = self.log.table(self._spark)
         self.log.rows = rows
         return TableBatch(frame, {}, {})
 
-    def topics(self, names: Any, has_late: bool, window: Window) -> TableBatch | None:
+    def read_topics(self, names: Any, has_late: bool, window: RunWindow) -> TableBatch | None:
         return None
 
-    def unread(self, carried: DataFrame, batches: Any, window: Window) -> DataFrame:
+    def carried_not_reread(self, carried: DataFrame, batches: Any, window: RunWindow) -> DataFrame:
         return carried
 
-    def ends(self, batches: Any, new: DataFrame, window: Window) -> Offsets:
+    def next_offsets(self, batches: Any, new: DataFrame, window: RunWindow) -> Offsets:
         self.read_from = len(self.log.rows)
         return {}
 
@@ -72,7 +72,7 @@ class Memory:
         rows = [(group, "broker-a", "paid", 0, self.committed[group]) for group in known]
         return self._spark.createDataFrame(rows, OFFSETS)
 
-    def parked(self) -> DataFrame | None:
+    def parked_halves(self) -> DataFrame | None:
         if self.parked_offsets is None:
             return None
         rows = [("broker-a", offset) for offset in self.parked_offsets]
@@ -87,12 +87,12 @@ class Job:
         self.source = Memory(spark)
         self.folder = folder
         self.now_ms = NOW_MS
-        self.settings = Settings(groups=("mailer",))
+        self.settings = ReconcileSettings(groups=("mailer",))
         self.source.committed["mailer"] = 0
         self.more = more
         self.spark = spark
 
-    def run(self, settings: Settings | None = None) -> Report:
+    def run(self, settings: ReconcileSettings | None = None) -> RunReport:
         self.now_ms += HOUR_MS
         job = Reconciler(
             self.spark, self.source, str(self.folder), settings=settings or self.settings,
@@ -126,7 +126,7 @@ def test_differences_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     log.put("paid", age_s=-3600, UNIQ_KEY="lost", escrowRedone="true")
     log.final(open_half, age_s=-3600)
     log.op(open_half, outcomes="c")
-    third = job.run(Settings())
+    third = job.run(ReconcileSettings())
     assert third.classes == {}
     assert third.balance.committed == 2
     assert job.state() == {
@@ -169,7 +169,7 @@ def test_what_a_run_does_not_judge_stays_open(spark: SparkSession, tmp_path: Pat
     job.source.log.final(half)
     job.source.log.op(half, outcomes="c")
     assert job.run().classes == {"not-consumed": 1}
-    assert job.run(Settings()).classes == {}
+    assert job.run(ReconcileSettings()).classes == {}
     assert job.state() == {("not-consumed", "k"): (1, 1, False)}
     assert job.run().classes == {"not-consumed": 1}
     job.source.committed["mailer"] = 1
@@ -180,14 +180,14 @@ def test_what_a_run_does_not_judge_stays_open(spark: SparkSession, tmp_path: Pat
 def test_what_is_found_again_on_another_day_is_the_same_difference(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    results = Results(spark, str(tmp_path))
+    results = ResultTables(spark, str(tmp_path))
     days = [START + dt.timedelta(days=number) for number in range(3)]
     schema = "messageId string, topic string, at timestamp"
 
     def merge(run: int, *at: dt.datetime) -> None:
         rows = spark.createDataFrame([("order", "paid", time) for time in at], schema)
-        found = differences.rows_twice(rows)
-        results.merge(found, Examined(has_rows=True), now=days[run - 1], run=run)
+        found = differences.duplicate_rows(rows)
+        results.merge(found, RunScope(has_rows=True), now=days[run - 1], run=run)
 
     merge(1, days[0], days[0])
     merge(2, days[0], days[0], days[1])
@@ -214,13 +214,13 @@ def test_a_run_that_lost_its_lease_counts_for_nothing(spark: SparkSession, tmp_p
 
 def test_a_replacement_that_was_cut_short_is_finished(spark: SparkSession, tmp_path: Path) -> None:
     schema = "n bigint, day date"
-    table = Table(spark, str(tmp_path), "table", schema=schema, by=("day",))
-    staging = Staging(spark, str(tmp_path), "table", table)
+    table = PartitionedTable(spark, str(tmp_path), "table", schema=schema, by=("day",))
+    staging = StagedTable(spark, str(tmp_path), "table", table)
     day, other = dt.date(2026, 11, 21), dt.date(2026, 11, 22)
     table.replace(spark.createDataFrame([(1, day), (2, other)], schema))
     dead = Dead(spark, str(tmp_path), "table", schema=schema, by=("day",))
     with pytest.raises(InterruptedError):
-        Staging(spark, str(tmp_path), "table", dead).replace(
+        StagedTable(spark, str(tmp_path), "table", dead).replace(
             spark.createDataFrame([(1, day), (3, day)], schema), run=5
         )
     for run in (4, 5, 5):
@@ -229,7 +229,7 @@ def test_a_replacement_that_was_cut_short_is_finished(spark: SparkSession, tmp_p
     assert found == [(1, day), (2, other), (3, day)]
 
 
-class Dead(Table):
+class Dead(PartitionedTable):
     """Its process dies before the table is touched."""
 
     def replace(self, rows: DataFrame) -> None:
@@ -390,7 +390,7 @@ def test_a_group_that_nobody_knows_is_told(spark: SparkSession, tmp_path: Path) 
     job.source.log.final(half)
     job.source.committed["mialer"] = -1
     with pytest.raises(UsageError, match="keeps an offset of the group 'mialer'"):
-        job.run(Settings(groups=("mailer", "mialer")))
+        job.run(ReconcileSettings(groups=("mailer", "mialer")))
 
 
 @pytest.mark.long
@@ -407,7 +407,7 @@ def test_days_are_those_of_utc_whatever_the_session_says(
         for zone in ("UTC", "Pacific/Kiritimati"):
             spark.conf.set("spark.sql.session.timeZone", zone)
             job.source.read_from = 0
-            assert job.run(Settings()).classes == {"two-finals": 1}
+            assert job.run(ReconcileSettings()).classes == {"two-finals": 1}
             assert job.results.open_classes() == {"two-finals": 1}
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
@@ -428,7 +428,7 @@ def test_days_of_deliveries_are_replaced_whole_whatever_the_session_says(
         with FileLease(tmp_path) as lease:
             job.count_deliveries(messages, lease=lease)
             job.count_deliveries(messages.where(f"storeTimestamp >= {midnight}"), lease=lease)
-        found = {row["messageId"]: str(row["day"]) for row in job.twice.read().collect()}
+        found = {row["messageId"]: str(row["day"]) for row in job.duplicates.read().collect()}
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert found == {"a": "2026-11-21", "b": "2026-11-22"}

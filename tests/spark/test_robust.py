@@ -67,13 +67,13 @@ def test_rows_wait_for_a_cluster_that_is_starting(
 ) -> None:
     pa = pytest.importorskip("pyarrow")
     from escrowmq.pipeline.sink.acknowledged_sink import send_plain
-    from escrowmq.pipeline.sink.options import parse_sink
+    from escrowmq.pipeline.sink.options import parse_sink_options
 
     topic = unique("waits")
     with escrowmq.Admin(parts.nameserver) as admin:
         admin.topics.create(topic, queues=2)
     options = {"nameServer": parts.nameserver, "topic": topic, "sendTimeoutMs": "300ms"}
-    sink = parse_sink(options, is_stream=False, columns=["body"])
+    sink = parse_sink_options(options, is_stream=False, columns=["body"])
     batch = pa.record_batch([pa.array([str(number) for number in range(100)])], names=["body"])
     parts.brokers[0].kill()
     parts.names.kill()

@@ -19,9 +19,9 @@ from escrowmq.cli.times import seconds
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from escrowmq.drill.faults import Step
+    from escrowmq.drill.faults import FaultStep
     from escrowmq.drill.preconditions import HealthyGroup
-    from escrowmq.drill.report import Report, Row
+    from escrowmq.drill.report import DrillReport, FaultRow
     from escrowmq.drill.run import Drill
 
 RATE: Final = 200
@@ -74,7 +74,7 @@ def add_drill(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - as add
 
 def run_drill(arguments: argparse.Namespace) -> int:
     """Run a drill; return the exit code."""
-    from escrowmq.drill.faults import plan
+    from escrowmq.drill.faults import plan_steps
     from escrowmq.drill.load import RATE_MAX, RATE_MIN
 
     if not RATE_MIN <= arguments.rate <= RATE_MAX:
@@ -82,7 +82,9 @@ def run_drill(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.rounds <= ROUNDS_MAX:
         raise UsageError(f"--rounds {arguments.rounds}: 1 to {ROUNDS_MAX} is allowed")
     names = [name for name in arguments.faults.split(",") if name]
-    steps = plan(names, seconds=arguments.seconds, kills=arguments.kill, rounds=arguments.rounds)
+    steps = plan_steps(
+        names, seconds=arguments.seconds, kills=arguments.kill, rounds=arguments.rounds
+    )
     report = asyncio.run(_drill(arguments, steps))
     if report is None:
         return OK if arguments.dry_run else NO
@@ -90,14 +92,14 @@ def run_drill(arguments: argparse.Namespace) -> int:
     return OK if report.is_ok else NO
 
 
-async def _drill(arguments: argparse.Namespace, steps: list[Step]) -> Report | None:
+async def _drill(arguments: argparse.Namespace, steps: list[FaultStep]) -> DrillReport | None:
     from escrowmq.client.admin.admin import Admin
-    from escrowmq.drill.name import drill_name
+    from escrowmq.drill.name import make_drill_name
     from escrowmq.drill.preconditions import inspect_group
     from escrowmq.drill.run import Drill, DrillParameters
 
     settings = connection_of(arguments)
-    name = drill_name()
+    name = make_drill_name()
     async with Admin(arguments.name_servers, **settings) as admin:
         ground = await inspect_group(admin, arguments.broker, name)
         if arguments.dry_run or not arguments.yes:
@@ -149,14 +151,14 @@ def _divert_logs(keep: str) -> Callable[[], None]:
     return restore
 
 
-def _save_results(folder: Path, drill: Drill, report: Report) -> None:
+def _save_results(folder: Path, drill: Drill, report: DrillReport) -> None:
     import msgspec
 
-    from escrowmq.drill.history import write
+    from escrowmq.drill.history import append_event
 
     with (folder / "final.jsonl").open("wb") as file:
         for event in drill.final:
-            write(file, event)
+            append_event(file, event)
     text = msgspec.json.format(msgspec.json.encode(report), indent=1)
     (folder / "report.json").write_bytes(text + b"\n")
 
@@ -176,7 +178,7 @@ async def _is_wanted(broker: str) -> bool:
 # -- what is shown ---------------------------------------------------------------------------
 
 
-def _show_plan(arguments: argparse.Namespace, ground: HealthyGroup, steps: list[Step]) -> None:
+def _show_plan(arguments: argparse.Namespace, ground: HealthyGroup, steps: list[FaultStep]) -> None:
     seconds = sum(step.span_ms for step in steps) / 1000
     said = (
         f"{len(steps)} faults would be done to {ground.broker} (members "
@@ -191,8 +193,8 @@ def _show_plan(arguments: argparse.Namespace, ground: HealthyGroup, steps: list[
             f"{ground.min_copies}, and there are {len(ground.members)} members."
         )
     rows = [
-        {"fault": step.name, "what": f"the {step.at} {step.what}",
-         "expected": step.expected(ground.takeover_ms)}
+        {"fault": step.name, "what": f"the {step.at} {step.description}",
+         "expected": step.expected_effect(ground.takeover_ms)}
         for step in steps
     ]  # fmt: skip
     if arguments.json:
@@ -212,7 +214,7 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _show(report: Report, *, is_json: bool) -> None:
+def _show(report: DrillReport, *, is_json: bool) -> None:
     if is_json:
         show_json(report)
         return
@@ -237,7 +239,7 @@ def _show(report: Report, *, is_json: bool) -> None:
     print_line(report.verdict)
 
 
-def _cells(row: Row) -> tuple[object, ...]:
+def _cells(row: FaultRow) -> tuple[object, ...]:
     is_moved = row.master_after != row.master_before
     is_later = row.epoch_after != row.epoch_before
     in_sync = row.in_sync_after_ms

@@ -197,11 +197,11 @@ def run(arguments: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException
 
     from escrowmq.cli import spark_jobs
-    from escrowmq.pipeline.formats import explained, parse_format
+    from escrowmq.pipeline.formats import explain_jar_errors, parse_format
 
     try:
         complete(arguments)
-        with explained(parse_format(getattr(arguments, "format", "parquet"))):
+        with explain_jar_errors(parse_format(getattr(arguments, "format", "parquet"))):
             return spark_jobs.DEEDS[arguments.action](arguments)
     except ResponseError as error:
         print_error_line(f"{where}: {one_line(error)}{_hint(type(error))}")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
     from escrowmq.compensation import RedisSets
     from escrowmq.pipeline.reconcile.commits import CommitReconciler
-    from escrowmq.pipeline.reconcile.results import Results
-    from escrowmq.pipeline.reconcile.run import Reconciler, Report
+    from escrowmq.pipeline.reconcile.results import ResultTables
+    from escrowmq.pipeline.reconcile.run import Reconciler, RunReport
 
 
 def reconcile(arguments: argparse.Namespace) -> int:
@@ -47,7 +47,7 @@ def reconcile(arguments: argparse.Namespace) -> int:
         spark = new_session(arguments)
         job = _job(spark, arguments, admin)
         with ProgressBar(spark) as bar:
-            report = job.run(lease=lease, on_step=bar.step)
+            report = job.run(lease=lease, on_step=bar.show_step)
         deeds: Mapping[str, int] = {}
         if arguments.redo or arguments.dry_run:
             assert admin is not None, "checked before"
@@ -69,7 +69,7 @@ def _job(
     spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
 ) -> Reconciler | CommitReconciler:
     from escrowmq.pipeline.reconcile.commits import CommitReconciler
-    from escrowmq.pipeline.reconcile.run import Reconciler, Settings
+    from escrowmq.pipeline.reconcile.run import Reconciler, ReconcileSettings
 
     if arguments.sets or arguments.announcements:
         assert admin is not None, "checked before"
@@ -77,7 +77,7 @@ def _job(
             spark, _sets(spark, arguments), arguments.out, admin=admin, grace_s=arguments.grace,
             kind=arguments.format,
         )  # fmt: skip
-    settings = Settings(
+    settings = ReconcileSettings(
         grace_s=arguments.grace, overdue_s=arguments.overdue, lookback_s=arguments.lookback,
         since_ms=arguments.since, until_ms=arguments.until, groups=tuple(arguments.group),
     )  # fmt: skip
@@ -95,7 +95,7 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
         )
         return sets
     from escrowmq.pipeline.reconcile.lost_commits import ComputedSets, announced, consumed
-    from escrowmq.pipeline.reconcile.progress import moment
+    from escrowmq.pipeline.reconcile.progress import to_spark_time
 
     reader = spark.read.format("escrowmq").schema("body binary, storeTimestamp timestamp")
     reader = reader.options(**source_options(arguments))
@@ -103,7 +103,7 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
         reader = reader.option("startingTimestamp", str(arguments.since))
         reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
     messages = reader.option("subscribe", arguments.announcements).load()
-    rows = _rows(arguments)(spark, moment(arguments.since))
+    rows = _rows(arguments)(spark, to_spark_time(arguments.since))
     return ComputedSets(announced(messages), consumed(rows))
 
 
@@ -175,7 +175,7 @@ def _rows(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - Rows, or None
 
 
 def _redo(
-    arguments: argparse.Namespace, admin: Admin, results: Results, run_number: int
+    arguments: argparse.Namespace, admin: Admin, results: ResultTables, run_number: int
 ) -> Mapping[str, int]:
     from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
     from escrowmq.pipeline.brokers.options import UserOptions, parse_access
@@ -203,7 +203,9 @@ def _business(named: str) -> Any:  # noqa: ANN401 - the user's
     return found() if isinstance(found, type) else found
 
 
-def _print_report(arguments: argparse.Namespace, report: Report, deeds: Mapping[str, int]) -> None:
+def _print_report(
+    arguments: argparse.Namespace, report: RunReport, deeds: Mapping[str, int]
+) -> None:
     if arguments.json:
         show_json(msgspec.to_builtins(report) | {"deeds": dict(deeds)})
         return

@@ -42,13 +42,13 @@ def _funnel(arguments: argparse.Namespace) -> int:
         with ProgressBar(spark) as bar:
             deliveries = partial(_deliveries, spark, arguments, job)
             job.run(
-                lease=new_lease(arguments), on_step=bar.step,
+                lease=new_lease(arguments), on_step=bar.show_step,
                 deliveries=deliveries if arguments.deliveries else None,
             )  # fmt: skip
             if arguments.report:
                 from escrowmq.pipeline.analytics.report import write_report
 
-                bar.step("drawing")
+                bar.show_step("drawing")
                 write_report(job, arguments.report)
         rows = job.funnel.read().orderBy("day", "topic", "producerGroup").collect()
     for row in rows:
@@ -65,14 +65,14 @@ def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJ
     redelivery."""
     from pyspark.sql.functions import lit
 
-    from escrowmq.pipeline.analytics.job import DELIVERY
+    from escrowmq.pipeline.analytics.job import DELIVERY_COLUMNS
 
-    pattern = "|".join([*map(re.escape, job.topics()), "%RETRY%.*"])
+    pattern = "|".join([*map(re.escape, job.transaction_topics()), "%RETRY%.*"])
     options = {"subscribePattern": pattern, "includeBody": "false"}
     if job.since_day_ms:
         options["startingTimestamp"] = str(job.since_day_ms)
         options["startingOffsetsByTimestampStrategy"] = "latest"
-    reader = spark.read.format("escrowmq").schema(DELIVERY)
+    reader = spark.read.format("escrowmq").schema(DELIVERY_COLUMNS)
     if not arguments.store:
         return reader.options(**source_options(arguments), **options).load()
     found = [
@@ -91,7 +91,7 @@ def _export(arguments: argparse.Namespace) -> int:
     options = range_options(arguments, topics=",".join(arguments.topics))
     spark = new_session(arguments)
     with ProgressBar(spark) as bar:
-        bar.step("writing")
+        bar.show_step("writing")
         if arguments.end:
             export_range(spark, options, arguments.out, kind=arguments.format)
             return print_change(arguments, {"written": True}, "written")
@@ -108,15 +108,15 @@ def _replay(arguments: argparse.Namespace) -> int:
     access = parse_access(UserOptions(source_options(arguments)), needs_name_server=True)
     target = replay.ReplayTarget(access=access, topic=arguments.to_topic, per_s=arguments.rate)
     spark = new_session(arguments)
-    messages = spark.read.format("escrowmq").schema(replay.SOURCE).options(**options).load()
-    keyed = replay.with_keys(messages, topic=target.topic)
+    messages = spark.read.format("escrowmq").schema(replay.SOURCE_COLUMNS).options(**options).load()
+    keyed = replay.with_copy_keys(messages, topic=target.topic)
     with ProgressBar(spark) as bar:
-        bar.step("sending" if arguments.send else "counting")
+        bar.show_step("sending" if arguments.send else "counting")
         if not arguments.twice:
             present = replay.present_ids(spark, source_options(arguments), target.topic)
-            keyed = replay.unsent(keyed, present)
+            keyed = replay.unsent_copies(keyed, present)
         if arguments.send:
-            count = sum(row["sent"] for row in replay.send(keyed, target).collect())
+            count = sum(row["sent"] for row in replay.send_copies(keyed, target).collect())
             return print_change(arguments, {"sent": count}, f"{count} messages sent")
         count = keyed.count()
     return print_change(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from escrowmq.client.blocking.admin import Admin
     from escrowmq.client.lease_base import Lease
-    from escrowmq.pipeline.reconcile.live_messages import Messages
+    from escrowmq.pipeline.reconcile.live_messages import TransactionSource
 
 
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
@@ -88,7 +88,7 @@ def new_admin(arguments: argparse.Namespace) -> Admin:
 
 def messages_of(
     spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
-) -> Messages:
+) -> TransactionSource:
     """Return the source from which jobs read halves, op records and messages: a cluster, or folders
     with stores."""
     compares_bodies = getattr(arguments, "compare_bodies", False)

@@ -29,10 +29,10 @@ from escrowmq.net.clock import SystemClock
 
 _log = logging.getLogger(__name__)
 
-_LOOK_S: Final = 0.5
+_RETRY_S: Final = 0.5
 """Pause in seconds between tests whether the server is back, or the brokers answer."""
 
-_MARK_MS: Final = 10_000
+_MARK_INTERVAL_MS: Final = 10_000
 """Interval in ms between two marks of the business's progress. After an outage, at most this much
 is read again."""
 
@@ -117,14 +117,14 @@ class AnnouncementReader:
         self._sets = sets
         self._business = business
         self._clock = SystemClock()
-        self._mark_at_ms = self._clock.now_ms() + _MARK_MS
+        self._mark_at_ms = self._clock.now_ms() + _MARK_INTERVAL_MS
         self._server_id = ""
         """The id of the server's process, as last seen."""
         self._marks_count = 0
         """How many marks the server had stored when this was last checked."""
-        self._compared: set[str] = set()
+        self._checked_queues: set[str] = set()
         """Queues whose position agrees with the server's."""
-        self._gone_back: dict[str, int] = {}
+        self._set_back_to: dict[str, int] = {}
         """For queues that were set back: the position, as long as nothing was read from there."""
         self._failure = ""
         self._over = threading.Event()
@@ -154,30 +154,31 @@ class AnnouncementReader:
     # -- the thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._come_back()
+        self._wait_for_server()
         while not self._over.is_set():
             try:
-                self._note_mark()
-                self._read_again()
+                self._store_mark()
+                self._check_positions()
                 taken = self._consumer.receive(_TAKEN_MAX, timeout_s=_RECEIVE_S)
                 self._failure = ""
                 if taken:
-                    self._take(taken)
+                    self._process_deliveries(taken)
             except ClientClosed:
                 return
             except EscrowMQError as error:
                 if not self._failure:
                     _log.error("no announcements are read until the brokers answer: %s", error)
                 self._failure = str(error)
-                self._over.wait(_LOOK_S)
+                self._over.wait(_RETRY_S)
 
-    def _note_mark(self) -> None:
+    def _store_mark(self) -> None:
         if self._clock.now_ms() < self._mark_at_ms:
             return
-        self._mark_at_ms = self._clock.now_ms() + _MARK_MS
+        self._mark_at_ms = self._clock.now_ms() + _MARK_INTERVAL_MS
         try:
-            if self._is_as_it_was():
-                self._compared.clear()  # another member may have noticed, and mended all but these
+            if self._has_server_kept_data():
+                # Another member may have noticed, and mended all but these.
+                self._checked_queues.clear()
                 _, mark = self._business.done_since(self._sets.read_mark())
                 self._marks_count = self._sets.keep_mark(mark)
                 return
@@ -187,15 +188,15 @@ class AnnouncementReader:
                 "is reachable: %s",
                 error,
             )
-            self._pause()
+            self._pause_until_back()
             return
         except Exception as error:  # noqa: BLE001 - the user's database is unreachable
             _log.info("the position in the business's list could not be stored: %s", error)
             return
         _log.warning("the Redis server has lost data; missing announcements are read again")
-        self._pause()
+        self._pause_until_back()
 
-    def _is_as_it_was(self) -> bool:
+    def _has_server_kept_data(self) -> bool:
         """Whether the server still has all the data that it had. It may have been restarted while
         nobody used it, with older data or none. Then the mark must not advance before everything
         consumed since is read again."""
@@ -205,21 +206,21 @@ class AnnouncementReader:
             and self._sets.marks_count() >= self._marks_count
         )
 
-    def _read_again(self) -> None:
+    def _check_positions(self) -> None:
         """Go back in the queues from which the server lacks announcements. Queues are compared when
         this member gets them, because it shares the queues with its group."""
         try:
             for queue in self._consumer.queues():
-                if _name(queue) not in self._compared:
-                    self._compare(queue)
-                    self._compared.add(_name(queue))
+                if _queue_name(queue) not in self._checked_queues:
+                    self._check_position(queue)
+                    self._checked_queues.add(_queue_name(queue))
         except ClientClosed:
             raise
         except (redis.RedisError, EscrowMQError) as error:  # or the queue is another member's again
             _log.info("whether everything was read again is checked later: %s", error)
 
-    def _compare(self, queue: escrowmq.MessageQueue) -> None:
-        name = _name(queue)
+    def _check_position(self, queue: escrowmq.MessageQueue) -> None:
+        name = _queue_name(queue)
         if not self._sets.has_begun(name):
             self._consumer.seek(queue, "first")
             self._sets.note_begun(name, self._consumer.position(queue))
@@ -229,25 +230,25 @@ class AnnouncementReader:
         if place is None:
             self._sets.keep_place(name, reached)
         elif place < reached:
-            if self._gone_back.get(name) == place:
-                self._pass_over(name, place, reached)
+            if self._set_back_to.get(name) == place:
+                self._skip_removed(name, place, reached)
                 return
             _log.warning(
                 "%s is read again from %d to %d for the Redis server", name, place, reached
             )
             self._consumer.seek(queue, place)
-            self._gone_back[name] = place
-        elif place > reached and place > self._end(queue, reached):
+            self._set_back_to[name] = place
+        elif place > reached and place > self._end_of_queue(queue, reached):
             _log.warning("%s is shorter than it was, and is read from %d on", name, reached)
             self._sets.keep_place(name, reached)
 
-    def _end(self, queue: escrowmq.MessageQueue, reached: int) -> int:
+    def _end_of_queue(self, queue: escrowmq.MessageQueue, reached: int) -> int:
         self._consumer.seek(queue, "last")
         end = self._consumer.position(queue)
         self._consumer.seek(queue, reached)
         return end
 
-    def _pass_over(self, name: str, place: int, first: int) -> None:
+    def _skip_removed(self, name: str, place: int, first: int) -> None:
         """Skip announcements that the server lacks and that are no longer in the topic. Log
         that."""
         _log.error(
@@ -256,78 +257,78 @@ class AnnouncementReader:
             place, first - 1, name,
         )  # fmt: skip
         self._sets.keep_place(name, first)
-        del self._gone_back[name]
+        del self._set_back_to[name]
 
-    def _take(self, taken: list[escrowmq.Delivery]) -> None:
+    def _process_deliveries(self, taken: list[escrowmq.Delivery]) -> None:
         queues: dict[escrowmq.MessageQueue, list[escrowmq.Delivery]] = {}
         for one in taken:
             queues.setdefault(one.queue, []).append(one)
         for queue, some in queues.items():
-            self._take_of(queue, some)
+            self._process_queue(queue, some)
 
-    def _take_of(self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]) -> None:
+    def _process_queue(self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]) -> None:
         while not self._over.is_set():
             try:
                 is_kept = self._add_announcements(queue, taken)
             except redis.RedisError as error:
                 _log.warning("announcements wait for the Redis server: %s", error)
-                self._pause()
+                self._pause_until_back()
                 continue
             if is_kept:
                 for one in taken:
                     one.ack()
             else:
                 _log.warning("the Redis server has lost data; missing announcements are read again")
-                self._receive_again(queue)
-                self._pause()
+                self._request_redelivery(queue)
+                self._pause_until_back()
             return
 
-    def _receive_again(self, queue: escrowmq.MessageQueue) -> None:
+    def _request_redelivery(self, queue: escrowmq.MessageQueue) -> None:
         """Request again the announcements that were received and could not be added. Nothing else
         would request them if the group's position equals the server's."""
         try:
             self._consumer.seek(queue, self._consumer.position(queue))
         except EscrowMQError as error:  # the queue is another member's by now, which receives it
-            _log.info("%s is not read again here: %s", _name(queue), error)
+            _log.info("%s is not read again here: %s", _queue_name(queue), error)
 
     def _add_announcements(
         self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]
     ) -> bool:
         """Add announcements to their set; return False if the server lacks earlier ones."""
-        offsets = {member: one.queue_offset for one in taken if (member := _announced(one))}
+        offsets = {member: one.queue_offset for one in taken if (member := _announced_member(one))}
         if queue.topic.startswith(Topic.RETRY_PREFIX):
             self._sets.announce(offsets)
             return True
-        name, first = _name(queue), min(one.queue_offset for one in taken)
-        place = self._gone_back.get(name)
+        name, first = _queue_name(queue), min(one.queue_offset for one in taken)
+        place = self._set_back_to.get(name)
         if place is not None and place < first and self._sets.read_place(name) == place:
-            self._pass_over(name, place, first)
+            self._skip_removed(name, place, first)
         until = max(one.queue_offset for one in taken) + 1
         is_kept = self._sets.announce_read(offsets, queue=name, first=first, until=until)
         if is_kept:
-            self._gone_back.pop(name, None)
+            self._set_back_to.pop(name, None)
         return is_kept
 
-    def _pause(self) -> None:
+    def _pause_until_back(self) -> None:
         self._consumer.pause()
         self._working.clear()
-        self._come_back()
+        self._wait_for_server()
 
-    def _come_back(self) -> None:
+    def _wait_for_server(self) -> None:
         """Wait until the server is back, then update the set of consumed messages and resume."""
         while not self._over.is_set():
             try:
                 if self._sets.is_there():
-                    self._catch_up()
+                    self._add_missed_messages()
                     break
             except Exception as error:  # noqa: BLE001 - the server or the user's database is unreachable
                 _log.warning("the set of consumed messages cannot be brought up to date: %s", error)
-            self._over.wait(_LOOK_S)
+            self._over.wait(_RETRY_S)
         if not self._over.is_set():
             self._working.set()
             self._consumer.resume()
 
-    def _catch_up(self) -> None:
+    def _add_missed_messages(self) -> None:
         self._server_id = self._sets.server_id()
         is_whole = self._sets.is_whole()
         mark = self._sets.read_mark() if is_whole else None
@@ -336,14 +337,14 @@ class AnnouncementReader:
         self._marks_count = self._sets.keep_mark(mark)
         if not is_whole:
             self._sets.mark_whole()
-        self._compared.clear()
+        self._checked_queues.clear()
 
 
-def _name(queue: escrowmq.MessageQueue) -> str:
+def _queue_name(queue: escrowmq.MessageQueue) -> str:
     return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
 
 
-def _announced(message: escrowmq.ReceivedMessage) -> str | None:
+def _announced_member(message: escrowmq.ReceivedMessage) -> str | None:
     text = message.body.decode("utf-8", "replace")
     try:
         parse_member(text)

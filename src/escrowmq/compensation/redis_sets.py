@@ -20,7 +20,7 @@ BUCKETS_COUNT: Final = 256
 _CHUNK: Final = 10_000
 _BY_QUEUE: Final = "by queue"
 
-_ANNOUNCE: Final = """
+_ANNOUNCE_SCRIPT: Final = """
 local reached = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or '0')
 if reached < tonumber(ARGV[2]) then
     return 0
@@ -79,7 +79,7 @@ class RedisSets:
 
     def announce(self, members: Iterable[str]) -> None:
         """Add announced commits."""
-        self._add("announced", members)
+        self._add_members("announced", members)
 
     def announce_read(
         self, offsets: Mapping[str, int], *, queue: str, first: int, until: int
@@ -87,7 +87,7 @@ class RedisSets:
         """Add commits that were announced between two offsets of a queue, each with its offset.
         Those added before are skipped. Return False, and add nothing, if the server has lost the
         announcements before the first offset."""
-        buckets = self._buckets(offsets)
+        buckets = self._group_by_bucket(offsets)
         words: list[str | int] = [queue, first, until]
         for some in buckets.values():
             if len(some) > _ARGUMENTS_MAX:
@@ -98,12 +98,12 @@ class RedisSets:
             words.append(len(some))
             for member in some:
                 words += [member, offsets[member]]
-        keys = [self._place_key(), *(self._key("announced", number) for number in buckets)]
-        return bool(self._redis.eval(_ANNOUNCE, len(keys), *keys, *words))
+        keys = [self._positions_key(), *(self._key("announced", number) for number in buckets)]
+        return bool(self._redis.eval(_ANNOUNCE_SCRIPT, len(keys), *keys, *words))
 
     def consume(self, members: Iterable[str]) -> None:
         """Add consumed messages."""
-        self._add("consumed", members)
+        self._add_members("consumed", members)
 
     def compare(self) -> Iterator[Compared]:
         """Remove the members that are in both sets; yield the announced ones, bucket by bucket.
@@ -126,12 +126,12 @@ class RedisSets:
     def _key(self, kind: str, number: int) -> str:
         return f"{self._name}:{{{number:03d}}}:{kind}"
 
-    def _add(self, kind: str, members: Iterable[str]) -> None:
+    def _add_members(self, kind: str, members: Iterable[str]) -> None:
         left = iter(members)
-        while some := self._buckets(islice(left, _CHUNK)):
+        while some := self._group_by_bucket(islice(left, _CHUNK)):
             self._add_buckets(kind, some)
 
-    def _buckets(self, members: Iterable[str]) -> dict[int, list[str]]:
+    def _group_by_bucket(self, members: Iterable[str]) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
         for member in members:
             number = zlib.crc32(member.encode()) % self._buckets_count
@@ -188,7 +188,7 @@ class RedisSets:
         """Record that the sets are complete: all members are in them, or will be read from the
         queues of announcements, each from its beginning (`has_begun`)."""
         pipe = self._redis.pipeline(transaction=True)
-        pipe.delete(f"{self._name}:begun", self._place_key())
+        pipe.delete(f"{self._name}:begun", self._positions_key())
         pipe.set(f"{self._name}:whole", _BY_QUEUE)
         pipe.execute()
 
@@ -203,18 +203,18 @@ class RedisSets:
         """Record that a queue is read from its beginning, which is this offset."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.sadd(f"{self._name}:begun", queue)
-        pipe.hset(self._place_key(), queue, str(first))
+        pipe.hset(self._positions_key(), queue, str(first))
         pipe.execute()
 
     def read_place(self, queue: str) -> int | None:
         """Return the offset of a queue below which all announcements are in the set; None if an
         older release, which did not store that, has read it."""
-        found = self._redis.hget(self._place_key(), queue)
+        found = self._redis.hget(self._positions_key(), queue)
         return None if found is None else int(cast("bytes", found))
 
     def keep_place(self, queue: str, until: int) -> None:
         """Store that all announcements below this offset are read."""
-        self._redis.hset(self._place_key(), queue, str(until))
+        self._redis.hset(self._positions_key(), queue, str(until))
 
     def read_mark(self) -> str | None:
         """Return the last mark stored by `keep_mark`: a position in the business's list of
@@ -234,7 +234,7 @@ class RedisSets:
         """Return how many marks were stored; fewer than before if the server has older data."""
         return int(cast("bytes | None", self._redis.get(f"{self._name}:marks")) or 0)
 
-    def _place_key(self) -> str:
+    def _positions_key(self) -> str:
         return f"{self._name}:read"
 
     def close(self) -> None:

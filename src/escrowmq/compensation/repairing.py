@@ -102,14 +102,14 @@ class Compensator:
         the log `escrowmq.audit`, a line each."""
         report = Report([])
         clocks = BrokerClocks(self._admin.brokers.runtime, SystemClock().now_ms)
-        for text in self._lost():
+        for text in self._lost_members():
             if not may_go_on():
                 _log.warning("the lease is lost; the rest is left to its new holder")
                 break
-            finding = self._deal_with(parse_member(text), clocks, is_dry=is_dry)
+            finding = self._redo(parse_member(text), clocks, is_dry=is_dry)
             report.findings.append(finding)
             if finding.fate is not Fate.WAITING:
-                self._record(finding)
+                self._log_finding(finding)
             if finding.fate in (Fate.REDONE, Fate.DONE_BEFORE):
                 self._note_consumed(finding)
         return report
@@ -122,13 +122,13 @@ class Compensator:
         except redis.RedisError as error:
             finding.detail = f"{finding.fate.value}, but not in the consumed set: {error}"
             finding.fate = Fate.FAILED
-            self._record(finding)
+            self._log_finding(finding)
 
-    def _lost(self) -> Iterator[str]:
+    def _lost_members(self) -> Iterator[str]:
         for some in self._sets.compare():
             yield from some.lost
 
-    def _deal_with(self, member: Member, clocks: BrokerClocks, *, is_dry: bool) -> Finding:
+    def _redo(self, member: Member, clocks: BrokerClocks, *, is_dry: bool) -> Finding:
         try:
             message = self._admin.messages.prepared(member.message_id, topic=member.topic)
             if ended_as(self._admin, member) == ROLLED_BACK:
@@ -150,7 +150,7 @@ class Compensator:
             return Finding(member, Fate.FAILED, f"{type(error).__name__}: {error}")
         return Finding(member, Fate.REDONE if is_new else Fate.DONE_BEFORE)
 
-    def _record(self, finding: Finding) -> None:
+    def _log_finding(self, finding: Finding) -> None:
         fields = {
             "messageId": finding.member.message_id,
             "topic": finding.member.topic,

@@ -12,21 +12,21 @@ from escrowmq.group.drills import SPAN_MAX_MS, SPAN_MIN_MS, SUDDEN
 
 Target = Literal["master", "copy"]
 
-STEADY: Final = "none"
+STEADY_PHASE: Final = "none"
 """The name of the phase before the first fault, which shows how the group behaves without
 faults."""
 
-DEFAULT: Final = ("switch", "authority", "cut", "isolate", "freeze")
+DEFAULT_FAULTS: Final = ("switch", "authority", "cut", "isolate", "freeze")
 """The default faults, the mildest first. If the group fails during one, the drill stops before the
 next."""
 
-KNOWN: Final = (*DEFAULT, "kill")
+KNOWN: Final = (*DEFAULT_FAULTS, "kill")
 STEPS_MAX: Final = 50
 
 SPAN_MIN_S: Final = SPAN_MIN_MS / 1000
 SPAN_MAX_S: Final = SPAN_MAX_MS / 1000
 
-_SURE_MS: Final = 2_000
+_SILENCE_MARGIN_MS: Final = 2_000
 """How much longer than `escrowTakeover`, in ms, a silence must last to be noticed with
 certainty."""
 
@@ -40,7 +40,7 @@ _DONE: Final = {
 }
 
 
-class Step(msgspec.Struct, frozen=True):
+class FaultStep(msgspec.Struct, frozen=True):
     """One fault of a drill."""
 
     fault: str
@@ -54,7 +54,7 @@ class Step(msgspec.Struct, frozen=True):
         return self.fault if self.at == "master" else f"{self.fault}@{self.at}"
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """Describe the fault, as a clause about the member."""
         span = f" for {self.span_ms / 1000:g} s" if self.span_ms else ""
         return _DONE[self.fault] + span
@@ -65,9 +65,11 @@ class Step(msgspec.Struct, frozen=True):
             return False
         if self.fault in SUDDEN:
             return True
-        return self.fault in ("freeze", "isolate") and self.span_ms >= takeover_ms + _SURE_MS
+        return (
+            self.fault in ("freeze", "isolate") and self.span_ms >= takeover_ms + _SILENCE_MARGIN_MS
+        )
 
-    def expected(self, takeover_ms: int) -> str:
+    def expected_effect(self, takeover_ms: int) -> str:
         """Describe how a healthy group should behave during the fault."""
         if self.at == "copy":
             return "the master goes on, without it until it is back"
@@ -84,16 +86,18 @@ class Step(msgspec.Struct, frozen=True):
         return f"a pause: {takeover_ms / 1000:g} s of silence pass before another takes over"
 
 
-def plan(names: Iterable[str], *, seconds: float, kills: bool, rounds: int = 1) -> list[Step]:
-    """Return the steps of a drill; without names, those of `DEFAULT`. Raises UsageError for names
-    or durations that are not allowed."""
+def plan_steps(
+    names: Iterable[str], *, seconds: float, kills: bool, rounds: int = 1
+) -> list[FaultStep]:
+    """Return the steps of a drill; without names, those of `DEFAULT_FAULTS`. Raises UsageError for
+    names or durations that are not allowed."""
     if not SPAN_MIN_S <= seconds <= SPAN_MAX_S:
         raise UsageError(
             f"--seconds {seconds:g}: {SPAN_MIN_S:g} to {SPAN_MAX_S:g} is allowed; a member heals "
             "itself by then"
         )
-    chosen = list(names) or [*DEFAULT, *(["kill"] if kills else [])]
-    steps = [_step(name, seconds) for name in chosen] * rounds
+    chosen = list(names) or [*DEFAULT_FAULTS, *(["kill"] if kills else [])]
+    steps = [_make_step(name, seconds) for name in chosen] * rounds
     if not 1 <= len(steps) <= STEPS_MAX:
         raise UsageError(f"{len(steps)} faults: 1 to {STEPS_MAX} are allowed in one drill")
     if not kills and any(step.fault == "kill" for step in steps):
@@ -104,7 +108,7 @@ def plan(names: Iterable[str], *, seconds: float, kills: bool, rounds: int = 1) 
     return steps
 
 
-def _step(name: str, seconds: float) -> Step:
+def _make_step(name: str, seconds: float) -> FaultStep:
     fault, _, at = name.partition("@")
     if fault not in KNOWN or at not in ("", "master", "copy"):
         raise UsageError(
@@ -113,4 +117,4 @@ def _step(name: str, seconds: float) -> Step:
     if fault == "switch" and at == "copy":
         raise UsageError("switch@copy: only a master can hand over")
     span_ms = 0 if fault in SUDDEN else round(seconds * 1000)
-    return Step(fault, "copy" if at == "copy" else "master", span_ms)
+    return FaultStep(fault, "copy" if at == "copy" else "master", span_ms)

@@ -7,7 +7,7 @@ from typing import Final
 
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.drill.history import Event, Read
+from escrowmq.drill.history import Event, ReadMessage
 from escrowmq.errors import EscrowMQError, NotFound
 from escrowmq.net.clock import steady_ns
 
@@ -19,7 +19,7 @@ _LOOK_S: Final = 0.2
 _PULL_COUNT: Final = 32
 
 
-async def settle(
+async def settle_transactions(
     admin: Admin, broker: str, group: str, *, within_s: float = SETTLE_S
 ) -> frozenset[str]:
     """Make the broker check a producer group's pending transactions, until none is left or time is
@@ -43,7 +43,7 @@ async def settle(
         await asyncio.sleep(_LOOK_S)
 
 
-async def read_all(admin: Admin, topic: str) -> tuple[list[Event], list[str]]:
+async def read_all_queues(admin: Admin, topic: str) -> tuple[list[Event], list[str]]:
     """Read all queues of a topic to their ends; return the messages, and errors for what could not
     be read."""
     found: list[Event] = []
@@ -53,23 +53,23 @@ async def read_all(admin: Admin, topic: str) -> tuple[list[Event], list[str]]:
         queue, offset = status.queue, status.min_offset
         while offset < status.max_offset:
             try:
-                reads = await _read(admin, queue, offset)
+                reads = await _read_from(admin, queue, offset)
             except NotFound as error:
                 notes.append(f"the queue cannot be read on: {error}")
                 break
             found += reads
             offset = reads[-1].offset + 1
-        end = Read(topic, queue.queue_id, offset, "", -1, begin_ns, steady_ns())
+        end = ReadMessage(topic, queue.queue_id, offset, "", -1, begin_ns, steady_ns())
         found.append(end)
     return found, notes
 
 
-async def _read(admin: Admin, queue: MessageQueue, offset: int) -> list[Read]:
+async def _read_from(admin: Admin, queue: MessageQueue, offset: int) -> list[ReadMessage]:
     begin_ns = steady_ns()
     messages = await admin.messages.at(queue, offset, count_max=_PULL_COUNT)
     end_ns = steady_ns()
     return [
-        Read(
+        ReadMessage(
             queue.topic, queue.queue_id, one.queue_offset, one.key_list[0], one.log_offset,
             begin_ns, end_ns,
         )

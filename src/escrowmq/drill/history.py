@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 
-class Asked(msgspec.Struct, tag="asked", tag_field="event", frozen=True):
+class SendAttempt(msgspec.Struct, tag="asked", tag_field="event", frozen=True):
     """The record of an attempt to send. Whether its message was stored or acknowledged is
     unknown."""
 
@@ -21,7 +21,7 @@ class Asked(msgspec.Struct, tag="asked", tag_field="event", frozen=True):
     begin_ns: int = 0
 
 
-class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
+class AcknowledgedSend(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
     """The record of an acknowledged send. If it has a transaction it is a half, and its queue and
     offset mean nothing."""
 
@@ -36,7 +36,7 @@ class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
     end_ns: int = 0
 
 
-class Ended(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
+class AcknowledgedEnd(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
     """The record of an acknowledged END. If `end_ns` is 0, it is the producer's answer to every
     check."""
 
@@ -46,7 +46,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
     end_ns: int = 0
 
 
-class Read(msgspec.Struct, tag="read", tag_field="event", frozen=True):
+class ReadMessage(msgspec.Struct, tag="read", tag_field="event", frozen=True):
     """The record of a message that was read. With an empty key, it records the end of a queue."""
 
     topic: str
@@ -59,24 +59,24 @@ class Read(msgspec.Struct, tag="read", tag_field="event", frozen=True):
     end_ns: int = 0
 
 
-Event = Asked | Sent | Ended | Read
+Event = SendAttempt | AcknowledgedSend | AcknowledgedEnd | ReadMessage
 _LINE = msgspec.json.Decoder(Event)
 
 
-def decode(line: bytes) -> Event:
+def decode_event(line: bytes) -> Event:
     """Decode an event from its line."""
     event: Event = _LINE.decode(line)
     return event
 
 
-def write(file: BinaryIO, event: Event) -> None:
+def append_event(file: BinaryIO, event: Event) -> None:
     """Append an event as a line. It is in the file when this returns, even if the process is killed
     afterwards."""
     file.write(msgspec.json.encode(event) + b"\n")
     file.flush()
 
 
-def read(paths: Iterable[Path]) -> Iterator[Event]:
+def read_events(paths: Iterable[Path]) -> Iterator[Event]:
     """Read all events of these files. The last line of a killed process may be incomplete."""
     for path in paths:
         *lines, _ = path.read_bytes().split(b"\n")

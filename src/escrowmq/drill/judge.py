@@ -13,10 +13,16 @@ from pathlib import Path
 import msgspec
 
 from escrowmq.drill import history
-from escrowmq.drill.history import Asked, Ended, Event, Read, Sent
+from escrowmq.drill.history import (
+    AcknowledgedEnd,
+    AcknowledgedSend,
+    Event,
+    ReadMessage,
+    SendAttempt,
+)
 
 
-class Kind(enum.Enum):
+class ViolationKind(enum.Enum):
     """Kinds of violations."""
 
     LOST = "acknowledged, and never read"
@@ -29,10 +35,10 @@ class Kind(enum.Enum):
     UNKNOWN = "read, and sent by nobody"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Violation(msgspec.Struct, frozen=True):
     """A violation found in a history."""
 
-    kind: Kind
+    kind: ViolationKind
     about: str
     key: str = ""
     """The key of the message concerned. For a gap, it is the key of the message after it. Empty if
@@ -46,27 +52,27 @@ class _History:
     """The events of a history, by the message that they are about."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self.sent: list[Sent] = []
+        self.sent: list[AcknowledgedSend] = []
         self.asked: set[str] = set()
         self.keys_of: dict[str, str] = {}
         """For each transaction, the key of one of its messages."""
         self.outcomes: dict[str, set[str]] = defaultdict(set)
-        self.reads: set[Read] = set()
+        self.reads: set[ReadMessage] = set()
         self.keys_at: dict[tuple[str, int, int], set[str]] = defaultdict(set)
         self.places_of: dict[str, set[tuple[str, int, int]]] = defaultdict(set)
         self.positions_of: dict[str, set[int]] = defaultdict(set)
         for event in events:
-            if isinstance(event, Sent):
+            if isinstance(event, AcknowledgedSend):
                 self.sent.append(event)
                 self.keys_of[event.transaction] = event.key
-            elif isinstance(event, Ended):
+            elif isinstance(event, AcknowledgedEnd):
                 self.outcomes[event.transaction].add(event.outcome)
-            elif isinstance(event, Asked):
+            elif isinstance(event, SendAttempt):
                 self.asked.add(event.key)
             elif event.key:
                 self._add(event)
 
-    def _add(self, event: Read) -> None:
+    def _add(self, event: ReadMessage) -> None:
         place = (event.topic, event.queue, event.offset)
         self.keys_at[place].add(event.key)
         self.places_of[event.key].add(place)
@@ -74,7 +80,9 @@ class _History:
             self.positions_of[event.key].add(event.position)
 
 
-def judge(events: Iterable[Event], *, attempted: frozenset[str] | None = None) -> list[Finding]:
+def find_violations(
+    events: Iterable[Event], *, attempted: frozenset[str] | None = None
+) -> list[Violation]:
     """Return all violations in a history. `attempted` has the keys of all sends, acknowledged or
     not; by default, those of the Asked events. If it is empty, messages without a known sender are
     not reported."""
@@ -82,65 +90,73 @@ def judge(events: Iterable[Event], *, attempted: frozenset[str] | None = None) -
     if attempted is None and seen.asked:
         attempted = frozenset(seen.asked)
     findings = [
-        *_of_sends(seen),
-        *_of_ends(seen),
-        *_of_places(seen),
-        *_gaps(seen),
+        *_violations_of_sends(seen),
+        *_violations_of_ends(seen),
+        *_violations_of_positions(seen),
+        *_missing_between(seen),
     ]
     if attempted is not None:
         findings += [
-            Finding(Kind.UNKNOWN, key, key) for key in seen.places_of if key not in attempted
+            Violation(ViolationKind.UNKNOWN, key, key)
+            for key in seen.places_of
+            if key not in attempted
         ]
     return sorted(findings, key=str)
 
 
-def _of_sends(seen: _History) -> Iterator[Finding]:
+def _violations_of_sends(seen: _History) -> Iterator[Violation]:
     for sent in seen.sent:
         places = seen.places_of.get(sent.key, set())
         if sent.transaction:
             outcomes = seen.outcomes.get(sent.transaction, set())
             if outcomes == {"commit"} and not places:
-                yield Finding(Kind.LOST, f"{sent.key} of transaction {sent.transaction}", sent.key)
+                yield Violation(
+                    ViolationKind.LOST, f"{sent.key} of transaction {sent.transaction}", sent.key
+                )
             if outcomes == {"rollback"} and places:
-                yield Finding(
-                    Kind.ABORTED, f"{sent.key} of transaction {sent.transaction}", sent.key
+                yield Violation(
+                    ViolationKind.ABORTED, f"{sent.key} of transaction {sent.transaction}", sent.key
                 )
         elif not places:
-            yield Finding(
-                Kind.LOST, f"{sent.key} at {sent.topic}/{sent.queue}/{sent.offset}", sent.key
+            yield Violation(
+                ViolationKind.LOST,
+                f"{sent.key} at {sent.topic}/{sent.queue}/{sent.offset}",
+                sent.key,
             )
         elif (sent.topic, sent.queue, sent.offset) not in places:
-            yield Finding(
-                Kind.MOVED,
+            yield Violation(
+                ViolationKind.MOVED,
                 f"{sent.key} from {sent.topic}/{sent.queue}/{sent.offset} to {sorted(places)}",
                 sent.key,
             )
 
 
-def _of_ends(seen: _History) -> Iterator[Finding]:
+def _violations_of_ends(seen: _History) -> Iterator[Violation]:
     for transaction, outcomes in seen.outcomes.items():
         if len(outcomes) > 1:
-            yield Finding(Kind.CONTRADICTED, transaction, seen.keys_of.get(transaction, ""))
+            yield Violation(
+                ViolationKind.CONTRADICTED, transaction, seen.keys_of.get(transaction, "")
+            )
 
 
-def _of_places(seen: _History) -> Iterator[Finding]:
+def _violations_of_positions(seen: _History) -> Iterator[Violation]:
     contents = {place: set(keys) for place, keys in seen.keys_at.items()}
     for sent in seen.sent:
         if not sent.transaction:
             contents.setdefault((sent.topic, sent.queue, sent.offset), set()).add(sent.key)
     for place, keys in contents.items():
         if len(keys) > 1:
-            yield Finding(Kind.DIVERGING, f"{place}: {sorted(keys)}", max(keys))
+            yield Violation(ViolationKind.DIVERGING, f"{place}: {sorted(keys)}", max(keys))
     for key, places in seen.places_of.items():
         if len(places) > 1:
-            yield Finding(Kind.DOUBLED, f"{key} at {sorted(places)}", key)
+            yield Violation(ViolationKind.DOUBLED, f"{key} at {sorted(places)}", key)
         elif len(seen.positions_of[key]) > 1:
-            yield Finding(
-                Kind.DOUBLED, f"{key} at {sorted(seen.positions_of[key])} of the log", key
+            yield Violation(
+                ViolationKind.DOUBLED, f"{key} at {sorted(seen.positions_of[key])} of the log", key
             )
 
 
-def _gaps(seen: _History) -> Iterator[Finding]:
+def _missing_between(seen: _History) -> Iterator[Violation]:
     offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
     for topic, queue, offset in seen.keys_at:
         offsets[topic, queue].append(offset)
@@ -150,12 +166,12 @@ def _gaps(seen: _History) -> Iterator[Finding]:
             if after > before + 1:
                 follower = max(seen.keys_at[topic, queue, after])
                 about = f"{topic}/{queue}: {before + 1} to {after - 1}"
-                yield Finding(Kind.GAP, about, follower)
+                yield Violation(ViolationKind.GAP, about, follower)
 
 
 def main() -> int:
     """Judge the files given on the command line; return the exit code."""
-    findings = judge(history.read(map(Path, sys.argv[1:])))
+    findings = find_violations(history.read_events(map(Path, sys.argv[1:])))
     for finding in findings:
         sys.stdout.write(f"{finding}\n")
     return 1 if findings else 0

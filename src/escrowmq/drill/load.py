@@ -14,7 +14,14 @@ from escrowmq.client.core.sending import Outcome, SendStatus
 from escrowmq.client.delivery import Delivery
 from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import ConnectionSettings
-from escrowmq.drill.history import Asked, Ended, Event, Read, Sent, write
+from escrowmq.drill.history import (
+    AcknowledgedEnd,
+    AcknowledgedSend,
+    Event,
+    ReadMessage,
+    SendAttempt,
+    append_event,
+)
 from escrowmq.errors import EscrowMQError
 from escrowmq.net.clock import steady_ns
 
@@ -28,7 +35,7 @@ RATE_MAX: Final = 1_000
 EVENTS_MAX: Final = 5_000_000
 
 _AFTER_FAILURE_S: Final = 0.02
-_FATES: Final = (
+_OUTCOMES: Final = (
     (Outcome.COMMIT, True), (Outcome.COMMIT, True), (Outcome.ROLLBACK, True),
     (Outcome.COMMIT, True), (Outcome.COMMIT, False), (Outcome.COMMIT, True),
     (Outcome.ROLLBACK, True), (Outcome.COMMIT, True), (Outcome.ROLLBACK, False),
@@ -38,7 +45,7 @@ _FATES: Final = (
 as the answer to a check."""
 
 
-class Load:
+class ClientLoad:
     """The producers and the consumer of a drill. They run inside an `async with` block."""
 
     def __init__(
@@ -65,16 +72,16 @@ class Load:
         self._decided: dict[str, Outcome] = {}
         self._stopping = asyncio.Event()
         self._count = 0
-        self._fates = itertools.cycle(_FATES)
+        self._fates = itertools.cycle(_OUTCOMES)
         self._tasks: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
         own = {**settings, "heartbeat_interval_ms": 5_000}
         self._producer = Producer(
-            servers, group=self.group, retries=0, topics=[name], check=self._check,
+            servers, group=self.group, retries=0, topics=[name], check=self._answer_check,
             **own,  # type: ignore[arg-type]
         )  # fmt: skip
         self._consumer = Consumer(
-            servers, group=self.readers, topic=name, handler=self._take,
+            servers, group=self.readers, topic=name, handler=self._record_read,
             **own,  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -102,15 +109,15 @@ class Load:
 
     # -- what is kept ------------------------------------------------------------------------
 
-    def note(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Record an event."""
         if self._file is not None:
-            write(self._file, event)
+            append_event(self._file, event)
         self.events.append(event)
         if len(self.events) >= EVENTS_MAX:
             self.last_error = f"the history has {EVENTS_MAX} events and is full: lower the rate"
             self._stopping.set()
-        if isinstance(event, Sent | Ended) and event.end_ns:
+        if isinstance(event, AcknowledgedSend | AcknowledgedEnd) and event.end_ns:
             self.acknowledged_ns.append(event.end_ns)
             self.begun_ns = max(self.begun_ns, event.begin_ns)
 
@@ -138,45 +145,47 @@ class Load:
         except TimeoutError:
             pass
 
-    def _key(self, sender: str) -> str:
+    def _new_key(self, sender: str) -> str:
         """Return a new key. Each attempt needs one, because a failed attempt may have been
         stored."""
         self._count += 1
         key = f"{sender}-{self._count}"
-        self.note(Asked(key, steady_ns()))
+        self.record(SendAttempt(key, steady_ns()))
         return key
 
-    def _check(self, message: ReceivedMessage) -> Outcome:
+    def _answer_check(self, message: ReceivedMessage) -> Outcome:
         return self._decided.setdefault(message.key_list[0], Outcome.ROLLBACK)
 
     async def _send(self, number: int) -> None:
-        key = self._key(f"s{number}")
+        key = self._new_key(f"s{number}")
         begin_ns = steady_ns()
         sent = await self._producer.send(
             self.topic, key.encode(), keys=[key], order_key=f"s{number}"
         )
         if sent.status is SendStatus.OK:
             place = sent.queue.queue_id, sent.offset, sent.message_id
-            self.note(Sent(self.topic, key, *place, "", begin_ns, steady_ns()))
+            self.record(AcknowledgedSend(self.topic, key, *place, "", begin_ns, steady_ns()))
         else:
             self.last_error = f"a message was stored, and not confirmed: {sent.status.name}"
 
     async def _transact(self, number: int) -> None:
-        key = self._key(f"t{number}")
+        key = self._new_key(f"t{number}")
         begin_ns = steady_ns()
         tx = self._producer.transaction(self.topic, key.encode(), keys=[key])
         try:
             await tx.begin()
         except EscrowMQError:
             # The message may have been stored: then a check asks about it.
-            self.note(Sent(self.topic, key, 0, 0, "", key, begin_ns))
-            self._note_end(key, self._decide(key, Outcome.ROLLBACK))
+            self.record(AcknowledgedSend(self.topic, key, 0, 0, "", key, begin_ns))
+            self._note_end(key, self._settle_once(key, Outcome.ROLLBACK))
             raise
         stored_ns = steady_ns()
-        sent = Sent(self.topic, key, 0, 0, tx.results[0].message_id, key, begin_ns, stored_ns)
-        self.note(sent)
+        sent = AcknowledgedSend(
+            self.topic, key, 0, 0, tx.results[0].message_id, key, begin_ns, stored_ns
+        )
+        self.record(sent)
         wanted, is_ended = next(self._fates)
-        outcome = self._decide(key, wanted)
+        outcome = self._settle_once(key, wanted)
         if not is_ended:
             tx.detach()
             self._note_end(key, outcome)
@@ -188,17 +197,17 @@ class Load:
             raise
         self._note_end(key, outcome, stored_ns, steady_ns())
 
-    def _decide(self, key: str, outcome: Outcome) -> Outcome:
+    def _settle_once(self, key: str, outcome: Outcome) -> Outcome:
         """Settle a transaction, unless a check has decided it already."""
         return self._decided.setdefault(key, outcome)
 
     def _note_end(self, key: str, outcome: Outcome, begin_ns: int = 0, end_ns: int = 0) -> None:
         said: Literal["commit", "rollback"]
         said = "commit" if outcome is Outcome.COMMIT else "rollback"
-        self.note(Ended(key, said, begin_ns, end_ns))
+        self.record(AcknowledgedEnd(key, said, begin_ns, end_ns))
 
-    async def _take(self, message: Delivery) -> None:
+    async def _record_read(self, message: Delivery) -> None:
         now_ns = steady_ns()
         place = message.queue_id, message.queue_offset
         key = message.key_list[0]
-        self.note(Read(self.topic, *place, key, message.log_offset, now_ns - 1, now_ns))
+        self.record(ReadMessage(self.topic, *place, key, message.log_offset, now_ns - 1, now_ns))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from escrowmq.net.clock import SystemClock
 
 
-def drill_name() -> str:
+def make_drill_name() -> str:
     """Make a name from the start time and a random part."""
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -27,7 +27,7 @@ async def inspect_group(admin: Admin, broker: str, drill: str) -> HealthyGroup:
     """Inspect a group without changing it. Raises UsageError if a drill would prove nothing, or do
     harm; ResponseError if a member would refuse faults."""
     group = await admin.replicas.group(broker)
-    judge(group)
+    require_healthy(group)
     addresses = {one.name: one.address for one in group.members}
     reports = await admin.replicas.reports(addresses.values())
     for name, address in addresses.items():
@@ -50,7 +50,7 @@ async def inspect_group(admin: Admin, broker: str, drill: str) -> HealthyGroup:
     )
 
 
-def judge(group: ReplicaGroup) -> None:
+def require_healthy(group: ReplicaGroup) -> None:
     """Raise UsageError unless the whole group is healthy."""
     name = group.broker
     if not group.master:

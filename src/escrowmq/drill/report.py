@@ -10,8 +10,14 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.drill.history import Asked, Ended, Event, Read, Sent
-from escrowmq.drill.judge import Finding, Kind, judge
+from escrowmq.drill.history import (
+    AcknowledgedEnd,
+    AcknowledgedSend,
+    Event,
+    ReadMessage,
+    SendAttempt,
+)
+from escrowmq.drill.judge import Violation, ViolationKind, find_violations
 
 FINDINGS_MAX: Final = 100
 """Findings that a report lists; all are counted."""
@@ -19,7 +25,7 @@ FINDINGS_MAX: Final = 100
 _MS_NS: Final = 1_000_000
 
 
-class Span(msgspec.Struct, kw_only=True):
+class FaultSpan(msgspec.Struct, kw_only=True):
     """The time of one injected fault. Times are of the monotonic clock in ns, as in a history."""
 
     fault: str
@@ -40,7 +46,7 @@ class Span(msgspec.Struct, kw_only=True):
     """Problems of the drill itself during this fault."""
 
 
-class Row(msgspec.Struct, kw_only=True, rename="camel"):
+class FaultRow(msgspec.Struct, kw_only=True, rename="camel"):
     """One fault and its effects; -1 if an effect did not occur."""
 
     fault: str
@@ -72,12 +78,12 @@ class Row(msgspec.Struct, kw_only=True, rename="camel"):
     notes: list[str] = []
 
     @property
-    def wrong(self) -> int:
+    def violations_count(self) -> int:
         """The number of violations of all kinds."""
         return self.lost + self.doubled + self.wrongly_visible + self.offsets_twice + self.other
 
 
-class Report(msgspec.Struct, kw_only=True, rename="camel"):
+class DrillReport(msgspec.Struct, kw_only=True, rename="camel"):
     """What a drill found: the faults that it injected into a group, which member took over when,
     and whether a message was lost, duplicated or wrongly visible."""
 
@@ -87,7 +93,7 @@ class Report(msgspec.Struct, kw_only=True, rename="camel"):
     rate: int
     begun_ms: int
     took_ms: int
-    rows: list[Row]
+    rows: list[FaultRow]
     findings: list[str]
     """The violations found in the history, one line each."""
     findings_count: int
@@ -103,14 +109,14 @@ class Report(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 _COLUMN: Final = {
-    Kind.LOST: "lost",
-    Kind.DOUBLED: "doubled",
-    Kind.ABORTED: "wrongly_visible",
-    Kind.UNKNOWN: "wrongly_visible",
-    Kind.DIVERGING: "offsets_twice",
-    Kind.MOVED: "other",
-    Kind.GAP: "other",
-    Kind.CONTRADICTED: "other",
+    ViolationKind.LOST: "lost",
+    ViolationKind.DOUBLED: "doubled",
+    ViolationKind.ABORTED: "wrongly_visible",
+    ViolationKind.UNKNOWN: "wrongly_visible",
+    ViolationKind.DIVERGING: "offsets_twice",
+    ViolationKind.MOVED: "other",
+    ViolationKind.GAP: "other",
+    ViolationKind.CONTRADICTED: "other",
 }
 
 
@@ -120,34 +126,34 @@ def longest_gap_ns(acknowledged_ns: Sequence[int], begin_ns: int, end_ns: int) -
     return max(b - a for a, b in itertools.pairwise([begin_ns, *inside, end_ns]))
 
 
-def found_in(
+def violations_in(
     events: Iterable[Event], final: Iterable[Event], *, pending: Container[str] = ()
-) -> list[Finding]:
+) -> list[Violation]:
     """Return the violations. `final` are all messages in the queues at the end. They are also
     judged without what consumers read before, because a message that was read must still be there.
     `pending` are transactions that were never ended. They are no violations, unless an END of
     theirs was acknowledged."""
-    events = [event for event in events if not _is_awaited(event, pending)]
+    events = [event for event in events if not _is_future_check_answer(event, pending)]
     final = list(final)
-    told = [event for event in events if not isinstance(event, Read)]
-    return sorted({*judge([*events, *final]), *judge([*told, *final])}, key=str)
+    told = [event for event in events if not isinstance(event, ReadMessage)]
+    return sorted({*find_violations([*events, *final]), *find_violations([*told, *final])}, key=str)
 
 
-def _is_awaited(event: Event, pending: Container[str]) -> bool:
+def _is_future_check_answer(event: Event, pending: Container[str]) -> bool:
     """Whether an event is the answer to a check that the broker has not made yet."""
-    return isinstance(event, Ended) and not event.end_ns and event.transaction in pending
+    return isinstance(event, AcknowledgedEnd) and not event.end_ns and event.transaction in pending
 
 
-def rows_of(
-    spans: Sequence[Span], events: Sequence[Event], findings: Iterable[Finding]
-) -> list[Row]:
+def make_rows(
+    spans: Sequence[FaultSpan], events: Sequence[Event], findings: Iterable[Violation]
+) -> list[FaultRow]:
     """Return a row for each fault. A violation counts for the fault during which its message was
     acknowledged. Without faults there are no rows; then only the verdict shows violations."""
     if not spans:
         return []
     begins = [span.begin_ns for span in spans]
     ends = [*begins[1:], 1 << 62]
-    times = sorted(e.end_ns for e in events if isinstance(e, Sent | Ended))
+    times = sorted(e.end_ns for e in events if isinstance(e, AcknowledgedSend | AcknowledgedEnd))
     rows = [_row(span, until_ns, events, times) for span, until_ns in zip(spans, ends, strict=True)]
     at = _times_of(events)
     for finding in findings:
@@ -157,19 +163,20 @@ def rows_of(
     return rows
 
 
-def _row(span: Span, until_ns: int, events: Sequence[Event], times: Sequence[int]) -> Row:
+def _row(span: FaultSpan, until_ns: int, events: Sequence[Event], times: Sequence[int]) -> FaultRow:
     counts = Counter(
         type(event) for event in events
-        if isinstance(event, Sent | Ended) and span.begin_ns <= event.end_ns < until_ns
+        if isinstance(event, AcknowledgedSend | AcknowledgedEnd)
+        and span.begin_ns <= event.end_ns < until_ns
     )  # fmt: skip
     in_sync_ms = (span.in_sync_ns - span.begin_ns) // _MS_NS if span.in_sync_ns else -1
-    return Row(
+    return FaultRow(
         fault=span.fault, member=span.member, what=span.what, expected=span.expected,
         at_ms=span.at_ms, master_before=span.master_before, master_after=span.master_after,
         epoch_before=span.epoch_before, epoch_after=span.epoch_after,
         longest_gap_ms=longest_gap_ns(times, span.begin_ns, span.end_ns) // _MS_NS,
-        acknowledged=counts[Sent], ends=counts[Ended], in_sync_after_ms=in_sync_ms,
-        notes=[*span.notes],
+        acknowledged=counts[AcknowledgedSend], ends=counts[AcknowledgedEnd],
+        in_sync_after_ms=in_sync_ms, notes=[*span.notes],
     )  # fmt: skip
 
 
@@ -177,15 +184,15 @@ def _times_of(events: Iterable[Event]) -> dict[str, int]:
     """Return when each message was acknowledged, or at least attempted."""
     at: dict[str, int] = {}
     for event in events:
-        if isinstance(event, Sent | Ended):
-            key = event.key if isinstance(event, Sent) else event.transaction
+        if isinstance(event, AcknowledgedSend | AcknowledgedEnd):
+            key = event.key if isinstance(event, AcknowledgedSend) else event.transaction
             at[key] = max(at.get(key, 0), event.end_ns)
-        elif isinstance(event, Asked):
+        elif isinstance(event, SendAttempt):
             at.setdefault(event.key, event.begin_ns)
     return at
 
 
-def judged(report: Report, findings: Sequence[Finding]) -> Report:
+def with_verdict(report: DrillReport, findings: Sequence[Violation]) -> DrillReport:
     """Return the report with its verdict."""
     report.findings = [str(finding) for finding in findings[:FINDINGS_MAX]]
     report.findings_count = len(findings)

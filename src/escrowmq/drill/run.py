@@ -11,13 +11,13 @@ import msgspec
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.producer_settings import ConnectionSettings
 from escrowmq.drill import final
-from escrowmq.drill.faults import STEADY, Step
+from escrowmq.drill.faults import STEADY_PHASE, FaultStep
 from escrowmq.drill.history import Event
-from escrowmq.drill.judge import Finding
-from escrowmq.drill.load import Load
+from escrowmq.drill.judge import Violation
+from escrowmq.drill.load import ClientLoad
 from escrowmq.drill.preconditions import HealthyGroup
-from escrowmq.drill.report import Report, Span, found_in, judged, rows_of
-from escrowmq.drill.watch import Watch
+from escrowmq.drill.report import DrillReport, FaultSpan, make_rows, violations_in, with_verdict
+from escrowmq.drill.watch import GroupWatch
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.net.clock import SystemClock, steady_ns
 
@@ -55,7 +55,7 @@ class Drill:
         self,
         admin: Admin,
         ground: HealthyGroup,
-        steps: Sequence[Step],
+        steps: Sequence[FaultStep],
         terms: DrillParameters,
         *,
         tell: Callable[[str], None],
@@ -67,11 +67,11 @@ class Drill:
         self._terms = terms
         self._tell = tell
         self._clock = SystemClock()
-        self._watch = Watch(admin, ground.broker, ground.members)
-        self._load: Load | None = None
+        self._watch = GroupWatch(admin, ground.broker, ground.members)
+        self._load: ClientLoad | None = None
         self._phase: asyncio.Task[None] | None = None
         self._is_stopped = False
-        self._spans: list[Span] = []
+        self._spans: list[FaultSpan] = []
         self.final: list[Event] = []
         """All messages in the queues at the end."""
         self._is_read = False
@@ -87,40 +87,40 @@ class Drill:
 
     async def run(
         self, servers: str | None, settings: ConnectionSettings, file: BinaryIO | None = None
-    ) -> Report:
+    ) -> DrillReport:
         """Run the whole drill, and return the report. `file` gets the clients' results."""
         ground, terms = self._ground, self._terms
         topic = PREFIX + terms.drill
         begun_ms, begun_ns = self._clock.now_ms(), steady_ns()
-        load = self._load = Load(servers, settings, name=topic, rate=terms.rate, file=file)
+        load = self._load = ClientLoad(servers, settings, name=topic, rate=terms.rate, file=file)
         hints: list[str] = []
         try:
-            await self._join()
+            await self._reserve_members()
             await self._admin.topics.create(topic, queues=QUEUES, broker=ground.broker)
             try:
                 async with self._watch, load:
                     if not self._is_stopped:
-                        await self._in_phase(self._inject_faults(load))
-                    await self._leave()
-                    await self._in_phase(self._finish(load))
+                        await self._run_phase(self._inject_faults(load))
+                    await self._release_members()
+                    await self._run_phase(self._finish(load))
             finally:
                 hints += await final.clean_up(self._admin, topic, (load.readers,))
         finally:
-            await self._leave()
-        findings: list[Finding] = []
+            await self._release_members()
+        findings: list[Violation] = []
         if self._is_read:
-            findings = found_in(load.events, self.final, pending=self._pending)
-        report = Report(
+            findings = violations_in(load.events, self.final, pending=self._pending)
+        report = DrillReport(
             drill=terms.drill, broker=ground.broker, members=sorted(ground.members),
             rate=terms.rate, begun_ms=begun_ms,
             took_ms=(steady_ns() - begun_ns) // 1_000_000,
-            rows=rows_of(self._spans, load.events, findings), findings=[], findings_count=0,
+            rows=make_rows(self._spans, load.events, findings), findings=[], findings_count=0,
             notes=self._notes, hints=hints, is_interrupted=self._is_stopped,
             is_judged=self._is_read,
         )  # fmt: skip
-        return judged(report, findings)
+        return with_verdict(report, findings)
 
-    async def _in_phase(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_phase(self, work: Coroutine[Any, Any, None]) -> None:
         """Run one phase, unless `stop` ends it. A refusal is added to the report."""
         self._phase = asyncio.create_task(work)
         try:
@@ -135,24 +135,24 @@ class Drill:
 
     # -- members -----------------------------------------------------------------------------
 
-    async def _order(self, name: str, fault: str = "", span_ms: int = 0) -> None:
+    async def _send_order(self, name: str, fault: str = "", span_ms: int = 0) -> None:
         await self._admin.replicas.drill(
             self._watch.addresses[name], self._terms.drill, fault, span_ms=span_ms, member=name
         )
 
-    async def _join(self) -> None:
+    async def _reserve_members(self) -> None:
         """Reserve all members for this drill, so that no other one begins."""
-        await asyncio.gather(*map(self._order, self._ground.members))
+        await asyncio.gather(*map(self._send_order, self._ground.members))
 
-    async def _leave(self) -> None:
+    async def _release_members(self) -> None:
         """End the drill, and its faults, at all members. An unreachable member ends them by
         itself."""
-        ends = (self._order(name, "end") for name in self._ground.members)
+        ends = (self._send_order(name, "end") for name in self._ground.members)
         await asyncio.gather(*ends, return_exceptions=True)
 
     # -- faults ------------------------------------------------------------------------------
 
-    async def _inject_faults(self, load: Load) -> None:
+    async def _inject_faults(self, load: ClientLoad) -> None:
         def is_warm() -> bool:
             return len(load.acknowledged_ns) >= _WARM_COUNT
 
@@ -161,36 +161,40 @@ class Drill:
                 f"the group acknowledges too little before any fault: {len(load.acknowledged_ns)} "
                 f"in {_WARM_S:g} s ({load.last_error or 'no error'})"
             )
-        span = self._begin(STEADY, "", "nothing happens", "all is acknowledged without a pause")
+        span = self._begin_span(
+            STEADY_PHASE, "", "nothing happens", "all is acknowledged without a pause"
+        )
         await asyncio.sleep(self._terms.steady_s)
         await self._await_recovery(span, load)
         for step in self._steps:
             await self._run_step(step, load)
             await asyncio.sleep(self._terms.steady_s)
 
-    def _begin(self, fault: str, member: str, what: str, expected: str) -> Span:
+    def _begin_span(self, fault: str, member: str, what: str, expected: str) -> FaultSpan:
         watch = self._watch
-        span = Span(
+        span = FaultSpan(
             fault=fault, member=member, what=what, expected=expected, at_ms=self._clock.now_ms(),
-            begin_ns=steady_ns(), master_before=watch.master, epoch_before=watch.epoch,
+            begin_ns=steady_ns(), master_before=watch.master, epoch_before=watch.newest_epoch,
         )  # fmt: skip
         span.end_ns = span.begin_ns + 1  # until more is known
         self._spans.append(span)
         return span
 
-    async def _run_step(self, step: Step, load: Load) -> None:
-        await self._join()
+    async def _run_step(self, step: FaultStep, load: ClientLoad) -> None:
+        await self._reserve_members()
         watch, takeover_ms = self._watch, self._ground.takeover_ms
         copies = sorted(self._ground.members.keys() - {watch.master})
         member = watch.master if step.at == "master" else copies[0]
         silences = watch.silences[member]
-        span = self._begin(step.name, member, step.what, step.expected(takeover_ms))
-        self._tell(f"{step.name}: {member} {step.what}; expected: {span.expected}")
+        span = self._begin_span(
+            step.name, member, step.description, step.expected_effect(takeover_ms)
+        )
+        self._tell(f"{step.name}: {member} {step.description}; expected: {span.expected}")
         try:
-            await self._order(member, step.fault, step.span_ms)
+            await self._send_order(member, step.fault, step.span_ms)
             await asyncio.sleep(step.span_ms / 1000)
             if step.moves_master(takeover_ms):
-                await self._moved(span)
+                await self._await_master_change(span)
             if step.fault == "kill":
                 await self._await_restart(member, silences)
             await self._await_recovery(span, load)
@@ -198,17 +202,20 @@ class Drill:
             span.notes.append(str(error))
             raise GroupUnhealthy(f"no further fault was tried after {step.name}") from error
         finally:
-            self._end(span)
+            self._end_span(span)
 
-    def _end(self, span: Span) -> None:
+    def _end_span(self, span: FaultSpan) -> None:
         span.end_ns = max(steady_ns(), span.begin_ns + 1)
-        span.master_after, span.epoch_after = self._watch.master, self._watch.epoch
+        span.master_after, span.epoch_after = self._watch.master, self._watch.newest_epoch
 
-    async def _moved(self, span: Span) -> None:
+    async def _await_master_change(self, span: FaultSpan) -> None:
         watch = self._watch
 
         def has_moved() -> bool:
-            return watch.epoch > span.epoch_before and watch.master not in ("", span.master_before)
+            return watch.newest_epoch > span.epoch_before and watch.master not in (
+                "",
+                span.master_before,
+            )
 
         if not await self._await_condition(has_moved, _MOVED_S):
             raise GroupUnhealthy(
@@ -223,31 +230,31 @@ class Drill:
         if not await self._await_condition(lambda: watch.silences[member] > silences, _ENDED_S):
             raise GroupUnhealthy(f"{member} did not end")
         within_s = self._terms.within_s
-        if not await self._await_condition(lambda: watch.said[member] is not None, within_s):
+        if not await self._await_condition(lambda: watch.reports[member] is not None, within_s):
             raise GroupUnhealthy(
                 f"{member} did not come back within {within_s:g} s: no supervisor started it"
             )
 
-    async def _await_recovery(self, span: Span, load: Load) -> None:
+    async def _await_recovery(self, span: FaultSpan, load: ClientLoad) -> None:
         """Wait until all members are in sync, and a send that began after that is acknowledged."""
         watch, within_s = self._watch, self._terms.within_s
-        if not await self._await_condition(lambda: not watch.lacking, within_s):
+        if not await self._await_condition(lambda: not watch.members_out_of_sync, within_s):
             raise GroupUnhealthy(
-                f"not in sync again within {within_s:g} s: {', '.join(watch.lacking)}"
+                f"not in sync again within {within_s:g} s: {', '.join(watch.members_out_of_sync)}"
             )
         span.in_sync_ns = steady_ns()
         if not await self._await_condition(lambda: load.begun_ns > span.in_sync_ns, _SERVED_S):
             raise GroupUnhealthy(
                 f"nothing was acknowledged for {_SERVED_S:g} s ({load.last_error or 'no error'})"
             )
-        self._end(span)
+        self._end_span(span)
         took_s = (span.in_sync_ns - span.begin_ns) / 1e9
         if span.member:
             self._tell(
-                f"{span.fault}: the master is {watch.master} (epoch {watch.epoch}), all members "
-                f"are in sync after {took_s:.1f} s"
+                f"{span.fault}: the master is {watch.master} (epoch {watch.newest_epoch}), all "
+                f"members are in sync after {took_s:.1f} s"
             )
-        for epoch, names in watch.rivals.items():
+        for epoch, names in watch.epochs_with_rivals.items():
             raise GroupUnhealthy(f"epoch {epoch} has several masters: {', '.join(names)}")
 
     async def _await_condition(self, what: Callable[[], bool], within_s: float) -> bool:
@@ -261,18 +268,20 @@ class Drill:
 
     # -- the end -----------------------------------------------------------------------------
 
-    async def _finish(self, load: Load) -> None:
+    async def _finish(self, load: ClientLoad) -> None:
         self._tell("transactions settle, and all queues are read")
         within_s = self._terms.within_s
-        if not await self._await_condition(lambda: not self._watch.lacking, within_s):
-            lacking = ", ".join(self._watch.lacking)
+        if not await self._await_condition(lambda: not self._watch.members_out_of_sync, within_s):
+            lacking = ", ".join(self._watch.members_out_of_sync)
             self._notes.append(f"not in sync after {within_s:g} s: {lacking}")
         await load.stop()
-        self._pending = await final.settle(self._admin, self._ground.broker, load.group)
+        self._pending = await final.settle_transactions(
+            self._admin, self._ground.broker, load.group
+        )
         if self._pending:
             self._notes.append(
                 f"{len(self._pending)} transactions are pending still: they are not judged"
             )
-        self.final, notes = await final.read_all(self._admin, load.topic)
+        self.final, notes = await final.read_all_queues(self._admin, load.topic)
         self._notes += notes
         self._is_read = not notes

@@ -16,7 +16,7 @@ from escrowmq.errors import EscrowMQError
 _POLL_S: Final = 0.1
 
 
-class Watch:
+class GroupWatch:
     """The latest report of each member, inside an `async with` block. Each member is polled by a
     task of its own, so that an unresponsive one delays no other."""
 
@@ -26,7 +26,7 @@ class Watch:
         self._broker = broker
         self.addresses = dict(members)
         """Addresses of the members; a restarted member may have another one."""
-        self.said: dict[str, GroupReport | None] = dict.fromkeys(members)
+        self.reports: dict[str, GroupReport | None] = dict.fromkeys(members)
         """The latest report of each member; None if it did not answer."""
         self.silences: dict[str, int] = dict.fromkeys(members, 0)
         """How many polls each member has left unanswered."""
@@ -36,7 +36,7 @@ class Watch:
 
     async def __aenter__(self) -> Self:
         await asyncio.gather(*map(self._poll_member, self.addresses))
-        self._tasks = [asyncio.create_task(self._follow(name)) for name in self.addresses]
+        self._tasks = [asyncio.create_task(self._poll_repeatedly(name)) for name in self.addresses]
         return self
 
     async def __aexit__(
@@ -49,7 +49,7 @@ class Watch:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _follow(self, name: str) -> None:
+    async def _poll_repeatedly(self, name: str) -> None:
         while True:
             with contextlib.suppress(EscrowMQError):  # by then it counts as silent
                 await self._poll_member(name)
@@ -60,15 +60,15 @@ class Watch:
         report = (await self._admin.replicas.reports([address])).get(address)
         if report is None or report.member != name:
             report = None
-            self.hear(name, None)
+            self.process_report(name, None)
             for address, other in (await self._admin.replicas.reports()).items():
                 if (other.broker, other.member) == (self._broker, name):
                     self.addresses[name], report = address, other
-        self.hear(name, report)
+        self.process_report(name, report)
 
-    def hear(self, name: str, report: GroupReport | None) -> None:
+    def process_report(self, name: str, report: GroupReport | None) -> None:
         """Process a member's report, or None if it did not answer."""
-        self.said[name] = report
+        self.reports[name] = report
         if report is None:
             self.silences[name] += 1
         elif report.is_master:
@@ -77,34 +77,39 @@ class Watch:
     # -- questions ---------------------------------------------------------------------------
 
     @property
-    def epoch(self) -> int:
+    def newest_epoch(self) -> int:
         """Return the newest epoch that any member knows."""
-        return max((one.epoch for one in self.said.values() if one is not None), default=0)
+        return max((one.epoch for one in self.reports.values() if one is not None), default=0)
 
     @property
     def master(self) -> str:
         """Return the member that serves in the newest epoch; empty if none does."""
-        report = self._serving
+        report = self._master_report
         return "" if report is None else report.member
 
     @property
-    def _serving(self) -> GroupReport | None:
-        for one in self.said.values():
-            if one is not None and one.is_master and not one.refusal and one.epoch == self.epoch:
+    def _master_report(self) -> GroupReport | None:
+        for one in self.reports.values():
+            if (
+                one is not None
+                and one.is_master
+                and not one.refusal
+                and one.epoch == self.newest_epoch
+            ):
                 return one
         return None
 
     @property
-    def lacking(self) -> list[str]:
+    def members_out_of_sync(self) -> list[str]:
         """Return the members that are not in sync or do not answer. Without a master, these are all
         members."""
-        serving = self._serving
+        serving = self._master_report
         if serving is None:
             return sorted(self.addresses)
-        return sorted(name for name in self.addresses if not self._is_well(name, serving))
+        return sorted(name for name in self.addresses if not self._is_in_sync(name, serving))
 
-    def _is_well(self, name: str, serving: GroupReport) -> bool:
-        report = self.said[name]
+    def _is_in_sync(self, name: str, serving: GroupReport) -> bool:
+        report = self.reports[name]
         return (
             report is not None
             and name in serving.in_sync
@@ -114,6 +119,6 @@ class Watch:
         )
 
     @property
-    def rivals(self) -> dict[int, list[str]]:
+    def epochs_with_rivals(self) -> dict[int, list[str]]:
         """Return the epochs that had several masters."""
         return {epoch: sorted(names) for epoch, names in self.masters.items() if len(names) > 1}

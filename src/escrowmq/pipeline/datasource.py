@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.source.options import parse_source
+from escrowmq.pipeline.source.options import parse_source_options
 from escrowmq.pipeline.source.refusing import RefusingReader
 from escrowmq.pipeline.source.schema import check_schema, full_schema
 
@@ -40,11 +40,11 @@ class EscrowMQSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema with all columns."""
-        return full_schema(parse_source(self.options, is_stream=None))
+        return full_schema(parse_source_options(self.options, is_stream=None))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make a batch reader."""
-        options = parse_source(self.options, is_stream=False)
+        options = parse_source_options(self.options, is_stream=False)
         check_schema(schema, options)
         if options.store_path:
             from escrowmq.pipeline.source.files import FilesReader
@@ -57,7 +57,7 @@ class EscrowMQSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Make a stream reader."""
         try:
-            options = parse_source(self.options, is_stream=True)
+            options = parse_source_options(self.options, is_stream=True)
             check_schema(schema, options)
         except UsageError as error:
             return RefusingReader(error)

@@ -35,7 +35,7 @@ _JARS_ARE_WRONG: Final = (
 )  # fmt: skip
 
 
-class Format(msgspec.Struct, frozen=True):
+class TableFormat(msgspec.Struct, frozen=True):
     """A table format."""
 
     name: str
@@ -46,7 +46,7 @@ class Format(msgspec.Struct, frozen=True):
     `lake.mq`. Without it each folder of tables is a catalog of its own."""
 
 
-def parse_format(text: str) -> Format:
+def parse_format(text: str) -> TableFormat:
     """Parse `parquet`, `delta`, `iceberg` or `iceberg:CATALOG.NAMESPACE`. Raises UsageError if such
     tables cannot be written here."""
     name, mark, namespace = text.partition(":")
@@ -61,21 +61,21 @@ def parse_format(text: str) -> Format:
             f"format {text!r}: a catalog and a namespace in it are expected, as iceberg:lake.mq"
         )
     packages = PACKAGES.get(name)
-    if packages is not None and _release() not in packages:
+    if packages is not None and _pyspark_release() not in packages:
         raise UsageError(
             f"{name.capitalize()} has no jars that run with PySpark {pyspark.__version__}; install "
             f"PySpark {' or '.join(packages)} for it, or choose --format parquet"
         )
-    return Format(name, namespace)
+    return TableFormat(name, namespace)
 
 
 @contextmanager
-def explained(form: Format) -> Iterator[None]:
+def explain_jar_errors(form: TableFormat) -> Iterator[None]:
     """Replace the JVM's error about missing or incompatible jars with one that says what to do."""
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        package = PACKAGES.get(form.name, {}).get(_release())
+        package = PACKAGES.get(form.name, {}).get(_pyspark_release())
         if package is None:
             raise
         text = str(error)
@@ -92,5 +92,5 @@ def explained(form: Format) -> Iterator[None]:
         ) from error
 
 
-def _release() -> str:
+def _pyspark_release() -> str:
     return ".".join(pyspark.__version__.split(".")[:2])

@@ -7,7 +7,7 @@ from typing import Any
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.source.stream_place import StreamPlace, decode_place
+from escrowmq.pipeline.source.stream_place import StreamPosition, decode_position
 
 
 def lag(progress: Any) -> int:  # noqa: ANN401 - a report as an object, or as a dict
@@ -27,8 +27,11 @@ def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:  # noqa: ANN401
     """Return the lag by queue."""
     found: dict[MessageQueue, int] = {}
     is_ours = False
-    for source in _member(progress, "sources") or ():
-        end, latest = _place(_member(source, "endOffset")), _place(_member(source, "latestOffset"))
+    for source in _json_field(progress, "sources") or ():
+        end, latest = (
+            _decode_source_place(_json_field(source, "endOffset")),
+            _decode_source_place(_json_field(source, "latestOffset")),
+        )
         if end is None:
             continue
         if latest is None:
@@ -46,15 +49,15 @@ def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:  # noqa: ANN401
     return found
 
 
-def _member(of: Any, name: str) -> Any:  # noqa: ANN401
+def _json_field(of: Any, name: str) -> Any:  # noqa: ANN401
     return of.get(name) if isinstance(of, dict) else getattr(of, name, None)
 
 
-def _place(offset: Any) -> StreamPlace | None:  # noqa: ANN401 - JSON, read or not
+def _decode_source_place(offset: Any) -> StreamPosition | None:  # noqa: ANN401 - JSON, read or not
     """Return the position if the offset is one of our source; None if it is another source's, or
     missing."""
     try:
         found = json.loads(offset) if isinstance(offset, str) else offset
-        return decode_place(found)
+        return decode_position(found)
     except (ValueError, UsageError):
         return None

@@ -95,7 +95,7 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.close()
 
-    def step(self, name: str) -> None:
+    def show_step(self, name: str) -> None:
         """Show the current step."""
         if self._bar is not None:
             self._bar.set_description(name)

@@ -9,29 +9,29 @@ from collections.abc import Collection
 from zipimport import zipimporter
 
 
-class _Frozen:
+class _FreezeState:
     """Whether this process has frozen its loaded objects."""
 
     is_done = False
 
 
-def make_ready() -> None:
+def speed_up_process() -> None:
     """Speed up this process; each task and each planning calls it first."""
-    freeze_once()
-    forget_finders(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    freeze_objects_once()
+    keep_archive_directories(os.environ.get("PYTHONPATH", "").split(os.pathsep))
 
 
-def freeze_once() -> None:
+def freeze_objects_once() -> None:
     """Exclude the loaded objects from garbage collection, once per process; never in the user's own
     process. Spark collects garbage after every task of a worker, which visits everything that
     pandas and Arrow have loaded: 10 to 35 ms each time."""
-    if not _Frozen.is_done:
-        _Frozen.is_done = True
+    if not _FreezeState.is_done:
+        _FreezeState.is_done = True
         gc.collect()
         gc.freeze()
 
 
-def forget_finders(archives: Collection[str]) -> None:
+def keep_archive_directories(archives: Collection[str]) -> None:
     """Keep Python from reading the directories of archives again. Spark calls
     `importlib.invalidate_caches` before every task of a worker, and Python 3.11 then reads them
     once for each package imported from them or looked up there: 110 ms of a task that takes 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.base.codes import Request, Response
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.record import decode_records
-from escrowmq.drill.history import Ended, Event, Read, Sent
+from escrowmq.drill.history import AcknowledgedEnd, AcknowledgedSend, Event, ReadMessage
 from tests.harness.caller import COMMIT, ROLLBACK, Caller, Half, Pending, half_of_check
 from tests.harness.group import GroupWorld, MemberHost
 
@@ -144,7 +144,9 @@ class Sender(Client):
             if reply.code == Response.SUCCESS:
                 ext = reply.ext or {}
                 self.seen.events.append(
-                    Sent(TOPIC, key, int(ext["queueId"]), int(ext["queueOffset"]), ext["msgId"])
+                    AcknowledgedSend(
+                        TOPIC, key, int(ext["queueId"]), int(ext["queueOffset"]), ext["msgId"]
+                    )
                 )
 
         self.ask(lambda c: c.begin_send(TOPIC, key.encode(), queue_id=queue), answered)
@@ -188,7 +190,7 @@ class TransactionSender(Client):
             if reply.code != Response.SUCCESS:
                 return
             ext = reply.ext or {}
-            seen.events.append(Sent(TOPIC, key, queue, -1, ext["msgId"], key))
+            seen.events.append(AcknowledgedSend(TOPIC, key, queue, -1, ext["msgId"], key))
             self.open[key] = Half(
                 topic=TOPIC,
                 group=_GROUP,
@@ -214,7 +216,9 @@ class TransactionSender(Client):
             self._is_asked.discard(key)
             if reply.code == Response.SUCCESS:
                 self.open.pop(key, None)
-                self.seen.events.append(Ended(key, "commit" if verdict == COMMIT else "rollback"))
+                self.seen.events.append(
+                    AcknowledgedEnd(key, "commit" if verdict == COMMIT else "rollback")
+                )
             elif reply.code not in _AGAIN and key in self.open:
                 self.seen.faults.append(f"END of {key} is refused: {reply.code} {reply.remark}")
 
@@ -253,4 +257,4 @@ class Reader(Client):
         self.ask(lambda c: c.begin_pull(TOPIC, offset, queue_id=queue), answered)
 
     def _read(self, queue: int, offset: int, body: bytes, position: int) -> None:
-        self.seen.events.append(Read(TOPIC, queue, offset, body.decode(), position))
+        self.seen.events.append(ReadMessage(TOPIC, queue, offset, body.decode(), position))

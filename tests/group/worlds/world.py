@@ -12,8 +12,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.drill.history import Read
-from escrowmq.drill.judge import judge
+from escrowmq.drill.history import ReadMessage
+from escrowmq.drill.judge import find_violations
 from escrowmq.group.orders import MemberTimeouts
 from escrowmq.store.store import Store
 from tests.group.worlds.clients import (
@@ -184,11 +184,11 @@ class RandomWorld:
             for message in caller.messages(TOPIC, queue):
                 key = message.body.decode()
                 self.seen.events.append(
-                    Read(TOPIC, queue, message.queue_offset, key, message.log_offset)
+                    ReadMessage(TOPIC, queue, message.queue_offset, key, message.log_offset)
                 )
 
     def _judge(self) -> None:
-        found = self.seen.faults or judge(
+        found = self.seen.faults or find_violations(
             self.seen.events, attempted=frozenset(self.seen.attempted)
         )
         if found:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.client.admin.replicas import Replica, ReplicaGroup
-from escrowmq.drill.preconditions import judge
+from escrowmq.drill.preconditions import require_healthy
 from escrowmq.errors import UsageError
 
 
@@ -50,9 +50,9 @@ def unlisted(group: ReplicaGroup) -> None:
 
 def test_a_group_that_is_whole_is_taken() -> None:
     group = healthy()
-    judge(group)
+    require_healthy(group)
     del group.members[2:]
-    judge(group)
+    require_healthy(group)
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_a_group_that_is_not_is_refused(spoil: Callable[[ReplicaGroup], None], s
     group = healthy()
     spoil(group)
     with pytest.raises(UsageError) as refused:
-        judge(group)
+        require_healthy(group)
     assert said in str(refused.value)

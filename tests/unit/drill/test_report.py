@@ -6,23 +6,29 @@ from collections.abc import Callable
 
 import pytest
 
-from escrowmq.drill.history import Asked, Ended, Event, Read, Sent
+from escrowmq.drill.history import (
+    AcknowledgedEnd,
+    AcknowledgedSend,
+    Event,
+    ReadMessage,
+    SendAttempt,
+)
 from escrowmq.drill.report import (
     FINDINGS_MAX,
-    Report,
-    Span,
-    found_in,
-    judged,
+    DrillReport,
+    FaultSpan,
     longest_gap_ns,
-    rows_of,
+    make_rows,
+    violations_in,
+    with_verdict,
 )
 
 MS = 1_000_000
 
 
-def spans() -> list[Span]:
+def spans() -> list[FaultSpan]:
     return [
-        Span(
+        FaultSpan(
             fault=name, member="a", what="", expected="", at_ms=0, begin_ns=begin * MS,
             end_ns=(begin + 90) * MS, master_before="a", master_after="b", epoch_before=1,
             epoch_after=2, in_sync_ns=(begin + 50) * MS,
@@ -37,28 +43,31 @@ def told() -> list[Event]:
     events: list[Event] = []
     for number in range(10):
         key, begin, end = f"k{number}", (150 + 10 * number) * MS, (155 + 10 * number) * MS
-        events += [Asked(key, begin), Sent("T", key, 0, number, "id", "", begin, end)]
+        events += [
+            SendAttempt(key, begin),
+            AcknowledgedSend("T", key, 0, number, "id", "", begin, end),
+        ]
     for key, outcome in (("c", "commit"), ("r", "rollback")):
-        events.append(Asked(key, 205 * MS))
-        events.append(Sent("T", key, 0, 0, "id", key, 205 * MS, 210 * MS))
-        events.append(Ended(key, outcome, 210 * MS, 215 * MS))  # type: ignore[arg-type]
+        events.append(SendAttempt(key, 205 * MS))
+        events.append(AcknowledgedSend("T", key, 0, 0, "id", key, 205 * MS, 210 * MS))
+        events.append(AcknowledgedEnd(key, outcome, 210 * MS, 215 * MS))  # type: ignore[arg-type]
     return events
 
 
 def final() -> list[Event]:
     keys = [*(f"k{number}" for number in range(10)), "c"]
-    reads: list[Event] = [Read("T", 0, at, key, 100 * at) for at, key in enumerate(keys)]
-    return [*reads, Read("T", 0, len(keys), "")]
+    reads: list[Event] = [ReadMessage("T", 0, at, key, 100 * at) for at, key in enumerate(keys)]
+    return [*reads, ReadMessage("T", 0, len(keys), "")]
 
 
-def report_of(events: list[Event], reads: list[Event], **more: object) -> Report:
-    findings = found_in(events, reads)
-    report = Report(
+def report_of(events: list[Event], reads: list[Event], **more: object) -> DrillReport:
+    findings = violations_in(events, reads)
+    report = DrillReport(
         drill="d", broker="g", members=["a", "b"], rate=1, begun_ms=0, took_ms=1,
-        rows=rows_of(spans(), events, findings), findings=[], findings_count=0, notes=[],
+        rows=make_rows(spans(), events, findings), findings=[], findings_count=0, notes=[],
         **more,  # type: ignore[arg-type]
     )  # fmt: skip
-    return judged(report, findings)
+    return with_verdict(report, findings)
 
 
 def test_a_sound_history_passes() -> None:
@@ -75,7 +84,7 @@ def test_a_sound_history_passes() -> None:
 
 
 def without(reads: list[Event], key: str) -> list[Event]:
-    return [e for e in reads if not (isinstance(e, Read) and e.key == key)]
+    return [e for e in reads if not (isinstance(e, ReadMessage) and e.key == key)]
 
 
 def lose(events: list[Event], reads: list[Event]) -> list[Event]:
@@ -88,29 +97,32 @@ def lose_commit(events: list[Event], reads: list[Event]) -> list[Event]:
 
 def lose_what_was_read(events: list[Event], reads: list[Event]) -> list[Event]:
     """A consumer had it, and it is gone."""
-    events.append(Read("T", 0, 10, "c", 1_000))
+    events.append(ReadMessage("T", 0, 10, "c", 1_000))
     return without(reads, "c")
 
 
 def double(events: list[Event], reads: list[Event]) -> list[Event]:
-    return [*reads, Read("T", 0, 11, "k9", 2_000)]
+    return [*reads, ReadMessage("T", 0, 11, "k9", 2_000)]
 
 
 def show_aborted(events: list[Event], reads: list[Event]) -> list[Event]:
-    return [*reads, Read("T", 0, 11, "r", 2_000)]
+    return [*reads, ReadMessage("T", 0, 11, "r", 2_000)]
 
 
 def invent(events: list[Event], reads: list[Event]) -> list[Event]:
-    return [*reads, Read("T", 0, 11, "nobody's", 2_000)]
+    return [*reads, ReadMessage("T", 0, 11, "nobody's", 2_000)]
 
 
 def give_twice(events: list[Event], reads: list[Event]) -> list[Event]:
-    events += [Asked("k91", 250 * MS), Sent("T", "k91", 0, 9, "id", "", 250 * MS, 251 * MS)]
-    return [*reads, Read("T", 0, 11, "k91", 2_000)]
+    events += [
+        SendAttempt("k91", 250 * MS),
+        AcknowledgedSend("T", "k91", 0, 9, "id", "", 250 * MS, 251 * MS),
+    ]
+    return [*reads, ReadMessage("T", 0, 11, "k91", 2_000)]
 
 
 def contradict(events: list[Event], reads: list[Event]) -> list[Event]:
-    events.append(Ended("c", "rollback", 216 * MS, 217 * MS))
+    events.append(AcknowledgedEnd("c", "rollback", 216 * MS, 217 * MS))
     return reads
 
 
@@ -136,7 +148,7 @@ def test_what_is_planted_is_in_the_row_of_its_fault(
     assert report.verdict.startswith("WRONG: ")
     assert kind in report.verdict
     none, freeze = report.rows
-    assert none.wrong == 0
+    assert none.violations_count == 0
     assert getattr(freeze, column) == 1
     assert any(line.startswith(kind) for line in report.findings)
 
@@ -155,11 +167,14 @@ def test_a_loss_before_the_fault_is_in_the_row_before() -> None:
 
 def test_a_message_counts_where_it_was_acknowledged_or_else_attempted() -> None:
     events = told()
-    events += [Asked("late", 150 * MS), Sent("T", "late", 0, 12, "id", "", 150 * MS, 230 * MS)]
+    events += [
+        SendAttempt("late", 150 * MS),
+        AcknowledgedSend("T", "late", 0, 12, "id", "", 150 * MS, 230 * MS),
+    ]
     none, freeze = report_of(events, final()).rows
     assert (none.lost, freeze.lost) == (0, 1)
-    events = [*told(), Asked("unheard", 240 * MS)]
-    twice: list[Event] = [Read("T", 0, at, "unheard", at) for at in (11, 12)]
+    events = [*told(), SendAttempt("unheard", 240 * MS)]
+    twice: list[Event] = [ReadMessage("T", 0, at, "unheard", at) for at in (11, 12)]
     none, freeze = report_of(events, [*final(), *twice]).rows
     assert (none.doubled, freeze.doubled) == (0, 1)
 
@@ -173,24 +188,24 @@ def test_nothing_passes_that_is_not_proved() -> None:
     assert "nothing was acknowledged" in empty.verdict
     report = report_of(told(), final())
     report.rows[1].notes.append("not in sync again within 120 s: b")
-    odd = judged(report, [])
+    odd = with_verdict(report, [])
     assert odd.verdict == (
         "NOT PASSED: freeze: not in sync again within 120 s: b. Of 14 acknowledgements none is lost"
     )
     report = report_of(told(), final())
     report.notes = ["3 transactions are pending still"]
-    assert not any(one.is_ok for one in (unread, empty, odd, judged(report, [])))
+    assert not any(one.is_ok for one in (unread, empty, odd, with_verdict(report, [])))
 
 
 def test_a_row_says_when_members_were_not_in_sync() -> None:
     late = spans()
     late[1].in_sync_ns = 0
-    assert rows_of(late, told(), [])[1].in_sync_after_ms == -1
+    assert make_rows(late, told(), [])[1].in_sync_after_ms == -1
 
 
 def test_a_report_lists_some_findings_and_counts_all() -> None:
     events: list[Event] = [
-        Sent("T", f"k{n}", 0, n, "id", "", 1, 150 * MS) for n in range(FINDINGS_MAX + 1)
+        AcknowledgedSend("T", f"k{n}", 0, n, "id", "", 1, 150 * MS) for n in range(FINDINGS_MAX + 1)
     ]
     report = report_of(events, [])
     assert report.findings_count == FINDINGS_MAX + 1
@@ -208,17 +223,17 @@ def test_the_longest_gap_is_what_no_acknowledgement_interrupts() -> None:
 
 def test_a_drill_without_any_fault_has_a_report() -> None:
     """It ended before the first one, in a traceback."""
-    findings = found_in(told(), without(final(), "k0"))
+    findings = violations_in(told(), without(final(), "k0"))
     assert [finding.key for finding in findings if finding.kind.name == "LOST"] == ["k0"]
-    assert rows_of([], told(), findings) == []
+    assert make_rows([], told(), findings) == []
 
 
 def test_a_pending_transaction_is_not_judged_by_an_answer_that_nobody_asked_for() -> None:
     events = told()
     for key, end_ns in (("asked", 0), ("told", 225 * MS)):
-        events.append(Asked(key, 205 * MS))
-        events.append(Sent("T", key, 0, 0, "id", key, 205 * MS, 210 * MS))
-        events.append(Ended(key, "commit", 0, end_ns))
+        events.append(SendAttempt(key, 205 * MS))
+        events.append(AcknowledgedSend("T", key, 0, 0, "id", key, 205 * MS, 210 * MS))
+        events.append(AcknowledgedEnd(key, "commit", 0, end_ns))
     pending = {"asked", "told"}
-    assert [finding.key for finding in found_in(events, final(), pending=pending)] == ["told"]
-    assert len(found_in(events, final())) == 2
+    assert [finding.key for finding in violations_in(events, final(), pending=pending)] == ["told"]
+    assert len(violations_in(events, final())) == 2

@@ -11,7 +11,7 @@ import pytest
 from escrowmq import aio
 from escrowmq.base.group_report import GroupReport
 from escrowmq.drill import watch as watching
-from escrowmq.drill.watch import Watch
+from escrowmq.drill.watch import GroupWatch
 from escrowmq.errors import NoNameServer
 
 NAMES = ("a", "b", "c")
@@ -28,15 +28,15 @@ def report(member: str, *, master: str = "a", epoch: int = 3, **more: object) ->
 
 
 @pytest.fixture
-def watch() -> Watch:
-    watch = Watch(aio.Admin("127.0.0.1:1"), "g", dict.fromkeys(NAMES, "127.0.0.1:1"))
+def watch() -> GroupWatch:
+    watch = GroupWatch(aio.Admin("127.0.0.1:1"), "g", dict.fromkeys(NAMES, "127.0.0.1:1"))
     for name in NAMES:
-        watch.hear(name, report(name))
+        watch.process_report(name, report(name))
     return watch
 
 
-def test_a_group_is_whole_when_everybody_says_so(watch: Watch) -> None:
-    assert (watch.master, watch.epoch, watch.lacking) == ("a", 3, [])
+def test_a_group_is_whole_when_everybody_says_so(watch: GroupWatch) -> None:
+    assert (watch.master, watch.newest_epoch, watch.members_out_of_sync) == ("a", 3, [])
 
 
 @pytest.mark.parametrize(
@@ -50,45 +50,45 @@ def test_a_group_is_whole_when_everybody_says_so(watch: Watch) -> None:
     ],
 )
 def test_a_member_that_is_not_well_is_lacking(
-    watch: Watch, name: str, said: GroupReport | None
+    watch: GroupWatch, name: str, said: GroupReport | None
 ) -> None:
-    watch.hear(name, said)
-    assert watch.lacking == [name]
+    watch.process_report(name, said)
+    assert watch.members_out_of_sync == [name]
 
 
-def test_a_member_out_of_the_set_is_lacking(watch: Watch) -> None:
-    watch.hear("a", report("a", in_sync=["a", "c"]))
-    assert watch.lacking == ["b"]
+def test_a_member_out_of_the_set_is_lacking(watch: GroupWatch) -> None:
+    watch.process_report("a", report("a", in_sync=["a", "c"]))
+    assert watch.members_out_of_sync == ["b"]
 
 
-def test_all_are_lacking_while_nobody_serves(watch: Watch) -> None:
-    watch.hear("a", report("a", refusal="the disk is full"))
-    assert (watch.master, watch.lacking) == ("", [*NAMES])
-    watch.hear("a", report("a"))
-    watch.hear("b", report("b", master="b", epoch=4, is_master=False))
-    assert (watch.epoch, watch.master, watch.lacking) == (4, "", [*NAMES])
+def test_all_are_lacking_while_nobody_serves(watch: GroupWatch) -> None:
+    watch.process_report("a", report("a", refusal="the disk is full"))
+    assert (watch.master, watch.members_out_of_sync) == ("", [*NAMES])
+    watch.process_report("a", report("a"))
+    watch.process_report("b", report("b", master="b", epoch=4, is_master=False))
+    assert (watch.newest_epoch, watch.master, watch.members_out_of_sync) == (4, "", [*NAMES])
 
 
-def test_the_master_of_the_newest_epoch_counts(watch: Watch) -> None:
+def test_the_master_of_the_newest_epoch_counts(watch: GroupWatch) -> None:
     """The former one, stopped, has not heard of it."""
-    watch.hear("b", report("b", master="b", epoch=4))
-    assert (watch.epoch, watch.master) == (4, "b")
-    assert watch.lacking == ["a", "c"]
-    assert watch.rivals == {}
-    watch.hear("a", None)
-    assert (watch.epoch, watch.master) == (4, "b")
+    watch.process_report("b", report("b", master="b", epoch=4))
+    assert (watch.newest_epoch, watch.master) == (4, "b")
+    assert watch.members_out_of_sync == ["a", "c"]
+    assert watch.epochs_with_rivals == {}
+    watch.process_report("a", None)
+    assert (watch.newest_epoch, watch.master) == (4, "b")
 
 
-def test_two_masters_of_one_epoch_are_remembered(watch: Watch) -> None:
-    watch.hear("c", report("c", master="c", epoch=3))
-    watch.hear("c", report("c"))
-    assert watch.rivals == {3: ["a", "c"]}
+def test_two_masters_of_one_epoch_are_remembered(watch: GroupWatch) -> None:
+    watch.process_report("c", report("c", master="c", epoch=3))
+    watch.process_report("c", report("c"))
+    assert watch.epochs_with_rivals == {3: ["a", "c"]}
 
 
-def test_silences_are_counted(watch: Watch) -> None:
-    watch.hear("b", None)
-    watch.hear("b", None)
-    watch.hear("b", report("b"))
+def test_silences_are_counted(watch: GroupWatch) -> None:
+    watch.process_report("b", None)
+    watch.process_report("b", None)
+    watch.process_report("b", report("b"))
     assert watch.silences == {"a": 0, "b": 2, "c": 0}
 
 
@@ -115,13 +115,13 @@ def test_a_member_is_polled_on_though_the_name_server_was_unreachable(
     admin: Any = SimpleNamespace(replicas=group)
 
     async def until_it_is_whole() -> None:
-        async with Watch(admin, "g", {name: name for name in NAMES}) as watch:
+        async with GroupWatch(admin, "g", {name: name for name in NAMES}) as watch:
             group.is_reached = False
             while group.refused_count < 2:
                 await asyncio.sleep(0)
-            assert watch.lacking == [*NAMES]
+            assert watch.members_out_of_sync == [*NAMES]
             group.is_reached = True
-            while watch.lacking:
+            while watch.members_out_of_sync:
                 await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(until_it_is_whole(), 10))

@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from escrowmq.pipeline import workers
-from escrowmq.pipeline.workers import forget_finders, freeze_once, make_ready
+from escrowmq.pipeline.workers import (
+    freeze_objects_once,
+    keep_archive_directories,
+    speed_up_process,
+)
 
 
 @pytest.fixture
@@ -37,13 +41,13 @@ def finders_of(archive: str) -> list[str]:
 def test_finders_of_an_archive_are_forgotten_and_those_of_others_kept(archive: str) -> None:
     kept = set(sys.path_importer_cache) - set(finders_of(archive))
     assert len(finders_of(archive)) == 2
-    forget_finders([archive])
+    keep_archive_directories([archive])
     assert finders_of(archive) == []
     assert set(sys.path_importer_cache) == kept
 
 
 def test_more_can_be_imported_from_an_archive_whose_finders_are_forgotten(archive: str) -> None:
-    forget_finders([archive])
+    keep_archive_directories([archive])
     assert importlib.import_module("sparks.second").VALUE == 2
 
 
@@ -51,17 +55,17 @@ def test_the_archives_are_those_that_the_process_was_started_with(
     archive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    make_ready()
+    speed_up_process()
     assert finders_of(archive)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["elsewhere", archive]))
-    make_ready()
+    speed_up_process()
     assert finders_of(archive) == []
 
 
 def test_what_is_loaded_is_put_aside_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers._Frozen, "is_done", False)
+    monkeypatch.setattr(workers._FreezeState, "is_done", False)
     frozen: list[bool] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
-    freeze_once()
-    freeze_once()
+    freeze_objects_once()
+    freeze_objects_once()
     assert frozen == [True]

@@ -27,10 +27,10 @@ FUNNEL: Final = (
     "expired bigint, pending bigint, parked bigint, checked bigint, doubled bigint, "
     "commitMs array<bigint>, wholeMs array<bigint>, day date"
 )
-SHARES: Final = (0.5, 0.95, 0.99)
+PERCENTILES: Final = (0.5, 0.95, 0.99)
 """The percentiles in the columns `commitMs` and `wholeMs`."""
 
-BANDS: Final = (
+AGE_BANDS_S: Final = (
     ("under 1 min", 60),
     ("1 to 10 min", 600),
     ("10 to 60 min", 3_600),
@@ -49,7 +49,7 @@ _RANK: Final = (
 )
 
 
-def transactions(fates: DataFrame) -> DataFrame:
+def transaction_rows(fates: DataFrame) -> DataFrame:
     """Return one row per transactional message. Copies of a half that was stored or sent again are
     one message. It begins with its first copy, and the copy that got furthest determines its
     fate."""
@@ -70,12 +70,12 @@ def transactions(fates: DataFrame) -> DataFrame:
     return found.withColumn("day", day_of("startedAt"))
 
 
-def funnel(found: DataFrame) -> DataFrame:
+def funnel_sums(found: DataFrame) -> DataFrame:
     """Return, by day, topic and producer group, the number of transactions with each fate, and
     percentiles of the times to commit."""
     began = {"commitMs": "startedAt", "wholeMs": "bornAt"}
     times = [
-        F.percentile_approx(_ms_until_final(since), list(SHARES), 10_000).alias(name)
+        F.percentile_approx(_ms_until_final(since), list(PERCENTILES), 10_000).alias(name)
         for name, since in began.items()
     ]
     return found.groupBy("day", "topic", "producerGroup").agg(
@@ -96,13 +96,13 @@ _COUNTS: Final = {
 }
 
 
-def stuck(found: DataFrame, *, now: dt.datetime) -> DataFrame:
+def open_halves_by_age(found: DataFrame, *, now: dt.datetime) -> DataFrame:
     """Return the number of open halves by topic, producer group and age: `band` (the index in
-    `BANDS`), `count`, and the age of the oldest (`oldestS`)."""
+    `AGE_BANDS_S`), `count`, and the age of the oldest (`oldestS`)."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("startedAt")
-    band = F.lit(len(BANDS) - 1)
-    for number in range(len(BANDS) - 2, -1, -1):
-        band = F.when(age_s < BANDS[number][1], F.lit(number)).otherwise(band)
+    band = F.lit(len(AGE_BANDS_S) - 1)
+    for number in range(len(AGE_BANDS_S) - 2, -1, -1):
+        band = F.when(age_s < AGE_BANDS_S[number][1], F.lit(number)).otherwise(band)
     is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
     return (
         found.where(is_open)

@@ -19,20 +19,26 @@ from escrowmq.pipeline.analytics.duplicates import (
     duplicate_messages,
     retry_counts,
 )
-from escrowmq.pipeline.analytics.funnel import FUNNEL, TRANSACTIONS, funnel, stuck, transactions
+from escrowmq.pipeline.analytics.funnel import (
+    FUNNEL,
+    TRANSACTIONS,
+    funnel_sums,
+    open_halves_by_age,
+    transaction_rows,
+)
 from escrowmq.pipeline.reconcile import records
-from escrowmq.pipeline.reconcile.fates import Fate, fates
+from escrowmq.pipeline.reconcile.fates import Fate, fates_of_halves
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
-from escrowmq.pipeline.reconcile.live_messages import Messages, judged_alone
-from escrowmq.pipeline.reconcile.partitioned_table import Table
-from escrowmq.pipeline.reconcile.progress import RunProgress, make_window, moment
-from escrowmq.pipeline.reconcile.staging import Staging, last_progress
+from escrowmq.pipeline.reconcile.live_messages import TransactionSource, without_skipped
+from escrowmq.pipeline.reconcile.partitioned_table import PartitionedTable
+from escrowmq.pipeline.reconcile.progress import RunProgress, make_window, to_spark_time
+from escrowmq.pipeline.reconcile.staging import StagedTable, last_progress
 
 RUNS: Final = "startedAt timestamp, untilMs bigint, progress string, day date, run bigint"
 GRACE_S: Final = 10.0
 LOOKBACK_S: Final = 3_600.0
-DELIVERY: Final = (
+DELIVERY_COLUMNS: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, "
     "storeTimestamp timestamp, reconsumeTimes int, properties map<string,string>"
 )
@@ -49,25 +55,25 @@ class FunnelJob:
     def __init__(
         self,
         spark: SparkSession,
-        source: Messages,
+        source: TransactionSource,
         root: str,
         *,
         kind: str = "parquet",
         since_ms: int = 0,
         now_ms: Callable[[], int] | None = None,
     ) -> None:
-        def table(name: str, schema: str, *by: str) -> Table:
-            return Table(spark, root, name, schema=schema, by=by, kind=kind)
+        def table(name: str, schema: str, *by: str) -> PartitionedTable:
+            return PartitionedTable(spark, root, name, schema=schema, by=by, kind=kind)
 
         self.transactions = table("transactions", TRANSACTIONS, "day")
         self.funnel = table("funnel", FUNNEL, "day")
-        self.twice = table("twice", TWICE, "day")
-        self.given_back = table("given_back", GIVEN_BACK, "day")
+        self.duplicates = table("twice", TWICE, "day")
+        self.retries = table("given_back", GIVEN_BACK, "day")
         self._runs = table("runs", RUNS, "day", "run")
         self._spark = spark
         self._source = source
         self._gatherer = Gatherer(spark, root)
-        self._staging = Staging(spark, root, "transactions", self.transactions)
+        self._staging = StagedTable(spark, root, "transactions", self.transactions)
         self._since_ms = since_ms
         self._now_ms = now_ms or SystemClock().now_ms
         self.since_day_ms = 0
@@ -89,15 +95,15 @@ class FunnelJob:
                 self.count_deliveries(deliveries(), lease=lease)
         return progress
 
-    def now(self) -> dt.datetime:
+    def reference_time(self) -> dt.datetime:
         """The time relative to which ages are computed."""
-        return moment(self._now_ms())
+        return to_spark_time(self._now_ms())
 
-    def stuck(self) -> DataFrame:
+    def open_halves_by_age(self) -> DataFrame:
         """Halves that are open now, by age."""
-        return stuck(self.transactions.read(), now=self.now())
+        return open_halves_by_age(self.transactions.read(), now=self.reference_time())
 
-    def topics(self) -> list[str]:
+    def transaction_topics(self) -> list[str]:
         """The topics of transactions."""
         rows = self.transactions.read().select("topic").distinct().collect()
         return sorted(row["topic"] for row in rows if row["topic"])
@@ -105,11 +111,11 @@ class FunnelJob:
     def count_deliveries(self, messages: DataFrame, *, lease: Lease) -> None:
         """Replace the tables of duplicate and retried deliveries, of the days from `since_day_ms`
         on. `messages` must be all messages of those days in the transactions' topics and the retry
-        topics, with the columns of `DELIVERY`. Raises if the lease is lost."""
+        topics, with the columns of `DELIVERY_COLUMNS`. Raises if the lease is lost."""
         require_lease(lease)
-        self.twice.replace(duplicate_messages(messages))
+        self.duplicates.replace(duplicate_messages(messages))
         require_lease(lease)
-        self.given_back.replace(retry_counts(messages))
+        self.retries.replace(retry_counts(messages))
 
     def _run(self, lease: Lease, on_step: Callable[[str], None]) -> RunProgress:
         on_step("reading")
@@ -121,11 +127,11 @@ class FunnelJob:
             before, now_ms=now_ms, grace_ms=int(GRACE_S * 1000),
             lookback_ms=int(LOOKBACK_S * 1000), since_ms=self._since_ms,
         )  # fmt: skip
-        self.since_day_ms = max(0, window.again_ms - window.again_ms % _DAY_MS)
+        self.since_day_ms = max(0, window.reread_from_ms - window.reread_from_ms % _DAY_MS)
         gathered = self._gatherer.gather(self._source, window)
         on_step("counting")
-        messages = judged_alone(gathered.messages, self._source)
-        found = self._judged(messages).persist()
+        messages = without_skipped(gathered.messages, self._source)
+        found = self._transaction_rows(messages).persist()
         on_step("writing")
         require_lease(lease)
         known = self.transactions.read()
@@ -134,29 +140,29 @@ class FunnelJob:
             found.select("broker", "messageId"), ["broker", "messageId"], "left_anti"
         )
         merged = self._staging.replace(found.unionByName(kept.select(*found.columns)), run=run)
-        self.funnel.replace(funnel(merged))
+        self.funnel.replace(funnel_sums(merged))
         is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
         key = ["broker", "messageId"]
         open_ids = found.where(is_open).select(*key)
         left_out = records.halves(gathered.messages).join(
             records.halves(messages), key, "left_anti"
         )
-        self._gatherer.carry(gathered, open_ids.union(left_out.select(*key)), run=run)
+        self._gatherer.store_for_next_run(gathered, open_ids.union(left_out.select(*key)), run=run)
         found.unpersist()
         require_lease(lease)
         progress = RunProgress(run=run, until_ms=window.until_ms, ends=gathered.ends, of=_OF)
-        self._commit(progress, moment(now_ms))
+        self._commit(progress, to_spark_time(now_ms))
         return progress
 
-    def _judged(self, messages: DataFrame) -> DataFrame:
-        judged = fates(
+    def _transaction_rows(self, messages: DataFrame) -> DataFrame:
+        judged = fates_of_halves(
             records.halves(messages),
             records.ops(messages),
             records.finals(messages),
             records.discards(messages),
-            parked=self._source.parked(),
+            parked=self._source.parked_halves(),
         )
-        return transactions(judged)
+        return transaction_rows(judged)
 
     def _commit(self, progress: RunProgress, now: dt.datetime) -> None:
         text = msgspec.json.encode(progress).decode()

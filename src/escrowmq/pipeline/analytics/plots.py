@@ -21,18 +21,22 @@ _LABELS_MAX: Final = 14
 _DAYS_MIN: Final = 7
 
 
-def stacked(days: Sequence[str], series: Mapping[str, Sequence[float]], *, unit: str) -> str:
+def draw_stacked_columns(
+    days: Sequence[str], series: Mapping[str, Sequence[float]], *, unit: str
+) -> str:
     """Draw a column per day, divided by series."""
     figure, axes = _figure()
     bottom = [0.0] * len(days)
     for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
-        axes.bar(_short(days), values, bottom=bottom, width=0.7, color=colour, label=name)
+        axes.bar(
+            _short_day_labels(days), values, bottom=bottom, width=0.7, color=colour, label=name
+        )
         bottom = [low + value for low, value in zip(bottom, values, strict=True)]
-    _leave_room(axes, days)
-    return _svg(figure, axes, unit=unit)
+    _limit_column_width(axes, days)
+    return _figure_as_svg(figure, axes, unit=unit)
 
 
-def lines(
+def draw_lines(
     days: Sequence[str],
     series: Mapping[str, Sequence[float | None]],
     *,
@@ -43,26 +47,28 @@ def lines(
     figure, axes = _figure()
     for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
         numbers = [float("nan") if value is None else value for value in values]
-        axes.plot(_short(days), numbers, marker="o", markersize=4, color=colour, label=name)
+        axes.plot(
+            _short_day_labels(days), numbers, marker="o", markersize=4, color=colour, label=name
+        )
     if is_log and any(value and value > 0 for values in series.values() for value in values):
         axes.set_yscale("log")
-    _leave_room(axes, days)
-    return _svg(figure, axes, unit=unit)
+    _limit_column_width(axes, days)
+    return _figure_as_svg(figure, axes, unit=unit)
 
 
-def bars(names: Sequence[str], values: Sequence[float], *, unit: str) -> str:
+def draw_bars(names: Sequence[str], values: Sequence[float], *, unit: str) -> str:
     """Draw a bar per name."""
     figure, axes = _figure()
     axes.bar(names, values, width=0.6, color=COLOURS[1])
-    return _svg(figure, axes, unit=unit, has_legend=False)
+    return _figure_as_svg(figure, axes, unit=unit, has_legend=False)
 
 
-def _leave_room(axes: Any, days: Sequence[str]) -> None:  # noqa: ANN401 - matplotlib's
+def _limit_column_width(axes: Any, days: Sequence[str]) -> None:  # noqa: ANN401 - matplotlib's
     """Set the axis so that the columns of a few days are no wider than those of a week."""
     axes.set_xlim(-0.6, max(len(days), _DAYS_MIN) - 0.4)
 
 
-def _short(days: Sequence[str]) -> list[str]:
+def _short_day_labels(days: Sequence[str]) -> list[str]:
     """Shorten days to month and day, and drop some if they would not fit."""
     step = -(-len(days) // _LABELS_MAX)
     # matplotlib merges columns with equal labels, so hidden ones get different numbers of blanks.
@@ -80,7 +86,7 @@ def _figure() -> tuple[Any, Any]:
     return figure, figure.add_subplot()
 
 
-def _svg(
+def _figure_as_svg(
     figure: Any,  # noqa: ANN401 - matplotlib's
     axes: Any,  # noqa: ANN401
     *,
@@ -109,10 +115,10 @@ def _svg(
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "escrowmq"}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return _inline(out.getvalue())
+    return _inline_svg(out.getvalue())
 
 
-def _inline(text: str) -> str:
+def _inline_svg(text: str) -> str:
     found = text[text.index("<svg") :].replace(INK, "currentColor")
     found = re.sub(r"font: ([^;\"]*?)px [^;\"]*", r"font-size: \1px", found)
     return re.sub(r'(<svg[^>]*?) width="[^"]*"| height="[^"]*pt"', r"\1", found, count=2)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from escrowmq.pipeline.analytics import plots
-from escrowmq.pipeline.analytics.funnel import BANDS, SHARES
+from escrowmq.pipeline.analytics.funnel import AGE_BANDS_S, PERCENTILES
 
 if TYPE_CHECKING:
     from escrowmq.pipeline.analytics.job import FunnelJob
@@ -20,7 +20,7 @@ DAYS_MAX: Final = 31
 """Only this many days are drawn; the tables have all of them."""
 
 TWICE_SHOWN_MAX: Final = 200
-_SHARE_NAMES: Final = tuple(f"{share:.0%}" for share in SHARES)
+_SHARE_NAMES: Final = tuple(f"{share:.0%}" for share in PERCENTILES)
 _FATES: Final = (
     ("committed", "committed"),
     ("rolledBack", "rolled back"),
@@ -47,7 +47,7 @@ summary { cursor: pointer; opacity: .8; margin: .4rem 0 } .sums { display: flex;
 """
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class ReportFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of the report, as rows of the job's tables."""
 
     made_at: dt.datetime
@@ -59,25 +59,25 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_report(job: FunnelJob, path: str) -> None:
     """Write the report about a job's tables to a file."""
-    figures = Figures(
-        made_at=job.now(),
+    figures = ReportFigures(
+        made_at=job.reference_time(),
         funnel=job.funnel.read().orderBy("day", "topic", "producerGroup").collect(),
-        stuck=job.stuck().collect(),
-        twice=job.twice.read().orderBy("firstAt").limit(TWICE_SHOWN_MAX).collect(),
-        given_back=job.given_back.read().orderBy("day", "consumerGroup", "topic").collect(),
+        stuck=job.open_halves_by_age().collect(),
+        twice=job.duplicates.read().orderBy("firstAt").limit(TWICE_SHOWN_MAX).collect(),
+        given_back=job.retries.read().orderBy("day", "consumerGroup", "topic").collect(),
     )
-    Path(path).write_text(page_of(figures), encoding="utf-8")
+    Path(path).write_text(render_page(figures), encoding="utf-8")
 
 
-def page_of(figures: Figures) -> str:
+def render_page(figures: ReportFigures) -> str:
     """Return the report as HTML."""
     parts = [
         f"<h1>Transactions</h1><p>As of {figures.made_at:%Y-%m-%d %H:%M} UTC.</p>",
         _sums(figures.funnel),
         *_funnel_parts(figures.funnel),
         *_time_parts(figures.funnel),
-        *_stuck_parts(figures.stuck),
-        *_twice_parts(figures),
+        *_open_halves_parts(figures.stuck),
+        *_duplicates_parts(figures),
     ]
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
@@ -111,7 +111,9 @@ def _funnel_parts(rows: Sequence[Any]) -> list[str]:
             "<h2>What became of them</h2><p>Each transaction counts on the day on which its half "
             "message was stored.</p>"
         ),
-        plots.stacked(days, series, unit="transactions") if days else "<p>None yet.</p>",
+        plots.draw_stacked_columns(days, series, unit="transactions")
+        if days
+        else "<p>None yet.</p>",
         _table(heads, table, texts=3),
     ]
 
@@ -139,14 +141,16 @@ def _time_parts(rows: Sequence[Any]) -> list[str]:
             "the birth of the message, by its producer's clock, which may be ahead. The plot has "
             "the slowest topic of each day. All in ms.</p>"
         ),
-        plots.lines(days, slowest, unit="ms", is_log=True) if days else "<p>None yet.</p>",
+        plots.draw_lines(days, slowest, unit="ms", is_log=True) if days else "<p>None yet.</p>",
         _table(heads, table, texts=3),
     ]
 
 
-def _stuck_parts(rows: Sequence[Any]) -> list[str]:
-    counts = [sum(row["count"] for row in rows if row["band"] == at) for at in range(len(BANDS))]
-    names = [name for name, _ in BANDS]
+def _open_halves_parts(rows: Sequence[Any]) -> list[str]:
+    counts = [
+        sum(row["count"] for row in rows if row["band"] == at) for at in range(len(AGE_BANDS_S))
+    ]
+    names = [name for name, _ in AGE_BANDS_S]
     table = [
         (row["topic"], row["producerGroup"], names[row["band"]], row["count"], row["oldestS"])
         for row in sorted(rows, key=lambda row: (-row["band"], row["topic"] or ""))
@@ -154,12 +158,12 @@ def _stuck_parts(rows: Sequence[Any]) -> list[str]:
     heads = ("topic", "producer group", "open for", "count", "oldest, s")
     return [
         "<h2>Open transactions by age</h2>",
-        plots.bars(names, counts, unit="transactions") if rows else "<p>None is open.</p>",
+        plots.draw_bars(names, counts, unit="transactions") if rows else "<p>None is open.</p>",
         _table(heads, table, texts=3),
     ]
 
 
-def _twice_parts(figures: Figures) -> list[str]:
+def _duplicates_parts(figures: ReportFigures) -> list[str]:
     parts = ["<h2>Delivered more than once</h2>"]
     twice = [
         (row["day"], row["topic"], row["messageId"], " ".join(row["places"]), row["count"])
@@ -188,7 +192,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, texts: int) -
 
     def line(cells: Sequence[Any], tag: str) -> str:
         return "".join(
-            f"<{tag}{'' if at < texts else ' class=n'}>{_cell(cell)}</{tag}>"
+            f"<{tag}{'' if at < texts else ' class=n'}>{_format_cell(cell)}</{tag}>"
             for at, cell in enumerate(cells)
         )
 
@@ -201,7 +205,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, texts: int) -
     )
 
 
-def _cell(cell: Any) -> str:  # noqa: ANN401 - whatever a row has
+def _format_cell(cell: Any) -> str:  # noqa: ANN401 - whatever a row has
     if cell is None:
         return "–"
     return f"{cell:,}" if isinstance(cell, int) else html.escape(str(cell))

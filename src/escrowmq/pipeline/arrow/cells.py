@@ -24,7 +24,7 @@ BUFFER_SIZE_MAX: Final = (1 << 31) - 1
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), dtype="<u2")
 
 
-class Bytes:
+class ByteBuffer:
     """A buffer, with methods to read numbers and bytes at any positions."""
 
     def __init__(self, data: bytes) -> None:
@@ -32,7 +32,7 @@ class Bytes:
         self.size = len(data)
         self.u1 = np.frombuffer(data, dtype=np.uint8)
 
-    def numbers(self, at: Numbers, kind: str) -> Numbers:
+    def read_numbers(self, at: Numbers, kind: str) -> Numbers:
         """The numbers of a type (">i4", ">i8", ...) that start at these positions, in native byte
         order: 2 ns a number with the lane."""
         found = (
@@ -57,20 +57,24 @@ class Bytes:
         )
         return view[at]
 
-    def cells(self, start: Numbers, end: Numbers, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
+    def read_cells(self, start: Numbers, end: Numbers, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
         """The bytes from each start to its end, as binary or strings. The positions must not
         decrease."""
-        found = self._cells(start, end) if native.copy_cells is None else self._copied(start, end)
-        return found if kind == pa.binary() else as_text(found)
+        found = (
+            self._slice_cells(start, end)
+            if native.copy_cells is None
+            else self._copy_cells(start, end)
+        )
+        return found if kind == pa.binary() else to_text(found)
 
-    def _copied(self, start: Numbers, end: Numbers) -> Array:
-        """Copy the cells with the lane: 15 ns a cell; `_cells` takes 40 and more."""
+    def _copy_cells(self, start: Numbers, end: Numbers) -> Array:
+        """Copy the cells with the lane: 15 ns a cell; `_slice_cells` takes 40 and more."""
         assert native.copy_cells is not None
         places = (np.ascontiguousarray(each, dtype=np.int64) for each in (start, end))
         bounds, values = native.copy_cells(self.data, *places)
-        return binary_of(len(start), bounds, values)
+        return binary_array(len(start), bounds, values)
 
-    def _cells(self, start: Numbers, end: Numbers) -> Array:
+    def _slice_cells(self, start: Numbers, end: Numbers) -> Array:
         """Make the cells without the lane. The buffer becomes an array in which the cells alternate
         with the bytes between them; Arrow then takes every other value."""
         count = len(start)
@@ -82,7 +86,7 @@ class Bytes:
         return whole.take(pa.array(np.arange(0, 2 * count, 2)))
 
 
-def binary_of(
+def binary_array(
     count: int, bounds: bytes, values: bytes, there: bytes = b"", missing: int = 0
 ) -> Array:
     """Make an array of binary values from cells that the lane has copied. `there` has one bit per
@@ -92,7 +96,7 @@ def binary_of(
     return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=missing)
 
 
-def as_text(found: Array) -> Array:
+def to_text(found: Array) -> Array:
     """Convert binary values to UTF-8; invalid bytes become the replacement character."""
     try:
         return found.cast(pa.string())
@@ -103,7 +107,7 @@ def as_text(found: Array) -> Array:
         return pa.array(texts, type=pa.string())
 
 
-def hex_texts(rows: Numbers) -> Array:
+def to_hex(rows: Numbers) -> Array:
     """Format rows of bytes as upper-case hexadecimal."""
     count, width = rows.shape
     digits = np.ascontiguousarray(_HEX[rows])
@@ -112,19 +116,19 @@ def hex_texts(rows: Numbers) -> Array:
     return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-def repeated(text: str, count: int) -> Array:
+def repeated_text(text: str, count: int) -> Array:
     """Make an array that repeats one string, or null."""
     if not text:
         return pa.nulls(count, type=pa.string())
     return pa.repeat(pa.scalar(text, type=pa.string()), count)
 
 
-def timestamps(time_ms: Numbers) -> Array:
+def to_timestamps(time_ms: Numbers) -> Array:
     """Convert milliseconds since 1970 to Spark's timestamps."""
     return pa.array(time_ms * 1000).view(pa.timestamp("us", tz="UTC"))
 
 
-def words(texts: Array, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
+def split_words(texts: Array, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
     """Split each string at its blanks, into lists of the given type; null stays null."""
     lists = pc.split_pattern(texts, " ")
     flat = lists.flatten()

@@ -41,14 +41,14 @@ from escrowmq.errors import CorruptRecord, RemoteProtocolError
 from escrowmq.lane import native
 from escrowmq.pipeline.arrow.cells import (
     Array,
-    Bytes,
+    ByteBuffer,
     Numbers,
-    hex_texts,
-    repeated,
-    timestamps,
-    words,
+    repeated_text,
+    split_words,
+    to_hex,
+    to_timestamps,
 )
-from escrowmq.pipeline.arrow.compiled import Named, properties_of
+from escrowmq.pipeline.arrow.compiled import PropertyColumns, parse_properties
 
 _TAIL_SIZE_MIN: Final = 1 + PROPERTIES_SIZE.size
 """Bytes for the lengths of topic and properties, which follow the body."""
@@ -58,16 +58,16 @@ BATCH_SIZE_MAX: Final = 64 << 20
 then split over several batches."""
 
 
-class Block:
+class RecordBlock:
     """Consecutive records, and the positions of their parts."""
 
     def __init__(self, data: bytes, starts: Numbers | None = None) -> None:
-        self.bytes = Bytes(data)
+        self.bytes = ByteBuffer(data)
         self.starts = record_starts(data) if starts is None else starts
         self._find_parts()
 
     def _find_parts(self) -> None:
-        self.sys_flag = self.int4(SYS_FLAG_AT)
+        self.sys_flag = self.int4_field(SYS_FLAG_AT)
         self._is_born_v6 = (self.sys_flag & SysFlag.BORN_HOST_V6) != 0
         self._is_store_v6 = (self.sys_flag & SysFlag.STORE_HOST_V6) != 0
         self.has_v6 = bool(self._is_born_v6.any() or self._is_store_v6.any())
@@ -76,30 +76,30 @@ class Block:
         self._behind_born = at + self._is_born_v6 * V6_MORE
         self._behind_hosts = self._behind_born + self._is_store_v6 * V6_MORE
         self.body_start = self._behind_hosts + HEAD_V4.size
-        size = self.bytes.numbers(at, ">u4").astype(np.int64)
+        size = self.bytes.read_numbers(at, ">u4").astype(np.int64)
         self._record_end = at + size
         if self.has_v6:
-            self._require(self.body_start <= self._record_end, "its hosts")
-        body_size = self.bytes.numbers(self._behind_hosts + HEAD_V4.body_size_at, ">i4")
+            self._require_all(self.body_start <= self._record_end, "its hosts")
+        body_size = self.bytes.read_numbers(self._behind_hosts + HEAD_V4.body_size_at, ">i4")
         body_size = body_size.astype(np.int64)
         self.body_end = self.body_start + body_size
         fits = (body_size >= 0) & (self.body_end + _TAIL_SIZE_MIN <= self._record_end)
-        self._require(fits, "its body")
-        is_long = self.bytes.numbers(at + MAGIC_AT, ">u4") == MAGIC_V2
-        topic_size = self.bytes.numbers(self.body_end, ">u2").astype(np.int64)
+        self._require_all(fits, "its body")
+        is_long = self.bytes.read_numbers(at + MAGIC_AT, ">u4") == MAGIC_V2
+        topic_size = self.bytes.read_numbers(self.body_end, ">u2").astype(np.int64)
         topic_size = np.where(is_long, topic_size, topic_size >> 8)
         self.topic_start = self.body_end + 1 + is_long
         self.topic_end = self.topic_start + topic_size
         self.properties_start = self.topic_end + PROPERTIES_SIZE.size
-        self._require(self.properties_start <= self._record_end, "its topic")
-        properties_size = self.bytes.numbers(self.topic_end, ">u2").astype(np.int64)
+        self._require_all(self.properties_start <= self._record_end, "its topic")
+        properties_size = self.bytes.read_numbers(self.topic_end, ">u2").astype(np.int64)
         self.properties_end = self.properties_start + properties_size
-        self._require(self.properties_end == self._record_end, "its properties")
+        self._require_all(self.properties_end == self._record_end, "its properties")
 
-    def _require(self, fits: Numbers, what: str) -> None:
+    def _require_all(self, fits: Numbers, what: str) -> None:
         if not fits.all():
             index = int(np.argmin(fits))
-            log_offset = int(self.int8(LOG_OFFSET_AT)[index])
+            log_offset = int(self.int8_field(LOG_OFFSET_AT)[index])
             raise CorruptRecord(
                 f"record {index} of a block, at log offset {log_offset}, cannot be parsed: "
                 f"{what} does not fit into its "
@@ -109,51 +109,51 @@ class Block:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def int4(self, at: int) -> Numbers:
+    def int4_field(self, at: int) -> Numbers:
         """Return a 4-byte field of each record, given its offset in the record. It must be one of
         the fields before the hosts."""
-        return self.bytes.numbers(self.starts + at, ">i4")
+        return self.bytes.read_numbers(self.starts + at, ">i4")
 
-    def int8(self, at: int) -> Numbers:
+    def int8_field(self, at: int) -> Numbers:
         """Return an 8-byte field of each record, given its offset in the record. It must be one of
         the fields before the hosts."""
-        return self.bytes.numbers(self.starts + at, ">i8")
+        return self.bytes.read_numbers(self.starts + at, ">i8")
 
     @property
     def queue_offset(self) -> Numbers:
         """Each record's offset in its queue."""
-        return self.int8(QUEUE_OFFSET_AT)
+        return self.int8_field(QUEUE_OFFSET_AT)
 
     @property
     def stored_ms(self) -> Numbers:
         """Each record's store time."""
-        return self.bytes.numbers(self._behind_born + HEAD_V4.stored_at, ">i8")
+        return self.bytes.read_numbers(self._behind_born + HEAD_V4.stored_at, ">i8")
 
     @property
     def reconsume_times(self) -> Numbers:
         """How often each record was returned for a retry (RocketMQ's reconsumeTimes)."""
-        return self.bytes.numbers(self._behind_hosts + HEAD_V4.reconsume_times_at, ">i4")
+        return self.bytes.read_numbers(self._behind_hosts + HEAD_V4.reconsume_times_at, ">i4")
 
     @property
     def prepared_log_offset(self) -> Numbers:
         """The log offset of the half that each record commits."""
-        return self.bytes.numbers(self._behind_hosts + HEAD_V4.prepared_at, ">i8")
+        return self.bytes.read_numbers(self._behind_hosts + HEAD_V4.prepared_at, ">i8")
 
-    def only(self, keep: Numbers) -> Block:
+    def select(self, keep: Numbers) -> RecordBlock:
         """Select some of the records."""
-        return self if keep.all() else Block(self.bytes.data, self.starts[keep])
+        return self if keep.all() else RecordBlock(self.bytes.data, self.starts[keep])
 
     def topics(self) -> Array:
         """The topic of each record."""
-        return self.bytes.cells(self.topic_start, self.topic_end, pa.string())
+        return self.bytes.read_cells(self.topic_start, self.topic_end, pa.string())
 
-    def properties(self) -> Named:
+    def properties(self) -> PropertyColumns:
         """The properties of each record."""
-        return properties_of(self.bytes, self.properties_start, self.properties_end)
+        return parse_properties(self.bytes, self.properties_start, self.properties_end)
 
     def bodies(self) -> Array:
         """The body of each record, as stored."""
-        return self.bytes.cells(self.body_start, self.body_end, pa.binary())
+        return self.bytes.read_cells(self.body_start, self.body_end, pa.binary())
 
     def born_hosts(self) -> list[bytes] | Numbers:
         """Packed hosts: rows of 8 bytes, or a list if some are longer."""
@@ -165,7 +165,7 @@ class Block:
 
     def _hosts(self, at: Numbers, is_v6: Numbers) -> list[bytes] | Numbers:
         if not is_v6.any():
-            return self.bytes.numbers(at, "<u8").view(np.uint8).reshape(-1, HOST_V4_SIZE)
+            return self.bytes.read_numbers(at, "<u8").view(np.uint8).reshape(-1, HOST_V4_SIZE)
         data = self.bytes.data
         return [
             data[start : start + (HOST_V6_SIZE if long else HOST_V4_SIZE)]
@@ -193,39 +193,39 @@ def record_starts(data: bytes) -> Numbers:
     return np.array(found, dtype=np.int64)
 
 
-class Row(msgspec.Struct):
+class BlockValues(msgspec.Struct):
     """Values of one block that several columns need; each is computed once."""
 
-    block: Block
+    block: RecordBlock
     broker_name: str
     bodies: Array
-    parsed: Named | None = None
+    parsed: PropertyColumns | None = None
     offset_ids: Array = None
     unique_keys: Array = None
 
     @property
-    def properties(self) -> Named:
+    def properties(self) -> PropertyColumns:
         """The properties, parsed when a column first needs them."""
         if self.parsed is None:
             self.parsed = self.block.properties()
         return self.parsed
 
-    def ids(self) -> Array:
+    def broker_ids(self) -> Array:
         """The ids that the brokers gave to the messages."""
         if self.offset_ids is None:
             self.offset_ids = _offset_ids(self.block)
         return self.offset_ids
 
-    def keys(self) -> Array:
+    def producer_ids(self) -> Array:
         """The ids that the producers gave to the messages."""
         if self.unique_keys is None:
             self.unique_keys = self.properties.values(Property.UNIQ_KEY)
         return self.unique_keys
 
 
-def _offset_ids(block: Block) -> Array:
+def _offset_ids(block: RecordBlock) -> Array:
     hosts = block.store_hosts()
-    log_offsets = block.int8(LOG_OFFSET_AT)
+    log_offsets = block.int8_field(LOG_OFFSET_AT)
     if isinstance(hosts, list):
         texts = [
             f"{host.hex().upper()}{log_offset:016X}"
@@ -233,7 +233,7 @@ def _offset_ids(block: Block) -> Array:
         ]
         return pa.array(texts, type=pa.string())
     tail = log_offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
-    return hex_texts(np.hstack([hosts, tail]))
+    return to_hex(np.hstack([hosts, tail]))
 
 
 def _host_texts(hosts: list[bytes] | Numbers) -> Array:
@@ -243,68 +243,72 @@ def _host_texts(hosts: list[bytes] | Numbers) -> Array:
         return pa.array([format_host(host) for host in hosts], type=pa.string())
     numbers = np.ascontiguousarray(hosts).view("<u8").ravel()
     if len(numbers) and (numbers == numbers[0]).all():
-        return repeated(format_host(bytes(hosts[0])), len(numbers))
+        return repeated_text(format_host(bytes(hosts[0])), len(numbers))
     seen, index = np.unique(numbers, return_inverse=True)
     texts = [format_host(int(number).to_bytes(8, "little")) for number in seen]
     return pa.array(texts, type=pa.string()).take(pa.array(index.ravel()))
 
 
-def _message_ids(row: Row) -> Array:
-    keys = row.keys()
-    return pc.coalesce(keys, row.ids()) if keys.null_count else keys
+def _message_ids(row: BlockValues) -> Array:
+    keys = row.producer_ids()
+    return pc.coalesce(keys, row.broker_ids()) if keys.null_count else keys
 
 
-def _transaction_ids(row: Row) -> Array:
+def _transaction_ids(row: BlockValues) -> Array:
     is_transaction = (row.block.sys_flag & SysFlag.TRANSACTION_MASK) != 0
     named = [row.properties.values(name) for name in (TRANSACTION, Property.TRANSACTION_ID)]
     if not is_transaction.any() and all(each.null_count == len(each) for each in named):
         return named[0]
-    own = pc.if_else(pa.array(is_transaction), row.keys(), pa.scalar(None, type=pa.string()))
+    own = pc.if_else(
+        pa.array(is_transaction), row.producer_ids(), pa.scalar(None, type=pa.string())
+    )
     return pc.coalesce(*named, own)
 
 
-def _int(numbers: Numbers) -> Array:
+def _int_array(numbers: Numbers) -> Array:
     return pa.array(numbers)
 
 
-COLUMNS: Final[dict[str, Callable[[Row, Any], Array]]] = {
+COLUMNS: Final[dict[str, Callable[[BlockValues, Any], Array]]] = {
     "topic": lambda row, _: row.block.topics(),
-    "brokerName": lambda row, _: repeated(row.broker_name, len(row.block)),
-    "queueId": lambda row, _: _int(row.block.int4(QUEUE_ID_AT)),
-    "queueOffset": lambda row, _: _int(row.block.queue_offset),
+    "brokerName": lambda row, _: repeated_text(row.broker_name, len(row.block)),
+    "queueId": lambda row, _: _int_array(row.block.int4_field(QUEUE_ID_AT)),
+    "queueOffset": lambda row, _: _int_array(row.block.queue_offset),
     "msgId": lambda row, _: _message_ids(row),
-    "offsetMsgId": lambda row, _: row.ids(),
+    "offsetMsgId": lambda row, _: row.broker_ids(),
     "tags": lambda row, _: row.properties.values(Property.TAGS),
-    "keys": lambda row, kind: words(row.properties.values(Property.KEYS), kind),
+    "keys": lambda row, kind: split_words(row.properties.values(Property.KEYS), kind),
     "body": lambda row, _: row.bodies,
     "properties": lambda row, kind: (
         row.properties.maps(kind)
         if pa.types.is_map(kind)
-        else row.block.bytes.cells(row.block.properties_start, row.block.properties_end, kind)
+        else row.block.bytes.read_cells(row.block.properties_start, row.block.properties_end, kind)
     ),
-    "bornTimestamp": lambda row, _: timestamps(row.block.int8(BORN_MS_AT)),
-    "storeTimestamp": lambda row, _: timestamps(row.block.stored_ms),
+    "bornTimestamp": lambda row, _: to_timestamps(row.block.int8_field(BORN_MS_AT)),
+    "storeTimestamp": lambda row, _: to_timestamps(row.block.stored_ms),
     "bornHost": lambda row, _: _host_texts(row.block.born_hosts()),
     "storeHost": lambda row, _: _host_texts(row.block.store_hosts()),
-    "sysFlag": lambda row, _: _int(row.block.sys_flag & ~SysFlag.COMPRESSED),
-    "flag": lambda row, _: _int(row.block.int4(FLAG_AT)),
-    "reconsumeTimes": lambda row, _: _int(row.block.reconsume_times),
-    "physicalOffset": lambda row, _: _int(row.block.int8(LOG_OFFSET_AT)),
-    "preparedTransactionOffset": lambda row, _: _int(row.block.prepared_log_offset),
+    "sysFlag": lambda row, _: _int_array(row.block.sys_flag & ~SysFlag.COMPRESSED),
+    "flag": lambda row, _: _int_array(row.block.int4_field(FLAG_AT)),
+    "reconsumeTimes": lambda row, _: _int_array(row.block.reconsume_times),
+    "physicalOffset": lambda row, _: _int_array(row.block.int8_field(LOG_OFFSET_AT)),
+    "preparedTransactionOffset": lambda row, _: _int_array(row.block.prepared_log_offset),
     "transactionId": lambda row, _: _transaction_ids(row),
 }
 """The function for each column, under the user's name for it."""
 
 
-def decode_columns(block: Block, schema: Any, *, broker_name: str) -> Iterator[Any]:  # noqa: ANN401
+def decode_columns(block: RecordBlock, schema: Any, *, broker_name: str) -> Iterator[Any]:  # noqa: ANN401
     """Yield batches of rows with the columns of an Arrow schema. Bodies are decompressed."""
-    for piece, bodies in _with_bodies(block, is_wanted="body" in schema.names):
-        row = Row(piece, broker_name, bodies)
+    for piece, bodies in _batches_with_bodies(block, is_wanted="body" in schema.names):
+        row = BlockValues(piece, broker_name, bodies)
         columns = [COLUMNS[field.name](row, field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _with_bodies(block: Block, *, is_wanted: bool) -> Iterator[tuple[Block, Array]]:
+def _batches_with_bodies(
+    block: RecordBlock, *, is_wanted: bool
+) -> Iterator[tuple[RecordBlock, Array]]:
     is_packed = (block.sys_flag & SysFlag.COMPRESSED) != 0
     if not (is_wanted and is_packed.any()):
         yield block, block.bodies() if is_wanted else None
@@ -317,15 +321,15 @@ def _with_bodies(block: Block, *, is_wanted: bool) -> Iterator[tuple[Block, Arra
         try:
             body = decompress(data[start:end], flag)
         except RemoteProtocolError as error:
-            log_offset = int(block.int8(LOG_OFFSET_AT)[index])
+            log_offset = int(block.int8_field(LOG_OFFSET_AT)[index])
             raise CorruptRecord(
                 f"the message at log offset {log_offset} has a compressed body that cannot "
                 f"be decompressed: {error}. Read without bodies (includeBody=false), or skip "
                 "this offset"
             ) from error
         if bodies and size + len(body) > BATCH_SIZE_MAX:
-            yield Block(data, block.starts[first:index]), pa.array(bodies, type=pa.binary())
+            yield RecordBlock(data, block.starts[first:index]), pa.array(bodies, type=pa.binary())
             first, size, bodies = index, 0, []
         bodies.append(body)
         size += len(body)
-    yield Block(data, block.starts[first:]), pa.array(bodies, type=pa.binary())
+    yield RecordBlock(data, block.starts[first:]), pa.array(bodies, type=pa.binary())

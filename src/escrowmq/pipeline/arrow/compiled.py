@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from escrowmq.lane import native
-from escrowmq.pipeline.arrow.cells import Array, Bytes, Numbers, as_text, binary_of
+from escrowmq.pipeline.arrow.cells import Array, ByteBuffer, Numbers, binary_array, to_text
 from escrowmq.pipeline.arrow.property_columns import Properties
 
 
-class Named(Protocol):
-    """The properties of many records. Implemented by `Entries` (native lane) and by
+class PropertyColumns(Protocol):
+    """The properties of many records. Implemented by `ParsedEntries` (native lane) and by
     `property_columns.Properties`."""
 
     def values(self, name: str) -> Array:
@@ -25,20 +25,20 @@ class Named(Protocol):
         """Return all properties of each record, as an Arrow map."""
 
 
-def properties_of(found: Bytes, start: Numbers, end: Numbers) -> Named:
+def parse_properties(found: ByteBuffer, start: Numbers, end: Numbers) -> PropertyColumns:
     """Parse the encoded properties from each start to its end."""
     if native.find_entries is not None:
         places = (np.ascontiguousarray(each, dtype=np.int64) for each in (start, end))
         entries = native.find_entries(found.data, *places)
         if entries is not None:
-            return Entries(found, *entries)
-    return Properties(found.cells(start, end, pa.binary()))
+            return ParsedEntries(found, *entries)
+    return Properties(found.read_cells(start, end, pa.binary()))
 
 
-class Entries:
+class ParsedEntries:
     """The entries that the lane found in all records, without duplicate names."""
 
-    def __init__(self, found: Bytes, bounds: bytes, entries: bytes) -> None:
+    def __init__(self, found: ByteBuffer, bounds: bytes, entries: bytes) -> None:
         self._bytes = found
         self._bounds = bounds
         self._entries = entries
@@ -48,13 +48,13 @@ class Entries:
         """The values of one name, null where it is missing."""
         assert native.copy_named is not None
         copied = native.copy_named(self._bytes.data, self._bounds, self._entries, name.encode())
-        return as_text(binary_of(self._count, *copied))
+        return to_text(binary_array(self._count, *copied))
 
     def maps(self, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
         """All properties of each record, as an Arrow map."""
         starts, middles, ends = np.frombuffer(self._entries, dtype=np.int32).reshape(-1, 3).T
-        names = self._bytes.cells(starts, middles, pa.string())
-        values = self._bytes.cells(middles + 1, ends, pa.string())
+        names = self._bytes.read_cells(starts, middles, pa.string())
+        values = self._bytes.read_cells(middles + 1, ends, pa.string())
         bounds = pa.Array.from_buffers(
             pa.int32(), self._count + 1, [None, pa.py_buffer(self._bounds)]
         )

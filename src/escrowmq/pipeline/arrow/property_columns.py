@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from escrowmq.codec.properties import decode_properties, encode_properties
-from escrowmq.pipeline.arrow.cells import Array, Bytes, Numbers
+from escrowmq.pipeline.arrow.cells import Array, ByteBuffer, Numbers
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
@@ -32,15 +32,15 @@ class Properties:
 
     def __init__(self, encoded: Array) -> None:
         self._count = len(encoded)
-        bounds, data = _buffers(encoded)
+        bounds, data = _value_buffers(encoded)
         if not _is_regular(bounds, data):
-            encoded = _mended(encoded)
-            bounds, data = _buffers(encoded)
-        self._bytes = Bytes(data + _PADDING)
+            encoded = _with_last_separator(encoded)
+            bounds, data = _value_buffers(encoded)
+        self._bytes = ByteBuffer(data + _PADDING)
         marks = self._bytes.u1[: len(data)]
         ends = np.flatnonzero(marks == _VALUE_END)
         starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
-        middles = _first_marks(np.flatnonzero(marks == _NAME_END), starts)
+        middles = _first_separators(np.flatnonzero(marks == _NAME_END), starts)
         fits = (middles > starts) & (middles + 1 < ends)
         counts = np.diff(np.searchsorted(ends, bounds))
         rows = np.repeat(np.arange(self._count), counts)
@@ -55,7 +55,7 @@ class Properties:
         place[self._rows[which]] = which
         there = place >= 0
         chosen = place[there]
-        found = self._bytes.cells(self._middles[chosen] + 1, self._ends[chosen], pa.string())
+        found = self._bytes.read_cells(self._middles[chosen] + 1, self._ends[chosen], pa.string())
         if there.all():
             return found
         index = np.cumsum(there) - 1
@@ -63,11 +63,11 @@ class Properties:
 
     def maps(self, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
         """All properties as maps."""
-        keep = self._without_doubles()
+        keep = self._without_duplicates()
         starts, middles, ends = self._starts[keep], self._middles[keep], self._ends[keep]
         bounds = np.searchsorted(self._rows[keep], np.arange(self._count + 1)).astype(np.int32)
-        names = self._bytes.cells(starts, middles, pa.string())
-        values = self._bytes.cells(middles + 1, ends, pa.string())
+        names = self._bytes.read_cells(starts, middles, pa.string())
+        values = self._bytes.read_cells(middles + 1, ends, pa.string())
         return pa.MapArray.from_arrays(pa.array(bounds), names, values, type=kind)
 
     def _find(self, name: bytes) -> Numbers:
@@ -76,7 +76,7 @@ class Properties:
         found = np.flatnonzero(self._middles - self._starts == len(name))
         width = min(len(name), _HEAD_SIZE)
         head = np.uint64(int.from_bytes(name[:width], "little"))
-        heads = self._bytes.numbers(self._starts[found], "<u8") & _LOW_BYTES[width]
+        heads = self._bytes.read_numbers(self._starts[found], "<u8") & _LOW_BYTES[width]
         found = found[heads == head]
         if len(name) > width:
             at = self._starts[found][:, None] + np.arange(width, len(name))
@@ -84,27 +84,27 @@ class Properties:
             found = found[(self._bytes.u1[at] == rest).all(axis=1)]
         return found
 
-    def _without_doubles(self) -> Numbers:
+    def _without_duplicates(self) -> Numbers:
         """Return the entries to keep, so that no record has a name twice; the last entry counts.
         RocketMQ's brokers (5.3) append the properties of a batch to those of its messages. So in a
         topic of batches, names occur twice in every record."""
         keep = np.ones(len(self._rows), dtype=bool)
-        former, latter = self._alike()
+        former, latter = self._possible_duplicates()
         if not len(former):
             return keep
         sizes = (self._middles - self._starts)[former]
         is_same = sizes == (self._middles - self._starts)[latter]
         low_bytes = _LOW_BYTES[np.minimum(sizes, _HEAD_SIZE)]
-        for at in (self._starts, self._tails()):
-            one, other = (self._bytes.numbers(at[side], "<u8") for side in (former, latter))
+        for at in (self._starts, self._name_tails()):
+            one, other = (self._bytes.read_numbers(at[side], "<u8") for side in (former, latter))
             is_same &= (one & low_bytes) == (other & low_bytes)
         is_known = is_same & (sizes <= 2 * _HEAD_SIZE)
         keep[former[is_known]] = False
         for row in np.unique(self._rows[former[~is_known]]):
-            self._drop_doubles(row, keep)
+            self._drop_duplicates(row, keep)
         return keep
 
-    def _drop_doubles(self, row: int, keep: Numbers) -> None:
+    def _drop_duplicates(self, row: int, keep: Numbers) -> None:
         seen = set()
         first, last = np.searchsorted(self._rows, [row, row + 1])
         for index in range(last - 1, first - 1, -1):
@@ -112,13 +112,16 @@ class Properties:
             keep[index] = name not in seen
             seen.add(name)
 
-    def _alike(self) -> tuple[Numbers, Numbers]:
+    def _possible_duplicates(self) -> tuple[Numbers, Numbers]:
         """Return pairs of consecutive entries of one record whose names may be equal."""
         if not len(self._rows):
             return self._rows, self._rows
         sizes = self._middles - self._starts
-        heads = self._bytes.numbers(self._starts, "<u8") & _LOW_BYTES[np.minimum(sizes, _HEAD_SIZE)]
-        tails = np.where(sizes > _HEAD_SIZE, self._bytes.numbers(self._tails(), "<u8"), 0)
+        heads = (
+            self._bytes.read_numbers(self._starts, "<u8")
+            & _LOW_BYTES[np.minimum(sizes, _HEAD_SIZE)]
+        )
+        tails = np.where(sizes > _HEAD_SIZE, self._bytes.read_numbers(self._name_tails(), "<u8"), 0)
         marks = (heads * _MIX) ^ ((tails.astype(np.uint64) + sizes.astype(np.uint64)) * _MIX >> 7)
         firsts = np.searchsorted(self._rows, np.arange(self._count))
         columns = np.arange(len(self._rows)) - firsts[self._rows]
@@ -137,12 +140,12 @@ class Properties:
         is_there = latter < np.append(firsts[1:], len(self._rows))[at]
         return former[is_there], latter[is_there]
 
-    def _tails(self) -> Numbers:
+    def _name_tails(self) -> Numbers:
         """The start of the last eight bytes of each name; for a shorter name, its start."""
         return np.maximum(self._middles - _HEAD_SIZE, self._starts)
 
 
-def _buffers(encoded: Array) -> tuple[Numbers, bytes]:
+def _value_buffers(encoded: Array) -> tuple[Numbers, bytes]:
     """Starts and ends of the values, counted from 0, and their bytes."""
     _, offsets, data = encoded.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int32)[encoded.offset :][: len(encoded) + 1]
@@ -156,7 +159,7 @@ def _is_regular(bounds: Numbers, data: bytes) -> bool:
     return bool((np.frombuffer(data, dtype=np.uint8)[lasts] == _VALUE_END).all())
 
 
-def _mended(encoded: Array) -> Array:
+def _with_last_separator(encoded: Array) -> Array:
     """Append the last separator where it is missing, as some clients do."""
     return pa.array(
         [encode_properties(decode_properties(each)) for each in encoded.to_pylist()],
@@ -164,7 +167,7 @@ def _mended(encoded: Array) -> Array:
     )
 
 
-def _first_marks(marks: Numbers, starts: Numbers) -> Numbers:
+def _first_separators(marks: Numbers, starts: Numbers) -> Numbers:
     """The first separator at or after each start; 0 if there is none."""
     if len(marks) == len(starts) and (marks >= starts).all() and (marks[:-1] < starts[1:]).all():
         return marks

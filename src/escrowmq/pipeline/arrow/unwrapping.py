@@ -14,20 +14,20 @@ from escrowmq.pipeline.arrow.cells import Numbers
 BATCH: int = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 
 
-def unwrapped(data: bytes, starts: Numbers, sys_flag: Numbers) -> bytes:
+def split_inner_batches(data: bytes, starts: Numbers, sys_flag: Numbers) -> bytes:
     """Replace each record that contains several messages by one record per message. Only records
     that are flagged for it are split (like RocketMQ's PullAPIWrapper)."""
     parts: list[bytes] = []
     ends = [*starts.tolist()[1:], len(data)]
     for start, end, flags in zip(starts.tolist(), ends, sys_flag.tolist(), strict=True):
         if flags & BATCH == BATCH:
-            parts += _messages(decode_record(data, start))
+            parts += _records_of_batch(decode_record(data, start))
         else:
             parts.append(data[start:end])
     return b"".join(parts)
 
 
-def _messages(batch: StoredMessage) -> list[bytes]:
+def _records_of_batch(batch: StoredMessage) -> list[bytes]:
     try:
         entries = decode_batch(decompress(batch.body, batch.sys_flag))
     except RemoteProtocolError as error:

@@ -26,7 +26,7 @@ from escrowmq.errors import (
     response_error,
 )
 from escrowmq.pipeline.brokers.link import BrokerLink
-from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.brokers.ranges import Positions
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ is noticed soon."""
 _AT_ONCE: Final = 512
 """Limit of requests in flight on one connection."""
 
-_LOOKS_MAX: Final = 3
+_ATTEMPTS_MAX: Final = 3
 """Limit of attempts to read a queue's first message, while retention removes messages."""
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class _TopicList(msgspec.Struct, rename="camel"):
     topic_list: list[str]
 
 
-def rest(span_ms: int = 200) -> None:
+def pause(span_ms: int = 200) -> None:
     """Wait a moment before a retry."""
     threading.Event().wait(span_ms / 1000)
 
@@ -60,7 +60,7 @@ class Cluster:
     """Makes requests to the cluster one at a time, and retries each a limited number of times."""
 
     def __init__(
-        self, access: Access, *, tries: int, try_again_ms: int, timeout_ms: int = TIMEOUT_MS
+        self, access: ClusterAccess, *, tries: int, try_again_ms: int, timeout_ms: int = TIMEOUT_MS
     ) -> None:
         self.book = RouteBook()
         self._access = access
@@ -78,7 +78,7 @@ class Cluster:
 
     def topics(self, pattern: str, allows: Callable[[str], bool]) -> list[str]:
         """Return the allowed topics whose whole names match a pattern."""
-        reply = self._ask_names(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        reply = self._ask_name_servers(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         # An answer that is not a list of topics must not be mistaken for a cluster without topics.
         found = decode_body(_TopicList, reply.body).topic_list
         wanted = re.compile(pattern)
@@ -86,28 +86,28 @@ class Cluster:
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the readable queues of a topic now. Raises RouteMissing if there are none."""
-        self.refresh(topic)
+        self.refresh_route(topic)
         found = self.book.read_queues(topic)
         if not found:
             raise RouteMissing(f"the topic {topic!r} has no readable queue (perm)")
         return found
 
-    def refresh(self, topic: str) -> None:
+    def refresh_route(self, topic: str) -> None:
         """Fetch a topic's route."""
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        reply = self._ask_names(Request.GET_ROUTEINFO_BY_TOPIC, fields)
+        reply = self._ask_name_servers(Request.GET_ROUTEINFO_BY_TOPIC, fields)
         self.book.put(topic, decode_route(reply.body))
 
-    def _ask_names(self, code: int, fields: Fields) -> Command:
-        return self.retry_network(lambda: self._ask_one_of(code, fields))
+    def _ask_name_servers(self, code: int, fields: Fields) -> Command:
+        return self.retry_network(lambda: self._ask_one_name_server(code, fields))
 
-    def _ask_one_of(self, code: int, fields: Fields) -> Command:
+    def _ask_one_name_server(self, code: int, fields: Fields) -> Command:
         failures = []
         for address in self._access.name_servers:
             try:
                 reply = self._run_on_link(
                     address,
-                    lambda link: link.take(link.post(code, fields)),
+                    lambda link: link.take_reply(link.post(code, fields)),
                     timeout_ms=min(self._timeout_ms, NAMES_TIMEOUT_MS),
                 )
             except TransportError as error:
@@ -131,21 +131,21 @@ class Cluster:
 
     # -- ends of queues ----------------------------------------------------------------------
 
-    def first(self, queues: Iterable[MessageQueue]) -> Positions:
+    def first_offsets(self, queues: Iterable[MessageQueue]) -> Positions:
         """Return the first stored offset of each queue."""
         return self._offsets(Request.GET_MIN_OFFSET, {queue: {} for queue in queues})
 
-    def end(self, queues: Iterable[MessageQueue]) -> Positions:
+    def end_offsets(self, queues: Iterable[MessageQueue]) -> Positions:
         """Return the end of each queue: the offset that its next message will get."""
         return self._offsets(Request.GET_MAX_OFFSET, {queue: {} for queue in queues})
 
-    def at(self, times: Mapping[MessageQueue, int]) -> Positions:
+    def offsets_at_times(self, times: Mapping[MessageQueue, int]) -> Positions:
         """Return, for each queue, the offset of the first message stored at a time or later; the
         end if there is none."""
         asked = {queue: {"timestamp": str(time_ms)} for queue, time_ms in times.items()}
         return self._offsets(Request.SEARCH_OFFSET_BY_TIMESTAMP, asked)
 
-    def earliest_ms(self, queues: Iterable[MessageQueue]) -> Positions:
+    def first_stored_ms(self, queues: Iterable[MessageQueue]) -> Positions:
         """Return the store time of the first message of each queue; -1 if there is none, or the
         broker does not report it."""
         asked: dict[MessageQueue, Fields] = {queue: {} for queue in queues}
@@ -156,22 +156,22 @@ class Cluster:
             found[queue] = int(text) if text.isdecimal() else -1
         return found
 
-    def oldest(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
+    def first_messages(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
         """Return the first stored offset of each queue, and the store time of that message as
-        `earliest_ms` does. Retention may remove the message between the two requests, so they are
-        repeated until the offset stays the same. Queues whose offset changed each time are left
+        `first_stored_ms` does. Retention may remove the message between the two requests, so they
+        are repeated until the offset stays the same. Queues whose offset changed each time are left
         out."""
         found: dict[MessageQueue, tuple[int, int]] = {}
-        left = self.first(queues)
-        for _ in range(_LOOKS_MAX):
-            stored_ms, after = self.earliest_ms(left), self.first(left)
+        left = self.first_offsets(queues)
+        for _ in range(_ATTEMPTS_MAX):
+            stored_ms, after = self.first_stored_ms(left), self.first_offsets(left)
             found |= {q: (low, stored_ms[q]) for q, low in left.items() if after[q] == low}
             left = {queue: low for queue, low in after.items() if queue not in found}
             if not left:
                 break
         return found
 
-    def committed(self, group: str, queues: Iterable[MessageQueue]) -> Positions:
+    def committed_offsets(self, group: str, queues: Iterable[MessageQueue]) -> Positions:
         """Return a group's committed offset in each queue for which a broker has one."""
         asked: dict[MessageQueue, Fields] = {
             queue: {"consumerGroup": group, "setZeroIfNotFound": "false"} for queue in queues
@@ -186,7 +186,7 @@ class Cluster:
             found[queue] = _offset_in(reply, Request.QUERY_CONSUMER_OFFSET)
         return found
 
-    def commit(self, group: str, positions: Positions) -> None:
+    def commit_offsets(self, group: str, positions: Positions) -> None:
         """Commit a group's offsets. One queue of each topic goes first: if two first offsets of a
         group arrive at the same time, RocketMQ's brokers lose one of them (client/offsets)."""
         asked = {
@@ -198,7 +198,7 @@ class Cluster:
         for queues in (first, asked):
             self._ask_queues(Request.UPDATE_CONSUMER_OFFSET, queues)
 
-    def address(self, broker_name: str, *, from_slave: bool = False) -> str:
+    def broker_address(self, broker_name: str, *, from_slave: bool = False) -> str:
         """Return a broker's address; with `from_slave`, that of a slave if there is one."""
         known = self.book.addresses(broker_name)
         slaves = sorted(broker_id for broker_id in known if broker_id != MASTER)
@@ -214,7 +214,7 @@ class Cluster:
         """Return the brokers of a topic that have a master; without a topic, all those of the
         cluster."""
         if topic:
-            self.refresh(topic)
+            self.refresh_route(topic)
         else:
             self.refresh_brokers()
         return sorted(
@@ -223,17 +223,17 @@ class Cluster:
 
     def refresh_brokers(self) -> set[str]:
         """Fetch all brokers of the cluster; return their names."""
-        reply = self._ask_names(Request.GET_BROKER_CLUSTER_INFO, {})
+        reply = self._ask_name_servers(Request.GET_BROKER_CLUSTER_INFO, {})
         found = decode_cluster_info(reply.body).broker_addr_table
         self.book.put_brokers(found)
         return set(found)
 
-    def master(self, broker_name: str) -> str:
+    def master_address(self, broker_name: str) -> str:
         """Return the address of a broker's master, as the name servers know it now."""
 
         def look() -> str:
             self.refresh_brokers()
-            return self.address(broker_name)
+            return self.broker_address(broker_name)
 
         return self.retry_network(look)
 
@@ -243,7 +243,8 @@ class Cluster:
             if self.book.address(broker_name) is None:
                 self.refresh_brokers()
             return self._run_on_link(
-                self.address(broker_name), lambda link: link.take(link.post(code, {}, body))
+                self.broker_address(broker_name),
+                lambda link: link.take_reply(link.post(code, {}, body)),
             )
         except (TransportError, RouteMissing) as error:
             self.book.put_brokers({})  # it may come back elsewhere
@@ -262,7 +263,7 @@ class Cluster:
                 if not left:
                     raise
                 _log.warning("%s; asking again", error)
-                rest(self._try_again_ms)
+                pause(self._try_again_ms)
         raise AssertionError("the last try returns or raises")
 
     def _offsets(self, code: int, asked: Mapping[MessageQueue, Fields]) -> Positions:
@@ -298,16 +299,16 @@ class Cluster:
     ) -> dict[MessageQueue, Command]:
         if self.book.address(broker_name) is None:
             for topic in dict.fromkeys(queue.topic for queue in queues):
-                self.refresh(topic)
+                self.refresh_route(topic)
 
         def ask(link: BrokerLink) -> dict[MessageQueue, Command]:
             numbers = [link.post(code, queue_fields(each) | asked[each]) for each in queues]
-            replies = [link.take(number) for number in numbers]
+            replies = [link.take_reply(number) for number in numbers]
             if is_checked:
-                replies = [link.checked(reply) for reply in replies]
+                replies = [link.require_success(reply) for reply in replies]
             return dict(zip(queues, replies, strict=True))
 
-        return self._run_on_link(self.address(broker_name), ask)
+        return self._run_on_link(self.broker_address(broker_name), ask)
 
     def _run_on_link(
         self, address: str, work: Callable[[BrokerLink], T], *, timeout_ms: int = 0

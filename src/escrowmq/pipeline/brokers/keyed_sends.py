@@ -12,7 +12,7 @@ from escrowmq.base.message import Property
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.producer import Producer
-from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.options import ClusterAccess
 
 TIMEOUT_MS: Final = 10_000
 
@@ -20,7 +20,7 @@ TIMEOUT_MS: Final = 10_000
 class KeyedSender:
     """Sends messages one after another from blocking code, also in forked processes."""
 
-    def __init__(self, access: Access, *, group: str) -> None:
+    def __init__(self, access: ClusterAccess, *, group: str) -> None:
         self._access = access
         self._group = group
         self._runner = asyncio.Runner()

@@ -23,7 +23,7 @@ from escrowmq.errors import (
     TransportError,
     response_error,
 )
-from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.options import ClusterAccess
 
 _READ_SIZE: Final = 1 << 20
 
@@ -35,7 +35,7 @@ class BrokerLink:
     """One connection to a name server or a broker. Errors raise TransportError, after which the
     link cannot be used."""
 
-    def __init__(self, address: str, access: Access, *, timeout_ms: int) -> None:
+    def __init__(self, address: str, access: ClusterAccess, *, timeout_ms: int) -> None:
         self.address = address
         who = access.credentials()
         signer = Signer(who)
@@ -63,7 +63,7 @@ class BrokerLink:
             ) from error
 
     def post(self, code: int, fields: Fields, body: bytes = b"") -> int:
-        """Queue a request for the next `flush` or `take`; return its number."""
+        """Queue a request for the next `flush` or `take_reply`; return its number."""
         self._posted = number = self._posted + 1
         # The socket's own timeout ends a wait.
         self._dialogue.ask(
@@ -88,9 +88,9 @@ class BrokerLink:
         except TimeoutError as error:
             raise RequestTimeout(f"{self.address} accepts no data") from error
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
 
-    def take(self, number: int) -> Command:
+    def take_reply(self, number: int) -> Command:
         """Wait for the reply to a request and return it, whatever its code."""
         self.flush()
         while number not in self._replies:
@@ -98,23 +98,23 @@ class BrokerLink:
             self.flush()  # a refused signature is retried
         return self._replies.pop(number)
 
-    def drop(self, number: int) -> None:
+    def ignore_reply(self, number: int) -> None:
         """Ignore the reply to this request."""
         self._waiting.discard(number)
         self._replies.pop(number, None)
 
     def ask(self, code: int, fields: Fields, body: bytes = b"") -> Command:
         """Make a request and return the reply; raises ResponseError if its code is not success."""
-        return self.checked(self.take(self.post(code, fields, body)))
+        return self.require_success(self.take_reply(self.post(code, fields, body)))
 
-    def checked(self, reply: Command) -> Command:
+    def require_success(self, reply: Command) -> Command:
         """Return the reply if it is a success; raise ResponseError otherwise."""
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.address)
         return reply
 
     @property
-    def has_waiting(self) -> bool:
+    def has_open_requests(self) -> bool:
         """Whether an answer is still expected."""
         return bool(self._waiting)
 
@@ -130,7 +130,7 @@ class BrokerLink:
                 f"no answer of {self.address} within {self._timeout_ms} ms"
             ) from error
         except OSError as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
         if not data:
             raise ConnectionLost(f"{self.address} closed the connection")
         self._dialogue.receive(data, 0.0)
@@ -138,7 +138,7 @@ class BrokerLink:
         if broken:
             raise RemoteProtocolError(f"{self.address}: {broken}")
 
-    def _lost(self, error: OSError) -> ConnectionLost:
+    def _connection_lost(self, error: OSError) -> ConnectionLost:
         return ConnectionLost(
             f"the connection to {self.address} is gone: {error.strerror or error}"
         )

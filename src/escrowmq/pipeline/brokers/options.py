@@ -127,7 +127,7 @@ class UserOptions:
         return int(digits) * units[unit]
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach brokers and authenticate. It is sent to the executors, so it contains no secret,
     only where each executor finds it."""
 
@@ -184,7 +184,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
 
-def parse_access(given: UserOptions, *, needs_name_server: bool) -> Access:
+def parse_access(given: UserOptions, *, needs_name_server: bool) -> ClusterAccess:
     """Parse the options of addresses, accounts and TLS."""
     named = given.text("nameServer", "namesrvAddr", "kafka.bootstrap.servers")
     if needs_name_server and not named:
@@ -193,7 +193,7 @@ def parse_access(given: UserOptions, *, needs_name_server: bool) -> Access:
             "nameServer is missing; give host:port, or several separated by "
             f"`;`{lost if given.is_empty else ''}"
         )
-    access = Access(
+    access = ClusterAccess(
         name_servers=parse_addresses(named) if named else (),
         access_key=given.text("accessKey"),
         secret_key_file=given.text("secretKeyFile"),

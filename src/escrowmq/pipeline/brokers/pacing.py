@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.brokers.cluster import rest
+from escrowmq.pipeline.brokers.cluster import pause
 
 
 class RateLimiter:
@@ -17,7 +17,7 @@ class RateLimiter:
         per_s: float,
         *,
         now_ms: Callable[[], int] | None = None,
-        rest_ms: Callable[[int], None] = rest,
+        rest_ms: Callable[[int], None] = pause,
     ) -> None:
         if per_s < 0:
             raise UsageError(f"a rate of {per_s} a second; 0 (no limit) or more is expected")

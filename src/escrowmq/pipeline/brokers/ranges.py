@@ -45,12 +45,12 @@ def backlog_count(ranges: Iterable[QueueRange]) -> int:
     return sum(each.count for each in ranges)
 
 
-def ends_of(start: Mapping[MessageQueue, int], ranges: Iterable[QueueRange]) -> Positions:
+def positions_after(start: Mapping[MessageQueue, int], ranges: Iterable[QueueRange]) -> Positions:
     """Return the positions after reading these ranges; queues without a range keep theirs."""
     return {**start, **{each.queue: each.high for each in ranges}}
 
 
-def partitioned(
+def partition_ranges(
     ranges: Sequence[QueueRange],
     *,
     records_max: int = 0,
@@ -64,13 +64,13 @@ def partitioned(
         raise UsageError(
             f"minPartitions={partitions_min} is more than maxPartitions={partitions_max}"
         )
-    pieces = _cut(ranges, records_max=records_max, partitions_min=partitions_min)
+    pieces = _split_ranges(ranges, records_max=records_max, partitions_min=partitions_min)
     if not partitions_max or len(pieces) <= partitions_max:
         return [(piece,) for piece in pieces]
-    return _packed(pieces, partitions_max)
+    return _pack_ranges(pieces, partitions_max)
 
 
-def _cut(
+def _split_ranges(
     ranges: Sequence[QueueRange], *, records_max: int, partitions_min: int
 ) -> list[QueueRange]:
     total = backlog_count(ranges)
@@ -81,18 +81,18 @@ def _cut(
             parts_count = -(-partitions_min * each.count // total)
         if records_max:
             parts_count = max(parts_count, -(-each.count // records_max))
-        found += _split(each, min(parts_count, each.count))
+        found += _split_range(each, min(parts_count, each.count))
     return found
 
 
-def _split(whole: QueueRange, parts_count: int) -> list[QueueRange]:
+def _split_range(whole: QueueRange, parts_count: int) -> list[QueueRange]:
     cuts = [whole.low + whole.count * index // parts_count for index in range(parts_count + 1)]
     return [
         QueueRange(whole.queue, low, high) for low, high in itertools.pairwise(cuts) if high > low
     ]
 
 
-def _packed(pieces: Sequence[QueueRange], partitions_max: int) -> list[tuple[QueueRange, ...]]:
+def _pack_ranges(pieces: Sequence[QueueRange], partitions_max: int) -> list[tuple[QueueRange, ...]]:
     """Assign each range, the largest first, to the smallest partition; the order of a queue is
     kept."""
     heap = [(0, index) for index in range(partitions_max)]

@@ -12,8 +12,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.formats import Format, explained, parse_format
-from escrowmq.pipeline.reconcile.partitioned_table import day_of, make_namespace, namespace
+from escrowmq.pipeline.formats import TableFormat, explain_jar_errors, parse_format
+from escrowmq.pipeline.reconcile.partitioned_table import (
+    create_namespace,
+    day_of,
+    iceberg_namespace,
+)
 from escrowmq.pipeline.source.stream import HAS_LIMITS
 
 BY: Final = ("topic", "day")
@@ -32,22 +36,24 @@ def export(
     are those of the source. The progress is in `_checkpoint` in the folder, and a batch that is
     repeated after a crash is written once."""
     form = parse_format(kind)
-    count = _added(spark, options, place.rstrip("/"), form)
+    count = _append_available(spark, options, place.rstrip("/"), form)
     if not HAS_LIMITS:
         # A query of PySpark 4.1 does only the batch that a crash has left, so run it again.
-        count += _added(spark, options, place.rstrip("/"), form)
+        count += _append_available(spark, options, place.rstrip("/"), form)
     return count
 
 
-def _added(spark: SparkSession, options: Mapping[str, str], root: str, form: Format) -> int:
+def _append_available(
+    spark: SparkSession, options: Mapping[str, str], root: str, form: TableFormat
+) -> int:
     """Run a query until it has written all available messages; return the number of rows."""
     frame = spark.readStream.format("escrowmq").options(**_from_earliest(options)).load()
-    writer: Any = _by_day(frame).writeStream.format(form.name).partitionBy(*BY)
+    writer: Any = _with_day(frame).writeStream.format(form.name).partitionBy(*BY)
     writer = writer.option("checkpointLocation", f"{root}/_checkpoint").trigger(availableNow=True)
-    with explained(form):
+    with explain_jar_errors(form):
         if form.name == "iceberg":
-            name = f"{namespace(spark, root, form)}.{TABLE}"
-            make_namespace(spark, form)
+            name = f"{iceberg_namespace(spark, root, form)}.{TABLE}"
+            create_namespace(spark, form)
             query = writer.options(**_AS_READ).toTable(name)
         else:
             query = writer.option("path", f"{root}/{TABLE}").start()
@@ -72,16 +78,18 @@ def export_range(
     never replaced."""
     form = parse_format(kind)
     root = place.rstrip("/")
-    frame = _by_day(spark.read.format("escrowmq").options(**options).load())
-    with explained(form):
-        if _is_added_to(spark, root, form):
+    frame = _with_day(spark.read.format("escrowmq").options(**options).load())
+    with explain_jar_errors(form):
+        if _is_export_target(spark, root, form):
             raise UsageError(
                 f"the table {TABLE} in {form.namespace or root} is maintained by an export "
                 "without an end, and a range would replace it; name another folder"
             )
         if form.name == "iceberg":
-            make_namespace(spark, form)
-            table = frame.writeTo(f"{namespace(spark, root, form)}.{TABLE}").using("iceberg")
+            create_namespace(spark, form)
+            table = frame.writeTo(f"{iceberg_namespace(spark, root, form)}.{TABLE}").using(
+                "iceberg"
+            )
             table.partitionedBy(*BY).options(**_AS_READ).createOrReplace()
         else:
             writer = frame.write.format(form.name).partitionBy(*BY).mode("overwrite")
@@ -97,9 +105,9 @@ def exported(spark: SparkSession, place: str, *, kind: str = "parquet") -> DataF
     """
     form = parse_format(kind)
     root = place.rstrip("/")
-    with explained(form):
+    with explain_jar_errors(form):
         if form.name == "iceberg":
-            return spark.read.table(f"{namespace(spark, root, form)}.{TABLE}")
+            return spark.read.table(f"{iceberg_namespace(spark, root, form)}.{TABLE}")
         frame = spark.read.format(form.name).load(f"{root}/{TABLE}")
         if form.name != "parquet":
             return frame
@@ -110,12 +118,12 @@ def exported(spark: SparkSession, place: str, *, kind: str = "parquet") -> DataF
         return spark.read.schema(StructType(fields)).parquet(f"{root}/{TABLE}")
 
 
-def _is_added_to(spark: SparkSession, root: str, form: Format) -> bool:
+def _is_export_target(spark: SparkSession, root: str, form: TableFormat) -> bool:
     """Whether `export` writes to this table, from this folder. For a table in a catalog: from any
     folder."""
     try:
         if form.namespace:
-            name = f"{namespace(spark, root, form)}.{TABLE}.snapshots"
+            name = f"{iceberg_namespace(spark, root, form)}.{TABLE}.snapshots"
             snapshots = spark.read.table(name).where(
                 F.col("summary").getItem(_QUERY_ID).isNotNull()
             )
@@ -134,5 +142,5 @@ def _from_earliest(options: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _by_day(frame: DataFrame) -> DataFrame:
+def _with_day(frame: DataFrame) -> DataFrame:
     return frame.withColumn("day", day_of("storeTimestamp"))

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 
-def corrected(frame: DataFrame, ahead_ms: Mapping[str, int]) -> DataFrame:
+def with_corrected_times(frame: DataFrame, ahead_ms: Mapping[str, int]) -> DataFrame:
     """Return messages with `storeTimestamp` converted to this machine's clock."""
     if not ahead_ms:
         return frame

@@ -24,11 +24,11 @@ _ARROW: Final = pa.schema(
     ]
 )
 
-Row = tuple[str, str | None, dt.datetime]
+BusinessRow = tuple[str, str | None, dt.datetime]
 """A processed message: its id, its topic if known, and when the business wrote it."""
 
 
-class Rows(Protocol):
+class BusinessRows(Protocol):
     """Provides the business's rows as a table."""
 
     def __call__(self, spark: SparkSession, since: dt.datetime) -> DataFrame:
@@ -38,7 +38,7 @@ class Rows(Protocol):
 
 def from_files(
     path: str, *, message_id: str = "messageId", at: str = "at", topic: str = ""
-) -> Rows:
+) -> BusinessRows:
     """Read rows from files that Spark reads: `kind:path`, or a folder of Parquet. The other
     arguments are names of columns."""
     kind, mark, place = path.partition(":")
@@ -64,7 +64,7 @@ def from_files(
     return read
 
 
-def from_database(connect: Callable[[], Any], query: str) -> Rows:
+def from_database(connect: Callable[[], Any], query: str) -> BusinessRows:
     """Read rows from a database, through the driver's own connection (DB-API 2.0; psycopg for
     PostgreSQL). `query` has one parameter, the start time; it selects a message's id, its topic or
     null, and a time with its zone. The result is fetched page by page, never as a whole."""
@@ -76,16 +76,16 @@ def from_database(connect: Callable[[], Any], query: str) -> Rows:
                 yield page
 
     def read(spark: SparkSession, since: dt.datetime) -> DataFrame:
-        return _table(spark, pages(since), query)
+        return _rows_table(spark, pages(since), query)
 
     return read
 
 
-def from_rows(rows: Callable[[dt.datetime], Iterable[Row]]) -> Rows:
+def from_rows(rows: Callable[[dt.datetime], Iterable[BusinessRow]]) -> BusinessRows:
     """Get rows from a function that is called with the start time."""
 
     def read(spark: SparkSession, since: dt.datetime) -> DataFrame:
-        return _table(spark, _chunks(rows(since)), "the function")
+        return _rows_table(spark, _chunks(rows(since)), "the function")
 
     return read
 
@@ -97,8 +97,8 @@ def _cursor(connection: Any) -> Any:  # noqa: ANN401 - DB-API has no types
     return connection.cursor()
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    chunk: list[Row] = []
+def _chunks(rows: Iterable[BusinessRow]) -> Iterator[list[BusinessRow]]:
+    chunk: list[BusinessRow] = []
     for row in rows:
         chunk.append(row)
         if len(chunk) == PAGE_COUNT:
@@ -108,7 +108,9 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def _table(spark: SparkSession, pages: Iterable[Sequence[Sequence[Any]]], where: str) -> DataFrame:
+def _rows_table(
+    spark: SparkSession, pages: Iterable[Sequence[Sequence[Any]]], where: str
+) -> DataFrame:
     """Make a table of rows, as Arrow columns page by page; that takes a tenth of the memory of
     tuples."""
     batches = []

@@ -27,13 +27,13 @@ from escrowmq.client.due_times import due_ms
 from escrowmq.client.lease_base import Lease
 from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.reconcile.differences import Class, Repair
+from escrowmq.pipeline.reconcile.differences import DifferenceClass, Repair
 from escrowmq.pipeline.reconcile.lease import require_lease
 from escrowmq.pipeline.reconcile.lost_commits import ComputedSets
-from escrowmq.pipeline.reconcile.progress import RunProgress, moment
+from escrowmq.pipeline.reconcile.progress import RunProgress, to_spark_time
 from escrowmq.pipeline.reconcile.repair import is_purged
-from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
-from escrowmq.pipeline.reconcile.run import GRACE_S, Report
+from escrowmq.pipeline.reconcile.results import ResultTables, RunRow, RunScope
+from escrowmq.pipeline.reconcile.run import GRACE_S, RunReport
 from escrowmq.pipeline.reconcile.sum_check import Balance
 
 OF: Final = "announced commits"
@@ -66,36 +66,37 @@ class CommitReconciler:
         kind: str = "parquet",
         now_ms: Callable[[], int] | None = None,
     ) -> None:
-        self.results = Results(spark, root, kind=kind)
+        self.results = ResultTables(spark, root, kind=kind)
         self._spark = spark
         self._sets = sets
         self._admin = admin
         self._grace_s = grace_s
         self._now_ms = now_ms or SystemClock().now_ms
 
-    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Report:
+    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> RunReport:
         """Compare once. A run that dies has no effect; the next one finds the same differences."""
         with lease:
             return self._run(lease, on_step)
 
-    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> Report:
+    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> RunReport:
         on_step("comparing")
         before = self.results.progress(OF)
         run, now_ms = before.run + 1, self._now_ms()
         clocks = BrokerClocks(self._admin.brokers.runtime, SystemClock().now_ms)
         both_count, rows = 0, []
-        for some in self._announced().compare():
+        for some in self._sets_to_compare().compare():
             both_count += some.both_count
             rows += [
-                self._judged(member, now_ms, clocks) for member in map(parse_member, some.lost)
+                self._lost_commit_row(member, now_ms, clocks)
+                for member in map(parse_member, some.lost)
             ]
             require_lease(lease)
         on_step("writing")
         found = self._spark.createDataFrame(rows, FOUND)
-        self.results.merge(found, Examined(has_commits=True), now=moment(now_ms), run=run)
+        self.results.merge(found, RunScope(has_commits=True), now=to_spark_time(now_ms), run=run)
         require_lease(lease)
         classes = dict(Counter(kind for kind, *_ in rows))
-        visible_count = both_count + classes.get(Class.NOT_CONSUMED, 0)
+        visible_count = both_count + classes.get(DifferenceClass.NOT_CONSUMED, 0)
         summed = Balance(
             halves=both_count + len(rows), committed=visible_count, rolled_back=0,
             pending=both_count + len(rows) - visible_count, parked=0, expired=0,
@@ -110,31 +111,41 @@ class CommitReconciler:
                 progress=progress,
             )
         )
-        return Report(
+        return RunReport(
             run=run, since_ms=before.until_ms, until_ms=now_ms, balance=summed, classes=classes,
             open_classes=self.results.open_classes(), odd={},
         )  # fmt: skip
 
-    def _announced(self) -> Sets:
+    def _sets_to_compare(self) -> Sets:
         """Return the sets to compare. A topic keeps announcements only for a while, and a run may
         read a part of it; therefore lost commits of earlier runs are added until they are
         consumed."""
         if not isinstance(self._sets, ComputedSets):
             return self._sets  # these keep announcements until they are consumed
         member = F.concat_ws(MARK, "messageId", "topic").alias("member")
-        lost = self.results.open_lasting().select(member, F.col("at").alias("announcedAt"))
+        lost = self.results.open_rechecked().select(member, F.col("at").alias("announcedAt"))
         return self._sets.also(lost)
 
-    def _judged(self, member: Member, now_ms: int, clocks: BrokerClocks) -> tuple[Any, ...]:
+    def _lost_commit_row(
+        self, member: Member, now_ms: int, clocks: BrokerClocks
+    ) -> tuple[Any, ...]:
         """Return the row of one lost commit, with times by this machine's clock."""
         message_id, topic = member
         evidence = {"announced": "true"}
         try:
-            message, is_visible = self._look_up(member)
+            message, is_visible = self._find_message(member)
         except (NotFound, RouteMissing) as error:
             evidence["lookUp"] = str(error)
-            at = moment(now_ms)
-            return (Class.NO_FINAL.value, "", topic, message_id, at, evidence, Repair.BY_HAND.value)
+            at = to_spark_time(now_ms)
+            return (
+                DifferenceClass.NO_FINAL.value,
+                "",
+                topic,
+                message_id,
+                at,
+                evidence,
+                Repair.BY_HAND.value,
+            )
         ahead_ms = clocks.ahead_ms(message.broker_name)
         stored_ms = message.stored_ms - ahead_ms
         # Before its delay is over, a lost message cannot be told from one that waits.
@@ -146,28 +157,28 @@ class CommitReconciler:
             "producerGroup": message.system.get(Property.PGROUP, ""),
         }
         if now_ms - visible_ms < self._grace_s * 1000:
-            kind, repair = Class.PENDING, Repair.WAIT
+            kind, repair = DifferenceClass.PENDING, Repair.WAIT
         elif is_visible:
-            kind, repair = Class.NOT_CONSUMED, Repair.CONSUME
+            kind, repair = DifferenceClass.NOT_CONSUMED, Repair.CONSUME
         else:
-            kind, repair = self._of_invisible(member, message)
-        at = moment(stored_ms)
+            kind, repair = self._classify_invisible(member, message)
+        at = to_spark_time(stored_ms)
         broker = message.broker_name
         return (kind.value, broker, topic, message_id, at, evidence, repair.value)
 
-    def _of_invisible(
+    def _classify_invisible(
         self, member: Member, message: escrowmq.ReceivedMessage
-    ) -> tuple[Class, Repair]:
+    ) -> tuple[DifferenceClass, Repair]:
         """Return class and repair of a commit that is not visible to consumers, from its broker's
         record."""
         ended = ended_as(self._admin, member, broker=message.broker_name)
         if ended == ROLLED_BACK:
-            return Class.ANNOUNCED_ROLLED_BACK, Repair.BY_HAND
+            return DifferenceClass.ANNOUNCED_ROLLED_BACK, Repair.BY_HAND
         if ended == COMMITTED and is_purged(self._admin, message):
-            return Class.PURGED, Repair.NONE
-        return Class.NO_FINAL, Repair.STORE_FINAL
+            return DifferenceClass.PURGED, Repair.NONE
+        return DifferenceClass.NO_FINAL, Repair.STORE_FINAL
 
-    def _look_up(self, member: Member) -> tuple[escrowmq.ReceivedMessage, bool]:
+    def _find_message(self, member: Member) -> tuple[escrowmq.ReceivedMessage, bool]:
         """Look up a message; return it, and whether it is visible to consumers."""
         messages = self._admin.messages
         try:

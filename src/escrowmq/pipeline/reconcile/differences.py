@@ -18,7 +18,7 @@ from escrowmq.base.message import Topic
 from escrowmq.pipeline.reconcile.fates import Fate
 
 
-class Class(enum.StrEnum):
+class DifferenceClass(enum.StrEnum):
     """Classes of differences."""
 
     PENDING = "pending"
@@ -77,7 +77,7 @@ class Repair(enum.StrEnum):
     NONE = "nothing, if the topic was deleted on purpose"
 
 
-def transactions(
+def transaction_differences(
     fates: DataFrame,
     *,
     now: datetime,
@@ -95,47 +95,55 @@ def transactions(
     is_committed = F.col("fate") == Fate.COMMITTED
     is_late = F.coalesce(late_s > overdue_s, F.lit(False))
     kind = (
-        F.when(F.col("fate") == Fate.PARKED, Class.PARKED)
-        .when(is_open & (age_s > overdue_s), Class.OVERDUE)
-        .when(is_open, Class.PENDING)
-        .when(is_committed & (F.col("finalsCount") == 0) & F.col("isPurged"), Class.PURGED)
-        .when(is_committed & ((F.col("finalsCount") == 0) | is_late), Class.NO_FINAL)
+        F.when(F.col("fate") == Fate.PARKED, DifferenceClass.PARKED)
+        .when(is_open & (age_s > overdue_s), DifferenceClass.OVERDUE)
+        .when(is_open, DifferenceClass.PENDING)
+        .when(
+            is_committed & (F.col("finalsCount") == 0) & F.col("isPurged"), DifferenceClass.PURGED
+        )
+        .when(is_committed & ((F.col("finalsCount") == 0) | is_late), DifferenceClass.NO_FINAL)
         .when(
             F.col("fate").isin(Fate.ROLLED_BACK, Fate.EXPIRED) & (F.col("finalsCount") > 0),
-            Class.FINAL_AFTER_ROLLBACK,
+            DifferenceClass.FINAL_AFTER_ROLLBACK,
         )
-        .when(F.col("finalsCount") > 1, Class.TWO_FINALS)
-        .when(is_committed & F.col("isTwice"), Class.COMMITTED_TWICE)
-        .when(F.col("isContradicted"), Class.CONTRADICTED)
-        .when(F.size("changed") > 0, Class.CHANGED)
-        .when(F.col("isEarly"), Class.EARLY)
-        .when(F.col("isOpen") & is_committed & (final_age_s >= grace_s), Class.FINAL_OF_OPEN)
+        .when(F.col("finalsCount") > 1, DifferenceClass.TWO_FINALS)
+        .when(is_committed & F.col("isTwice"), DifferenceClass.COMMITTED_TWICE)
+        .when(F.col("isContradicted"), DifferenceClass.CONTRADICTED)
+        .when(F.size("changed") > 0, DifferenceClass.CHANGED)
+        .when(F.col("isEarly"), DifferenceClass.EARLY)
+        .when(
+            F.col("isOpen") & is_committed & (final_age_s >= grace_s), DifferenceClass.FINAL_OF_OPEN
+        )
     )
-    repair = _by_class(kind, _REPAIRS)
+    repair = _repair_by_class(kind, _REPAIRS)
     # The timer may still deliver it: no other copy should be sent.
-    repair = F.when((kind == Class.NO_FINAL) & is_late, Repair.TIMER).otherwise(repair)
+    repair = F.when((kind == DifferenceClass.NO_FINAL) & is_late, Repair.TIMER).otherwise(repair)
     repair = F.when(is_open & F.col("epoch").isNotNull(), Repair.RUN_QUERY).otherwise(repair)
     return (
-        _with_begin_times(_with_twice(fates.where(F.col("fate") != Fate.STORED_AGAIN)), begin_times)
+        _with_begin_times(
+            _with_committed_twice(fates.where(F.col("fate") != Fate.STORED_AGAIN)), begin_times
+        )
         .select("*", kind.alias("class"))
         .where(F.col("class").isNotNull())
-        .select(*_columns(evidence=_evidence_of_half(), repair=repair, at=F.col("storedAt")))
+        .select(
+            *_difference_columns(evidence=_evidence_of_half(), repair=repair, at=F.col("storedAt"))
+        )
     )
 
 
 _REPAIRS: Final = {
-    Class.PENDING: Repair.WAIT,
-    Class.OVERDUE: Repair.ASK,
-    Class.PARKED: Repair.START_PRODUCER,
-    Class.PURGED: Repair.NONE,
-    Class.NO_FINAL: Repair.STORE_FINAL,
-    Class.FINAL_AFTER_ROLLBACK: Repair.BY_HAND,
-    Class.TWO_FINALS: Repair.DEDUPLICATE,
-    Class.COMMITTED_TWICE: Repair.DEDUPLICATE,
-    Class.CONTRADICTED: Repair.BY_HAND,
-    Class.CHANGED: Repair.BY_HAND,
-    Class.EARLY: Repair.BY_HAND,
-    Class.FINAL_OF_OPEN: Repair.DEDUPLICATE,
+    DifferenceClass.PENDING: Repair.WAIT,
+    DifferenceClass.OVERDUE: Repair.ASK,
+    DifferenceClass.PARKED: Repair.START_PRODUCER,
+    DifferenceClass.PURGED: Repair.NONE,
+    DifferenceClass.NO_FINAL: Repair.STORE_FINAL,
+    DifferenceClass.FINAL_AFTER_ROLLBACK: Repair.BY_HAND,
+    DifferenceClass.TWO_FINALS: Repair.DEDUPLICATE,
+    DifferenceClass.COMMITTED_TWICE: Repair.DEDUPLICATE,
+    DifferenceClass.CONTRADICTED: Repair.BY_HAND,
+    DifferenceClass.CHANGED: Repair.BY_HAND,
+    DifferenceClass.EARLY: Repair.BY_HAND,
+    DifferenceClass.FINAL_OF_OPEN: Repair.DEDUPLICATE,
 }
 
 
@@ -155,7 +163,7 @@ def _evidence_of_half() -> Column:
     )
 
 
-def _with_twice(fates: DataFrame) -> DataFrame:
+def _with_committed_twice(fates: DataFrame) -> DataFrame:
     """Add `isTwice`: another half of the same message was committed as well, on any broker."""
     done = fates.where((F.col("fate") == Fate.COMMITTED) & (F.col("finalsCount") > 0))
     twice = done.groupBy("messageId", "topic").count().where("count > 1")
@@ -177,7 +185,7 @@ def _with_begin_times(fates: DataFrame, begin_times: DataFrame | None) -> DataFr
     return joined.withColumn("isPurged", is_purged)
 
 
-def elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
+def finals_elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
     """Find final messages in topics that none of their halves names, although their halves
     exist."""
     homes = halves.groupBy("broker", "messageId").agg(F.collect_set("topic").alias("homes"))
@@ -190,8 +198,8 @@ def elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
         queueId=F.col("queueId"),
         queueOffset=F.col("queueOffset"),
     )
-    return strays.withColumn("class", F.lit(Class.FINAL_ELSEWHERE)).select(
-        *_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("storedAt"))
+    return strays.withColumn("class", F.lit(DifferenceClass.FINAL_ELSEWHERE)).select(
+        *_difference_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("storedAt"))
     )
 
 
@@ -206,14 +214,18 @@ def ops_without_half(ops: DataFrame, halves: DataFrame, *, until: datetime) -> D
     )
     evidence = _evidence(halfOffset=F.col("halfOffset"), outcome=F.col("outcome"))
     return (
-        nothing.withColumn("class", F.lit(Class.OP_WITHOUT_HALF))
+        nothing.withColumn("class", F.lit(DifferenceClass.OP_WITHOUT_HALF))
         .withColumn("topic", F.lit(Topic.HALF))
         .withColumn("messageId", F.concat(F.lit("#"), F.col("halfOffset")))
-        .select(*_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("endedAt")))
+        .select(
+            *_difference_columns(
+                evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("endedAt")
+            )
+        )
     )
 
 
-def orphans(
+def finals_without_half(
     halves: DataFrame,
     finals: DataFrame,
     *,
@@ -256,12 +268,12 @@ def orphans(
         queueId=F.col("queueId"),
         queueOffset=F.col("queueOffset"),
     )
-    return lost.withColumn("class", F.lit(Class.NO_HALF)).select(
-        *_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("storedAt"))
+    return lost.withColumn("class", F.lit(DifferenceClass.NO_HALF)).select(
+        *_difference_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("storedAt"))
     )
 
 
-def not_consumed(
+def unconsumed_finals(
     finals: DataFrame, offsets: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
     """Find final messages that a group has not consumed. `offsets` has the offset (`committed`) of
@@ -270,7 +282,7 @@ def not_consumed(
     broker."""
     groups = offsets.select("topic", "consumerGroup").distinct()
     waiting = (
-        _settled(finals, now=now, grace_s=grace_s)
+        _past_grace(finals, now=now, grace_s=grace_s)
         .join(F.broadcast(groups), "topic")
         .join(F.broadcast(offsets), ["broker", "topic", "queueId", "consumerGroup"], "left")
     )
@@ -281,8 +293,8 @@ def not_consumed(
         queueOffset=F.col("queueOffset"),
         committed=F.col("committed"),
     )
-    return behind.withColumn("class", F.lit(Class.NOT_CONSUMED)).select(
-        *_columns(evidence=evidence, repair=F.lit(Repair.CONSUME), at=F.col("storedAt"))
+    return behind.withColumn("class", F.lit(DifferenceClass.NOT_CONSUMED)).select(
+        *_difference_columns(evidence=evidence, repair=F.lit(Repair.CONSUME), at=F.col("storedAt"))
     )
 
 
@@ -291,15 +303,17 @@ def messages_without_row(
 ) -> DataFrame:
     """Find final messages without a row of the business. `rows` has a `messageId`, and `topic` if
     known."""
-    settled = _settled(finals, now=now, grace_s=grace_s).withColumn("name", _name())
-    found = _unmatched_rows(settled, _by_name(rows))
+    settled = _past_grace(finals, now=now, grace_s=grace_s).withColumn(
+        "name", _topic_without_namespace()
+    )
+    found = _unmatched_rows(settled, _with_topic_name(rows))
     evidence = _evidence(
         queueId=F.col("queueId"),
         queueOffset=F.col("queueOffset"),
         finalLogOffset=F.col("logOffset"),
     )
-    return found.withColumn("class", F.lit(Class.MESSAGE_WITHOUT_ROW)).select(
-        *_columns(evidence=evidence, repair=F.lit(Repair.DELIVER), at=F.col("storedAt"))
+    return found.withColumn("class", F.lit(DifferenceClass.MESSAGE_WITHOUT_ROW)).select(
+        *_difference_columns(evidence=evidence, repair=F.lit(Repair.DELIVER), at=F.col("storedAt"))
     )
 
 
@@ -312,17 +326,21 @@ def rows_without_message(
         if name not in rows.columns:
             rows = rows.withColumn(name, F.lit(None).cast("string"))
     old = rows.where(F.unix_timestamp("at") < F.unix_timestamp(F.lit(now)) - grace_s)
-    known = _by_name(finals)
+    known = _with_topic_name(finals)
     found = (
-        _unmatched_rows(_by_name(old).where("name is not null"), known)
-        .unionByName(_unmatched_rows(_by_name(old).where("name is null"), known, has_name=False))
-        .withColumn("class", F.lit(Class.ROW_WITHOUT_MESSAGE))
+        _unmatched_rows(_with_topic_name(old).where("name is not null"), known)
+        .unionByName(
+            _unmatched_rows(_with_topic_name(old).where("name is null"), known, has_name=False)
+        )
+        .withColumn("class", F.lit(DifferenceClass.ROW_WITHOUT_MESSAGE))
     )
     evidence = _evidence(writtenAt=F.col("at"))
-    return found.select(*_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("at")))
+    return found.select(
+        *_difference_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("at"))
+    )
 
 
-def rows_twice(rows: DataFrame) -> DataFrame:
+def duplicate_rows(rows: DataFrame) -> DataFrame:
     """Find messages with more than one row of the business."""
     for name in ("topic", "broker"):
         if name not in rows.columns:
@@ -333,20 +351,22 @@ def rows_twice(rows: DataFrame) -> DataFrame:
     evidence = _evidence(rows=F.col("count"), firstAt=F.col("firstAt"), lastAt=F.col("at"))
     return (
         several.where("count > 1")
-        .withColumn("class", F.lit(Class.ROW_TWICE))
-        .select(*_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("at")))
+        .withColumn("class", F.lit(DifferenceClass.ROW_TWICE))
+        .select(
+            *_difference_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("at"))
+        )
     )
 
 
-def _name() -> Column:
+def _topic_without_namespace() -> Column:
     """The user's name for a topic, without a namespace."""
     return F.substring_index("topic", "%", -1)
 
 
-def _by_name(frame: DataFrame) -> DataFrame:
+def _with_topic_name(frame: DataFrame) -> DataFrame:
     if "topic" not in frame.columns:
         frame = frame.withColumn("topic", F.lit(None).cast("string"))
-    return frame.withColumn("name", _name())
+    return frame.withColumn("name", _topic_without_namespace())
 
 
 def _unmatched_rows(left: DataFrame, right: DataFrame, *, has_name: bool = True) -> DataFrame:
@@ -361,17 +381,17 @@ def _unmatched_rows(left: DataFrame, right: DataFrame, *, has_name: bool = True)
     return found.join(nameless, "messageId", "left_anti")
 
 
-def together(*found: DataFrame) -> DataFrame:
+def combine(*found: DataFrame) -> DataFrame:
     """Combine all differences into one table."""
     return reduce(DataFrame.unionByName, found)
 
 
-def _settled(finals: DataFrame, *, now: datetime, grace_s: int) -> DataFrame:
+def _past_grace(finals: DataFrame, *, now: datetime, grace_s: int) -> DataFrame:
     is_old = F.unix_timestamp("storedAt") < F.unix_timestamp(F.lit(now)) - grace_s
     return finals.where(is_old & ~F.col("isWaiting"))
 
 
-def _by_class(kind: Column, repairs: dict[Class, Repair]) -> Column:
+def _repair_by_class(kind: Column, repairs: dict[DifferenceClass, Repair]) -> Column:
     found = F.lit(None).cast("string")
     for of, repair in repairs.items():
         found = F.when(kind == of, repair).otherwise(found)
@@ -385,7 +405,7 @@ def _evidence(**parts: Column) -> Column:
     return F.map_filter(F.create_map(*pairs), lambda _, text: text.isNotNull() & (text != ""))
 
 
-def _columns(*, evidence: Column, repair: Column, at: Column) -> list[Column]:
+def _difference_columns(*, evidence: Column, repair: Column, at: Column) -> list[Column]:
     return [
         F.col("class"),
         F.col("broker"),

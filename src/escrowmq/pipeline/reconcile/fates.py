@@ -33,7 +33,7 @@ _HOME: Final = (*_MESSAGE, "topic")
 _COLLECTED: Final = "finals"
 
 
-def fates(
+def fates_of_halves(
     halves: DataFrame,
     ops: DataFrame,
     finals: DataFrame,
@@ -66,7 +66,7 @@ def fates(
         joined = joined.join(F.broadcast(marks), ["broker", "halfOffset"], "left")
     known = (
         _with_copies(joined)
-        .join(_by_message(finals), list(_HOME), "left")
+        .join(_finals_by_message(finals), list(_HOME), "left")
         .join(discards, list(_MESSAGE), "left")
         .withColumn("own", _own_finals())
     )
@@ -75,7 +75,7 @@ def fates(
     counted = known.withColumn("finalsCount", count)
     return counted.select(
         *halves.columns,
-        _fate().alias("fate"),
+        _fate_column().alias("fate"),
         "outcome",
         "endedAt",
         F.coalesce("isContradicted", F.lit(False)).alias("isContradicted"),
@@ -83,7 +83,7 @@ def fates(
         "finalsCount",
         F.array_min(F.transform("own", lambda final: final["storedAt"])).alias("finalAt"),
         F.sort_array(F.transform("own", lambda final: final["at"])).alias("finalLogOffsets"),
-        _changed().alias("changed"),
+        _changed_parts().alias("changed"),
         F.exists("own", _is_early).alias("isEarly"),
         F.when(delivered == 0, F.array_max(F.transform("own", lambda final: final["dueMs"]))).alias(
             "lateMs"
@@ -114,7 +114,7 @@ def _with_copies(joined: DataFrame) -> DataFrame:
     )
 
 
-def _by_message(finals: DataFrame) -> DataFrame:
+def _finals_by_message(finals: DataFrame) -> DataFrame:
     return finals.groupBy(*_HOME).agg(
         F.collect_list(
             F.struct(
@@ -129,7 +129,7 @@ def _by_message(finals: DataFrame) -> DataFrame:
     )
 
 
-def _changed() -> Column:
+def _changed_parts() -> Column:
     """The parts of a message that differ from its half: `tag`, `keys`, `body`."""
 
     def differs(part: str) -> Column:
@@ -168,7 +168,7 @@ _FINALS: Final = (
 )
 
 
-def _fate() -> Column:
+def _fate_column() -> Column:
     is_given_up = F.coalesce(F.col("givenUpAt") >= F.col("storedAt"), F.lit(False))
     return (
         F.when(F.col("isStoredAgain"), Fate.STORED_AGAIN)

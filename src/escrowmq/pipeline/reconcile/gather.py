@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from escrowmq.base.message import Topic
 from escrowmq.pipeline.reconcile import records
-from escrowmq.pipeline.reconcile.live_messages import COLUMNS, Messages
-from escrowmq.pipeline.reconcile.progress import Offsets, Window
+from escrowmq.pipeline.reconcile.live_messages import COLUMNS, TransactionSource
+from escrowmq.pipeline.reconcile.progress import Offsets, RunWindow
 
 SCHEMA: Final = COLUMNS + ", body binary"
 _SLOTS: Final = 2
@@ -42,27 +42,29 @@ class Gatherer:
         self._spark = spark
         self._root = root
 
-    def gather(self, source: Messages, window: Window) -> RunInput:
+    def gather(self, source: TransactionSource, window: RunWindow) -> RunInput:
         """Read the messages that a run needs. The window's run number decides where they are
         stored."""
         run = window.before.run + 1
         carried = self._read(run - 1, "carried") if run > 1 else None
-        inner = source.inner(window)
+        inner = source.read_transactions(window)
         self._write(inner.frame, run, "inner")
         batches, new = [inner], self._read(run, "inner")
         known = new if carried is None else new.unionByName(carried)
-        late = source.topics(*_topics_of(known), window)
+        late = source.read_topics(*_half_topics(known), window)
         if late is not None:
             self._write(late.frame, run, "topics")
             batches.append(late)
             new = new.unionByName(self._read(run, "topics"))
-        ends = source.ends(batches, new, window)
+        ends = source.next_offsets(batches, new, window)
         new = _in_window(new, window)
         if carried is None:
             return RunInput(new, new, ends)
-        return RunInput(new.unionByName(source.unread(carried, batches, window)), new, ends)
+        return RunInput(
+            new.unionByName(source.carried_not_reread(carried, batches, window)), new, ends
+        )
 
-    def carry(self, gathered: RunInput, open_ids: DataFrame, *, run: int) -> None:
+    def store_for_next_run(self, gathered: RunInput, open_ids: DataFrame, *, run: int) -> None:
         """Store the records of some messages (`broker`, `messageId`), so that the next run examines
         them again."""
         ids = F.broadcast(open_ids.select("broker", "messageId").distinct())
@@ -72,7 +74,7 @@ class Gatherer:
             ids.withColumnRenamed("messageId", "msgId"), ["broker", "msgId"], "left_semi"
         )
         halves = records.halves(gathered.messages).join(ids, ["broker", "messageId"], "left_semi")
-        naming = records.op_places(gathered.messages).join(
+        naming = records.op_record_halves(gathered.messages).join(
             F.broadcast(halves.select("broker", "halfOffset")), ["broker", "halfOffset"]
         )
         places = naming.select("broker", "queueOffset").distinct()
@@ -80,18 +82,18 @@ class Gatherer:
         kept = own.unionByName(ops.select(*own.columns)).select(*gathered.messages.columns)
         self._write(kept, run, "carried")
 
-    def _place(self, run: int, part: str) -> str:
+    def _path(self, run: int, part: str) -> str:
         return f"{self._root}/state/{run % _SLOTS}/{part}"
 
     def _write(self, frame: DataFrame, run: int, part: str) -> None:
         names = [field.split()[0] for field in SCHEMA.split(", ")]
-        frame.select(*names).write.mode("overwrite").parquet(self._place(run, part))
+        frame.select(*names).write.mode("overwrite").parquet(self._path(run, part))
 
     def _read(self, run: int, part: str) -> DataFrame:
-        return self._spark.read.schema(SCHEMA).parquet(self._place(run, part))
+        return self._spark.read.schema(SCHEMA).parquet(self._path(run, part))
 
 
-def _topics_of(messages: DataFrame) -> tuple[dict[str, frozenset[str]], bool]:
+def _half_topics(messages: DataFrame) -> tuple[dict[str, frozenset[str]], bool]:
     """Return the topics of halves, with the brokers that have halves for each, and whether any half
     is delayed."""
     found = records.halves(messages).where("topic is not null").groupBy("topic")
@@ -102,7 +104,7 @@ def _topics_of(messages: DataFrame) -> tuple[dict[str, frozenset[str]], bool]:
     return brokers, any(row["isDelayed"] for row in rows)
 
 
-def _in_window(frame: DataFrame, window: Window) -> DataFrame:
+def _in_window(frame: DataFrame, window: RunWindow) -> DataFrame:
     until = dt.datetime.fromtimestamp(window.until_ms / 1000, dt.UTC)
     is_young = (F.col("topic") == Topic.HALF) & (F.col("storeTimestamp") >= F.lit(until))
     return frame.where(~is_young)

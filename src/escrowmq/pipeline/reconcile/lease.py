@@ -43,8 +43,8 @@ class FileLease(Lease):
     def _take(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._guarded():
-                self._take_if_free()
+            with self._file_lock():
+                self._acquire_if_free()
         except OSError as error:
             raise UsageError(
                 f"no lease can be stored in {self._path.parent}: {error.strerror}; name a "
@@ -52,18 +52,18 @@ class FileLease(Lease):
             ) from error
 
     def _extend(self) -> bool:
-        with contextlib.suppress(OSError), self._guarded():
+        with contextlib.suppress(OSError), self._file_lock():
             if self._is_mine() and self._left_s() > 0:
                 self._touch()
                 return True
         return False
 
     def _give_back(self, *, was_held: bool) -> None:
-        with contextlib.suppress(OSError), self._guarded():
+        with contextlib.suppress(OSError), self._file_lock():
             if self._is_mine():
                 self._path.unlink()
 
-    def _take_if_free(self) -> None:
+    def _acquire_if_free(self) -> None:
         left_s = self._left_s()
         if left_s > 0:
             raise LeaseTaken(
@@ -94,7 +94,7 @@ class FileLease(Lease):
             return False
 
     @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _file_lock(self) -> Iterator[None]:
         """Hold the kernel's lock on the file, so that no other process acts between finding the
         lease stale and taking it. The kernel releases the lock when the process ends."""
         descriptor = os.open(self._guard, os.O_CREAT | os.O_RDWR, 0o644)

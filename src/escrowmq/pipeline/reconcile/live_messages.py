@@ -29,14 +29,14 @@ from escrowmq.pipeline.reconcile import broker_clocks
 from escrowmq.pipeline.reconcile.progress import (
     Offsets,
     RunProgress,
-    Window,
-    as_offsets,
-    merged,
-    moment,
+    RunWindow,
+    merge_offsets,
+    to_offsets,
+    to_spark_time,
     topics_of,
 )
 from escrowmq.pipeline.reconcile.records import is_final
-from escrowmq.pipeline.source.options import CHOICES
+from escrowmq.pipeline.source.options import SELECTING_OPTIONS
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -53,7 +53,7 @@ COLUMNS: Final = (
 BEGIN_TIMES: Final = "broker string, topic string, beganAt timestamp"
 OFFSETS: Final = "consumerGroup string, broker string, topic string, queueId int, committed bigint"
 PARKED: Final = "broker string, halfOffset bigint"
-Brokers = Mapping[str, frozenset[str]]
+BrokersByTopic = Mapping[str, frozenset[str]]
 """Topics, each with the brokers that have halves for it."""
 
 _INNER: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
@@ -68,7 +68,7 @@ class TableBatch(msgspec.Struct, frozen=True):
     begins: Offsets
 
 
-class Messages(Protocol):
+class TransactionSource(Protocol):
     """A source of the records of transactions: a live cluster, or store files."""
 
     @property
@@ -79,26 +79,31 @@ class Messages(Protocol):
     def skipped_brokers(self) -> frozenset[str]:
         """Brokers that are left out, with all their messages."""
 
-    def inner(self, window: Window) -> TableBatch:
+    def read_transactions(self, window: RunWindow) -> TableBatch:
         """Read halves, op records and discarded halves."""
 
-    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
+    def read_topics(
+        self, brokers: BrokersByTopic, has_late: bool, window: RunWindow
+    ) -> TableBatch | None:
         """Read committed messages in topics (each with the brokers that have halves for it), and,
-        with `has_late`, delayed ones that are not due yet. Return None if `inner` had them all."""
+        with `has_late`, delayed ones that are not due yet. Return None if `read_transactions` had
+        them all."""
 
-    def unread(
-        self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
+    def carried_not_reread(
+        self, carried: DataFrame, batches: Iterable[TableBatch], window: RunWindow
     ) -> DataFrame:
         """Return the messages that earlier runs have stored, without those that these batches have
         read again."""
 
-    def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
+    def next_offsets(
+        self, batches: Iterable[TableBatch], new: DataFrame, window: RunWindow
+    ) -> Offsets:
         """Return the offsets where the next run continues."""
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
         """Return the offsets of consumer groups: `OFFSETS`."""
 
-    def parked(self) -> DataFrame | None:
+    def parked_halves(self) -> DataFrame | None:
         """Return the parked halves (`PARKED`); None if unknown."""
 
     def topic_begin_times(self) -> DataFrame | None:
@@ -124,7 +129,7 @@ class BrokerMessages:
         self._spark = spark
         self._compares_bodies = compares_bodies
         self._options = dict(options)
-        require_no_choice(self._options)
+        refuse_selecting_options(self._options)
         self._admin = admin
         self.skipped = frozenset(skipped)
         self.skipped_brokers = frozenset(skipped_brokers)
@@ -134,7 +139,7 @@ class BrokerMessages:
         """Milliseconds by which some brokers' clocks are ahead."""
         self._begin_times: list[tuple[str, str, dt.datetime | None]] = []
 
-    def inner(self, window: Window) -> TableBatch:
+    def read_transactions(self, window: RunWindow) -> TableBatch:
         """Read halves, op records and discarded halves."""
         cluster = self._cluster()
         try:
@@ -149,10 +154,10 @@ class BrokerMessages:
             clocks = BrokerClocks(self._admin.brokers.runtime, SystemClock().now_ms)
             ahead_ms = {name: clocks.ahead_ms(name) for name in sorted(self._brokers)}
             self._ahead_ms = {name: span_ms for name, span_ms in ahead_ms.items() if span_ms}
-            half_ends = cluster.at(self._times(halves, window.until_ms))
+            half_ends = cluster.offsets_at_times(self._broker_times(halves, window.until_ms))
             others = [q for t in _INNER[1:] if t in known for q in self._queues(cluster, t, window)]
-            ends = half_ends | cluster.end(others)
-            starts = self._starts(cluster, ends, window)
+            ends = half_ends | cluster.end_offsets(others)
+            starts = self._start_offsets(cluster, ends, window)
         finally:
             cluster.close()
         ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
@@ -161,9 +166,11 @@ class BrokerMessages:
         frame = self._without_skipped(self._read(rest, ends))
         if ops:
             frame = frame.unionByName(self._read(ops, ends, has_body=True))
-        return TableBatch(frame, as_offsets(ends), as_offsets(starts))
+        return TableBatch(frame, to_offsets(ends), to_offsets(starts))
 
-    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
+    def read_topics(
+        self, brokers: BrokersByTopic, has_late: bool, window: RunWindow
+    ) -> TableBatch | None:
         """Read committed messages in topics. Raises RouteMissing for a missing topic."""
         wanted = {*brokers, *topics_of(window.before.ends, without=(*_INNER, *_LATE))}
         cluster = self._cluster()
@@ -178,11 +185,13 @@ class BrokerMessages:
                 )
             late = [topic for topic in _LATE if topic in known and has_late]
             queues = [q for t in sorted({*wanted, *late}) for q in self._queues(cluster, t, window)]
-            self._require(queues, {topic: brokers.get(topic, frozenset()) for topic in wanted})
+            self._require_topics(
+                queues, {topic: brokers.get(topic, frozenset()) for topic in wanted}
+            )
             if not queues:  # all halves are too young yet
                 return None
-            starts = self._starts(cluster, queues, window)
-            ends = cluster.end(queues)
+            starts = self._start_offsets(cluster, queues, window)
+            ends = cluster.end_offsets(queues)
             self._begin_times = self._begin_times_of(
                 cluster, [q for q in queues if q.topic not in late]
             )
@@ -190,10 +199,10 @@ class BrokerMessages:
             cluster.close()
         ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
         frame = self._without_skipped(self._read(starts, ends).where(is_final()))
-        return TableBatch(frame, as_offsets(ends), as_offsets(starts))
+        return TableBatch(frame, to_offsets(ends), to_offsets(starts))
 
-    def unread(
-        self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
+    def carried_not_reread(
+        self, carried: DataFrame, batches: Iterable[TableBatch], window: RunWindow
     ) -> DataFrame:
         """Return the messages that earlier runs have stored, without those that these batches have
         read again."""
@@ -213,10 +222,12 @@ class BrokerMessages:
         is_unread |= is_of_topics(self.skipped)
         return joined.where(is_unread).select(*carried.columns)
 
-    def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
+    def next_offsets(
+        self, batches: Iterable[TableBatch], new: DataFrame, window: RunWindow
+    ) -> Offsets:
         """Return the offsets where the next run continues. Queues that were not read this time keep
         their offset."""
-        return merged([window.before.ends, *(batch.ends for batch in batches)])
+        return merge_offsets([window.before.ends, *(batch.ends for batch in batches)])
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
         """Return the committed offsets of consumer groups."""
@@ -227,7 +238,7 @@ class BrokerMessages:
         ]
         return self._spark.createDataFrame(rows, OFFSETS)
 
-    def parked(self) -> DataFrame | None:
+    def parked_halves(self) -> DataFrame | None:
         """Return the parked halves on EscrowMQ's brokers. RocketMQ's do not report them."""
         rows: list[tuple[str, int]] = []
         for broker in sorted(self._brokers):
@@ -250,35 +261,37 @@ class BrokerMessages:
         by_topic: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
             by_topic.setdefault((queue.broker_name, queue.topic), []).append(queue)
-        oldest = cluster.oldest(queues)
+        oldest = cluster.first_messages(queues)
         found: list[tuple[str, str, dt.datetime | None]] = []
         for (broker, topic), own in by_topic.items():
             if any(queue not in oldest or oldest[queue][0] for queue in own):
                 continue
             times = [oldest[queue][1] for queue in own if oldest[queue][1] >= 0]
             began_ms = min(times) - self._ahead_ms.get(broker, 0) if times else None
-            found.append((broker, topic, None if began_ms is None else moment(began_ms)))
+            found.append((broker, topic, None if began_ms is None else to_spark_time(began_ms)))
         return found
 
-    def _times(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
+    def _broker_times(
+        self, queues: Iterable[MessageQueue], time_ms: int
+    ) -> dict[MessageQueue, int]:
         """Convert a time of this machine's clock to the clocks of the queues' brokers."""
         return {q: max(0, time_ms + self._ahead_ms.get(q.broker_name, 0)) for q in queues}
 
-    def _starts(
-        self, cluster: Cluster, queues: Iterable[MessageQueue], window: Window
+    def _start_offsets(
+        self, cluster: Cluster, queues: Iterable[MessageQueue], window: RunWindow
     ) -> Positions:
         """Return the offset at which to start in each queue: some time before the end of the last
         run. In a queue that was never read, it is where the user wants to begin."""
         before: RunProgress = window.before
         known = {queue: at for queue in queues if (at := before.position(queue)) is not None}
         new = [queue for queue in queues if queue not in known]
-        again = cluster.at(self._times(known, window.again_ms))
+        again = cluster.offsets_at_times(self._broker_times(known, window.reread_from_ms))
         found = {queue: min(at, again[queue]) for queue, at in known.items()}
         if window.since_ms:
-            return found | cluster.at(self._times(new, window.since_ms))
-        return found | cluster.first(new)
+            return found | cluster.offsets_at_times(self._broker_times(new, window.since_ms))
+        return found | cluster.first_offsets(new)
 
-    def _queues(self, cluster: Cluster, topic: str, window: Window) -> list[MessageQueue]:
+    def _queues(self, cluster: Cluster, topic: str, window: RunWindow) -> list[MessageQueue]:
         """Return the queues of a topic. Raises DataLost if a queue of the last run is missing and
         has messages that were not read."""
         found = [
@@ -300,7 +313,7 @@ class BrokerMessages:
         cluster: Cluster,
         missing: Iterable[MessageQueue],
         present: Collection[str],
-        window: Window,
+        window: RunWindow,
     ) -> None:
         """Raise DataLost for a queue whose broker has none of its topic. Name servers do not list a
         broker that is down."""
@@ -315,22 +328,22 @@ class BrokerMessages:
                     "(--skip-broker)"
                 )
             at = window.before.position(queue)
-            raise DataLost(f"{_name(queue)}, which the last run has read up to {at}, {what}")
+            raise DataLost(f"{_queue_name(queue)}, which the last run has read up to {at}, {what}")
 
     def _require_read(
-        self, cluster: Cluster, missing: Collection[MessageQueue], window: Window
+        self, cluster: Cluster, missing: Collection[MessageQueue], window: RunWindow
     ) -> None:
         """Raise DataLost, or log it, if unread messages remain in queues that their topic no longer
         offers for reading. Brokers still report the ends of such queues, but refuse to send their
         messages."""
-        ends = cluster.end(missing)
-        starts = self._starts(cluster, missing, window)
+        ends = cluster.end_offsets(missing)
+        starts = self._start_offsets(cluster, missing, window)
         for queue in sorted(missing):
             if starts[queue] >= ends[queue]:
                 continue
             text = (
-                f"{_name(queue)} cannot be read any more: its topic has fewer read queues now, and "
-                f"{starts[queue]} to {ends[queue] - 1} remain to be read"
+                f"{_queue_name(queue)} cannot be read any more: its topic has fewer read "
+                f"queues now, and {starts[queue]} to {ends[queue] - 1} remain to be read"
             )
             if UserOptions(self._options).flag("failOnDataLoss", default=True):
                 raise DataLost(
@@ -340,7 +353,7 @@ class BrokerMessages:
                 )
             _log.warning("%s; failOnDataLoss=false, so the run continues without them", text)
 
-    def _require(self, queues: Iterable[MessageQueue], brokers: Brokers) -> None:
+    def _require_topics(self, queues: Iterable[MessageQueue], brokers: BrokersByTopic) -> None:
         """Raise RouteMissing if a topic is missing on a broker that has halves for it."""
         there = {(queue.topic, queue.broker_name) for queue in queues}
         for topic, names in sorted(brokers.items()):
@@ -359,38 +372,38 @@ class BrokerMessages:
         has_digest = self._compares_bodies and not has_body
         columns = COLUMNS + (", body binary" if has_body or has_digest else "")
         reader = self._spark.read.format("escrowmq").schema(columns).options(**self._options)
-        offsets = as_offsets({queue: ends[queue] for queue in starts})
+        offsets = to_offsets({queue: ends[queue] for queue in starts})
         frame = (
             reader.option("includeSystemTopics", "true")
             .option("includeBody", str(has_body or has_digest).lower())
             .option("subscribe", ",".join(offsets))
-            .option("startingOffsets", json.dumps(as_offsets(starts)))
+            .option("startingOffsets", json.dumps(to_offsets(starts)))
             .option("endingOffsets", json.dumps(offsets))
             .load()
         )
-        frame = broker_clocks.corrected(frame, self._ahead_ms)
+        frame = broker_clocks.with_corrected_times(frame, self._ahead_ms)
         if has_body:
             return frame
-        return frame.withColumn("body", digest() if has_digest else F.lit(None).cast("binary"))
+        return frame.withColumn("body", body_digest() if has_digest else F.lit(None).cast("binary"))
 
     def _without_skipped(self, frame: DataFrame) -> DataFrame:
         return without_topics(frame, self.skipped)
 
 
-def _name(queue: MessageQueue) -> str:
+def _queue_name(queue: MessageQueue) -> str:
     return f"queue {queue.queue_id} of {queue.topic!r} on broker {queue.broker_name!r}"
 
 
-def digest() -> Column:
+def body_digest() -> Column:
     """A digest of a body, to compare bodies."""
     return F.unhex(F.md5("body"))
 
 
-def require_no_choice(options: Mapping[str, str]) -> None:
+def refuse_selecting_options(options: Mapping[str, str]) -> None:
     """Raise UsageError for an option of the source that would leave out some messages: they would
     be reported as missing."""
     given = UserOptions(options)
-    for name in CHOICES:
+    for name in SELECTING_OPTIONS:
         if given.has(name):
             raise UsageError(
                 f"the option {name} would leave out messages that must be compared; do not "
@@ -398,7 +411,7 @@ def require_no_choice(options: Mapping[str, str]) -> None:
             )
 
 
-def judged_alone(frame: DataFrame, source: Messages) -> DataFrame:
+def without_skipped(frame: DataFrame, source: TransactionSource) -> DataFrame:
     """Return the messages without those of topics and brokers that a run leaves out."""
     broker = F.coalesce("brokerName", F.lit(""))
     frame = frame.where(~broker.isin(sorted(source.skipped_brokers)))

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.formats import Format, explained, parse_format
+from escrowmq.pipeline.formats import TableFormat, explain_jar_errors, parse_format
 
 _NOT_THERE: Final = (
     "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_MISSING_DELTA_TABLE",
@@ -20,7 +20,7 @@ _NOT_THERE: Final = (
 )  # fmt: skip
 
 
-class Table:
+class PartitionedTable:
     """A table in a result folder. `schema` is that of its rows, in SQL, with the partition columns
     at the end."""
 
@@ -50,7 +50,7 @@ class Table:
 
     def read(self) -> DataFrame:
         """Read all rows; none before the first write."""
-        with explained(self._format):
+        with explain_jar_errors(self._format):
             try:
                 return self._read()
             except AnalysisException as error:
@@ -61,7 +61,7 @@ class Table:
     def replace(self, rows: DataFrame) -> None:
         """Replace all rows of the partitions that these rows belong to."""
         rows = rows.select(*self._columns())
-        with explained(self._format):
+        with explain_jar_errors(self._format):
             if self._format.name == "iceberg":
                 self._replace_iceberg(rows)
                 return
@@ -78,17 +78,17 @@ class Table:
         return reader.format(self._format.name).load(self.path)
 
     def _columns(self) -> list[str]:
-        return [field.split(maxsplit=1)[0] for field in _fields(self.schema)]
+        return [field.split(maxsplit=1)[0] for field in _split_schema(self.schema)]
 
     def _identifier(self) -> str:
-        return f"{namespace(self._spark, self._root, self._format)}.{self._name}"
+        return f"{iceberg_namespace(self._spark, self._root, self._format)}.{self._name}"
 
     def _replace_iceberg(self, rows: DataFrame) -> None:
         name = self._identifier()
         if self._spark.catalog.tableExists(name):
             rows.writeTo(name).overwritePartitions()
             return
-        make_namespace(self._spark, self._format)
+        create_namespace(self._spark, self._format)
         first, *rest = self._by
         rows.writeTo(name).using("iceberg").partitionedBy(first, *rest).create()
 
@@ -99,7 +99,7 @@ def day_of(time: str) -> Column:
     return F.date_from_unix_date(F.floor(F.unix_seconds(time) / 86_400).cast("int"))
 
 
-def namespace(spark: SparkSession, root: str, form: Format) -> str:
+def iceberg_namespace(spark: SparkSession, root: str, form: TableFormat) -> str:
     """Return the namespace of Iceberg's tables of a result folder: in a catalog of the session, or
     in one for the folder itself, because Iceberg reaches folders only through catalogs."""
     if form.namespace:
@@ -124,13 +124,13 @@ def namespace(spark: SparkSession, root: str, form: Format) -> str:
     return catalog
 
 
-def make_namespace(spark: SparkSession, form: Format) -> None:
+def create_namespace(spark: SparkSession, form: TableFormat) -> None:
     """Create the namespace named by a format, if it is missing."""
     if form.namespace:
         spark.sql(f"create namespace if not exists {form.namespace}")
 
 
-def _fields(schema: str) -> list[str]:
+def _split_schema(schema: str) -> list[str]:
     """Split a schema at its outer commas."""
     found, depth = [""], 0
     for letter in schema:

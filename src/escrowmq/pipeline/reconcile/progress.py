@@ -46,7 +46,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class RunWindow(msgspec.Struct, frozen=True, kw_only=True):
     """The range of messages that one run covers."""
 
     before: RunProgress
@@ -61,7 +61,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """This much of the last run's range is read again."""
 
     @property
-    def again_ms(self) -> int:
+    def reread_from_ms(self) -> int:
         """Messages stored from this time on are read again."""
         return max(self.since_ms, self.before.until_ms - self.lookback_ms)
 
@@ -74,7 +74,7 @@ def make_window(
     lookback_ms: int,
     since_ms: int = 0,
     until_ms: int = 0,
-) -> Window:
+) -> RunWindow:
     """Compute the range for a run now. `until_ms` may end it earlier than the grace does."""
     last_ms = now_ms - grace_ms
     if until_ms > last_ms:
@@ -88,7 +88,7 @@ def make_window(
             f"a lookback of {lookback_ms / 1000:.0f} s is less than the grace of "
             f"{grace_ms / 1000:.0f} s, so that young messages would never be judged; raise it"
         )
-    return Window(
+    return RunWindow(
         before=before,
         now_ms=now_ms,
         # The clock was set back, or the range was examined before: read nothing twice.
@@ -98,7 +98,7 @@ def make_window(
     )
 
 
-def as_offsets(positions: Positions) -> Offsets:
+def to_offsets(positions: Positions) -> Offsets:
     """Positions in the form of options."""
     found: Offsets = {}
     for queue, queue_offset in sorted(positions.items()):
@@ -107,7 +107,7 @@ def as_offsets(positions: Positions) -> Offsets:
     return found
 
 
-def merged(parts: Iterable[Offsets]) -> Offsets:
+def merge_offsets(parts: Iterable[Offsets]) -> Offsets:
     """Merge positions; if a queue is in several, the last one counts."""
     found: Offsets = {}
     for part in parts:
@@ -123,6 +123,6 @@ def topics_of(offsets: Offsets, *, without: Iterable[str]) -> set[str]:
     return offsets.keys() - set(without)
 
 
-def moment(time_ms: int) -> dt.datetime:
+def to_spark_time(time_ms: int) -> dt.datetime:
     """Convert a time to Spark's form."""
     return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

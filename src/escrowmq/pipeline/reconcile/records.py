@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from escrowmq.base.message import Property, SysFlag, Topic
 from escrowmq.base.own_properties import DELAYED, EPOCH, OUTCOMES, TRANSACTION
-from escrowmq.pipeline.reconcile.due_times import due_ms, waiting_due_ms
+from escrowmq.pipeline.reconcile.due_times import delayed_record_due_ms, earliest_final_ms
 
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
 """Topics in which the brokers store records of transactions, besides the messages' own topics."""
@@ -55,8 +55,8 @@ def halves(messages: DataFrame) -> DataFrame:
             _property(Property.TRANSACTION_CHECK_TIMES).isNotNull()
             | _property(Property.TRAN_PREPARED_QUEUE_OFFSET).isNotNull()
         ).alias("isRenewal"),
-        _content().alias("content"),
-        F.when(_property(DELAYED) == "true", due_ms()).alias("dueMs"),
+        _compared_content().alias("content"),
+        F.when(_property(DELAYED) == "true", earliest_final_ms()).alias("dueMs"),
     )
 
 
@@ -64,13 +64,13 @@ def ops(messages: DataFrame) -> DataFrame:
     """One row per half named by an op record: `outcome` is c, r or x, or null if the record does
     not say (RocketMQ's never do). Entries that name no half are ignored, as brokers do."""
     return (
-        _named(messages)
+        _op_entries(messages)
         .where(F.col("text").rlike(_OFFSET))
         .select("broker", F.col("text").cast("long").alias("halfOffset"), "outcome", "endedAt")
     )
 
 
-def op_places(messages: DataFrame) -> DataFrame:
+def op_record_halves(messages: DataFrame) -> DataFrame:
     """The pairs of op records (`broker`, `queueOffset`) and the halves that they name
     (`halfOffset`)."""
     parts = F.split(F.col("body").cast("string"), ",")
@@ -82,7 +82,7 @@ def op_places(messages: DataFrame) -> DataFrame:
     )
 
 
-def _named(messages: DataFrame) -> DataFrame:
+def _op_entries(messages: DataFrame) -> DataFrame:
     parts = F.array_remove(F.split(F.col("body").cast("string"), ","), "")
     letters = _property(OUTCOMES)
     records = messages.where((F.col("topic") == Topic.OP) & (F.col("tags") == _DONE)).select(
@@ -98,7 +98,7 @@ def _named(messages: DataFrame) -> DataFrame:
     )
 
 
-def odd(messages: DataFrame) -> DataFrame:
+def malformed_counts(messages: DataFrame) -> DataFrame:
     """One row with the numbers of malformed records: `namelessCount` entries of op records that
     name no half, `strangeCount` records in the op topic that are no op records, `homelessCount`
     halves without topic or group."""
@@ -108,13 +108,13 @@ def odd(messages: DataFrame) -> DataFrame:
     nameless = F.size(F.filter(parts, lambda text: ~text.rlike(_OFFSET)))
     is_homeless = _property(Property.REAL_TOPIC).isNull() | _property(Property.PGROUP).isNull()
     return messages.agg(
-        _total(F.when(is_op & is_done, nameless)).alias("namelessCount"),
+        _sum_or_zero(F.when(is_op & is_done, nameless)).alias("namelessCount"),
         F.count(F.when(is_op & ~is_done, True)).alias("strangeCount"),
         F.count(F.when(is_half & is_homeless, True)).alias("homelessCount"),
     )
 
 
-def _total(number: Column) -> Column:
+def _sum_or_zero(number: Column) -> Column:
     return F.coalesce(F.sum(number), F.lit(0))
 
 
@@ -129,16 +129,18 @@ def finals(messages: DataFrame) -> DataFrame:
         "queueId",
         "queueOffset",
         F.col("physicalOffset").alias("logOffset"),
-        F.when(is_commit & ~_is_late(), F.col("preparedTransactionOffset")).alias("preparedOffset"),
+        F.when(is_commit & ~_has_no_half_offset(), F.col("preparedTransactionOffset")).alias(
+            "preparedOffset"
+        ),
         F.col("msgId").alias("messageId"),
         F.col("storeTimestamp").alias("storedAt"),
         is_waiting.alias("isWaiting"),
-        _content().alias("content"),
-        F.when(is_waiting, waiting_due_ms()).alias("dueMs"),
+        _compared_content().alias("content"),
+        F.when(is_waiting, delayed_record_due_ms()).alias("dueMs"),
     )
 
 
-def _content() -> Column:
+def _compared_content() -> Column:
     """The parts that a half and its final message have in common: `tag`, `keys`, and `body`, a
     digest, which is null if bodies are not compared."""
     return F.struct(
@@ -154,7 +156,7 @@ def is_final() -> Column:
     is_inner = F.col("topic").isin(Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
     own = F.coalesce(_own_topic(), F.lit(""))
     is_copy = own.startswith(Topic.RETRY_PREFIX) | own.startswith(Topic.DLQ_PREFIX)
-    return (_is_commit() | _is_late()) & ~is_inner & ~is_copy
+    return (_is_commit() | _has_no_half_offset()) & ~is_inner & ~is_copy
 
 
 def is_of_transactions() -> Column:
@@ -175,7 +177,7 @@ def _is_commit() -> Column:
     return F.col("sysFlag").bitwiseAND(SysFlag.TRANSACTION_MASK) == SysFlag.COMMIT
 
 
-def _is_late() -> Column:
+def _has_no_half_offset() -> Column:
     is_delayed = F.coalesce(_property(DELAYED), F.lit("")) == "true"
     return is_delayed | _property(REDONE).isNotNull()
 

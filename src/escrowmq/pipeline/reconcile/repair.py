@@ -21,7 +21,7 @@ from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDen
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.pacing import RateLimiter
-from escrowmq.pipeline.reconcile.differences import Class, Repair
+from escrowmq.pipeline.reconcile.differences import DifferenceClass, Repair
 from escrowmq.pipeline.reconcile.records import REDONE
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class RepairResult(enum.Enum):
     """The repair failed; the next run tries again."""
 
 
-class Redone(msgspec.Struct, frozen=True):
+class RepairRecord(msgspec.Struct, frozen=True):
     """The record of one difference's repair."""
 
     kind: str
@@ -67,7 +67,7 @@ class Redone(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class _Lost(msgspec.Struct, frozen=True):
+class _DifferenceMessage(msgspec.Struct, frozen=True):
     """The message that a difference is about."""
 
     message_id: str
@@ -93,16 +93,16 @@ class Redo:
         per_s: float = PER_S,
         is_dry: bool = True,
     ) -> None:
-        self.findings: list[Redone] = []
+        self.findings: list[RepairRecord] = []
         self._admin = admin
         self._sender = sender
         self._business = business
         self._pace = RateLimiter(per_s)
         self._is_dry = is_dry
-        self._deeds: Mapping[str, Callable[[_Lost], tuple[RepairResult, str]]] = {
-            Class.OVERDUE: self._ask,
-            Class.NO_FINAL: self._store,
-            Class.MESSAGE_WITHOUT_ROW: self._deliver,
+        self._deeds: Mapping[str, Callable[[_DifferenceMessage], tuple[RepairResult, str]]] = {
+            DifferenceClass.OVERDUE: self._request_check,
+            DifferenceClass.NO_FINAL: self._store_final,
+            DifferenceClass.MESSAGE_WITHOUT_ROW: self._pass_to_business,
         }
 
     def run(
@@ -113,22 +113,24 @@ class Redo:
         seen: set[tuple[str, str, str]] = set()
         for row in differences:
             kind = row["class"]
-            lost = _Lost(row["messageId"] or "", row["topic"] or "", row["broker"] or "")
+            lost = _DifferenceMessage(
+                row["messageId"] or "", row["topic"] or "", row["broker"] or ""
+            )
             # A producer that got no answer sends a half to another broker under the same id.
             key = (kind, lost.broker, lost.message_id)
-            if kind == Class.PENDING or key in seen:
+            if kind == DifferenceClass.PENDING or key in seen:
                 continue
             if not may_go_on():
                 _log.warning("the lease is lost; the rest is left to its new holder")
                 break
             seen.add(key)
-            deed, detail = self._deal_with(kind, lost, row["repair"])
-            finding = Redone(kind, lost.message_id, lost.topic, lost.broker, deed, detail)
+            deed, detail = self._repair(kind, lost, row["repair"])
+            finding = RepairRecord(kind, lost.message_id, lost.topic, lost.broker, deed, detail)
             self.findings.append(finding)
-            self._record(finding)
+            self._log_repair(finding)
         return Counter(finding.deed.value for finding in self.findings)
 
-    def _deal_with(self, kind: str, lost: _Lost, repair: str) -> tuple[RepairResult, str]:
+    def _repair(self, kind: str, lost: _DifferenceMessage, repair: str) -> tuple[RepairResult, str]:
         work = self._deeds.get(kind)
         if work is None or repair in (Repair.BY_HAND, Repair.TIMER):
             return RepairResult.PROPOSED, repair or ""
@@ -147,8 +149,8 @@ class Redo:
 
     # -- one class each ----------------------------------------------------------------------
 
-    def _ask(self, lost: _Lost) -> tuple[RepairResult, str]:
-        states = self._states(lost)
+    def _request_check(self, lost: _DifferenceMessage) -> tuple[RepairResult, str]:
+        states = self._transaction_states(lost)
         if not states & set(_OPEN):
             return RepairResult.SETTLED, ", ".join(sorted(states))
         if self._is_dry:
@@ -158,8 +160,8 @@ class Redo:
         )
         return RepairResult.DONE, f"{count} asked about"
 
-    def _store(self, lost: _Lost) -> tuple[RepairResult, str]:
-        if self._exists(lost):
+    def _store_final(self, lost: _DifferenceMessage) -> tuple[RepairResult, str]:
+        if self._has_final(lost):
             return RepairResult.SETTLED, "its message is there"
         half = self._admin.messages.prepared(lost.message_id, topic=lost.topic, broker=lost.broker)
         if self._is_open(lost):  # only its producer's announcement says committed
@@ -194,7 +196,7 @@ class Redo:
         self._sender.send(message, key=lost.message_id, properties={REDONE: "true"}, queue=queue)
         return RepairResult.DONE, "its message was stored again"
 
-    def _deliver(self, lost: _Lost) -> tuple[RepairResult, str]:
+    def _pass_to_business(self, lost: _DifferenceMessage) -> tuple[RepairResult, str]:
         if self._business is None:
             return RepairResult.PROPOSED, "give the business, and its message is handed to it"
         message = self._admin.messages.get(lost.message_id, topic=lost.topic, broker=lost.broker)
@@ -211,24 +213,24 @@ class Redo:
             else (RepairResult.SETTLED, "the business has done it before")
         )
 
-    def _exists(self, lost: _Lost) -> bool:
+    def _has_final(self, lost: _DifferenceMessage) -> bool:
         try:
             self._admin.messages.get(lost.message_id, topic=lost.topic, broker=lost.broker)
         except NotFound:
             return False
         return True
 
-    def _is_open(self, lost: _Lost) -> bool:
+    def _is_open(self, lost: _DifferenceMessage) -> bool:
         try:
-            return bool(self._states(lost) & set(_OPEN))
+            return bool(self._transaction_states(lost) & set(_OPEN))
         except (NotFound, NotSupported):
             return False
 
-    def _states(self, lost: _Lost) -> set[str]:
+    def _transaction_states(self, lost: _DifferenceMessage) -> set[str]:
         found = self._admin.transactions.show(lost.message_id, topic=lost.topic, broker=lost.broker)
         return {one.state for one in found}
 
-    def _record(self, finding: Redone) -> None:
+    def _log_repair(self, finding: RepairRecord) -> None:
         line = {
             "class": finding.kind,
             "messageId": finding.message_id,

@@ -10,10 +10,10 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from escrowmq.pipeline.reconcile.differences import Class
-from escrowmq.pipeline.reconcile.partitioned_table import Table, day_of
-from escrowmq.pipeline.reconcile.progress import RunProgress, moment
-from escrowmq.pipeline.reconcile.staging import Staging, last_progress
+from escrowmq.pipeline.reconcile.differences import DifferenceClass
+from escrowmq.pipeline.reconcile.partitioned_table import PartitionedTable, day_of
+from escrowmq.pipeline.reconcile.progress import RunProgress, to_spark_time
+from escrowmq.pipeline.reconcile.staging import StagedTable, last_progress
 from escrowmq.pipeline.reconcile.sum_check import Balance
 
 DIFFERENCES: Final = (
@@ -27,19 +27,19 @@ RUNS: Final = (
     "classes map<string,bigint>, progress string, day date, run bigint"
 )
 
-LASTING: Final = (
-    Class.PENDING,
-    Class.OVERDUE,
-    Class.PARKED,
-    Class.NO_FINAL,
-    Class.ANNOUNCED_ROLLED_BACK,
-    Class.NOT_CONSUMED,
-    Class.MESSAGE_WITHOUT_ROW,
+RECHECKED_CLASSES: Final = (
+    DifferenceClass.PENDING,
+    DifferenceClass.OVERDUE,
+    DifferenceClass.PARKED,
+    DifferenceClass.NO_FINAL,
+    DifferenceClass.ANNOUNCED_ROLLED_BACK,
+    DifferenceClass.NOT_CONSUMED,
+    DifferenceClass.MESSAGE_WITHOUT_ROW,
 )
 """Classes of differences that may disappear later. Every run examines the open ones again."""
 
 
-class Examined(msgspec.Struct, frozen=True, kw_only=True):
+class RunScope(msgspec.Struct, frozen=True, kw_only=True):
     """The scope of a run besides the halves. The run does not judge differences outside of it."""
 
     groups: tuple[str, ...] = ()
@@ -63,16 +63,16 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     progress: RunProgress
 
 
-class Results:
+class ResultTables:
     """The tables in a result folder. Any process may read `differences` and `runs`."""
 
     def __init__(self, spark: SparkSession, root: str, *, kind: str = "parquet") -> None:
         self._spark = spark
-        self.differences = _Named(
+        self.differences = _DifferencesTable(
             spark, root, "differences", schema=DIFFERENCES, by=("day",), kind=kind
         )
-        self.runs = Table(spark, root, "runs", schema=RUNS, by=("day", "run"), kind=kind)
-        self._staging = Staging(spark, root, "differences", self.differences)
+        self.runs = PartitionedTable(spark, root, "runs", schema=RUNS, by=("day", "run"), kind=kind)
+        self._staging = StagedTable(spark, root, "differences", self.differences)
 
     def progress(self, of: str = "halves") -> RunProgress:
         """Return where the last run ended. Complete the unfinished writes of a run that died
@@ -82,19 +82,19 @@ class Results:
         return found
 
     def merge(
-        self, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
+        self, found: DataFrame, examined: RunScope, *, now: dt.datetime, run: int
     ) -> DataFrame:
         """Record the differences that a run has found: new ones, those that remain, and those that
         disappeared. Return the open differences that may disappear later."""
         merged = _merge(self.differences.read(), found, examined, now=now, run=run)
         rows = self._staging.replace(merged, run=run)
-        return rows.where(F.col("goneAt").isNull() & _is_lasting())
+        return rows.where(F.col("goneAt").isNull() & _is_rechecked())
 
-    def open_lasting(self) -> DataFrame:
+    def open_rechecked(self) -> DataFrame:
         """Return the differences that were open when the last run ended and may disappear later."""
-        return self.differences.read().where(F.col("goneAt").isNull() & _is_lasting())
+        return self.differences.read().where(F.col("goneAt").isNull() & _is_rechecked())
 
-    def still_open(self, kind: Class) -> DataFrame:
+    def messages_with_open(self, kind: DifferenceClass) -> DataFrame:
         """Return the messages (`broker`, `messageId`) that had a difference when the last run
         ended."""
         rows = self.differences.read().where(F.col("goneAt").isNull() & (F.col("class") == kind))
@@ -108,7 +108,7 @@ class Results:
 
     def commit(self, row: RunRow) -> None:
         """Add the row of a run, which makes its range count as covered."""
-        found, balance = moment(row.started_ms), row.balance
+        found, balance = to_spark_time(row.started_ms), row.balance
         cells = (
             found, row.since_ms, row.progress.until_ms, balance.halves, balance.committed,
             balance.rolled_back, balance.pending, balance.parked, balance.expired,
@@ -118,7 +118,7 @@ class Results:
         self.runs.replace(self._spark.createDataFrame([cells], RUNS).coalesce(1))
 
 
-class _Named(Table):
+class _DifferencesTable(PartitionedTable):
     """The table of differences. It renames classes that older releases wrote with blanks."""
 
     def read(self) -> DataFrame:
@@ -128,11 +128,11 @@ class _Named(Table):
 
 
 def _merge(
-    known: DataFrame, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
+    known: DataFrame, found: DataFrame, examined: RunScope, *, now: dt.datetime, run: int
 ) -> DataFrame:
     """Return all rows of the days on which something changes."""
     new = with_keys(found).withColumn("day", day_of("at"))
-    is_open = F.col("goneAt").isNull() & _is_lasting()
+    is_open = F.col("goneAt").isNull() & _is_rechecked()
     # A difference that is found again may have another day than the one recorded.
     again = known.join(new.select("key"), "key", "left_semi")
     changed = new.select("day").union(known.where(is_open).select("day"))
@@ -140,7 +140,7 @@ def _merge(
     old = known.join(days, "day", "left_semi").withColumn("isOld", F.lit(True))
     both = old.alias("old").join(new.withColumn("isFound", F.lit(True)).alias("new"), "key", "full")
     is_found = F.col("new.isFound").isNotNull()
-    is_gone = F.col("old.goneAt").isNull() & _is_judged("old", examined)
+    is_gone = F.col("old.goneAt").isNull() & _was_examined("old", examined)
     at = F.lit(now)
     either = ("class", "broker", "topic", "messageId", "evidence", "repair")
     return both.select(
@@ -164,11 +164,11 @@ def with_keys(found: DataFrame) -> DataFrame:
     return found.withColumn("key", key).dropDuplicates(["key"])
 
 
-def _is_lasting(side: str = "") -> Column:
-    return F.col(f"{side}class").isin(*LASTING)
+def _is_rechecked(side: str = "") -> Column:
+    return F.col(f"{side}class").isin(*RECHECKED_CLASSES)
 
 
-def _is_judged(side: str, examined: Examined) -> Column:
+def _was_examined(side: str, examined: RunScope) -> Column:
     """Whether the run would have found this difference, if it still existed."""
     kind = F.col(f"{side}.class")
     group = F.col(f"{side}.evidence").getItem("consumerGroup")
@@ -181,7 +181,7 @@ def _is_judged(side: str, examined: Examined) -> Column:
     )
     return (
         F.when(is_skipped, F.lit(False))
-        .when(kind == Class.NOT_CONSUMED, of_group)
-        .when(kind == Class.MESSAGE_WITHOUT_ROW, F.lit(examined.has_rows))
-        .otherwise(_is_lasting(f"{side}."))
+        .when(kind == DifferenceClass.NOT_CONSUMED, of_group)
+        .when(kind == DifferenceClass.MESSAGE_WITHOUT_ROW, F.lit(examined.has_rows))
+        .otherwise(_is_rechecked(f"{side}."))
     )

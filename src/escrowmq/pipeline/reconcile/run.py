@@ -16,22 +16,22 @@ from escrowmq.client.lease_base import Lease
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile import differences, records
-from escrowmq.pipeline.reconcile.business import Rows
-from escrowmq.pipeline.reconcile.differences import Class
-from escrowmq.pipeline.reconcile.fates import fates
+from escrowmq.pipeline.reconcile.business import BusinessRows
+from escrowmq.pipeline.reconcile.differences import DifferenceClass
+from escrowmq.pipeline.reconcile.fates import fates_of_halves
 from escrowmq.pipeline.reconcile.gather import Gatherer
 from escrowmq.pipeline.reconcile.lease import require_lease
-from escrowmq.pipeline.reconcile.live_messages import Messages, judged_alone
-from escrowmq.pipeline.reconcile.progress import RunProgress, Window, make_window, moment
-from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
-from escrowmq.pipeline.reconcile.sum_check import Balance, balance
+from escrowmq.pipeline.reconcile.live_messages import TransactionSource, without_skipped
+from escrowmq.pipeline.reconcile.progress import RunProgress, RunWindow, make_window, to_spark_time
+from escrowmq.pipeline.reconcile.results import ResultTables, RunRow, RunScope
+from escrowmq.pipeline.reconcile.sum_check import Balance, check_balance
 
 GRACE_S: Final = 120.0
 OVERDUE_S: Final = 600.0
 LOOKBACK_S: Final = 3_600.0
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ReconcileSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The thresholds and ranges of runs."""
 
     grace_s: float = GRACE_S
@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Consumer groups that must have consumed the committed messages."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The result of a run."""
 
     run: int
@@ -82,71 +82,71 @@ class Reconciler:
     def __init__(
         self,
         spark: SparkSession,
-        source: Messages,
+        source: TransactionSource,
         root: str,
         *,
-        settings: Settings | None = None,
-        rows: Rows | None = None,
+        settings: ReconcileSettings | None = None,
+        rows: BusinessRows | None = None,
         kind: str = "parquet",
         now_ms: Callable[[], int] | None = None,
     ) -> None:
-        self.results = Results(spark, root, kind=kind)
+        self.results = ResultTables(spark, root, kind=kind)
         self._spark = spark
         self._source = source
-        self._settings = settings or Settings()
+        self._settings = settings or ReconcileSettings()
         self._rows = rows
         self._gatherer = Gatherer(spark, root)
         self._now_ms = now_ms or SystemClock().now_ms
 
-    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Report:
+    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> RunReport:
         """Examine the messages. A run counts only with its last step, the row in `runs`: one that
         dies before is repeated, and finds the same."""
         with lease:
             return self._run(lease, on_step)
 
-    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> Report:
+    def _run(self, lease: Lease, on_step: Callable[[str], None]) -> RunReport:
         on_step("reading")
         window = self._window(self.results.progress())
         run = window.before.run + 1
-        now = moment(window.now_ms)
+        now = to_spark_time(window.now_ms)
         gathered = self._gatherer.gather(self._source, window)
         on_step("comparing")
-        with _Kept() as kept:
-            messages = judged_alone(gathered.messages, self._source)
-            halves = kept.keep(records.halves(messages))
-            finals = kept.keep(records.finals(messages))
-            judged = kept.keep(self._fates(messages, halves, finals))
-            summed = balance(halves, judged)
-            odd = records.odd(gathered.new).collect()[0].asDict()
-            found = kept.keep(self._differences(gathered.new, halves, finals, judged, window))
+        with _CachedTables() as kept:
+            messages = without_skipped(gathered.messages, self._source)
+            halves = kept.cache(records.halves(messages))
+            finals = kept.cache(records.finals(messages))
+            judged = kept.cache(self._fates(messages, halves, finals))
+            summed = check_balance(halves, judged)
+            odd = records.malformed_counts(gathered.new).collect()[0].asDict()
+            found = kept.cache(self._differences(gathered.new, halves, finals, judged, window))
             classes = {r["class"]: r["count"] for r in found.groupBy("class").count().collect()}
             on_step("writing")
             require_lease(lease)
-            examined = Examined(
+            examined = RunScope(
                 groups=self._settings.groups,
                 has_rows=self._rows is not None,
                 skipped=tuple(sorted(self._source.skipped)),
                 skipped_brokers=tuple(sorted(self._source.skipped_brokers)),
             )
             still_open = self.results.merge(found, examined, now=now, run=run)
-            self._gatherer.carry(gathered, still_open, run=run)
+            self._gatherer.store_for_next_run(gathered, still_open, run=run)
         require_lease(lease)
         progress = RunProgress(run=run, until_ms=window.until_ms, ends=gathered.ends)
         self.results.commit(
             RunRow(
                 started_ms=window.now_ms,
-                since_ms=window.again_ms,
+                since_ms=window.reread_from_ms,
                 balance=summed,
                 classes=classes,
                 progress=progress,
             )
         )
-        return Report(
-            run=run, since_ms=window.again_ms, until_ms=window.until_ms, balance=summed,
+        return RunReport(
+            run=run, since_ms=window.reread_from_ms, until_ms=window.until_ms, balance=summed,
             classes=classes, open_classes=self.results.open_classes(), odd=odd,
         )  # fmt: skip
 
-    def _window(self, before: RunProgress) -> Window:
+    def _window(self, before: RunProgress) -> RunWindow:
         settings = self._settings
         return make_window(
             before,
@@ -159,7 +159,7 @@ class Reconciler:
 
     def _fates(self, messages: DataFrame, halves: DataFrame, finals: DataFrame) -> DataFrame:
         ops, discards = records.ops(messages), records.discards(messages)
-        return fates(halves, ops, finals, discards, parked=self._source.parked())
+        return fates_of_halves(halves, ops, finals, discards, parked=self._source.parked_halves())
 
     def _differences(
         self,
@@ -167,44 +167,44 @@ class Reconciler:
         halves: DataFrame,
         finals: DataFrame,
         judged: DataFrame,
-        window: Window,
+        window: RunWindow,
     ) -> DataFrame:
-        now, settings = moment(window.now_ms), self._settings
+        now, settings = to_spark_time(window.now_ms), self._settings
         ops = []
         if not self._source.skipped:  # otherwise halves that are left out would count as missing
-            until = moment(window.until_ms)
+            until = to_spark_time(window.until_ms)
             read = records.ops(new), records.halves(new)
             ops.append(differences.ops_without_half(*read, until=until))
-        return differences.together(
-            differences.transactions(
+        return differences.combine(
+            differences.transaction_differences(
                 judged,
                 now=now,
                 overdue_s=int(settings.overdue_s),
                 grace_s=int(settings.grace_s),
                 begin_times=self._source.topic_begin_times(),
             ),
-            differences.elsewhere(halves, finals),
+            differences.finals_elsewhere(halves, finals),
             *ops,
-            differences.orphans(
+            differences.finals_without_half(
                 halves,
                 finals,
-                read=_read(new),
-                until=moment(window.until_ms),
-                new_since=self._all_known_since(window),
+                read=_read_log_ranges(new),
+                until=to_spark_time(window.until_ms),
+                new_since=self._halves_complete_since(window),
             ),
-            *self._of_groups(finals, now),
-            *self._of_business(finals, window),
+            *self._differences_of_groups(finals, now),
+            *self._differences_of_business(finals, window),
         )
 
-    def _all_known_since(self, window: Window) -> dt.datetime | None:
+    def _halves_complete_since(self, window: RunWindow) -> dt.datetime | None:
         """Return where the last run ended, if all runs together have read every half since the
         log's beginning; otherwise None."""
         is_whole = not (self._settings.since_ms or self._source.skipped)
         if not window.before.run or not is_whole or self._source.skipped_brokers:
             return None
-        return moment(window.before.until_ms)
+        return to_spark_time(window.before.until_ms)
 
-    def _of_groups(self, finals: DataFrame, now: dt.datetime) -> list[DataFrame]:
+    def _differences_of_groups(self, finals: DataFrame, now: dt.datetime) -> list[DataFrame]:
         settings = self._settings
         if not settings.groups:
             return []
@@ -218,33 +218,35 @@ class Reconciler:
                     "or leave it out (--group)"
                 )
         grace_s = int(settings.grace_s)
-        return [differences.not_consumed(finals, offsets, now=now, grace_s=grace_s)]
+        return [differences.unconsumed_finals(finals, offsets, now=now, grace_s=grace_s)]
 
-    def _of_business(self, finals: DataFrame, window: Window) -> list[DataFrame]:
+    def _differences_of_business(self, finals: DataFrame, window: RunWindow) -> list[DataFrame]:
         if self._rows is None:
             return []
-        now, grace_s = moment(window.now_ms), int(self._settings.grace_s)
-        again = moment(max(0, window.again_ms))
+        now, grace_s = to_spark_time(window.now_ms), int(self._settings.grace_s)
+        again = to_spark_time(max(0, window.reread_from_ms))
         rows = self._rows(self._spark, again)
         # Rows of messages that are stored for another reason are older than the rows read here, so
         # only those that lacked a row before are compared.
         old = finals.where(F.col("storedAt") < F.lit(again))
-        lacking = self.results.still_open(Class.MESSAGE_WITHOUT_ROW)
+        lacking = self.results.messages_with_open(DifferenceClass.MESSAGE_WITHOUT_ROW)
         finals = finals.where(F.col("storedAt") >= F.lit(again)).unionByName(
             old.join(F.broadcast(lacking), ["broker", "messageId"], "left_semi")
         )
         # The message of a row may be older than the messages read; with a row younger than the
         # lookback, it is not.
-        since_ms = window.again_ms + int(self._settings.lookback_s * 1000)
-        young = rows.where(F.col("at") >= F.lit(moment(since_ms if window.again_ms else 0)))
+        since_ms = window.reread_from_ms + int(self._settings.lookback_s * 1000)
+        young = rows.where(
+            F.col("at") >= F.lit(to_spark_time(since_ms if window.reread_from_ms else 0))
+        )
         return [
             differences.messages_without_row(finals, rows, now=now, grace_s=grace_s),
             differences.rows_without_message(young, finals, now=now, grace_s=grace_s),
-            differences.rows_twice(rows),
+            differences.duplicate_rows(rows),
         ]
 
 
-class _Kept:
+class _CachedTables:
     """Tables that are computed once, and released at the end in any case."""
 
     def __init__(self) -> None:
@@ -262,13 +264,13 @@ class _Kept:
         for frame in reversed(self._frames):  # else Spark plans again those that build on it
             frame.unpersist()
 
-    def keep(self, frame: DataFrame) -> DataFrame:
+    def cache(self, frame: DataFrame) -> DataFrame:
         """Return the table in a form that is computed once and then stored."""
         self._frames.append(frame.persist())
         return frame
 
 
-def _read(new: DataFrame) -> DataFrame:
+def _read_log_ranges(new: DataFrame) -> DataFrame:
     """The range of each log in which halves were read."""
     places = records.halves(new).groupBy("broker")
     return places.agg(F.min("logOffset").alias("logBegin"), F.max("logOffset").alias("logEnd"))

@@ -19,14 +19,14 @@ from escrowmq.pipeline.brokers.options import UserOptions
 from escrowmq.pipeline.reconcile.live_messages import (
     COLUMNS,
     OFFSETS,
-    Brokers,
+    BrokersByTopic,
     TableBatch,
-    digest,
+    body_digest,
     is_of_topics,
-    require_no_choice,
+    refuse_selecting_options,
     without_topics,
 )
-from escrowmq.pipeline.reconcile.progress import Offsets, RunProgress, Window, moment
+from escrowmq.pipeline.reconcile.progress import Offsets, RunProgress, RunWindow, to_spark_time
 from escrowmq.pipeline.reconcile.records import is_of_transactions
 from escrowmq.pipeline.source.segments import plan_parts
 
@@ -68,7 +68,7 @@ class FileMessages:
         self._compares_bodies = compares_bodies
         self._folders = dict(folders)
         self._options = dict(options or {})
-        require_no_choice(self._options)
+        refuse_selecting_options(self._options)
         self._fails_on_loss = UserOptions(self._options).flag("failOnDataLoss", default=True)
         self._firsts: dict[str, int] = {}
         self._tails: dict[str, int] = {}
@@ -77,44 +77,50 @@ class FileMessages:
         self.skipped = frozenset(skipped)
         self.skipped_brokers = frozenset(skipped_brokers)
 
-    def inner(self, window: Window) -> TableBatch:
+    def read_transactions(self, window: RunWindow) -> TableBatch:
         """Read all records of transactions. Raises DataLost if segments were deleted unread, and
         UsageError for a missing store."""
         self._require_all(window)
         for name, folder in self._folders.items():
             if "://" not in folder:
                 self._require_unbroken(name, folder, window)
-        frames = [self._read(name, folder, window) for name, folder in self._folders.items()]
+        frames = [self._read_store(name, folder, window) for name, folder in self._folders.items()]
         frame = reduce(DataFrame.unionByName, frames)
         return TableBatch(without_topics(frame, self.skipped), {}, {})
 
-    def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
-        """Return None: `inner` has read everything."""
+    def read_topics(
+        self, brokers: BrokersByTopic, has_late: bool, window: RunWindow
+    ) -> TableBatch | None:
+        """Return None: `read_transactions` has read everything."""
         return None
 
-    def unread(
-        self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
+    def carried_not_reread(
+        self, carried: DataFrame, batches: Iterable[TableBatch], window: RunWindow
     ) -> DataFrame:
         """Return the messages that earlier runs have stored, without those that this run reads
         again."""
-        is_again = F.coalesce(self._is_again(window), F.lit(False))
+        is_again = F.coalesce(self._is_reread(window), F.lit(False))
         is_gone = F.lit(False)  # with its segment
         for name, first in self._firsts.items():
             is_gone |= (F.col("brokerName") == name) & (F.col("physicalOffset") < F.lit(first))
         is_elsewhere = ~F.col("brokerName").isin(sorted(self._folders))
         return carried.where(~is_again | is_gone | is_elsewhere | is_of_topics(self.skipped))
 
-    def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
+    def next_offsets(
+        self, batches: Iterable[TableBatch], new: DataFrame, window: RunWindow
+    ) -> Offsets:
         """Return the offsets where the next run continues: at the first half that was too young, or
         at the end."""
-        until = moment(window.until_ms)
+        until = to_spark_time(window.until_ms)
         is_young = (F.col("topic") == Topic.HALF) & (F.col("storeTimestamp") >= F.lit(until))
         rows = new.groupBy("brokerName").agg(
             F.min(F.when(is_young, F.col("physicalOffset"))).alias("young"),
             (F.max("physicalOffset") + 1).alias("behind"),
         )
         # A log may have no transaction for many segments; these were nevertheless read.
-        ends = {name: max(_end(window, name), tail) for name, tail in self._tails.items()}
+        ends = {
+            name: max(_last_read_offset(window, name), tail) for name, tail in self._tails.items()
+        }
         for row in rows.collect():
             name = row["brokerName"]
             young, behind = row["young"], row["behind"]
@@ -135,7 +141,7 @@ class FileMessages:
         ]
         return self._spark.createDataFrame(rows, OFFSETS)
 
-    def parked(self) -> DataFrame | None:
+    def parked_halves(self) -> DataFrame | None:
         """Return None: files do not show which producers are connected."""
         return None
 
@@ -145,24 +151,25 @@ class FileMessages:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _require_all(self, window: Window) -> None:
+    def _require_all(self, window: RunWindow) -> None:
         """Raise UsageError if a store that an earlier run read is not given: its transactions would
         be counted as missing."""
         before = window.before.ends.get(_LOG, {})
         for name in sorted(before.keys() - self._folders.keys() - self.skipped_brokers):
+            read_offset = _last_read_offset(window, name)
             raise UsageError(
-                f"the last run has read the store of broker {name!r} up to {_end(window, name)}, "
+                f"the last run has read the store of broker {name!r} up to {read_offset}, "
                 "and it is not given now: give it (--store), or leave the broker out "
                 "(--skip-broker)"
             )
 
-    def _require_unbroken(self, name: str, folder: str, window: Window) -> None:
+    def _require_unbroken(self, name: str, folder: str, window: RunWindow) -> None:
         """Raise DataLost if messages were deleted before they were read: they would be counted as
         missing."""
         parts = plan_parts(folder, _ANY_SIZE)
         if not parts:
             return  # one file, and nothing in it
-        first, end = parts[0].first_log_offset, _end(window, name)
+        first, end = parts[0].first_log_offset, _last_read_offset(window, name)
         self._firsts[name], self._tails[name] = first, parts[-1].first_log_offset
         if first <= end or not end:
             return
@@ -177,7 +184,7 @@ class FileMessages:
             )
         _log.warning("%s; failOnDataLoss=false, so the run continues without it", text)
 
-    def _read(self, name: str, folder: str, window: Window) -> DataFrame:
+    def _read_store(self, name: str, folder: str, window: RunWindow) -> DataFrame:
         reader = self._spark.read.format("escrowmq").schema(COLUMNS + ", body binary")
         frame = (
             reader.options(**self._options)
@@ -190,31 +197,33 @@ class FileMessages:
         is_op = F.col("topic") == Topic.OP
         # An op record that is written while the files are read may name a final message in a part
         # that was read before.
-        is_late = is_op & (F.col("storeTimestamp") >= F.lit(moment(window.now_ms)))
-        frame = frame.where(~is_late & self._is_again(window))
+        is_late = is_op & (F.col("storeTimestamp") >= F.lit(to_spark_time(window.now_ms)))
+        frame = frame.where(~is_late & self._is_reread(window))
         own = F.when(is_op, F.col("body"))
-        return frame.withColumn("body", own.otherwise(digest()) if self._compares_bodies else own)
+        return frame.withColumn(
+            "body", own.otherwise(body_digest()) if self._compares_bodies else own
+        )
 
-    def _is_again(self, window: Window) -> Column:
+    def _is_reread(self, window: RunWindow) -> Column:
         """Whether this run reads a row that earlier runs have read."""
         before: RunProgress = window.before
         is_new = F.lit(False)
         for name in self._folders:
-            end = _end(window, name)
+            end = _last_read_offset(window, name)
             is_here = F.col("brokerName") == name
             is_new |= is_here & (F.col("physicalOffset") >= F.lit(end))
-        is_again = F.col("storeTimestamp") >= F.lit(moment(window.again_ms))
+        is_again = F.col("storeTimestamp") >= F.lit(to_spark_time(window.reread_from_ms))
         if before.run:
             return is_new | is_again
         return is_again if window.since_ms else F.lit(True)
 
 
-def _end(window: Window, name: str) -> int:
+def _last_read_offset(window: RunWindow, name: str) -> int:
     """Return the log offset up to which runs have read; 0 for none."""
     return window.before.ends.get(_LOG, {}).get(name, {}).get(_QUEUE, 0)
 
 
-class _Saved(msgspec.Struct, rename="camel"):
+class _SavedOffsets(msgspec.Struct, rename="camel"):
     """The part of `consumerOffset.json` that is needed: offsets by `topic@group` and queue."""
 
     offset_table: dict[str, dict[_Int, _Long]]
@@ -224,7 +233,7 @@ def _saved_offsets(folder: str) -> dict[str, dict[int, int]]:
     path = Path(folder) / "config" / "consumerOffset.json"
     try:
         found = fastjson.decode(path.read_bytes())
-        return msgspec.convert(found, _Saved, str_keys=True).offset_table
+        return msgspec.convert(found, _SavedOffsets, str_keys=True).offset_table
     except (OSError, EscrowMQError, msgspec.ValidationError) as error:
         raise UsageError(
             f"{path} cannot be read for the offsets of consumer groups: {error}; leave the "

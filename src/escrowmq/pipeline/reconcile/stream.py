@@ -24,7 +24,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from escrowmq.base.message import Topic
 from escrowmq.pipeline.reconcile import records
-from escrowmq.pipeline.reconcile.differences import Class, Repair
+from escrowmq.pipeline.reconcile.differences import DifferenceClass, Repair
 
 TOPICS: Final = f"{Topic.HALF},{Topic.OP}"
 """The topics of the stream of messages (with `includeSystemTopics`)."""
@@ -91,8 +91,10 @@ def _unended_halves(
     messages: DataFrame, patience: StreamTimeouts, beats: DataFrame | None
 ) -> DataFrame:
     skew = f"{patience.skew_s} seconds"
-    halves = _with_beats(_halves(messages), messages, Topic.OP, beats).withWatermark("at", skew)
-    ends = _with_beats(_ends(messages), messages, Topic.HALF, beats).withWatermark("at", skew)
+    halves = _with_clock_rows(_halves(messages), messages, Topic.OP, beats).withWatermark(
+        "at", skew
+    )
+    ends = _with_clock_rows(_ends(messages), messages, Topic.HALF, beats).withWatermark("at", skew)
     ends = ends.select(
         F.col("broker").alias("endBroker"), F.col("place").alias("endPlace"),
         F.col("at").alias("endAt"),
@@ -123,7 +125,7 @@ def _ends(messages: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _with_beats(
+def _with_clock_rows(
     side: DataFrame, messages: DataFrame, other: str, beats: DataFrame | None
 ) -> DataFrame:
     """Return one side of the join, with an additional row for each record of the other topic. Such
@@ -201,7 +203,7 @@ class OverdueWatch(StatefulProcessor):
         }
         at = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
         cells = {
-            "class": str(Class.OVERDUE), "broker": broker, "topic": topic, "messageId": message_id,
-            "at": at, "evidence": evidence, "repair": str(Repair.ASK),
+            "class": str(DifferenceClass.OVERDUE), "broker": broker, "topic": topic,
+            "messageId": message_id, "at": at, "evidence": evidence, "repair": str(Repair.ASK),
         }  # fmt: skip
         yield Row(**cells)

@@ -10,7 +10,7 @@ from escrowmq.errors import EscrowMQError
 from escrowmq.pipeline.reconcile.fates import Fate
 
 
-class Unbalanced(EscrowMQError):
+class UnbalancedError(EscrowMQError):
     """Raised if numbers that must be equal are not: rows were lost or duplicated on the way."""
 
 
@@ -33,7 +33,7 @@ class Balance(msgspec.Struct, kw_only=True, rename="camel"):
         )
 
 
-def balance(halves: DataFrame, fates: DataFrame) -> Balance:
+def check_balance(halves: DataFrame, fates: DataFrame) -> Balance:
     """Count both sides; raise Unbalanced if the fates do not add up to all halves."""
     counts = {row["fate"]: row["count"] for row in fates.groupBy("fate").count().collect()}
     again = counts.get(Fate.STORED_AGAIN, 0)
@@ -47,5 +47,5 @@ def balance(halves: DataFrame, fates: DataFrame) -> Balance:
     )
     total = found.committed + found.rolled_back + found.pending + found.parked + found.expired
     if total != found.halves:
-        raise Unbalanced(f"{found}: the sum is {total}; read the same range again")
+        raise UnbalancedError(f"{found}: the sum is {total}; read the same range again")
     return found

@@ -15,8 +15,8 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.producer import Producer
 from escrowmq.errors import RouteMissing, SendFailed, TransportError, UsageError
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.sink.options import AWAY_MS, SinkOptions
-from escrowmq.pipeline.sink.rows import Addressed, messages_of_rows
+from escrowmq.pipeline.sink.options import RESTART_WAIT_MS, SinkOptions
+from escrowmq.pipeline.sink.rows import AddressedMessage, messages_of_rows
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ def _run(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> in
         return asyncio.run(_send(batches, options, key_prefix=key_prefix))
     except BaseExceptionGroup as group:
         # Sends that are under way together fail together, and mostly for one reason.
-        raise first_of(group) from None
+        raise first_error(group) from None
 
 
-def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first error inside exception groups."""
     first = group.exceptions[0]
-    return first_of(first) if isinstance(first, BaseExceptionGroup) else first
+    return first_error(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> int:
@@ -62,7 +62,7 @@ async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str
     )
     count = 0
     async with producer:
-        writer = _Writer(producer, options)
+        writer = _RowSender(producer, options)
         for batch in batches:
             rows = list(messages_of_rows(batch, topic=options.topic, order_by=options.order_by))
             if key_prefix:
@@ -73,7 +73,7 @@ async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str
     return count
 
 
-class _Writer:
+class _RowSender:
     """Sends rows of one task. Messages with the same order key are sent in order, also across Arrow
     batches: a batch is fully acknowledged before the next begins."""
 
@@ -83,10 +83,10 @@ class _Writer:
         self._clock = SystemClock()
         self._turns = asyncio.Semaphore(options.sending.at_once)
 
-    async def send(self, rows: list[Addressed]) -> None:
+    async def send(self, rows: list[AddressedMessage]) -> None:
         """Send rows in batches where possible."""
         chunks: dict[tuple[str, str], list[Message]] = {}
-        alone: list[Addressed] = []
+        alone: list[AddressedMessage] = []
         for row in rows:
             message = row.message
             is_late = message.delay_level or message.deliver_at is not None
@@ -99,12 +99,14 @@ class _Writer:
                 if order_key:
                     group.create_task(self._send_in_turn(messages))
                 else:
-                    for chunk in self._divided(messages):
+                    for chunk in self._split_batch(messages):
                         group.create_task(self._send_in_turn(chunk))
-            for same in _by_order(alone):
-                group.create_task(self._one_by_one(same))
+            for same in _group_by_order_key(alone):
+                group.create_task(self._send_one_by_one(same))
 
-    async def send_keyed(self, rows: list[Addressed], *, key_prefix: str, first: int) -> None:
+    async def send_keyed(
+        self, rows: list[AddressedMessage], *, key_prefix: str, first: int
+    ) -> None:
         """Send rows one by one, each with its key; a batch does not work, because on RocketMQ's
         brokers the batch's own key would replace theirs."""
         for index, row in enumerate(rows):
@@ -112,18 +114,18 @@ class _Writer:
             key = hashlib.blake2b(name, digest_size=16).hexdigest().upper()
             row.unique_key = key
         async with asyncio.TaskGroup() as group:
-            for same in _by_order(rows):
-                group.create_task(self._one_by_one(same))
+            for same in _group_by_order_key(rows):
+                group.create_task(self._send_one_by_one(same))
 
     async def _send_in_turn(self, messages: list[Message]) -> None:
         async with self._turns:
-            for chunk in self._divided(messages):
+            for chunk in self._split_batch(messages):
                 await self._retry_unreachable(functools.partial(self._producer.send_many, chunk))
 
-    async def _one_by_one(self, rows: list[Addressed]) -> None:
+    async def _send_one_by_one(self, rows: list[AddressedMessage]) -> None:
         async with self._turns:
             for row in rows:
-                await self._retry_unreachable(functools.partial(self._store, row))
+                await self._retry_unreachable(functools.partial(self._send_row, row))
 
     async def _retry_unreachable(self, send: Callable[[], Awaitable[object]]) -> None:
         """Retry while the broker is unreachable, because it may be restarting. A topic that never
@@ -135,7 +137,7 @@ class _Writer:
                 await send()
             except (TransportError, SendFailed, RouteMissing) as error:
                 was_away = was_away or not isinstance(error, RouteMissing)
-                is_over = self._clock.now_ms() - began_ms > AWAY_MS
+                is_over = self._clock.now_ms() - began_ms > RESTART_WAIT_MS
                 if is_over or not was_away or not self._options.sending.retries:
                     raise
                 _log.warning("%s; sending again", error)
@@ -143,8 +145,8 @@ class _Writer:
             else:
                 return
 
-    async def _store(self, row: Addressed) -> None:
-        queue = await self._queue(row) if row.queue_id is not None else None
+    async def _send_row(self, row: AddressedMessage) -> None:
+        queue = await self._requested_queue(row) if row.queue_id is not None else None
         if not row.unique_key:
             await self._producer.send(row.message, queue=queue)
             return
@@ -152,7 +154,7 @@ class _Writer:
         out = dispatch.prepare(row.message, {Property.UNIQ_KEY: row.unique_key})
         await dispatch.deliver(row.message, out, queue=queue)
 
-    async def _queue(self, row: Addressed) -> MessageQueue:
+    async def _requested_queue(self, row: AddressedMessage) -> MessageQueue:
         queues = await self._producer.instance.queues_to_write(row.message.topic)
         for queue in queues:
             if queue.queue_id == row.queue_id and row.broker_name in ("", queue.broker_name):
@@ -162,7 +164,7 @@ class _Writer:
             f"queue of {row.message.topic}; it has {len(queues)}"
         )
 
-    def _divided(self, messages: list[Message]) -> list[list[Message]]:
+    def _split_batch(self, messages: list[Message]) -> list[list[Message]]:
         sending = self._options.sending
         chunks: list[list[Message]] = []
         size = 0
@@ -175,10 +177,10 @@ class _Writer:
         return chunks
 
 
-def _by_order(rows: list[Addressed]) -> list[list[Addressed]]:
+def _group_by_order_key(rows: list[AddressedMessage]) -> list[list[AddressedMessage]]:
     """Group rows with the same order key; every other row is alone."""
-    keyed: dict[tuple[str, str], list[Addressed]] = {}
-    found: list[list[Addressed]] = []
+    keyed: dict[tuple[str, str], list[AddressedMessage]] = {}
+    found: list[list[AddressedMessage]] = []
     for row in rows:
         if row.message.order_key:
             keyed.setdefault((row.message.topic, row.message.order_key), []).append(row)

@@ -16,7 +16,7 @@ from escrowmq.errors import StorageError, UsageError
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
-def recall(folder: str, name: str) -> dict[str, Any] | None:
+def load_stored(folder: str, name: str) -> dict[str, Any] | None:
     """Read what was stored under a name; None if nothing was."""
     system, path = _locate(folder, name)
     if system.get_file_info(path).type == fs.FileType.NotFound:
@@ -37,7 +37,7 @@ def recall(folder: str, name: str) -> dict[str, Any] | None:
     return found
 
 
-def remember(folder: str, name: str, found: dict[str, Any]) -> None:
+def store_durably(folder: str, name: str, found: dict[str, Any]) -> None:
     """Store a dictionary under a name durably, completely or not at all."""
     system, path = _locate(folder, name)
     data = json.dumps(found).encode()

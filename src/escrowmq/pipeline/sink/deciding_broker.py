@@ -22,9 +22,9 @@ from escrowmq.errors import (
     response_error,
 )
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.brokers.cluster import Cluster, rest
-from escrowmq.pipeline.brokers.options import Access
-from escrowmq.pipeline.sink.checkpoint import recall, remember
+from escrowmq.pipeline.brokers.cluster import Cluster, pause
+from escrowmq.pipeline.brokers.options import ClusterAccess
+from escrowmq.pipeline.sink.checkpoint import load_stored, store_durably
 from escrowmq.pipeline.sink.options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ ANSWER_MS: Final = 120_000
 """Timeout of a decision: the broker answers only when all messages are visible, which takes a while
 for many."""
 
-PATIENCE_MS: Final = 120_000
+UNREACHABLE_RETRY_MS: Final = 120_000
 """Requests to an unreachable broker are retried for this long; then the batch fails."""
 
 _FILE: Final = "escrowmq-sink.json"
@@ -41,7 +41,7 @@ _PROBE: Final = "probe/0"
 T = TypeVar("T")
 
 
-class StockBroker(UsageError):
+class StockBrokerError(UsageError):
     """Raised if the broker is RocketMQ's own, which cannot decide about batches."""
 
 
@@ -49,7 +49,7 @@ class BrokerDecider:
     """Sends decisions to one broker, and retries while it is unreachable. Every request may be
     repeated: later callers get the first decision."""
 
-    def __init__(self, access: Access, *, broker_name: str, group: str) -> None:
+    def __init__(self, access: ClusterAccess, *, broker_name: str, group: str) -> None:
         self._cluster = Cluster(access, tries=1, try_again_ms=0, timeout_ms=ANSWER_MS)
         self._broker_name = broker_name
         self._group = group
@@ -59,7 +59,7 @@ class BrokerDecider:
         self._cluster.close()
 
     def decide(
-        self, epoch: str, tokens: dict[str, int], *, patience_ms: int = PATIENCE_MS
+        self, epoch: str, tokens: dict[str, int], *, patience_ms: int = UNREACHABLE_RETRY_MS
     ) -> Decided:
         """Make the messages of these tokens visible, unless the epoch was decided before."""
         if len(tokens) > EPOCH_TOKENS_MAX:
@@ -71,7 +71,7 @@ class BrokerDecider:
         wish = Decide(group=self._group, epoch=epoch, tokens=tokens)
         return self._ask(Request.ESCROW_DECIDE, wish, Decided, patience_ms)
 
-    def decision(self, epoch: str, *, patience_ms: int = PATIENCE_MS) -> Decided:
+    def decision(self, epoch: str, *, patience_ms: int = UNREACHABLE_RETRY_MS) -> Decided:
         """Return the decision about an epoch, if there is one."""
         wish = Epoch(group=self._group, epoch=epoch)
         return self._ask(Request.ESCROW_DECISION, wish, Decided, patience_ms)
@@ -92,12 +92,12 @@ class BrokerDecider:
                     raise response_error(reply.code, reply.remark, address=self._broker_name)
                 return decode_body(kind, reply.body)
             except NotSupported as error:
-                raise StockBroker(stock_text(self._broker_name)) from error
+                raise StockBrokerError(stock_broker_text(self._broker_name)) from error
             except (TransportError, BrokerBusy, ServiceNotAvailable) as error:
                 if clock.now_ms() >= until_ms:
                     raise
                 _log.warning("%s; asking again", error)
-                rest()
+                pause()
 
 
 def choose_broker(options: SinkOptions) -> str:
@@ -121,9 +121,9 @@ def choose_broker(options: SinkOptions) -> str:
                     "checkpoint: a batch that runs again would be written twice"
                 )
         return str(kept["broker"])
-    chosen = _choose(options)
+    chosen = _choose_by_hash(options)
     if folder:
-        remember(folder, _FILE, {"v": 1, "broker": chosen, "producerGroup": options.group})
+        store_durably(folder, _FILE, {"v": 1, "broker": chosen, "producerGroup": options.group})
     return chosen
 
 
@@ -133,14 +133,14 @@ def _checkpoint_identity(options: SinkOptions) -> tuple[str, dict[str, Any] | No
     if not options.checkpoint:
         return "", None
     try:
-        return options.checkpoint, recall(options.checkpoint, _FILE)
+        return options.checkpoint, load_stored(options.checkpoint, _FILE)
     except StorageError:
         if not options.broker:
             raise
         return "", None
 
 
-def _choose(options: SinkOptions) -> str:
+def _choose_by_hash(options: SinkOptions) -> str:
     """Choose a broker by a hash, so that queries are spread over the brokers that can decide; or
     return the named one."""
     cluster = Cluster(options.access, tries=3, try_again_ms=1_000)
@@ -157,7 +157,7 @@ def _choose(options: SinkOptions) -> str:
         names = [options.broker]
     able = [name for name in names if _can_decide(options, name)]
     if not able:
-        raise StockBroker(stock_text(", ".join(names)))
+        raise StockBrokerError(stock_broker_text(", ".join(names)))
     if len(names) > 1 and options.app_id:
         raise UsageError(
             f"{options.topic or 'the cluster'} is on {', '.join(names)}; name the one that "
@@ -171,7 +171,7 @@ def _can_decide(options: SinkOptions, broker_name: str) -> bool:
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
         decider.decision(_PROBE, patience_ms=0)
-    except StockBroker as error:
+    except StockBrokerError as error:
         _log.info("%s", error)
         return False
     finally:
@@ -179,7 +179,7 @@ def _can_decide(options: SinkOptions, broker_name: str) -> bool:
     return True
 
 
-def stock_text(names: str) -> str:
+def stock_broker_text(names: str) -> str:
     """Return an error text: why a broker cannot decide, and what to do."""
     return (
         f"broker {names} cannot decide about batches: it is not EscrowMQ's, so transactional=true "

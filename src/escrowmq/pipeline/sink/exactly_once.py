@@ -27,7 +27,7 @@ from escrowmq.pipeline.sink.rows import messages_of_rows
 _log = logging.getLogger(__name__)
 
 
-class Tokens(msgspec.Struct, frozen=True):
+class AttemptTokens(msgspec.Struct, frozen=True):
     """The tokens of a task attempt, each with the number of its halves."""
 
     epoch: str
@@ -72,7 +72,7 @@ def _require_latest(found: Decided, options: SinkOptions) -> None:
 
 def write_halves(
     batches: Iterable[Any], options: SinkOptions, *, broker_name: str, epoch: str
-) -> Tokens:
+) -> AttemptTokens:
     """Store the rows of a task as halves, unless its batch is already decided."""
     counts: dict[str, int] = {}
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
@@ -81,7 +81,7 @@ def write_halves(
         found = decider.decision(epoch)
         if found.decided != "no":
             _require_latest(found, options)
-            return Tokens(epoch, {})
+            return AttemptTokens(epoch, {})
         for batch in batches:
             rows = list(messages_of_rows(batch, topic=options.topic, order_by=options.order_by))
             if rows:
@@ -90,17 +90,19 @@ def write_halves(
     except EpochDecided as error:
         _log.info("%s", error)
         _require_latest(decider.decision(epoch), options)
-        return Tokens(epoch, {})
+        return AttemptTokens(epoch, {})
     except BaseException:
         _abandon_batch(decider, epoch, sender.tokens)
         raise
     finally:
         sender.close()
         decider.close()
-    return Tokens(epoch, counts)
+    return AttemptTokens(epoch, counts)
 
 
-def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:
+def decide_batch(
+    written: Sequence[AttemptTokens], options: SinkOptions, *, broker_name: str
+) -> None:
     """Make a batch visible. For a batch without rows, nothing is recorded."""
     counts: dict[str, int] = {}
     for each in written:
@@ -117,7 +119,9 @@ def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str)
         _log.info("batch %s was decided before; its repeated rows are dropped", written[0].epoch)
 
 
-def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:
+def abandon_halves(
+    written: Sequence[AttemptTokens], options: SinkOptions, *, broker_name: str
+) -> None:
     """Drop the halves that were written, unless they were decided for: Spark also gives up a batch
     whose decision was recorded if only the answer was lost. A failure is harmless, because the
     broker itself drops undecided halves."""

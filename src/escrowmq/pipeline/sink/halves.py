@@ -28,10 +28,10 @@ from escrowmq.errors import (
     response_error,
 )
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.brokers.cluster import Cluster, rest
+from escrowmq.pipeline.brokers.cluster import Cluster, pause
 from escrowmq.pipeline.brokers.link import BUSY, BrokerLink
-from escrowmq.pipeline.sink.options import AWAY_MS, SinkOptions
-from escrowmq.pipeline.sink.rows import Addressed
+from escrowmq.pipeline.sink.options import RESTART_WAIT_MS, SinkOptions
+from escrowmq.pipeline.sink.rows import AddressedMessage
 
 _LOOK_MS: Final = 200
 BUSY_MS: Final = 60_000
@@ -50,7 +50,9 @@ class HalfSender:
         self._broker_name = broker_name
         self._epoch = epoch
         self._cluster = Cluster(options.access, tries=3, try_again_ms=1_000)
-        self._patient = Cluster(options.access, tries=AWAY_MS // _LOOK_MS, try_again_ms=_LOOK_MS)
+        self._patient = Cluster(
+            options.access, tries=RESTART_WAIT_MS // _LOOK_MS, try_again_ms=_LOOK_MS
+        )
         self._chance = secrets.SystemRandom()
         self._chooser = Chooser(self._chance)
         mark = self._chance.getrandbits(32)
@@ -68,7 +70,7 @@ class HalfSender:
         self._patient.close()
         self._drop_link()
 
-    def send(self, rows: Sequence[Addressed]) -> tuple[str, int]:
+    def send(self, rows: Sequence[AddressedMessage]) -> tuple[str, int]:
         """Store rows as halves; return their token and their number."""
         left = self._options.sending.retries
         while True:
@@ -76,36 +78,38 @@ class HalfSender:
             self.tokens.append(token)
             try:
                 self._send(rows, token)
-            except (TransportError, _Unsafe):
+            except (TransportError, _UnsafeStoreError):
                 self._drop_link()
                 if not left:
                     raise
                 left -= 1
-                rest()
-            except _Overtaken:
+                pause()
+            except _OvertakenError:
                 self._drop_link()
                 self._is_careful = True  # so it does not happen again
             else:
                 return token, len(rows)
 
-    def _send(self, rows: Sequence[Addressed], token: str) -> None:
+    def _send(self, rows: Sequence[AddressedMessage], token: str) -> None:
         link = self._open_link()
-        under_way: deque[_Posted] = deque()
+        under_way: deque[_HalfInFlight] = deque()
         since_ms = self._clock.now_ms()
         for row in rows:
-            out, queue = self._half(row, token)
+            out, queue = self._build_half(row, token)
             order = (row.message.topic, row.message.order_key)
             while self._is_careful and _is_ordered_after(order, under_way):
-                self._settle(link, under_way, since_ms)
-            under_way.append(_Posted(self._post(link, out, queue), out, queue, order))
+                self._await_oldest(link, under_way, since_ms)
+            under_way.append(_HalfInFlight(self._post(link, out, queue), out, queue, order))
             while len(under_way) >= self._options.sending.at_once:
-                self._settle(link, under_way, since_ms)
+                self._await_oldest(link, under_way, since_ms)
         while under_way:
-            self._settle(link, under_way, since_ms)
+            self._await_oldest(link, under_way, since_ms)
 
-    def _settle(self, link: BrokerLink, under_way: deque[_Posted], since_ms: int) -> None:
+    def _await_oldest(
+        self, link: BrokerLink, under_way: deque[_HalfInFlight], since_ms: int
+    ) -> None:
         posted = under_way.popleft()
-        reply = link.take(posted.number)
+        reply = link.take_reply(posted.number)
         if reply.code == Response.SUCCESS:
             return
         if reply.code not in BUSY:
@@ -113,18 +117,18 @@ class HalfSender:
         if self._clock.now_ms() - since_ms > BUSY_MS:
             raise response_error(reply.code, reply.remark, address=self._broker_name)
         if _is_ordered_after(posted.order, under_way):
-            raise _Overtaken(
+            raise _OvertakenError(
                 f"{self._broker_name} is busy and refused a half; later ones of the same order key "
                 "are in flight"
             )
-        rest()
+        pause()
         posted.number = self._post(link, posted.out, posted.queue)
         under_way.append(posted)
 
     def _post(self, link: BrokerLink, out: Outgoing, queue: MessageQueue) -> int:
         return link.post(out.code, send_fields(out, queue, group=self._options.group), out.body)
 
-    def _half(self, row: Addressed, token: str) -> tuple[Outgoing, MessageQueue]:
+    def _build_half(self, row: AddressedMessage, token: str) -> tuple[Outgoing, MessageQueue]:
         message = row.message
         check_message(message, body_size_max=self._options.sending.body_size_max)
         now_ms = self._clock.now_ms()
@@ -140,9 +144,9 @@ class HalfSender:
         out = outgoing(
             message, properties, topic=message.topic, compression=compression, born_ms=now_ms
         )
-        return out, self._queue(row)
+        return out, self._choose_queue(row)
 
-    def _queue(self, row: Addressed) -> MessageQueue:
+    def _choose_queue(self, row: AddressedMessage) -> MessageQueue:
         topic = row.message.topic
         queues = self._queues(topic)
         if row.queue_id is None:
@@ -158,7 +162,7 @@ class HalfSender:
 
     def _queues(self, topic: str) -> list[MessageQueue]:
         if self._cluster.book.get(topic) is None:
-            self._cluster.refresh(topic)
+            self._cluster.refresh_route(topic)
         found = [
             queue
             for queue in self._cluster.book.write_queues(topic)
@@ -173,7 +177,7 @@ class HalfSender:
 
     def _open_link(self) -> BrokerLink:
         if self._link is None:
-            address = self._patient.master(self._broker_name)
+            address = self._patient.master_address(self._broker_name)
             timeout_ms = self._options.sending.timeout_ms
             self._link = BrokerLink(address, self._options.access, timeout_ms=timeout_ms)
         return self._link
@@ -184,7 +188,7 @@ class HalfSender:
             self._link = None
 
 
-class _Posted(msgspec.Struct):
+class _HalfInFlight(msgspec.Struct):
     """A half in flight."""
 
     number: int
@@ -194,17 +198,17 @@ class _Posted(msgspec.Struct):
     """The topic and the order key."""
 
 
-def _is_ordered_after(order: tuple[str, str], under_way: Iterable[_Posted]) -> bool:
+def _is_ordered_after(order: tuple[str, str], under_way: Iterable[_HalfInFlight]) -> bool:
     """Whether halves with the same order key are in flight, so that a half must wait for them."""
     return bool(order[1]) and any(posted.order == order for posted in under_way)
 
 
-class _Overtaken(EscrowMQError):
+class _OvertakenError(EscrowMQError):
     """Raised if a half was refused, and could now be stored only after later ones of its order
     key."""
 
 
-class _Unsafe(EscrowMQError):
+class _UnsafeStoreError(EscrowMQError):
     """Raised if a half is stored less safely than the broker is configured to."""
 
 
@@ -215,7 +219,9 @@ class EpochDecided(EscrowMQError):
 
 def _refusal(reply: Command, broker_name: str) -> EscrowMQError:
     if reply.code in (10, 11, 12):
-        return _Unsafe(f"{broker_name} stored a half with code {reply.code} only: {reply.remark}")
+        return _UnsafeStoreError(
+            f"{broker_name} stored a half with code {reply.code} only: {reply.remark}"
+        )
     error = response_error(reply.code, reply.remark, address=broker_name)
     if isinstance(error, AlreadySettled):
         return EpochDecided(str(error))

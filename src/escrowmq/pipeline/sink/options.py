@@ -10,12 +10,12 @@ import msgspec
 
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.brokers.options import Access, UserOptions, parse_access
+from escrowmq.pipeline.brokers.options import ClusterAccess, UserOptions, parse_access
 
 GROUP: Final = "escrowmq-spark-sink"
 """The default producer group of plain sinks."""
 
-AWAY_MS: Final = 30_000
+RESTART_WAIT_MS: Final = 30_000
 """Tasks wait this many milliseconds for a restarting broker before they fail."""
 
 _SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "queryName", "path")
@@ -37,7 +37,7 @@ class SendingOptions(msgspec.Struct, frozen=True, kw_only=True):
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a sink."""
 
-    access: Access
+    access: ClusterAccess
     topic: str
     group: str
     is_transactional: bool
@@ -57,7 +57,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.app_id or uuid.uuid4().hex}/{self.version}"
 
 
-def parse_sink(
+def parse_sink_options(
     options: Mapping[str, str], *, is_stream: bool, columns: Iterable[str]
 ) -> SinkOptions:
     """Parse the options of a write of a frame with these columns. Raises UsageError for the first
@@ -84,7 +84,7 @@ def parse_sink(
         app_id=given.text("txnAppId"),
         version=given.number("txnVersion", default=0),
         order_by=given.text("orderBy"),
-        sending=_sending(given),
+        sending=_parse_sending(given),
         checkpoint=given.text("checkpointLocation"),
     )
     given.refuse_others(passed_over=_SPARKS_OWN)
@@ -92,7 +92,7 @@ def parse_sink(
     return found
 
 
-def _sending(given: UserOptions) -> SendingOptions:
+def _parse_sending(given: UserOptions) -> SendingOptions:
     body_size_max = given.size("bodySizeMax", default=4 << 20, low=1)
     batch_size = given.size("batchBytes", default=min(1 << 20, body_size_max), low=1)
     if batch_size > body_size_max:

@@ -27,7 +27,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 """The columns that have a meaning, and their allowed types."""
 
 
-class Addressed(msgspec.Struct):
+class AddressedMessage(msgspec.Struct):
     """A message, and the queue that its row requests, if any."""
 
     message: Message
@@ -62,7 +62,7 @@ def check_columns(types: dict[str, str], *, order_by: str) -> None:
             )
 
 
-def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addressed]:  # noqa: ANN401 - Arrow's
+def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[AddressedMessage]:  # noqa: ANN401 - Arrow's
     """Convert an Arrow batch to messages. The option `topic` overrides the column."""
     values = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     nothing = [None] * batch.num_rows
@@ -79,7 +79,7 @@ def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addre
                 f"row {index} of a batch has brokerName={broker!r} and no queueId (null); give "
                 "both, or neither"
             )
-        yield Addressed(
+        yield AddressedMessage(
             Message(
                 topic=name,
                 body=body.encode() if isinstance(body, str) else bytes(body),
@@ -88,7 +88,7 @@ def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addre
                 properties=_properties(column["properties"][index]),
                 order_key="" if orders[index] is None else str(orders[index]),
                 delay_level=column["delayLevel"][index] or 0,
-                deliver_at=_moment(column["deliverTime"][index]),
+                deliver_at=_delivery_time(column["deliverTime"][index]),
             ),
             queue_id,
             broker,
@@ -107,7 +107,7 @@ def _properties(found: Any) -> dict[str, str]:  # noqa: ANN401 - Arrow's
     return {name: value for name, value in pairs if value and name not in RESERVED}
 
 
-def _moment(found: dt.datetime | None) -> dt.datetime | None:
+def _delivery_time(found: dt.datetime | None) -> dt.datetime | None:
     if found is None or found.tzinfo is not None:
         return found
     return found.replace(tzinfo=dt.UTC)

@@ -17,18 +17,18 @@ from pyspark.sql.types import StructType
 
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.sink.acknowledged_sink import send_keyed, send_plain
-from escrowmq.pipeline.sink.deciding_broker import StockBroker, choose_broker
+from escrowmq.pipeline.sink.deciding_broker import StockBrokerError, choose_broker
 from escrowmq.pipeline.sink.exactly_once import (
-    Tokens,
-    abandon,
+    AttemptTokens,
+    abandon_halves,
     close_epoch,
-    decide,
+    decide_batch,
     open_epoch,
     write_halves,
 )
-from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
+from escrowmq.pipeline.sink.options import SinkOptions, parse_sink_options
 from escrowmq.pipeline.sink.rows import check_columns
-from escrowmq.pipeline.workers import make_ready
+from escrowmq.pipeline.workers import speed_up_process
 
 _log = logging.getLogger(__name__)
 
@@ -36,15 +36,15 @@ _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
 
-class Written(WriterCommitMessage):
+class TaskReport(WriterCommitMessage):
     """A task's report to the driver."""
 
-    def __init__(self, tokens: Tokens | None, count: int) -> None:
+    def __init__(self, tokens: AttemptTokens | None, count: int) -> None:
         self.tokens = tokens
         self.count = count
 
 
-class Writing:
+class SharedWriter:
     """Code shared by both writers: sends rows as messages, or as halves to the broker that
     decides."""
 
@@ -54,7 +54,7 @@ class Writing:
         if options.is_transactional:
             try:
                 self.broker_name = choose_broker(options)
-            except StockBroker as error:
+            except StockBrokerError as error:
                 if not options.takes_stock:
                     raise
                 _log.warning(
@@ -63,27 +63,27 @@ class Writing:
                     error,
                 )
 
-    def write(self, batches: Iterator[Any], epoch: str) -> Written:
+    def write(self, batches: Iterator[Any], epoch: str) -> TaskReport:
         """Send the rows of one task."""
-        make_ready()
+        speed_up_process()
         if self.broker_name:
             tokens = write_halves(batches, self.options, broker_name=self.broker_name, epoch=epoch)
-            return Written(tokens, sum(tokens.counts.values()))
+            return TaskReport(tokens, sum(tokens.counts.values()))
         if self.options.is_transactional:
             context = TaskContext.get()
             assert context is not None
             prefix = f"{epoch}/{context.partitionId()}"
-            return Written(None, send_keyed(batches, self.options, key_prefix=prefix))
-        return Written(None, send_plain(batches, self.options))
+            return TaskReport(None, send_keyed(batches, self.options, key_prefix=prefix))
+        return TaskReport(None, send_plain(batches, self.options))
 
     def commit(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         """Make the batch visible, because all tasks are done."""
-        decide(_tokens(messages), self.options, broker_name=self.broker_name)
+        decide_batch(_reported_tokens(messages), self.options, broker_name=self.broker_name)
 
     def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         """Drop the halves that the tasks have reported, because the batch is given up; failed tasks
         have reported none."""
-        abandon(_tokens(messages), self.options, broker_name=self.broker_name)
+        abandon_halves(_reported_tokens(messages), self.options, broker_name=self.broker_name)
 
     def close_epoch(self, epoch: str) -> None:
         """Drop all halves of a batch that will not be written again."""
@@ -94,7 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes a table. Spark runs pickled copies of this object in the tasks and in the commit."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._writing = Writing(options)
+        self._writing = SharedWriter(options)
         self._epoch = open_epoch(options, broker_name=self._writing.broker_name)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -118,7 +118,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes a stream, one numbered batch after another."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._writing = Writing(options)
+        self._writing = SharedWriter(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of one task of one batch."""
@@ -154,11 +154,11 @@ def make_stream_writer(options: Mapping[str, str], schema: StructType) -> Stream
 
 def _parse(options: Mapping[str, str], schema: StructType, *, is_stream: bool) -> SinkOptions:
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    found = parse_sink(options, is_stream=is_stream, columns=types)
+    found = parse_sink_options(options, is_stream=is_stream, columns=types)
     check_columns(types, order_by=found.order_by)
     return found
 
 
-def _tokens(messages: Iterable[WriterCommitMessage | None]) -> list[Tokens]:
-    found = [each.tokens for each in messages if isinstance(each, Written)]
+def _reported_tokens(messages: Iterable[WriterCommitMessage | None]) -> list[AttemptTokens]:
+    found = [each.tokens for each in messages if isinstance(each, TaskReport)]
     return [each for each in found if each is not None]

@@ -12,19 +12,24 @@ from pyspark.sql.types import StructType
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.cluster import Cluster
-from escrowmq.pipeline.brokers.ranges import Positions, QueueRange, partitioned, ranges_between
-from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
+from escrowmq.pipeline.brokers.ranges import Positions, QueueRange, partition_ranges, ranges_between
+from escrowmq.pipeline.source.offsets import (
+    find_queues,
+    look_up_offsets,
+    readable_starts,
+    within_ends,
+)
 from escrowmq.pipeline.source.options import SourceOptions
-from escrowmq.pipeline.source.pruning import Bounds, bounds_of
-from escrowmq.pipeline.source.reading import Reading, read_ranges
+from escrowmq.pipeline.source.pruning import ReadBounds, bounds_from_filters
+from escrowmq.pipeline.source.reading import ReadSettings, read_ranges
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.user_errors import shorten_traceback
-from escrowmq.pipeline.workers import make_ready
+from escrowmq.pipeline.workers import speed_up_process
 
 _log = logging.getLogger(__name__)
 
 
-class Part(InputPartition):
+class RangesPart(InputPartition):
     """The offset ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[QueueRange]) -> None:
@@ -32,7 +37,7 @@ class Part(InputPartition):
         self.ranges = tuple(ranges)
 
 
-class _Hidden:
+class _HiddenMethod:
     """A method that Spark calls but does not detect. Spark refuses every read by a reader that
     overrides `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, as it is by
     default, and detects an override by `__func__`. With the setting on, Spark calls the method as
@@ -47,21 +52,21 @@ class _Hidden:
         return self._work(filters)
 
 
-def parts_of(ranges: Sequence[QueueRange], options: SourceOptions) -> list[Part]:
+def divide_ranges(ranges: Sequence[QueueRange], options: SourceOptions) -> list[RangesPart]:
     """Divide ranges among tasks, according to the options."""
-    parts = partitioned(
+    parts = partition_ranges(
         ranges,
         records_max=options.records_max,
         partitions_min=options.partitions_min,
         partitions_max=options.partitions_max,
     )
-    return [Part(part) for part in parts]
+    return [RangesPart(part) for part in parts]
 
 
 def read_part(partition: InputPartition, options: SourceOptions, schema: bytes) -> Iterator[Any]:
     """Read the rows of a task's part. If there are no ranges, Spark makes one task without any."""
-    ranges = partition.ranges if isinstance(partition, Part) else ()
-    return read_ranges(ranges, reading_of(options, schema, ranges))
+    ranges = partition.ranges if isinstance(partition, RangesPart) else ()
+    return read_ranges(ranges, make_reading(options, schema, ranges))
 
 
 class QueuesReader(DataSourceReader):
@@ -70,15 +75,15 @@ class QueuesReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
-        self._bounds = Bounds()
+        self._bounds = ReadBounds()
         self._topics: tuple[str, ...] = ()
         if options.pushes_filters:
-            self.pushFilters = _Hidden(self._push)
+            self.pushFilters = _HiddenMethod(self._push_filters)
 
     @shorten_traceback
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[RangesPart]:
         """Return the ranges to read, divided among tasks."""
-        make_ready()
+        speed_up_process()
         options = self._options
         cluster = Cluster(options.access, tries=options.tries, try_again_ms=options.try_again_ms)
         try:
@@ -86,15 +91,15 @@ class QueuesReader(DataSourceReader):
         finally:
             cluster.close()
         self._topics = tuple(dict.fromkeys(each.queue.topic for each in ranges))
-        return parts_of(ranges, options)
+        return divide_ranges(ranges, options)
 
     @shorten_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read the rows of a partition."""
         return read_part(partition, self._options, self._schema)
 
-    def _push(self, filters: list[Any]) -> Iterable[Any]:
-        self._bounds = bounds_of(filters)
+    def _push_filters(self, filters: list[Any]) -> Iterable[Any]:
+        self._bounds = bounds_from_filters(filters)
         return filters  # Spark judges each row all the same
 
     def _ranges(self, cluster: Cluster) -> list[QueueRange]:
@@ -106,23 +111,25 @@ class QueuesReader(DataSourceReader):
         else:
             options.start.require_known(known)
             options.end.require_known(known)
-        queues = [each for each in known if self._bounds.allows(each)]
-        start = look_up(cluster, queues, options.start)
+        queues = [each for each in known if self._bounds.allows_queue(each)]
+        start = look_up_offsets(cluster, queues, options.start)
         fails_on_loss = options.pulling.fails_on_loss
-        end = look_up(cluster, queues, options.end)
-        end = require_inside(cluster, end, options.end, fails_on_loss=fails_on_loss)
+        end = look_up_offsets(cluster, queues, options.end)
+        end = within_ends(cluster, end, options.end, fails_on_loss=fails_on_loss)
         if options.start.group:
-            start = require_inside(cluster, start, options.start, fails_on_loss=fails_on_loss)
-        start = without_loss(cluster, start, fails_on_loss=fails_on_loss)
+            start = within_ends(cluster, start, options.start, fails_on_loss=fails_on_loss)
+        start = readable_starts(cluster, start, fails_on_loss=fails_on_loss)
         _require_order(start, end, options)
         ranges = self._bounds.clip(ranges_between(start, end))
-        return self._bounds.clip_times(ranges, cluster.at) if ranges else ranges
+        return self._bounds.clip_times(ranges, cluster.offsets_at_times) if ranges else ranges
 
 
-def reading_of(options: SourceOptions, schema: bytes, ranges: Iterable[QueueRange]) -> Reading:
+def make_reading(
+    options: SourceOptions, schema: bytes, ranges: Iterable[QueueRange]
+) -> ReadSettings:
     """Collect what an executor needs to read ranges."""
     topics = {each.queue.topic for each in ranges}
-    return Reading(
+    return ReadSettings(
         access=options.access,
         pulling=options.pulling,
         subscriptions={topic: options.subscription(topic) for topic in topics},

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from escrowmq.pipeline.brokers.ranges import QueueRange, backlog_count
 
 
-def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
+def limit_ranges(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
     """Shorten the ranges to a limited number of offsets in total. Each range gets a share in
     proportion to its length, and at least one offset so that no queue starves, even if the total is
     then above the limit."""

@@ -11,7 +11,7 @@ from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, is_path_safe
 _FOLDER: Final = "consumequeue"
 
 
-class Units:
+class QueueUnitFiles:
     """Looks up single entries in the files of queues."""
 
     def __init__(self, store: Path) -> None:
@@ -19,7 +19,7 @@ class Units:
         self._file_sizes: dict[Path, int] = {}
 
     @property
-    def are_there(self) -> bool:
+    def exist(self) -> bool:
         """Whether any queue has a file."""
         return next(self._folder.glob("*/*/*"), None) is not None
 

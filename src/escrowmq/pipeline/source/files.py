@@ -15,14 +15,14 @@ from pyspark.sql.types import StructType
 
 from escrowmq.codec.layout import CRC_AT
 from escrowmq.errors import CorruptRecord
-from escrowmq.pipeline.arrow.columns import Block, decode_columns
-from escrowmq.pipeline.arrow.unwrapping import BATCH, unwrapped
-from escrowmq.pipeline.source.offset_options import Place
+from escrowmq.pipeline.arrow.columns import RecordBlock, decode_columns
+from escrowmq.pipeline.arrow.unwrapping import BATCH, split_inner_batches
+from escrowmq.pipeline.source.offset_options import QueuePositions
 from escrowmq.pipeline.source.options import SourceOptions, is_system_topic
 from escrowmq.pipeline.source.reading import only_tagged
 from escrowmq.pipeline.source.schema import arrow_schema
-from escrowmq.pipeline.source.segments import FilePart, Walk, plan_parts
-from escrowmq.pipeline.workers import make_ready
+from escrowmq.pipeline.source.segments import FilePart, RecordWalk, plan_parts
+from escrowmq.pipeline.workers import speed_up_process
 
 
 class SegmentPart(InputPartition):
@@ -42,42 +42,42 @@ class FilesReader(DataSourceReader):
 
     def partitions(self) -> list[SegmentPart]:
         """Return the log, divided among tasks."""
-        make_ready()
+        speed_up_process()
         options = self._options
         return [SegmentPart(each) for each in plan_parts(options.store_path, options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read the rows of a part."""
         assert isinstance(partition, SegmentPart), partition
-        make_ready()
+        speed_up_process()
         schema = pa.ipc.read_schema(pa.py_buffer(self._schema))
         options = self._options
-        walk = Walk(partition.part, fails_on_loss=options.pulling.fails_on_loss)
+        walk = RecordWalk(partition.part, fails_on_loss=options.pulling.fails_on_loss)
         for data, starts, place in walk.chunks():
-            block = self._select_wanted(Block(data, np.array(starts, dtype=np.int64)))
+            block = self._select_wanted(RecordBlock(data, np.array(starts, dtype=np.int64)))
             if options.checks_crc:
                 check_bodies(block, f"{partition.part.path} from byte {place} on")
             if ((block.sys_flag & BATCH) == BATCH).any():
-                block = Block(unwrapped_of(block))
+                block = RecordBlock(split_selected(block))
             yield from decode_columns(block, schema, broker_name="")
 
-    def _select_wanted(self, block: Block) -> Block:
+    def _select_wanted(self, block: RecordBlock) -> RecordBlock:
         options = self._options
         topics = block.topics()
         if options.topics or options.pattern:
-            keep = _of_topics(topics, options)
+            keep = _is_of_wanted_topics(topics, options)
         else:
             keep = np.ones(len(block), dtype=bool)
         if not options.includes_system:
             seen = topics.unique()
             system = [each for each in seen.to_pylist() if is_system_topic(each)]
             keep &= ~np.asarray(pc.is_in(topics, value_set=pa.array(system, type=pa.string())))
-        keep &= _select_span(block, options.start, options.end)
-        block = block.only(keep)
+        keep &= _is_within_span(block, options.start, options.end)
+        block = block.select(keep)
         return only_tagged(block, options.subscription("any"))
 
 
-def _of_topics(topics: Any, options: SourceOptions) -> Any:  # noqa: ANN401 - numpy's and Arrow's
+def _is_of_wanted_topics(topics: Any, options: SourceOptions) -> Any:  # noqa: ANN401 - numpy's and Arrow's
     if options.topics:
         wanted = pa.array(options.topics, type=pa.string())
         return np.asarray(pc.is_in(topics, value_set=wanted))
@@ -86,7 +86,7 @@ def _of_topics(topics: Any, options: SourceOptions) -> Any:  # noqa: ANN401 - nu
     return np.asarray(pc.is_in(topics, value_set=pa.array(fits, type=pa.string())))
 
 
-def _select_span(block: Block, start: Place, end: Place) -> Any:  # noqa: ANN401 - numpy's
+def _is_within_span(block: RecordBlock, start: QueuePositions, end: QueuePositions) -> Any:  # noqa: ANN401 - numpy's
     stored_ms = block.stored_ms
     keep = np.ones(len(block), dtype=bool)
     if start.time_ms is not None:
@@ -96,19 +96,19 @@ def _select_span(block: Block, start: Place, end: Place) -> Any:  # noqa: ANN401
     return keep
 
 
-def unwrapped_of(block: Block) -> bytes:
+def split_selected(block: RecordBlock) -> bytes:
     """Return the selected records of a block, with batches split."""
-    ends = (block.starts + block.bytes.numbers(block.starts, ">u4")).tolist()
+    ends = (block.starts + block.bytes.read_numbers(block.starts, ">u4")).tolist()
     places = zip(block.starts.tolist(), ends, strict=True)
     data = b"".join([block.bytes.data[start:end] for start, end in places])
-    whole = Block(data)
-    return unwrapped(data, whole.starts, whole.sys_flag)
+    whole = RecordBlock(data)
+    return split_inner_batches(data, whole.starts, whole.sys_flag)
 
 
-def check_bodies(block: Block, where: str) -> None:
+def check_bodies(block: RecordBlock, where: str) -> None:
     """Raise CorruptRecord for the first record whose body does not match its checksum."""
     data = memoryview(block.bytes.data)
-    expected = block.int4(CRC_AT).tolist()
+    expected = block.int4_field(CRC_AT).tolist()
     places = zip(block.body_start.tolist(), block.body_end.tolist(), expected, strict=True)
     for index, (start, end, crc) in enumerate(places):
         if end > start and zlib.crc32(data[start:end]) & 0x7FFFFFFF != crc:

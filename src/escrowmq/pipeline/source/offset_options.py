@@ -29,7 +29,7 @@ Side = Literal["starting", "ending"]
 Table = dict[str, dict[str, dict[int, int]]]
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class QueuePositions(msgspec.Struct, frozen=True, kw_only=True):
     """A position in every queue."""
 
     option: str
@@ -46,7 +46,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to start at the end if no message is that young, instead of refusing."""
 
     @property
-    def moves(self) -> bool:
+    def may_move(self) -> bool:
         """Whether the position may be another one if it is looked up later."""
         return self.offsets is None
 
@@ -96,7 +96,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def parse_place(given: UserOptions, side: Side, *, default: int) -> Place:
+def parse_positions(given: UserOptions, side: Side, *, default: int) -> QueuePositions:
     """Parse the options for one side, start or end."""
     by_time, by_offset = f"{side}OffsetsByTimestamp", f"{side}Offsets"
     strategy = given.choice(
@@ -106,33 +106,37 @@ def parse_place(given: UserOptions, side: Side, *, default: int) -> Place:
     word = given.text(by_offset)
     if given.has(f"{side}Timestamp"):
         given.has(by_time)
-        time_ms = _time(given, f"{side}Timestamp")
-        return Place(option=f"{side}Timestamp", time_ms=time_ms, takes_latest=takes_latest)
+        time_ms = _parse_time(given, f"{side}Timestamp")
+        return QueuePositions(option=f"{side}Timestamp", time_ms=time_ms, takes_latest=takes_latest)
     if given.has(by_time):
-        whole, table = _times(by_time, given.value(by_time))
-        return Place(option=by_time, topic_times=whole, times=table, takes_latest=takes_latest)
+        whole, table = _parse_times(by_time, given.value(by_time))
+        return QueuePositions(
+            option=by_time, topic_times=whole, times=table, takes_latest=takes_latest
+        )
     words = {"": default} | ({"earliest": EARLIEST} if side == "starting" else {})
     words["latest"] = LATEST
     if word.lower() in words:
-        return Place(option=by_offset, word=words[word.lower()])
+        return QueuePositions(option=by_offset, word=words[word.lower()])
     if side == "starting" and word.lower().startswith(_GROUP):
         group = word[len(_GROUP) :].strip()
         if not group:
             raise UsageError(f"{by_offset}={word!r}; name the consumer group, as group:mailer")
-        return Place(option=by_offset, group=group)
+        return QueuePositions(option=by_offset, group=group)
     if not word.startswith("{"):
         others = ["group:NAME"] if side == "starting" else []
         allowed = ", ".join([*(each for each in words if each), *others, "JSON"])
         raise UsageError(f"{by_offset}={word!r}; one of {allowed} is expected")
     low = EARLIEST if side == "starting" else LATEST
-    return Place(option=by_offset, offsets=_table(by_offset, given.value(by_offset), low))
+    return QueuePositions(
+        option=by_offset, offsets=_parse_table(by_offset, given.value(by_offset), low)
+    )
 
 
 def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int]]]:
     """Parse the queues of the option `assign`: {"topic": {"broker": [0, 1]}}."""
     found: dict[str, dict[str, list[int]]] = {}
-    for topic, brokers in _object(option, value).items():
-        for broker, queues in _object(option, brokers).items():
+    for topic, brokers in _require_object(option, value).items():
+        for broker, queues in _require_object(option, brokers).items():
             if not (isinstance(queues, list) and queues and all(map(_is_number, queues))):
                 raise UsageError(
                     f"{option}: {queues!r} for {topic} on {broker}; a list of queues is expected, "
@@ -144,7 +148,7 @@ def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int
     return found
 
 
-def _time(given: UserOptions, option: str) -> int:
+def _parse_time(given: UserOptions, option: str) -> int:
     """Return milliseconds since 1970, from such a number or an ISO time; UTC if it has no zone."""
     text = given.text(option).strip()
     if text.isdecimal():
@@ -162,22 +166,22 @@ def _time(given: UserOptions, option: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def _times(option: str, value: object) -> tuple[dict[str, int], Table]:
+def _parse_times(option: str, value: object) -> tuple[dict[str, int], Table]:
     whole: dict[str, int] = {}
     table: dict[str, Any] = {}
-    for topic, found in _object(option, value).items():
+    for topic, found in _require_object(option, value).items():
         if _is_number(found):
             whole[topic] = found
         else:
             table[topic] = found
-    return whole, _table(option, table, 0)
+    return whole, _parse_table(option, table, 0)
 
 
-def _table(option: str, value: object, low: int) -> Table:
+def _parse_table(option: str, value: object, low: int) -> Table:
     found: Table = {}
-    for topic, brokers in _object(option, value).items():
-        for broker, queues in _object(option, brokers).items():
-            for queue, number in _object(option, queues).items():
+    for topic, brokers in _require_object(option, value).items():
+        for broker, queues in _require_object(option, brokers).items():
+            for queue, number in _require_object(option, queues).items():
                 if not (queue.isdecimal() and isinstance(number, int) and number >= low):
                     raise UsageError(
                         f"{option}: {queue!r}: {number!r} for {topic} on {broker}; a queue's "
@@ -187,7 +191,7 @@ def _table(option: str, value: object, low: int) -> Table:
     return found
 
 
-def _object(option: str, value: object) -> Mapping[str, Any]:
+def _require_object(option: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(
             f"{option}: {value!r} where an object is expected, as "

@@ -9,7 +9,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost, UsageError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.ranges import Positions
-from escrowmq.pipeline.source.offset_options import EARLIEST, LATEST, Place
+from escrowmq.pipeline.source.offset_options import EARLIEST, LATEST, QueuePositions
 from escrowmq.pipeline.source.options import SourceOptions
 
 _log = logging.getLogger(__name__)
@@ -19,14 +19,14 @@ def find_queues(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
     """Return the queues selected by the options, as the name servers know them now. Raises
     RouteMissing if a named topic is missing."""
     if options.assigned:
-        return _assigned(cluster, options)
+        return _assigned_queues(cluster, options)
     topics = options.topics
     if options.pattern:
-        topics = tuple(cluster.topics(options.pattern, options.allows))
+        topics = tuple(cluster.topics(options.pattern, options.allows_topic))
     return [queue for topic in topics for queue in cluster.queues(topic)]
 
 
-def _assigned(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
+def _assigned_queues(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
     found = []
     for topic, brokers in sorted(options.assigned.items()):
         known = set(cluster.queues(topic))
@@ -40,43 +40,49 @@ def _assigned(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
             raise UsageError(
                 f"assign names queue {missing[0].queue_id} of {topic} on "
                 f"{missing[0].broker_name}, which does not exist; there are "
-                f"{_described(known)}"
+                f"{_describe(known)}"
             )
         found += wanted
     return found
 
 
-def look_up(cluster: Cluster, queues: Iterable[MessageQueue], place: Place) -> Positions:
+def look_up_offsets(
+    cluster: Cluster, queues: Iterable[MessageQueue], place: QueuePositions
+) -> Positions:
     """Look up the offsets of a position. Offsets given as numbers are returned unchanged; the
     reader validates them."""
     queues = list(queues)
     times = {queue: time for queue in queues if (time := place.time_of(queue)) is not None}
     if times:
-        return _at(cluster, times, place)
+        return _offsets_at_times(cluster, times, place)
     if place.group:
-        return _of_group(cluster, queues, place)
+        return _group_offsets(cluster, queues, place)
     given = {queue: place.offset_of(queue) for queue in queues}
-    first = cluster.first(queue for queue, number in given.items() if number == EARLIEST)
-    end = cluster.end(queue for queue, number in given.items() if number == LATEST)
+    first = cluster.first_offsets(queue for queue, number in given.items() if number == EARLIEST)
+    end = cluster.end_offsets(queue for queue, number in given.items() if number == LATEST)
     return given | first | end
 
 
-def _of_group(cluster: Cluster, queues: list[MessageQueue], place: Place) -> Positions:
+def _group_offsets(
+    cluster: Cluster, queues: list[MessageQueue], place: QueuePositions
+) -> Positions:
     """Return a consumer group's offsets; the beginning for queues that it has never read."""
-    found = cluster.committed(place.group, queues)
+    found = cluster.committed_offsets(place.group, queues)
     if queues and not found:
         raise UsageError(
             f"{place.option}=group:{place.group}: no broker keeps an offset of this group in "
             "these topics; check its name for typos, or begin with earliest or at a time"
         )
-    return found | cluster.first(queue for queue in queues if queue not in found)
+    return found | cluster.first_offsets(queue for queue in queues if queue not in found)
 
 
-def _at(cluster: Cluster, times: dict[MessageQueue, int], place: Place) -> Positions:
-    found = cluster.at(times)
+def _offsets_at_times(
+    cluster: Cluster, times: dict[MessageQueue, int], place: QueuePositions
+) -> Positions:
+    found = cluster.offsets_at_times(times)
     if place.takes_latest:
         return found
-    ends = cluster.end(times)
+    ends = cluster.end_offsets(times)
     for queue, queue_offset in found.items():
         if queue_offset >= ends[queue]:
             raise UsageError(
@@ -87,18 +93,18 @@ def _at(cluster: Cluster, times: dict[MessageQueue, int], place: Place) -> Posit
     return found
 
 
-def without_loss(cluster: Cluster, start: Positions, *, fails_on_loss: bool) -> Positions:
+def readable_starts(cluster: Cluster, start: Positions, *, fails_on_loss: bool) -> Positions:
     """Return the offsets from which reading can start. If a queue no longer has messages from its
     start, raise DataLost, or log it and skip them."""
     found = dict(start)
-    for queue, low in cluster.first(start).items():
+    for queue, low in cluster.first_offsets(start).items():
         if start[queue] < low:
-            warn_of_loss(queue, wanted=start[queue], found=low, fails_on_loss=fails_on_loss)
+            report_loss(queue, wanted=start[queue], found=low, fails_on_loss=fails_on_loss)
             found[queue] = low
     return found
 
 
-def warn_of_loss(
+def report_loss(
     queue: MessageQueue, *, wanted: int, found: int, fails_on_loss: bool, why: str = ""
 ) -> None:
     """Raise DataLost, or log it, for the messages from one offset up to another."""
@@ -112,15 +118,15 @@ def warn_of_loss(
     _log.warning("%s; failOnDataLoss=false, so reading continues without them", text)
 
 
-def require_inside(
-    cluster: Cluster, positions: Positions, place: Place, *, fails_on_loss: bool
+def within_ends(
+    cluster: Cluster, positions: Positions, place: QueuePositions, *, fails_on_loss: bool
 ) -> Positions:
     """Return the positions, limited to the ends of the queues. If an offset that was given as a
     number is beyond its end, raise UsageError, or log it."""
     if place.offsets is None and not place.group:
         return positions
     found = dict(positions)
-    for queue, end in cluster.end(positions).items():
+    for queue, end in cluster.end_offsets(positions).items():
         if positions[queue] > end:
             text = (
                 f"{place.option} puts queue {queue.queue_id} of {queue.topic} on "
@@ -136,7 +142,7 @@ def require_inside(
     return found
 
 
-def _described(queues: Iterable[MessageQueue]) -> str:
+def _describe(queues: Iterable[MessageQueue]) -> str:
     by_broker: dict[str, list[str]] = {}
     for queue in sorted(queues):
         by_broker.setdefault(queue.broker_name, []).append(str(queue.queue_id))

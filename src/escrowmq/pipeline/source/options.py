@@ -15,13 +15,13 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription, subscription
 from escrowmq.client.core.validation import check_group
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.brokers.options import Access, UserOptions, parse_access
+from escrowmq.pipeline.brokers.options import ClusterAccess, UserOptions, parse_access
 from escrowmq.pipeline.source.offset_options import (
     EARLIEST,
     LATEST,
-    Place,
+    QueuePositions,
     parse_assignment,
-    parse_place,
+    parse_positions,
 )
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ GROUP: Final = "escrowmq-spark"
 """The default consumer group of sources. All sources share it, because brokers remember every group
 that ever sent a request."""
 
-CHOICES: Final = (
+SELECTING_OPTIONS: Final = (
     "tags", "subExpression", "sqlFilter", "startingTimestamp", "startingOffsetsByTimestamp",
     "endingTimestamp", "endingOffsetsByTimestamp", "subscribe", "topic", "subscribePattern",
     "assign",
@@ -41,7 +41,7 @@ SYSTEM_TOPICS: Final = frozenset({Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.CH
 _INT_MAX: Final = (1 << 31) - 1
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one batch of a stream; 0 for none."""
 
     rows_max: int = 0
@@ -50,7 +50,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int = 900_000
 
 
-class Pulling(msgspec.Struct, frozen=True, kw_only=True):
+class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How executors pull."""
 
     count: int
@@ -64,14 +64,14 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a source."""
 
-    access: Access
+    access: ClusterAccess
     topics: tuple[str, ...] = ()
     pattern: str = ""
     assigned: dict[str, dict[str, list[int]]] = {}
-    start: Place
-    end: Place
-    limits: Limits
-    pulling: Pulling
+    start: QueuePositions
+    end: QueuePositions
+    limits: BatchLimits
+    pulling: PullOptions
     partitions_min: int = 0
     partitions_max: int = 0
     records_max: int = 0
@@ -90,7 +90,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def subscription(self, topic: str) -> Subscription:
         """A topic's subscription for a pull."""
-        # `allows` decides whether a broker's own topic may be read.
+        # `allows_topic` decides whether a broker's own topic may be read.
         name = "own" if is_system_topic(topic) else topic
         return subscription(name, tags=self.tags, sql=self.sql, version=0, wire_topic=topic)
 
@@ -100,11 +100,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.sql) or self.tags not in ("", "*")
 
     @property
-    def named(self) -> tuple[str, ...]:
+    def named_topics(self) -> tuple[str, ...]:
         """Topics that are named, in contrast to topics found by a pattern."""
         return self.topics or tuple(self.assigned)
 
-    def without(self, topics: Collection[str]) -> SourceOptions | None:
+    def without_topics(self, topics: Collection[str]) -> SourceOptions | None:
         """Return the same options for the other topics; None if no topic is left."""
         left = tuple(name for name in self.topics if name not in topics)
         assigned = {name: found for name, found in self.assigned.items() if name not in topics}
@@ -112,16 +112,16 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return msgspec.structs.replace(self, topics=left, assigned=assigned)
 
-    def wants(self, queue: MessageQueue) -> bool:
+    def selects_queue(self, queue: MessageQueue) -> bool:
         """Whether an existing queue is among those to read."""
         if self.assigned:
             of_topic = self.assigned.get(queue.topic, {})
             return queue.queue_id in of_topic.get(queue.broker_name, [])
         if self.pattern:
-            return bool(re.fullmatch(self.pattern, queue.topic)) and self.allows(queue.topic)
+            return bool(re.fullmatch(self.pattern, queue.topic)) and self.allows_topic(queue.topic)
         return queue.topic in self.topics
 
-    def allows(self, topic: str) -> bool:
+    def allows_topic(self, topic: str) -> bool:
         """Whether a pattern may match a topic."""
         return self.includes_system or not is_system_topic(topic)
 
@@ -131,21 +131,21 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.lower().startswith(Topic.SYSTEM_PREFIX)
 
 
-def parse_source(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
+def parse_source_options(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
     """Parse the options of a batch or a stream; `is_stream` is None if that is not known yet.
     Raises UsageError for the first error."""
     given = UserOptions(options)
     store_path = given.text("storePath")
-    topics, pattern, assigned = _subject(given)
+    topics, pattern, assigned = _parse_topics(given)
     found = SourceOptions(
         access=parse_access(given, needs_name_server=not store_path),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
-        start=parse_place(given, "starting", default=LATEST if is_stream else EARLIEST),
-        end=parse_place(given, "ending", default=LATEST),
-        limits=_limits(given),
-        pulling=_pulling(given),
+        start=parse_positions(given, "starting", default=LATEST if is_stream else EARLIEST),
+        end=parse_positions(given, "ending", default=LATEST),
+        limits=_parse_limits(given),
+        pulling=_parse_pulling(given),
         partitions_min=given.number("minPartitions", default=0, high=_INT_MAX),
         partitions_max=given.number("maxPartitions", default=0, high=_INT_MAX),
         records_max=given.number("maxRecordsPerPartition", default=0),
@@ -165,12 +165,12 @@ def parse_source(options: Mapping[str, str], *, is_stream: bool | None) -> Sourc
     if not given.flag("includeProperties", default=True):
         found = msgspec.structs.replace(found, properties="none")
     given.refuse_others()
-    _check_subject(found)
+    _check_topics(found)
     _check(found, given, is_stream)
     return found
 
 
-def _subject(
+def _parse_topics(
     given: UserOptions,
 ) -> tuple[tuple[str, ...], str, dict[str, dict[str, list[int]]]]:
     topics = given.names("subscribe", "topic")
@@ -190,7 +190,7 @@ def _subject(
     return topics, pattern, assigned
 
 
-def _check_subject(found: SourceOptions) -> None:
+def _check_topics(found: SourceOptions) -> None:
     count = sum((bool(found.topics), bool(found.pattern), bool(found.assigned)))
     if count > 1 or not (count or found.store_path):
         raise UsageError(
@@ -198,8 +198,8 @@ def _check_subject(found: SourceOptions) -> None:
         )
 
 
-def _limits(given: UserOptions) -> Limits:
-    return Limits(
+def _parse_limits(given: UserOptions) -> BatchLimits:
+    return BatchLimits(
         rows_max=given.number("maxOffsetsPerTrigger", "maxMessagesPerTrigger", default=0),
         size_max=given.size("maxBytesPerTrigger", default=0),
         rows_min=given.number("minOffsetsPerTrigger", default=0),
@@ -207,10 +207,10 @@ def _limits(given: UserOptions) -> Limits:
     )
 
 
-def _pulling(given: UserOptions) -> Pulling:
+def _parse_pulling(given: UserOptions) -> PullOptions:
     group = given.text("group", "kafka.group.id", default=GROUP)
     check_group(group)
-    return Pulling(
+    return PullOptions(
         count=given.number("pullBatchSize", default=PULL_MESSAGES_MAX, low=1, high=_INT_MAX),
         timeout_ms=given.span_ms("pullTimeoutMs", default=30_000, low=1),
         at_once=given.number("pullsInFlight", default=4, low=1, high=64),
@@ -223,7 +223,7 @@ def _pulling(given: UserOptions) -> Pulling:
 
 def _check(found: SourceOptions, given: UserOptions, is_stream: bool | None) -> None:
     for topic in [*found.topics, *found.assigned]:
-        if not found.allows(topic):
+        if not found.allows_topic(topic):
             raise UsageError(
                 f"{topic} is the broker's own; set includeSystemTopics=true to read it nevertheless"
             )

@@ -21,7 +21,7 @@ _OFFSETS: Final = "queueOffset"
 FAR: Final = 1 << 62
 
 
-class Bounds(msgspec.Struct):
+class ReadBounds(msgspec.Struct):
     """Bounds of the messages that can match the conditions."""
 
     texts: dict[str, frozenset[str]] = {}
@@ -33,7 +33,7 @@ class Bounds(msgspec.Struct):
     time_low_ms: int = -1
     time_high_ms: int = FAR
 
-    def allows(self, queue: MessageQueue) -> bool:
+    def allows_queue(self, queue: MessageQueue) -> bool:
         """Whether a queue can have matching messages."""
         topics, brokers = self.texts.get("topic"), self.texts.get("brokerName")
         return (
@@ -51,7 +51,7 @@ class Bounds(msgspec.Struct):
                 min(each.high, self.offset_high),
             )
             for each in ranges
-            if self.allows(each.queue)
+            if self.allows_queue(each.queue)
         ]
         return [each for each in found if each.count > 0]
 
@@ -80,17 +80,17 @@ class Bounds(msgspec.Struct):
         return [each for each in found if each.count > 0]
 
 
-def bounds_of(filters: Iterable[Any]) -> Bounds:
+def bounds_from_filters(filters: Iterable[Any]) -> ReadBounds:
     """Return the bounds that follow from Spark's filters, all of which must hold; filters that have
     no meaning here are ignored."""
-    bounds = Bounds()
+    bounds = ReadBounds()
     for each in filters:
         if len(each.attribute) == 1 if hasattr(each, "attribute") else False:
             _apply(bounds, type(each).__name__, each.attribute[0], getattr(each, "value", None))
     return bounds
 
 
-def _apply(bounds: Bounds, kind: str, column: str, value: object) -> None:
+def _apply(bounds: ReadBounds, kind: str, column: str, value: object) -> None:
     values = value if kind == "In" else [value] if kind == "EqualTo" else None
     if isinstance(values, list | tuple):
         _apply_values(bounds, column, list(values))
@@ -101,7 +101,7 @@ def _apply(bounds: Bounds, kind: str, column: str, value: object) -> None:
         _apply_time(bounds, kind, int(value.timestamp() * 1000))
 
 
-def _apply_values(bounds: Bounds, column: str, values: list[object]) -> None:
+def _apply_values(bounds: ReadBounds, column: str, values: list[object]) -> None:
     if column in ("topic", "brokerName"):
         allowed = frozenset(each for each in values if isinstance(each, str))
         bounds.texts = {**bounds.texts, column: bounds.texts.get(column, allowed) & allowed}
@@ -114,7 +114,7 @@ def _apply_values(bounds: Bounds, column: str, values: list[object]) -> None:
         _apply_offset(bounds, "LessThanOrEqual", max(numbers))
 
 
-def _apply_offset(bounds: Bounds, kind: str, value: int) -> None:
+def _apply_offset(bounds: ReadBounds, kind: str, value: int) -> None:
     if kind == "GreaterThan":
         bounds.offset_low = max(bounds.offset_low, value + 1)
     elif kind == "GreaterThanOrEqual":
@@ -125,7 +125,7 @@ def _apply_offset(bounds: Bounds, kind: str, value: int) -> None:
         bounds.offset_high = min(bounds.offset_high, value + 1)
 
 
-def _apply_time(bounds: Bounds, kind: str, value_ms: int) -> None:
+def _apply_time(bounds: ReadBounds, kind: str, value_ms: int) -> None:
     if kind in ("GreaterThan", "GreaterThanOrEqual"):
         bounds.time_low_ms = max(bounds.time_low_ms, value_ms)
     elif kind in ("LessThan", "LessThanOrEqual"):

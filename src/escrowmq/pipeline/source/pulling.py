@@ -25,10 +25,10 @@ from escrowmq.errors import (
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.link import BUSY, BrokerLink
-from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.brokers.ranges import QueueRange
-from escrowmq.pipeline.source.offsets import warn_of_loss
-from escrowmq.pipeline.source.options import Pulling, SourceOptions
+from escrowmq.pipeline.source.offsets import report_loss
+from escrowmq.pipeline.source.options import PullOptions, SourceOptions
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _SAMPLED_MAX: Final = 8
 _SAMPLE_COUNT: Final = 32
 
 
-class Pull(msgspec.Struct):
+class PullInFlight(msgspec.Struct):
     """A pull request in flight."""
 
     number: int
@@ -49,7 +49,7 @@ class Puller:
     """Reads ranges of queues. It waits for a restarting broker. If a broker is silent or has no
     route for `pullTimeoutMs`, it raises TransportError or RouteMissing."""
 
-    def __init__(self, access: Access, pulling: Pulling) -> None:
+    def __init__(self, access: ClusterAccess, pulling: PullOptions) -> None:
         self._access = access
         self._pulling = pulling
         self._links: dict[str, BrokerLink] = {}
@@ -63,18 +63,18 @@ class Puller:
     def pull(self, wanted: QueueRange, subscription: Subscription) -> Iterator[bytes]:
         """Yield the records of a range as they are in the log, in the order of the queue. There may
         be some beyond the range's end."""
-        run = _Run(wanted, subscription, self._pulling)
+        run = _RangeReading(wanted, subscription, self._pulling)
         since_ms = self._clock.now_ms()
         while not run.is_over:
             before = run.position
             try:
                 yield from run.records(self._link(wanted.queue))
-            except _NotNow as reason:
+            except _RetryLater as reason:
                 failure: Exception = reason.error
-                self._forget(wanted.queue, is_lost=reason.is_lost)
+                self._drop_requests(wanted.queue, is_lost=reason.is_lost)
             except (TransportError, RouteMissing) as error:  # it has no route while it starts
                 failure = error
-                self._forget(wanted.queue, is_lost=True)
+                self._drop_requests(wanted.queue, is_lost=True)
             else:
                 continue
             if run.position != before:
@@ -94,24 +94,24 @@ class Puller:
         if found is None:
             cluster = Cluster(self._access, tries=1, try_again_ms=0)
             try:
-                cluster.refresh(queue.topic)
+                cluster.refresh_route(queue.topic)
             finally:
                 cluster.close()
-            address = cluster.address(queue.broker_name, from_slave=self._pulling.from_slave)
+            address = cluster.broker_address(queue.broker_name, from_slave=self._pulling.from_slave)
             found = BrokerLink(address, self._access, timeout_ms=self._pulling.timeout_ms)
             self._links[queue.broker_name] = found
         return found
 
-    def _forget(self, queue: MessageQueue, *, is_lost: bool) -> None:
+    def _drop_requests(self, queue: MessageQueue, *, is_lost: bool) -> None:
         """Drop the requests in flight on a link after an interrupted run."""
         link = self._links.pop(queue.broker_name, None)
-        if link is not None and (is_lost or link.has_waiting):
+        if link is not None and (is_lost or link.has_open_requests):
             link.close()
         elif link is not None:
             self._links[queue.broker_name] = link
 
 
-class _NotNow(Exception):
+class _RetryLater(Exception):
     """Raised for a pull that failed and may succeed later."""
 
     def __init__(self, error: Exception, *, is_lost: bool) -> None:
@@ -120,10 +120,12 @@ class _NotNow(Exception):
         self.is_lost = is_lost
 
 
-class _Run:
+class _RangeReading:
     """The reading of one range: its position, and the requests in flight."""
 
-    def __init__(self, wanted: QueueRange, subscription: Subscription, pulling: Pulling) -> None:
+    def __init__(
+        self, wanted: QueueRange, subscription: Subscription, pulling: PullOptions
+    ) -> None:
         self._wanted = wanted
         self._subscription = subscription
         self._pulling = pulling
@@ -138,7 +140,7 @@ class _Run:
 
     def records(self, link: BrokerLink) -> Iterator[bytes]:
         """Yield records from the position to the end, or until an error."""
-        pulls: deque[Pull] = deque()
+        pulls: deque[PullInFlight] = deque()
         asked = self.position
         while not self.is_over:
             while asked < self._wanted.high and len(pulls) < self._at_once:
@@ -147,16 +149,16 @@ class _Run:
                 asked = high
             pull = pulls.popleft()
             if pull.low != self.position:  # the previous pull went further, as with filters
-                link.drop(pull.number)
+                link.ignore_reply(pull.number)
                 if pull.high <= self.position:
                     continue
                 pull = self._post(link, self.position, pull.high)
-            yield from self._pulled_records(link.take(pull.number), pull)
+            yield from self._pulled_records(link.take_reply(pull.number), pull)
             if self.position < pull.high:
                 pulls.appendleft(self._post(link, self.position, pull.high))
             asked = max(asked, self.position)
 
-    def _post(self, link: BrokerLink, low: int, high: int) -> Pull:
+    def _post(self, link: BrokerLink, low: int, high: int) -> PullInFlight:
         fields = pull_fields(
             self._wanted.queue,
             self._subscription,
@@ -167,41 +169,43 @@ class _Run:
             suspend_ms=0,
         )
         fields = with_subscription(fields, self._subscription)
-        return Pull(link.post(Request.PULL_MESSAGE, fields), low, high)
+        return PullInFlight(link.post(Request.PULL_MESSAGE, fields), low, high)
 
-    def _pulled_records(self, reply: Command, pull: Pull) -> Iterator[bytes]:
+    def _pulled_records(self, reply: Command, pull: PullInFlight) -> Iterator[bytes]:
         code = reply.code
         if code == Response.SUCCESS:
-            following = self._following(reply, "nextBeginOffset")
+            following = self._offset_field(reply, "nextBeginOffset")
             if following <= self.position:
                 raise RemoteProtocolError(
                     f"a pull from {pull.low} of {self._wanted.queue} was answered with the "
                     f"next offset {following}"
                 )
-            self._learn(pull, following)
+            self._adapt_requests(pull, following)
             self.position = following
             yield reply.body
         elif code == Response.PULL_RETRY_IMMEDIATELY:
-            self._skip(pull, self._following(reply, "nextBeginOffset"))
+            self._skip_to(pull, self._offset_field(reply, "nextBeginOffset"))
         elif code == Response.PULL_OFFSET_MOVED:
-            self._move(reply)
+            self._move_into_queue(reply)
         elif code == Response.PULL_NOT_FOUND or code in BUSY:
-            raise _NotNow(self._missing(reply), is_lost=False)
+            raise _RetryLater(self._nothing_error(reply), is_lost=False)
         else:
             raise response_error(code, reply.remark, address=self._wanted.queue.broker_name)
 
-    def _learn(self, pull: Pull, following: int) -> None:
+    def _adapt_requests(self, pull: PullInFlight, following: int) -> None:
         if self._is_plain:
             # Brokers limit a pull by count and by bytes; requesting more only delays the answer.
             if following < pull.high:
                 self._step = following - pull.low
             self._at_once = self._pulling.at_once
 
-    def _skip(self, pull: Pull, following: int) -> None:
+    def _skip_to(self, pull: PullInFlight, following: int) -> None:
         if following <= self.position:
-            raise _NotNow(self._lost(f"the broker finds no message at {pull.low}"), is_lost=False)
+            raise _RetryLater(
+                self._data_lost(f"the broker finds no message at {pull.low}"), is_lost=False
+            )
         if self._is_plain:
-            warn_of_loss(
+            report_loss(
                 self._wanted.queue,
                 wanted=self.position,
                 found=following,
@@ -210,8 +214,8 @@ class _Run:
             )
         self.position = following
 
-    def _move(self, reply: Command) -> None:
-        low, high = self._following(reply, "minOffset"), self._following(reply, "maxOffset")
+    def _move_into_queue(self, reply: Command) -> None:
+        low, high = self._offset_field(reply, "minOffset"), self._offset_field(reply, "maxOffset")
         following = max(low, self.position) if self.position < high else self._wanted.high
         if self.position >= high:
             self._fail_or_warn(min(following, self._wanted.high), f"the queue ends at {high}")
@@ -220,7 +224,7 @@ class _Run:
         self.position = max(self.position + 1, following)
 
     def _fail_or_warn(self, following: int, why: str) -> None:
-        warn_of_loss(
+        report_loss(
             self._wanted.queue,
             wanted=self.position,
             found=following,
@@ -228,26 +232,26 @@ class _Run:
             why=why,
         )
 
-    def _missing(self, reply: Command) -> Exception:
+    def _nothing_error(self, reply: Command) -> Exception:
         if reply.code in BUSY:
             return response_error(reply.code, reply.remark, address=self._wanted.queue.broker_name)
-        return self._lost("the broker answers that there is nothing")
+        return self._data_lost("the broker answers that there is nothing")
 
-    def _lost(self, why: str) -> DataLost:
+    def _data_lost(self, why: str) -> DataLost:
         queue = self._wanted.queue
         return DataLost(
             f"messages {self.position} to {self._wanted.high - 1} of queue {queue.queue_id} of "
             f"{queue.topic} on {queue.broker_name} do not come: {why}"
         )
 
-    def _following(self, reply: Command, name: str) -> int:
+    def _offset_field(self, reply: Command, name: str) -> int:
         try:
             return int((reply.ext or {})[name])
         except (KeyError, ValueError) as error:
             raise RemoteProtocolError(f"a pull's answer has no {name}: {reply.ext}") from error
 
 
-def sampled_size(ranges: Sequence[QueueRange], options: SourceOptions) -> float:
+def estimated_size(ranges: Sequence[QueueRange], options: SourceOptions) -> float:
     """Estimate the average bytes per offset of these ranges, from samples at the beginnings of the
     longest; at least 1."""
     puller = Puller(options.access, options.pulling)

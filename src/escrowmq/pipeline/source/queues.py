@@ -18,22 +18,22 @@ from typing import Final, TypeVar
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost, EscrowMQError, RouteMissing, TransportError
 from escrowmq.net.clock import SystemClock
-from escrowmq.pipeline.brokers.cluster import Cluster, rest
+from escrowmq.pipeline.brokers.cluster import Cluster, pause
 from escrowmq.pipeline.brokers.ranges import Positions
 from escrowmq.pipeline.source.offsets import find_queues
 from escrowmq.pipeline.source.options import SourceOptions
-from escrowmq.pipeline.source.stream_place import Births
+from escrowmq.pipeline.source.stream_place import QueueIdentities
 
 _log = logging.getLogger(__name__)
 
-FRESH_MS: Final = 100
+ENDS_CACHED_MS: Final = 100
 """The ends of queues are cached for this many milliseconds: Spark asks every 10 ms while nothing
 arrives."""
 
 T = TypeVar("T")
 
 
-class Queues:
+class StreamQueues:
     """The queues and their ends, fetched again when the cache is stale."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -45,7 +45,7 @@ class Queues:
         self.ends: Positions = {}
         self._clock = SystemClock()
         self._seen_ms = 0
-        self._told: set[str] = set()
+        self._logged_topics: set[str] = set()
         """Topics whose loss or absence has been logged."""
         self._gone: set[MessageQueue] = set()
 
@@ -53,27 +53,29 @@ class Queues:
         """Return the current time."""
         return self._clock.now_ms()
 
-    def look(
+    def current_ends(
         self, since: Positions, gone: Collection[MessageQueue] = ()
     ) -> tuple[Positions, set[MessageQueue]]:
         """Return the end of every existing queue. Return also which queues of `since` are missing
         from their topics now; those in `gone` are known to be missing. Raises DataLost for the
         first queue that disappeared with unread messages."""
-        if self.now_ms() - self._seen_ms > FRESH_MS:
+        if self.now_ms() - self._seen_ms > ENDS_CACHED_MS:
             before = self.ends
-            self.ends = self._retry_unreachable(lambda: self.cluster.end(self._find(since)), since)
+            self.ends = self._retry_unreachable(
+                lambda: self.cluster.end_offsets(self._find(since)), since
+            )
             self._seen_ms = self.now_ms()
             self._gone |= set(gone)
-            self._retry_unreachable(lambda: self._note_gone(since, before), since)
+            self._retry_unreachable(lambda: self._update_gone(since, before), since)
         return self.ends, self._gone & since.keys()
 
-    def require(self, wanted: Positions) -> set[MessageQueue]:
+    def require_readable(self, wanted: Positions) -> set[MessageQueue]:
         """Return which of these queues can be read. Wait for unreachable brokers; raise DataLost
         for lost queues, or log and skip them."""
 
         def look() -> set[MessageQueue]:
             there = self._existing_queues(wanted)
-            lost = set(self._lost(wanted, there))
+            lost = set(self._lost_queues(wanted, there))
             away = sorted(set(wanted) - there - lost)
             if away:
                 raise RouteMissing(
@@ -85,10 +87,10 @@ class Queues:
 
         return self._retry_unreachable(look, wanted)
 
-    def births(self, queues: Iterable[MessageQueue]) -> Births:
+    def identities(self, queues: Iterable[MessageQueue]) -> QueueIdentities:
         """Return the birth of each queue: its first offset, and the store time of that message. It
         distinguishes the queue from a recreated one of the same name."""
-        oldest = self.cluster.oldest(queues).items()
+        oldest = self.cluster.first_messages(queues).items()
         return {queue: (low, stored_ms) for queue, (low, stored_ms) in oldest if stored_ms >= 0}
 
     def _find(self, known: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -97,13 +99,13 @@ class Queues:
         except RouteMissing:
             if self.options.pulling.fails_on_loss or not known:
                 raise
-        missing = {name for name in self.options.named if not self._queues_of(name)}
-        for name in sorted(missing - self._told):
+        missing = {name for name in self.options.named_topics if not self._queues_of(name)}
+        for name in sorted(missing - self._logged_topics):
             _log.warning(
                 "the topic %s does not exist; failOnDataLoss=false, so it is left out", name
             )
-        self._told = self._told - set(self.options.named) | missing
-        left = self.options.without(missing)
+        self._logged_topics = self._logged_topics - set(self.options.named_topics) | missing
+        left = self.options.without_topics(missing)
         return find_queues(self.cluster, left) if left is not None else []
 
     def _queues_of(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -124,7 +126,7 @@ class Queues:
                 if is_over or not known or self._is_deleted(error, known):
                     raise
                 _log.warning("%s; asking again", error)
-                rest()
+                pause()
 
     def _is_deleted(self, error: Exception, known: Iterable[MessageQueue]) -> bool:
         """Whether a topic is missing although all its brokers are reachable. The brokers are
@@ -132,27 +134,27 @@ class Queues:
         together."""
         if not isinstance(error, RouteMissing):
             return False
-        running = self._running()
-        for topic in self.options.named:
+        running = self._reachable_brokers()
+        for topic in self.options.named_topics:
             brokers = {queue.broker_name for queue in known if queue.topic == topic}
             if brokers and brokers <= running and not self._queues_of(topic):
                 return True
         return False
 
-    def _running(self) -> set[str]:
+    def _reachable_brokers(self) -> set[str]:
         try:
             return self._at_once.refresh_brokers()
         except (TransportError, RouteMissing):
             return set()
 
-    def _lost(
+    def _lost_queues(
         self, wanted: Iterable[MessageQueue], there: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
         """Return the queues that are missing although their brokers are reachable."""
         missing = sorted(set(wanted) - set(there))
         if not missing:
             return []
-        running = self._running()
+        running = self._reachable_brokers()
         suspects = [queue for queue in missing if queue.broker_name in running]
         if not suspects:
             return []
@@ -166,25 +168,25 @@ class Queues:
             found |= set(self._queues_of(topic))
         return found & set(wanted)
 
-    def _note_gone(self, since: Positions, before: Positions) -> None:
+    def _update_gone(self, since: Positions, before: Positions) -> None:
         self._gone -= set(self.ends)
         gone = [queue for queue in since if queue not in self.ends and queue not in self._gone]
-        other = [queue for queue in gone if not self.options.wants(queue)]
-        for topic in sorted({queue.topic for queue in other} - self._told):
+        other = [queue for queue in gone if not self.options.selects_queue(queue)]
+        for topic in sorted({queue.topic for queue in other} - self._logged_topics):
             _log.warning("the checkpoint has the topic %s, which is no longer read", topic)
-            self._told.add(topic)
-        for queue in self._lost(set(gone) - set(other), self.ends):
-            if since[queue] in (before.get(queue), self._end_of(queue)):
+            self._logged_topics.add(topic)
+        for queue in self._lost_queues(set(gone) - set(other), self.ends):
+            if since[queue] in (before.get(queue), self._end_of_missing(queue)):
                 _log.warning("%s no longer exists; all of it was read", _name(queue))
             else:
                 self._warn_lost(queue, since[queue])
             self._gone.add(queue)
 
-    def _end_of(self, queue: MessageQueue) -> int | None:
+    def _end_of_missing(self, queue: MessageQueue) -> int | None:
         """Return the end of a queue that is missing from its topic now; its broker may still have
         it."""
         try:
-            return self._at_once.end([queue])[queue]
+            return self._at_once.end_offsets([queue])[queue]
         except EscrowMQError:
             return None
 

@@ -22,7 +22,7 @@ from escrowmq.codec.layout import RECORD_SIZE_MIN
 from escrowmq.codec.log_stretches import check_record, outline
 from escrowmq.codec.log_walker import Stretch, Walker
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
-from escrowmq.pipeline.source.consume_queue_units import Units
+from escrowmq.pipeline.source.consume_queue_units import QueueUnitFiles
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def plan_parts(store_path: str, split_size: int) -> list[FilePart]:
             f"storePath={store_path!r} has no log: a folder `commitlog` with files of 20 digits "
             "is expected in it"
         )
-    _require_whole(files)
+    _require_no_gaps(files)
     while len(files) > 1 and _is_blank(files[-1]):
         files.pop()
     return [
@@ -83,7 +83,7 @@ def _is_blank(file: Path) -> bool:
         return not opened.read(_HEAD_SIZE).strip(b"\0")
 
 
-def _require_whole(files: list[Path]) -> None:
+def _require_no_gaps(files: list[Path]) -> None:
     for before, file in itertools.pairwise(files):
         expected = int(before.name) + before.stat().st_size
         if int(file.name) != expected:
@@ -93,7 +93,7 @@ def _require_whole(files: list[Path]) -> None:
             )
 
 
-class Mapped:
+class MappedSegment:
     """A segment that is read like a log of its own (see `codec.log_walker.Log`), up to an end."""
 
     def __init__(self, data: mmap.mmap, first: int, *, end: int | None = None) -> None:
@@ -124,15 +124,15 @@ class Mapped:
         return position
 
 
-class Walk:
+class RecordWalk:
     """Walks through the records of a part."""
 
     def __init__(self, part: FilePart, *, fails_on_loss: bool) -> None:
         self._part = part
         self._fails_on_loss = fails_on_loss
         log_folder = Path(part.path).parent
-        units = Units(log_folder.parent) if log_folder.name == _LOG_FOLDER else None
-        self._leads_to = units.leads_to if units is not None and units.are_there else None
+        units = QueueUnitFiles(log_folder.parent) if log_folder.name == _LOG_FOLDER else None
+        self._leads_to = units.leads_to if units is not None and units.exist else None
 
     def chunks(self) -> Iterator[tuple[bytes, list[int], int]]:
         """Yield parts of the file: the bytes, the starts of the records in them, and the file
@@ -146,15 +146,15 @@ class Walk:
                 "store's files, on a shared mount or with a local master"
             ) from error
         with data:
-            for stretch in self._stretches(data):
-                yield stretch.data, stretch.found.records, self._place(stretch.log_offset)
+            for stretch in self._record_stretches(data):
+                yield stretch.data, stretch.found.records, self._file_position(stretch.log_offset)
 
-    def _place(self, log_offset: int) -> int:
+    def _file_position(self, log_offset: int) -> int:
         return log_offset - self._part.first_log_offset
 
-    def _stretches(self, data: mmap.mmap) -> Iterator[Stretch[int]]:
+    def _record_stretches(self, data: mmap.mmap) -> Iterator[Stretch[int]]:
         part, first = self._part, self._part.first_log_offset
-        whole = Mapped(data, first)
+        whole = MappedSegment(data, first)
         looker = Walker(whole, leads_to=self._leads_to)
         begin, high = first + part.low, first + part.high
         if part.low:
@@ -163,7 +163,7 @@ class Walk:
                 return  # the record before goes on, or the log has ended: the part before sees it
             begin = found
         end = looker.next_record(high) if high < whole.end else None
-        walker = Walker(Mapped(data, first, end=end), leads_to=self._leads_to)
+        walker = Walker(MappedSegment(data, first, end=end), leads_to=self._leads_to)
         told, held = 0, None
         for stretch in walker.stretches(begin, outline):
             for damage in walker.damaged[told:]:
@@ -174,7 +174,7 @@ class Walk:
             held = stretch if stretch.found.records else None
         is_at_end = part.is_last and end is None
         if held is not None:
-            held = self._without_torn(held) if is_at_end else held
+            held = self._without_torn_record(held) if is_at_end else held
             yield held
         if walker.end_offset >= (whole.end if end is None else end):
             return
@@ -186,10 +186,10 @@ class Walk:
     def _warn_unreadable(self, log_offset: int, following: int | None) -> None:
         """Raise CorruptRecord at bytes that are not a record, or log it if they may be skipped.
         `following` is the start of the next record."""
-        place = self._place(log_offset)
+        place = self._file_position(log_offset)
         behind = "none follows"
         if following is not None:
-            behind = f"the next one is at byte {self._place(following)}"
+            behind = f"the next one is at byte {self._file_position(following)}"
         text = (
             f"{self._part.path} has no record at byte {place} (log offset {log_offset}), "
             f"and {behind}"
@@ -198,7 +198,7 @@ class Walk:
             raise CorruptRecord(f"{text}. Repair the store, or set failOnDataLoss=false to skip it")
         _log.warning("%s; failOnDataLoss=false, so it is skipped", text)
 
-    def _without_torn(self, stretch: Stretch[int]) -> Stretch[int]:
+    def _without_torn_record(self, stretch: Stretch[int]) -> Stretch[int]:
         """Return a stretch without the log's last record, if that was not written completely."""
         base, data, found = stretch
         *before, last = found.records
@@ -212,5 +212,5 @@ class Walk:
             "%s ends at byte %d with an incomplete record; it was never acknowledged, or is "
             "being written now",
             self._part.path,
-            self._place(log_offset),
+            self._file_position(log_offset),
         )

@@ -22,22 +22,27 @@ from escrowmq.pipeline.brokers.ranges import (
     Positions,
     QueueRange,
     backlog_count,
-    ends_of,
+    positions_after,
     ranges_between,
 )
-from escrowmq.pipeline.source.batch import Part, parts_of, read_part
-from escrowmq.pipeline.source.batch_limits import limited
-from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
+from escrowmq.pipeline.source.batch import RangesPart, divide_ranges, read_part
+from escrowmq.pipeline.source.batch_limits import limit_ranges
+from escrowmq.pipeline.source.offsets import (
+    find_queues,
+    look_up_offsets,
+    readable_starts,
+    within_ends,
+)
 from escrowmq.pipeline.source.options import SourceOptions
-from escrowmq.pipeline.source.pulling import sampled_size
-from escrowmq.pipeline.source.queues import Queues, report_recreated, was_recreated
+from escrowmq.pipeline.source.pulling import estimated_size
+from escrowmq.pipeline.source.queues import StreamQueues, report_recreated, was_recreated
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.stream_place import (
-    Births,
     Offset,
-    StreamPlace,
-    decode_place,
-    encode_place,
+    QueueIdentities,
+    StreamPosition,
+    decode_position,
+    encode_position,
 )
 from escrowmq.pipeline.source.user_errors import shorten_traceback
 
@@ -58,13 +63,14 @@ except ImportError:  # PySpark 4.1 and before
 _log = logging.getLogger(__name__)
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """The cached result of `_lows`, with the position and the ends for which it is valid."""
+class _CachedStarts(msgspec.Struct, frozen=True):
+    """The cached result of `_start_offsets`, with the position and the ends for which it is
+    valid."""
 
-    since: StreamPlace
+    since: StreamPosition
     ends: Positions
     lows: Positions
-    births: Births
+    births: QueueIdentities
 
 
 class StreamReader(DataSourceStreamReader):
@@ -73,12 +79,12 @@ class StreamReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
-        self._opened: Queues | None = None
+        self._opened: StreamQueues | None = None
         self._initial: Positions | None = None
         self._target: Positions | None = None
         self._has_target = False
         self._triggered_ms = 0
-        self._seen: _Seen | None = None
+        self._seen: _CachedStarts | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for executors, which get what they need to read, and no connection."""
@@ -89,7 +95,7 @@ class StreamReader(DataSourceStreamReader):
     @shorten_traceback
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return where a new query begins. Called again after a crash; see stream_place.py."""
-        return encode_place(StreamPlace(self._beginning(), is_initial=True))
+        return encode_position(StreamPosition(self._beginning(), is_initial=True))
 
     def _beginning(self) -> Positions:
         if self._initial is None:
@@ -97,17 +103,17 @@ class StreamReader(DataSourceStreamReader):
             known = find_queues(cluster, options)
             if not options.pattern:
                 options.start.require_known(known)
-            start = look_up(cluster, known, options.start)
+            start = look_up_offsets(cluster, known, options.start)
             fails_on_loss = options.pulling.fails_on_loss
-            start = require_inside(cluster, start, options.start, fails_on_loss=fails_on_loss)
-            self._initial = without_loss(cluster, start, fails_on_loss=fails_on_loss)
+            start = within_ends(cluster, start, options.start, fails_on_loss=fails_on_loss)
+            self._initial = readable_starts(cluster, start, fails_on_loss=fails_on_loss)
         return self._initial
 
     @shorten_traceback
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """Return the ends of all queues, for the progress report and its lag."""
         ends = self._opened.ends if self._opened is not None else {}
-        return encode_place(StreamPlace(ends)) if ends else None
+        return encode_position(StreamPosition(ends)) if ends else None
 
     @shorten_traceback
     def commit(self, end: Offset) -> None:
@@ -116,24 +122,26 @@ class StreamReader(DataSourceStreamReader):
         if not self._options.commits_offsets:
             return
         try:
-            self._queues().cluster.commit(self._options.pulling.group, decode_place(end).at)
+            self._queues().cluster.commit_offsets(
+                self._options.pulling.group, decode_position(end).at
+            )
         except EscrowMQError as error:
             _log.warning("this query's progress could not be committed at the brokers: %s", error)
 
     # -- what --------------------------------------------------------------------------------
 
     @shorten_traceback
-    def partitions(self, start: Offset, end: Offset) -> list[Part]:
+    def partitions(self, start: Offset, end: Offset) -> list[RangesPart]:
         """Return the range between two positions, divided among tasks."""
-        until = decode_place(end)
-        since = decode_place(start)
+        until = decode_position(end)
+        since = decode_position(start)
         lows = since.at
         if since.is_initial and until.began is not None:
             lows = until.began
         anew = {queue: born[0] for queue, born in until.births.items()
                 if was_recreated(queue, since.births, until.births)}  # fmt: skip
         ranges = self._ranges(lows | anew, until.at, told=since.gone)
-        return parts_of(ranges, self._options)
+        return divide_ranges(ranges, self._options)
 
     @shorten_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -147,99 +155,107 @@ class StreamReader(DataSourceStreamReader):
         if not unread:
             return []
         cluster = self._queues().cluster
-        there = self._queues().require(unread)
+        there = self._queues().require_readable(unread)
         found = {queue: lows[queue] for queue in there if queue in lows}
-        found |= cluster.first(queue for queue in there if queue not in lows)
+        found |= cluster.first_offsets(queue for queue in there if queue not in lows)
         for queue, low in found.items():
             if low > highs[queue]:
                 why = f"ends at {highs[queue]}"
-                found[queue] = self._put_back(queue, low, why, is_told=queue in told)
-        found = without_loss(cluster, found, fails_on_loss=self._options.pulling.fails_on_loss)
+                found[queue] = self._restart_queue(queue, low, why, is_told=queue in told)
+        found = readable_starts(cluster, found, fails_on_loss=self._options.pulling.fails_on_loss)
         return ranges_between(found, {queue: highs[queue] for queue in found})
 
     # -- how much ----------------------------------------------------------------------------
 
-    def _following(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
+    def _next_end(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
         """Return the end of the next batch; the start itself if there is none."""
-        since = decode_place(start)
+        since = decode_position(start)
         ends, gone = self._current_ends(since)
-        lows, known = self._lows(since, ends)
-        highs = {queue: max(end, lows[queue]) for queue, end in self._bounded(ends).items()}
+        lows, known = self._start_offsets(since, ends)
+        highs = {queue: max(end, lows[queue]) for queue, end in self._bounded_ends(ends).items()}
         ranges = ranges_between(lows, highs)
-        if not self._is_due(ranges, rows_min):
+        if not self._has_enough_rows(ranges, rows_min):
             if not since.is_initial:
                 return start
             ranges, highs = [], dict(lows)  # an empty batch: only its position matters
-        births = self._queues().births(each.queue for each in ranges)
+        births = self._queues().identities(each.queue for each in ranges)
         for queue in births:
             if was_recreated(queue, known, births):
-                lows[queue] = self._put_back(queue, lows[queue], "its first message is another")
-        kept = _kept(lows, highs, births)
-        ranges = self._limited(ranges_between(kept, highs), rows_max, size_max)
+                lows[queue] = self._restart_queue(
+                    queue, lows[queue], "its first message is another"
+                )
+        kept = _without_removed(lows, highs, births)
+        ranges = self._limit_batch(ranges_between(kept, highs), rows_max, size_max)
         self._triggered_ms = self._queues().now_ms()
         began = since.at if since.is_initial else None
-        place = StreamPlace(
-            ends_of(kept, ranges), began, births=known | births, gone=frozenset(gone)
+        place = StreamPosition(
+            positions_after(kept, ranges), began, births=known | births, gone=frozenset(gone)
         )
-        return encode_place(place)
+        return encode_position(place)
 
-    def _limited(self, ranges: list[QueueRange], rows_max: int, size_max: int) -> list[QueueRange]:
+    def _limit_batch(
+        self, ranges: list[QueueRange], rows_max: int, size_max: int
+    ) -> list[QueueRange]:
         if rows_max:
-            ranges = limited(ranges, rows_max)
+            ranges = limit_ranges(ranges, rows_max)
         if size_max and ranges:
-            size = sampled_size(ranges, self._options)
-            ranges = limited(ranges, max(1, int(size_max / size)))
+            size = estimated_size(ranges, self._options)
+            ranges = limit_ranges(ranges, max(1, int(size_max / size)))
         return ranges
 
-    def _current_ends(self, since: StreamPlace) -> tuple[Positions, set[MessageQueue]]:
+    def _current_ends(self, since: StreamPosition) -> tuple[Positions, set[MessageQueue]]:
         """Return the end of each queue, and which of the queues read have disappeared."""
-        ends, gone = self._queues().look(since.at, since.gone)
+        ends, gone = self._queues().current_ends(since.at, since.gone)
         if self._has_target and self._target is None:
             self._target = dict(ends)
         return ends, gone
 
-    def _lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
+    def _start_offsets(
+        self, since: StreamPosition, ends: Positions
+    ) -> tuple[Positions, QueueIdentities]:
         """Return where the next batch begins in each queue, and the births of the queues, by which
         a recreated topic is recognised. The result is cached while neither the position nor an end
         changes: Spark asks every 10 ms, and so brokers are not asked and nothing is logged
         again."""
         if self._seen is None or (self._seen.since, self._seen.ends) != (since, ends):
-            self._seen = _Seen(since, dict(ends), *self._look_up_lows(since, ends))
+            self._seen = _CachedStarts(since, dict(ends), *self._look_up_starts(since, ends))
         return dict(self._seen.lows), dict(self._seen.births)
 
-    def _look_up_lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
+    def _look_up_starts(
+        self, since: StreamPosition, ends: Positions
+    ) -> tuple[Positions, QueueIdentities]:
         queues = self._queues()
         lows, births = dict(since.at), dict(since.births)
-        lows |= queues.cluster.first(queue for queue in ends if queue not in lows)
+        lows |= queues.cluster.first_offsets(queue for queue in ends if queue not in lows)
         back = {queue for queue in since.gone if queue in ends}
-        now = queues.births(back)
+        now = queues.identities(back)
         for queue, end in ends.items():
             if end < lows[queue]:
                 why, is_other = f"ends at {end}", True
             else:
                 why, is_other = "its first message is another", was_recreated(queue, births, now)
             if is_other:
-                lows[queue] = self._put_back(queue, lows[queue], why, is_told=queue in back)
+                lows[queue] = self._restart_queue(queue, lows[queue], why, is_told=queue in back)
                 births.pop(queue, None)
         return lows, births | now
 
-    def _bounded(self, ends: Positions) -> Positions:
+    def _bounded_ends(self, ends: Positions) -> Positions:
         """Return the ends up to which to read now."""
         if self._target is None:
             return ends
         target = self._target
         return {queue: min(end, target.get(queue, 0)) for queue, end in ends.items()}
 
-    def _put_back(
+    def _restart_queue(
         self, queue: MessageQueue, reached: int, why: str, *, is_told: bool = False
     ) -> int:
         """Return the start in a queue that was recreated. Raise DataLost instead if the options say
         so, unless `is_told`."""
         fails_on_loss = self._options.pulling.fails_on_loss and not is_told
         report_recreated(queue, reached=reached, why=why, fails_on_loss=fails_on_loss)
-        return self._queues().cluster.first([queue])[queue]
+        return self._queues().cluster.first_offsets([queue])[queue]
 
-    def _is_due(self, ranges: list[QueueRange], rows_min: int) -> bool:
+    def _has_enough_rows(self, ranges: list[QueueRange], rows_min: int) -> bool:
         if not ranges:
             return False
         if not rows_min or self._target is not None or backlog_count(ranges) >= rows_min:
@@ -249,13 +265,13 @@ class StreamReader(DataSourceStreamReader):
         self._triggered_ms = self._triggered_ms or now_ms
         return now_ms - self._triggered_ms >= self._options.limits.delay_ms
 
-    def _queues(self) -> Queues:
+    def _queues(self) -> StreamQueues:
         if self._opened is None:
-            self._opened = Queues(self._options)
+            self._opened = StreamQueues(self._options)
         return self._opened
 
 
-def _kept(lows: Positions, highs: Positions, births: Births) -> Positions:
+def _without_removed(lows: Positions, highs: Positions, births: QueueIdentities) -> Positions:
     """Return the starts, moved past messages that retention has removed, so that no limit counts
     those."""
     first = {queue: min(born[0], highs[queue]) for queue, born in births.items()}
@@ -274,10 +290,10 @@ class PlainStreamReader(StreamReader):
         """Return the end of the next batch."""
         if self._last is None:
             began = self._beginning()
-            ends, _ = self._queues().look({})
-            self._last = encode_place(StreamPlace(began | ends, began))
+            ends, _ = self._queues().current_ends({})
+            self._last = encode_position(StreamPosition(began | ends, began))
             return self._last
-        self._last = self._following(self._last, 0, 0, 0)
+        self._last = self._next_end(self._last, 0, 0, 0)
         return self._last
 
 
@@ -307,11 +323,11 @@ if HAS_LIMITS:
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
             """Return the end of the next batch, within a limit."""
             if isinstance(limit, ReadAllAvailable):
-                return self._following(start, 0, 0, 0)
+                return self._next_end(start, 0, 0, 0)
             limits = self._options.limits
             rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
             size_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else limits.size_max
-            return self._following(start, rows_max, size_max, limits.rows_min)
+            return self._next_end(start, rows_max, size_max, limits.rows_min)
 
 
 def make_stream_reader(options: SourceOptions, schema: StructType) -> StreamReader:

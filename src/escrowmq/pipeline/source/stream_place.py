@@ -28,22 +28,22 @@ Offset = dict[str, Any]
 """An offset as Spark passes it: JSON."""
 
 
-Births = dict[MessageQueue, tuple[int, int]]
+QueueIdentities = dict[MessageQueue, tuple[int, int]]
 """The first offset of a queue, and the store time in ms of that message."""
 
 
-class StreamPlace(msgspec.Struct, frozen=True):
+class StreamPosition(msgspec.Struct, frozen=True):
     """The position in each queue, and the query's start if this ends its first batch."""
 
     at: Positions
     began: Positions | None = None
     is_initial: bool = False
     """Whether the position is the start of the query, not the end of a batch."""
-    births: Births = {}
+    births: QueueIdentities = {}
     gone: frozenset[MessageQueue] = frozenset()
 
 
-def encode_place(place: StreamPlace) -> Offset:
+def encode_position(place: StreamPosition) -> Offset:
     """Encode a position as JSON; equal positions make equal JSON, member by member."""
     found: Offset = {"v": VERSION, "q": _table(place.at)}
     if place.began is not None:
@@ -57,7 +57,7 @@ def encode_place(place: StreamPlace) -> Offset:
     return found
 
 
-class _PlaceJson(msgspec.Struct):
+class _PositionJson(msgspec.Struct):
     """The fields of the JSON."""
 
     q: dict[str, dict[str, dict[int, int]]]
@@ -67,7 +67,7 @@ class _PlaceJson(msgspec.Struct):
     gone: dict[str, dict[str, dict[int, int]]] = {}
 
 
-def decode_place(offset: object) -> StreamPlace:
+def decode_position(offset: object) -> StreamPosition:
     """Decode a position from a checkpoint; raises UsageError if it was not written by this source,
     or is damaged."""
     version = offset.get("v") if isinstance(offset, dict) else offset
@@ -77,13 +77,13 @@ def decode_place(offset: object) -> StreamPlace:
             f"{VERSION}; use the release that wrote it, or another checkpoint"
         )
     try:
-        found = msgspec.convert(offset, _PlaceJson, str_keys=True)
+        found = msgspec.convert(offset, _PositionJson, str_keys=True)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"the checkpoint has a damaged offset: {error}; restore the folder `offsets` of "
             "the checkpoint from a copy, or begin with another checkpoint"
         ) from error
-    return StreamPlace(
+    return StreamPosition(
         _positions(found.q),
         None if found.began is None else _positions(found.began),
         found.initial,

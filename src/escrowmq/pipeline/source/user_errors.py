@@ -28,7 +28,7 @@ def shorten_traceback(method: M) -> M:
             try:
                 yield from method(*given, **named)
             except EscrowMQError as error:
-                raise _short(error) from None
+                raise _without_traceback(error) from None
 
         return items  # type: ignore[return-value]
 
@@ -37,11 +37,11 @@ def shorten_traceback(method: M) -> M:
         try:
             return method(*given, **named)
         except EscrowMQError as error:
-            raise _short(error) from None
+            raise _without_traceback(error) from None
 
     return call  # type: ignore[return-value]
 
 
-def _short(error: EscrowMQError) -> EscrowMQError:
+def _without_traceback(error: EscrowMQError) -> EscrowMQError:
     _log.debug("error reported to Spark: %s", error, exc_info=error)
     return error.with_traceback(None)

@@ -17,7 +17,7 @@ from escrowmq.codec.layout import HEAD_V4, MAGIC_AT
 from escrowmq.errors import CorruptRecord
 from escrowmq.lane import native
 from escrowmq.pipeline.arrow import columns
-from escrowmq.pipeline.arrow.columns import COLUMNS, Block, decode_columns
+from escrowmq.pipeline.arrow.columns import COLUMNS, RecordBlock, decode_columns
 from tests.unit.pipeline.records import HOST, expected_row, log_of, messages
 from tests.unit.pipeline.schemas import schema_of
 
@@ -37,7 +37,7 @@ def with_and_without_lane(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def rows_of(data: bytes, names: list[str] = ALL, broker_name: str = "b") -> list[dict[str, Any]]:
     found = []
-    for batch in decode_columns(Block(data), schema_of(names), broker_name=broker_name):
+    for batch in decode_columns(RecordBlock(data), schema_of(names), broker_name=broker_name):
         for row in batch.to_pylist():
             if "properties" in row and row["properties"] is not None:
                 row["properties"] = dict(row["properties"])
@@ -91,7 +91,7 @@ def test_what_unpacks_to_much_comes_in_several_batches(monkeypatch: pytest.Monke
     packed, bits = compress(bytes(1_000), form="zlib", level=5)
     data = log_of([Message(topic="t", body=packed, sys_flag=bits) for _ in range(5)])
     schema = schema_of(["queueOffset", "body"])
-    batches = list(decode_columns(Block(data), schema, broker_name="b"))
+    batches = list(decode_columns(RecordBlock(data), schema, broker_name="b"))
     assert [batch.num_rows for batch in batches] == [2, 2, 1]
     assert [row["queueOffset"] for batch in batches for row in batch.to_pylist()] == [*range(5)]
 
@@ -112,7 +112,7 @@ def test_properties_as_stored() -> None:
 
     data = log_of([Message(topic="t", body=b"x", properties={"a": "1", "b": "2"})])
     schema = pa.schema([("properties", pa.string())])
-    (batch,) = decode_columns(Block(data), schema, broker_name="b")
+    (batch,) = decode_columns(RecordBlock(data), schema, broker_name="b")
     assert batch.to_pylist() == [{"properties": "a\x011\x02b\x012\x02"}]
 
 

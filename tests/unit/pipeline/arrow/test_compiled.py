@@ -13,17 +13,17 @@ pa = pytest.importorskip("pyarrow")
 
 from escrowmq.codec.properties import decode_properties  # noqa: E402
 from escrowmq.lane import native  # noqa: E402
-from escrowmq.pipeline.arrow.cells import Bytes  # noqa: E402
-from escrowmq.pipeline.arrow.compiled import Entries, Named, properties_of  # noqa: E402
+from escrowmq.pipeline.arrow.cells import ByteBuffer  # noqa: E402
+from escrowmq.pipeline.arrow.compiled import ParsedEntries, PropertyColumns, parse_properties  # noqa: E402
 from escrowmq.pipeline.arrow.property_columns import Properties  # noqa: E402
 
 KIND = pa.map_(pa.string(), pa.string())
 
 
-def found_in(encoded: list[bytes]) -> Named:
+def found_in(encoded: list[bytes]) -> PropertyColumns:
     ends = list(itertools.accumulate((len(each) for each in encoded), initial=4))
     places = np.array(ends, dtype=np.int64)
-    return properties_of(Bytes(b"head" + b"".join(encoded)), places[:-1], places[1:])
+    return parse_properties(ByteBuffer(b"head" + b"".join(encoded)), places[:-1], places[1:])
 
 
 _odd = st.lists(
@@ -43,7 +43,7 @@ def test_they_are_what_the_plain_decoder_says(encoded: list[bytes]) -> None:
 @pytest.mark.skipif(native.find_entries is None, reason="the lane is not built, or left aside")
 def test_who_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     many = b"".join(b"n%d\x01v\x02" % number for number in range(100))
-    assert isinstance(found_in([b"a\x01b\x02"]), Entries)
+    assert isinstance(found_in([b"a\x01b\x02"]), ParsedEntries)
     assert isinstance(found_in([b"a\x01b\x02", many]), Properties)
     assert found_in([b"a\x01b\x02", many]).values("n99").to_pylist() == [None, "v"]
     monkeypatch.setattr(native, "find_entries", None)

@@ -14,7 +14,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.command import encode_reply
 from escrowmq.errors import EscrowMQError, NoNameServer, RemoteProtocolError
 from escrowmq.pipeline.brokers.cluster import Cluster
-from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.brokers.ranges import Positions
 from tests.unit.pipeline.scripted import QUEUE, Broker
 
@@ -38,15 +38,15 @@ class Born(Broker):
 def test_when_the_first_message_was_stored(ext: dict[str, str] | None, found: int) -> None:
     broker = Born()
     broker.ext = ext
-    cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
-    assert cluster.earliest_ms([QUEUE]) == {QUEUE: found}
+    cluster = Cluster(ClusterAccess(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
+    assert cluster.first_stored_ms([QUEUE]) == {QUEUE: found}
     cluster.close()
     broker.server.close()
 
 
 def test_a_broker_that_is_taken_for_a_name_server_is_called_one() -> None:
     broker = Born()
-    cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=2, try_again_ms=0)
+    cluster = Cluster(ClusterAccess(name_servers=(broker.server.address,)), tries=2, try_again_ms=0)
     with pytest.raises(NoNameServer, match="is no name server; is that a broker's address"):
         cluster.refresh_brokers()
     cluster.close()
@@ -58,14 +58,14 @@ class Moving(Cluster):
     first `times`."""
 
     def __init__(self, times: int) -> None:
-        super().__init__(Access(name_servers=("h:1",)), tries=1, try_again_ms=0)
+        super().__init__(ClusterAccess(name_servers=("h:1",)), tries=1, try_again_ms=0)
         self._left = times
         self._low = 0
 
-    def first(self, queues: Iterable[MessageQueue]) -> Positions:
+    def first_offsets(self, queues: Iterable[MessageQueue]) -> Positions:
         return dict.fromkeys(queues, self._low)
 
-    def earliest_ms(self, queues: Iterable[MessageQueue]) -> Positions:
+    def first_stored_ms(self, queues: Iterable[MessageQueue]) -> Positions:
         if self._left:
             self._left -= 1
             self._low += 10
@@ -73,10 +73,10 @@ class Moving(Cluster):
 
 
 def test_the_oldest_message_is_one_message_though_retention_passes() -> None:
-    assert Moving(times=0).oldest([QUEUE]) == {QUEUE: (0, 1_000)}
-    assert Moving(times=2).oldest([QUEUE]) == {QUEUE: (20, 1_020)}
-    assert Moving(times=9).oldest([QUEUE]) == {}, "it is not known"
-    assert Moving(times=1).oldest([]) == {}
+    assert Moving(times=0).first_messages([QUEUE]) == {QUEUE: (0, 1_000)}
+    assert Moving(times=2).first_messages([QUEUE]) == {QUEUE: (20, 1_020)}
+    assert Moving(times=9).first_messages([QUEUE]) == {}, "it is not known"
+    assert Moving(times=1).first_messages([]) == {}
 
 
 class Names(Broker):
@@ -93,7 +93,7 @@ class Names(Broker):
 @pytest.mark.parametrize("body", [b"{}", b'{"topicList":{"t":1}}', b'{"topicList":[1]}', b"[]"])
 def test_an_answer_that_is_no_list_of_topics_is_not_taken_for_an_empty_one(body: bytes) -> None:
     broker = Names()
-    cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
+    cluster = Cluster(ClusterAccess(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
     broker.body = b'{"topicList":["t","other"]}'
     assert cluster.topics("t.*", lambda _: True) == ["t"]
     broker.body = body
@@ -121,14 +121,14 @@ class Keeping(Broker):
 def test_the_first_offset_of_a_topic_is_kept_before_the_others_are_told() -> None:
     """RocketMQ's brokers lose one of two that are a group's first together."""
     broker = Keeping()
-    cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
+    cluster = Cluster(ClusterAccess(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
     places = {MessageQueue("t", "broker-a", number): 10 + number for number in range(4)}
     broker.code = Response.SYSTEM_ERROR
     with pytest.raises(EscrowMQError, match="no room"):
-        cluster.commit("g", places)
+        cluster.commit_offsets("g", places)
     assert len(broker.told()) == 1
     broker.code = Response.SUCCESS
-    cluster.commit("g", places)
+    cluster.commit_offsets("g", places)
     assert sorted(broker.told()[1:]) == [(str(number), str(10 + number)) for number in range(4)]
     cluster.close()
     broker.server.close()

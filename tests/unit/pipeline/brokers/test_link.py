@@ -12,7 +12,7 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.codec.own_signature import SESSION, is_signed_own
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.pipeline.brokers.link import BrokerLink
-from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.options import ClusterAccess
 from tests.unit.pipeline.scripted import ScriptedServer
 
 
@@ -28,18 +28,18 @@ def test_a_broker_that_wants_our_own_signature_gets_it(tmp_path: Path) -> None:
         return encode_reply(request, 0 if is_own else Response.ESCROW_SIGNATURE_WANTED)
 
     server = ScriptedServer(answer)
-    access = Access(access_key="spark", secret_key_file=str(tmp_path / "secret"))
+    access = ClusterAccess(access_key="spark", secret_key_file=str(tmp_path / "secret"))
     link = BrokerLink(server.address, access, timeout_ms=5_000)
     first, second = (link.post(Request.GET_MAX_OFFSET, {"topic": name}) for name in "TU")
-    assert link.take(second).code == link.take(first).code == 0
-    assert not link.has_waiting
+    assert link.take_reply(second).code == link.take_reply(first).code == 0
+    assert not link.has_open_requests
     link.close()
     server.close()
 
 
 def test_a_server_of_another_kind_is_named() -> None:
     server = ScriptedServer(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    link = BrokerLink(server.address, Access(), timeout_ms=5_000)
+    link = BrokerLink(server.address, ClusterAccess(), timeout_ms=5_000)
     with pytest.raises(RemoteProtocolError, match="speaks HTTP"):
         link.ask(Request.GET_MAX_OFFSET, {})
     link.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.brokers.options import Access, UserOptions, parse_access
+from escrowmq.pipeline.brokers.options import ClusterAccess, UserOptions, parse_access
 
 
 def test_names_have_no_case_and_values_no_blanks() -> None:
@@ -76,7 +76,7 @@ def test_what_nobody_asks_for_is_refused_with_what_was_meant() -> None:
         given.refuse_others()
 
 
-def access_of(**options: str) -> Access:
+def access_of(**options: str) -> ClusterAccess:
     return parse_access(UserOptions({"nameServer": "h:1", **options}), needs_name_server=True)
 
 

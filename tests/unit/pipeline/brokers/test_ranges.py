@@ -12,8 +12,8 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.ranges import (
     QueueRange,
-    ends_of,
-    partitioned,
+    partition_ranges,
+    positions_after,
     ranges_between,
 )
 
@@ -43,7 +43,9 @@ def test_partitions_have_every_offset_once(
 ) -> None:
     if high and low > high:
         low = high
-    parts = partitioned(found, records_max=records_max, partitions_min=low, partitions_max=high)
+    parts = partition_ranges(
+        found, records_max=records_max, partitions_min=low, partitions_max=high
+    )
     pieces = sorted(itertools.chain.from_iterable(parts))
     for whole in found:
         own = [each for each in pieces if each.queue == whole.queue]
@@ -57,28 +59,28 @@ def test_partitions_have_every_offset_once(
 
 def test_there_are_as_many_partitions_as_wanted() -> None:
     found = [QueueRange(queue(0), 0, 9_000), QueueRange(queue(1), 0, 1_000)]
-    assert len(partitioned(found, partitions_min=10)) == 10
+    assert len(partition_ranges(found, partitions_min=10)) == 10
     alike = [QueueRange(queue(index), 0, 10) for index in range(4)]
-    assert len(partitioned(alike, partitions_min=10)) == 12, "no fewer, and alike long"
-    assert len(partitioned(found, partitions_max=1)) == 1
-    assert len(partitioned(found, records_max=100)) == 100
-    assert partitioned([], partitions_min=4) == []
+    assert len(partition_ranges(alike, partitions_min=10)) == 12, "no fewer, and alike long"
+    assert len(partition_ranges(found, partitions_max=1)) == 1
+    assert len(partition_ranges(found, records_max=100)) == 100
+    assert partition_ranges([], partitions_min=4) == []
 
 
 def test_partitions_have_alike_much() -> None:
     found = [QueueRange(queue(index), 0, 100 + index) for index in range(40)]
-    parts = partitioned(found, partitions_max=4)
+    parts = partition_ranges(found, partitions_max=4)
     counts = [sum(each.count for each in part) for part in parts]
     assert max(counts) - min(counts) <= 140
 
 
 def test_bounds_that_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="minPartitions=5 is more than maxPartitions=2"):
-        partitioned([QueueRange(queue(0), 0, 9)], partitions_min=5, partitions_max=2)
+        partition_ranges([QueueRange(queue(0), 0, 9)], partitions_min=5, partitions_max=2)
 
 
 def test_queues_without_messages_stay_where_they_are() -> None:
-    assert ends_of({queue(0): 3, queue(1): 4}, [QueueRange(queue(1), 4, 9)]) == {
+    assert positions_after({queue(0): 3, queue(1): 4}, [QueueRange(queue(1), 4, 9)]) == {
         queue(0): 3,
         queue(1): 9,
     }

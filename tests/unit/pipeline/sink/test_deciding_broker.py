@@ -17,11 +17,11 @@ from escrowmq.base.fixed_limits import EPOCH_TOKENS_MAX
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.epoch_bodies import Abandoned, Decided
 from escrowmq.errors import BrokerFault, UsageError
-from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.sink import checkpoint
-from escrowmq.pipeline.sink.checkpoint import recall, remember
-from escrowmq.pipeline.sink.deciding_broker import BrokerDecider, StockBroker, choose_broker
-from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
+from escrowmq.pipeline.sink.checkpoint import load_stored, store_durably
+from escrowmq.pipeline.sink.deciding_broker import BrokerDecider, StockBrokerError, choose_broker
+from escrowmq.pipeline.sink.options import SinkOptions, parse_sink_options
 
 from .test_halves import Broker
 
@@ -38,13 +38,15 @@ class Deciding(Broker):
 
 
 def decider_of(broker: Broker) -> BrokerDecider:
-    access = Access(name_servers=(broker.server.address,))
+    access = ClusterAccess(name_servers=(broker.server.address,))
     return BrokerDecider(access, broker_name="broker-a", group="g")
 
 
 def options_of(server: Broker, **more: str) -> SinkOptions:
     options = {"nameServer": server.server.address, "topic": "t", "transactional": "true"}
-    return parse_sink(options | {"producerGroup": "g"} | more, is_stream=False, columns=["body"])
+    return parse_sink_options(
+        options | {"producerGroup": "g"} | more, is_stream=False, columns=["body"]
+    )
 
 
 def test_a_decision_is_asked_for_until_it_is_answered() -> None:
@@ -80,7 +82,7 @@ def test_too_many_tokens_are_refused_before_anything_is_asked() -> None:
 def test_a_stock_broker_is_told_from_one_that_decides(tmp_path: Path) -> None:
     stock = Deciding()
     stock.script = [stock.refuse(Response.REQUEST_CODE_NOT_SUPPORTED)]
-    with pytest.raises(StockBroker, match="set onStockBroker=at-least-once"):
+    with pytest.raises(StockBrokerError, match="set onStockBroker=at-least-once"):
         choose_broker(options_of(stock))
     assert choose_broker(options_of(stock)) == "broker-a"
 
@@ -91,8 +93,8 @@ def test_the_choice_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     options = options_of(broker, checkpointLocation=folder)
     assert choose_broker(options) == "broker-a"
     kept = {"v": 1, "broker": "broker-a", "producerGroup": "g"}
-    assert recall(folder, "escrowmq-sink.json") == kept
-    remember(folder, "escrowmq-sink.json", {"v": 1, "broker": "another"})
+    assert load_stored(folder, "escrowmq-sink.json") == kept
+    store_durably(folder, "escrowmq-sink.json", {"v": 1, "broker": "another"})
     assert choose_broker(options) == "another"
 
 
@@ -112,7 +114,7 @@ def test_a_named_broker_must_be_there_and_decide() -> None:
     with pytest.raises(UsageError, match=r"broker='named' is not among .* on now: broker-a"):
         choose_broker(options_of(broker, broker="named"))
     broker.script = [broker.refuse(Response.REQUEST_CODE_NOT_SUPPORTED)]
-    with pytest.raises(StockBroker):
+    with pytest.raises(StockBrokerError):
         choose_broker(options_of(broker, broker="broker-a"))
 
 
@@ -121,7 +123,7 @@ def test_a_choice_without_a_broker_is_named_with_what_to_do(
     tmp_path: Path, kept: dict[str, object]
 ) -> None:
     """It was a KeyError, which says nothing of the checkpoint."""
-    remember(str(tmp_path), "escrowmq-sink.json", kept)
+    store_durably(str(tmp_path), "escrowmq-sink.json", kept)
     with pytest.raises(UsageError, match=r"escrowmq-sink\.json .* damaged: it names no broker"):
         choose_broker(options_of(Deciding(), checkpointLocation=str(tmp_path)))
 
@@ -129,10 +131,10 @@ def test_a_choice_without_a_broker_is_named_with_what_to_do(
 @pytest.mark.parametrize("form", [str, lambda path: f"file:{path}", lambda path: f"file://{path}"])
 def test_small_files_in_a_checkpoint(tmp_path: Path, form: Callable[[Path], str]) -> None:
     folder = form(tmp_path / "a" / "b")
-    assert recall(folder, "x.json") is None
-    remember(folder, "x.json", {"n": 1})
-    remember(folder, "x.json", {"n": 2})
-    assert recall(folder, "x.json") == {"n": 2}
+    assert load_stored(folder, "x.json") is None
+    store_durably(folder, "x.json", {"n": 1})
+    store_durably(folder, "x.json", {"n": 2})
+    assert load_stored(folder, "x.json") == {"n": 2}
     assert [each.name for each in (tmp_path / "a" / "b").iterdir()] == ["x.json"]
 
 
@@ -140,7 +142,7 @@ def test_small_files_in_a_checkpoint(tmp_path: Path, form: Callable[[Path], str]
 def test_a_small_file_that_is_torn_is_named_with_what_to_do(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.json").write_bytes(data)
     with pytest.raises(UsageError, match=rf"{tmp_path}/x\.json .* delete it .* restore it"):
-        recall(str(tmp_path), "x.json")
+        load_stored(str(tmp_path), "x.json")
 
 
 def test_a_crash_on_a_file_system_far_away_leaves_the_small_file_whole_or_away(
@@ -166,8 +168,8 @@ def test_a_crash_on_a_file_system_far_away_leaves_the_small_file_whole_or_away(
     far = Far()
     monkeypatch.setattr(checkpoint, "_locate", lambda folder, name: (far, f"{folder}/{name}"))
     with pytest.raises(Crash):
-        remember("a", "x.json", {"n": 1})
-    assert recall("a", "x.json") is None
+        store_durably("a", "x.json", {"n": 1})
+    assert load_stored("a", "x.json") is None
     far.is_dying = False
-    remember("a", "x.json", {"n": 2})
-    assert recall("a", "x.json") == {"n": 2}
+    store_durably("a", "x.json", {"n": 2})
+    assert load_stored("a", "x.json") == {"n": 2}

@@ -17,7 +17,12 @@ from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.epoch_bodies import Decide, Decided, Epoch
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.sink.exactly_once import Tokens, decide, open_epoch, write_halves
+from escrowmq.pipeline.sink.exactly_once import (
+    AttemptTokens,
+    decide_batch,
+    open_epoch,
+    write_halves,
+)
 from escrowmq.pipeline.sink.options import SinkOptions
 from escrowmq.txn.epoch import Epochs, LastDecision, parse_epoch
 
@@ -62,7 +67,7 @@ def epoch_of(options: SinkOptions) -> str:
 
 
 def write(options: SinkOptions, epoch: str) -> None:
-    decide([Tokens(epoch, {"a": 1})], options, broker_name="broker-a")
+    decide_batch([AttemptTokens(epoch, {"a": 1})], options, broker_name="broker-a")
 
 
 def test_a_smaller_number_than_the_last_one_is_refused(broker: Deciding) -> None:

@@ -22,8 +22,8 @@ from escrowmq.codec.routes import (
 )
 from escrowmq.errors import ConnectionLost, InvalidMessage, PermissionDenied, UsageError
 from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
-from escrowmq.pipeline.sink.options import parse_sink
-from escrowmq.pipeline.sink.rows import Addressed
+from escrowmq.pipeline.sink.options import parse_sink_options
+from escrowmq.pipeline.sink.rows import AddressedMessage
 from tests.unit.pipeline.scripted import ScriptedServer
 
 Script = Callable[[Command], bytes | None]
@@ -85,12 +85,12 @@ def sender_to(broker: Broker, *, retries: int = 2) -> HalfSender:
         "retries": str(retries),
         "sendsInFlight": "4",
     }
-    parsed = parse_sink(options, is_stream=False, columns=["body"])
+    parsed = parse_sink_options(options, is_stream=False, columns=["body"])
     return HalfSender(parsed, broker_name="broker-a", epoch="q/7")
 
 
-def rows(count: int, **more: object) -> list[Addressed]:
-    return [Addressed(Message("t", b"%d" % number), **more) for number in range(count)]  # type: ignore[arg-type]
+def rows(count: int, **more: object) -> list[AddressedMessage]:
+    return [AddressedMessage(Message("t", b"%d" % number), **more) for number in range(count)]  # type: ignore[arg-type]
 
 
 def test_halves_carry_epoch_token_and_group(broker: Broker) -> None:
@@ -149,7 +149,7 @@ def test_a_busy_broker_does_not_disturb_the_order_of_a_key(broker: Broker, refus
     busy = broker.refuse(Response.SYSTEM_BUSY)
     broker.script = [broker.store, *[busy, broker.store] * refusals]
     sender = sender_to(broker, retries=0)
-    wanted = [Addressed(Message("t", b"%d" % n, order_key="odd" if n % 2 else "even"))
+    wanted = [AddressedMessage(Message("t", b"%d" % n, order_key="odd" if n % 2 else "even"))
               for n in range(12)]  # fmt: skip
     token, count = sender.send(wanted)
     sender.close()
@@ -185,5 +185,5 @@ def test_refusals_are_raised_as_what_they_are(broker: Broker) -> None:
     with pytest.raises(UsageError, match=r"queueId=9 .* is not a queue of t on broker-a"):
         sender.send(rows(1, queue_id=9))
     with pytest.raises(InvalidMessage, match="the body is empty"):
-        sender.send([Addressed(Message("t", b""))])
+        sender.send([AddressedMessage(Message("t", b""))])
     sender.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
+from escrowmq.pipeline.sink.options import SinkOptions, parse_sink_options
 
 LEAST = {"nameServer": "h:1", "topic": "t"}
 EXACT = {"transactional": "true", "producerGroup": "g"}
@@ -17,7 +17,7 @@ def parsed(
     is_stream: bool = False,
     columns: tuple[str, ...] = ("body",),
 ) -> SinkOptions:
-    return parse_sink(LEAST | (options or {}), is_stream=is_stream, columns=columns)
+    return parse_sink_options(LEAST | (options or {}), is_stream=is_stream, columns=columns)
 
 
 def test_defaults() -> None:

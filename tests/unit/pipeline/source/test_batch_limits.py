@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.pipeline.brokers.ranges import QueueRange, backlog_count
-from escrowmq.pipeline.source.batch_limits import limited
+from escrowmq.pipeline.source.batch_limits import limit_ranges
 
 ranges = st.lists(
     st.tuples(st.integers(0, 1 << 40), st.integers(1, 10_000)), min_size=1, max_size=20
@@ -19,7 +19,7 @@ ranges = st.lists(
 
 @given(ranges, st.integers(1, 50_000))
 def test_a_limit_is_kept_and_shared(found: list[QueueRange], count_max: int) -> None:
-    taken = limited(found, count_max)
+    taken = limit_ranges(found, count_max)
     total = backlog_count(found)
     assert backlog_count(taken) == max(min(total, count_max), min(total, len(found)))
     for whole, part in zip(found, taken, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from escrowmq.codec.entries import ENTRY
-from escrowmq.pipeline.source.consume_queue_units import Units
+from escrowmq.pipeline.source.consume_queue_units import QueueUnitFiles
 
 FILE_SIZE = 4 * ENTRY.size
 
@@ -20,10 +20,10 @@ def queue(store: Path, units: list[tuple[int, int]], topic: str = "t") -> None:
 
 
 def test_a_unit_leads_to_one_record(tmp_path: Path) -> None:
-    assert not Units(tmp_path).are_there
+    assert not QueueUnitFiles(tmp_path).exist
     queue(tmp_path, [(100 * number, 100) for number in range(7)])
-    units = Units(tmp_path)
-    assert units.are_there
+    units = QueueUnitFiles(tmp_path)
+    assert units.exist
     for number in range(7):
         assert units.leads_to(("t", 3), number, (100 * number, 100))
         assert not units.leads_to(("t", 3), number, (100 * number + 1, 100))
@@ -37,7 +37,7 @@ def test_a_unit_leads_to_one_record(tmp_path: Path) -> None:
 def test_a_name_in_a_record_leads_nowhere_else(tmp_path: Path) -> None:
     queue(tmp_path, [(0, 100)])
     queue(tmp_path / "consumequeue" / "t", [(0, 100)], "u")
-    units = Units(tmp_path)
+    units = QueueUnitFiles(tmp_path)
     assert units.leads_to(("t", 3), 0, (0, 100))
     for name in ("", ".", "..", "../consumequeue/t", "t/consumequeue/u", "t\0", "x" * 300):
         assert not units.leads_to((name, 3), 0, (0, 100))

@@ -10,20 +10,20 @@ from escrowmq.pipeline.brokers.options import UserOptions
 from escrowmq.pipeline.source.offset_options import (
     EARLIEST,
     LATEST,
-    Place,
+    QueuePositions,
     parse_assignment,
-    parse_place,
+    parse_positions,
 )
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 
 
-def start(**options: str) -> Place:
-    return parse_place(UserOptions(options), "starting", default=EARLIEST)
+def start(**options: str) -> QueuePositions:
+    return parse_positions(UserOptions(options), "starting", default=EARLIEST)
 
 
-def end(**options: str) -> Place:
-    return parse_place(UserOptions(options), "ending", default=LATEST)
+def end(**options: str) -> QueuePositions:
+    return parse_positions(UserOptions(options), "ending", default=LATEST)
 
 
 def test_words() -> None:

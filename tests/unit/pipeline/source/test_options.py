@@ -7,7 +7,7 @@ import pytest
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.source.offset_options import EARLIEST, LATEST
-from escrowmq.pipeline.source.options import GROUP, SourceOptions, parse_source
+from escrowmq.pipeline.source.options import GROUP, SourceOptions, parse_source_options
 
 LEAST = {"nameServer": "h:1", "subscribe": "t"}
 
@@ -15,7 +15,7 @@ LEAST = {"nameServer": "h:1", "subscribe": "t"}
 def parsed(
     options: dict[str, str] | None = None, *, is_stream: bool | None = False
 ) -> SourceOptions:
-    return parse_source(LEAST | (options or {}), is_stream=is_stream)
+    return parse_source_options(LEAST | (options or {}), is_stream=is_stream)
 
 
 def test_defaults() -> None:
@@ -37,7 +37,7 @@ def test_defaults() -> None:
     ],
 )  # fmt: skip
 def test_other_names(options: dict[str, str]) -> None:
-    found = parse_source(options, is_stream=True)
+    found = parse_source_options(options, is_stream=True)
     assert found.topics == ("t",)
     assert found.limits.rows_max == 5
     assert found.is_filtered
@@ -95,18 +95,18 @@ def test_which_queues_are_wanted() -> None:
         ({"subscribe": "", "assign": '{"orders": {"b": [1]}}'}, True),
         ({"subscribe": "", "assign": '{"orders": {"b": [0]}}'}, False),
     ):
-        assert parsed(options).wants(queue) is expected, options
-    left = parsed({"subscribe": "orders,x"}).without({"x"})
+        assert parsed(options).selects_queue(queue) is expected, options
+    left = parsed({"subscribe": "orders,x"}).without_topics({"x"})
     assert left is not None
     assert left.topics == ("orders",)
-    assert parsed({"subscribe": "x"}).without({"x"}) is None
+    assert parsed({"subscribe": "x"}).without_topics({"x"}) is None
 
 
 def test_what_a_stream_cannot_have() -> None:
     with pytest.raises(UsageError, match="a stream has no end"):
         parsed({"endingOffsets": "latest"}, is_stream=True)
     with pytest.raises(UsageError, match=r"storePath is for spark\.read"):
-        parse_source({"storePath": "/x"}, is_stream=True)
+        parse_source_options({"storePath": "/x"}, is_stream=True)
     parsed({"endingOffsets": "latest"}, is_stream=None)
 
 
@@ -121,13 +121,13 @@ def test_what_a_stream_cannot_have() -> None:
 )
 def test_what_files_cannot_have(options: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="storePath"):
-        parse_source({"storePath": "/x", **options}, is_stream=False)
-    parse_source({"storePath": "/x", "startingTimestamp": "5"}, is_stream=False)
+        parse_source_options({"storePath": "/x", **options}, is_stream=False)
+    parse_source_options({"storePath": "/x", "startingTimestamp": "5"}, is_stream=False)
 
 
 def test_a_brokers_own_topic_can_be_read_when_it_is_allowed() -> None:
     given = {"nameServer": "h:1", "subscribe": "RMQ_SYS_TRANS_HALF_TOPIC"}
     with pytest.raises(UsageError, match="includeSystemTopics=true"):
-        parse_source(given, is_stream=False)
-    found = parse_source({**given, "includeSystemTopics": "true"}, is_stream=False)
+        parse_source_options(given, is_stream=False)
+    found = parse_source_options({**given, "includeSystemTopics": "true"}, is_stream=False)
     assert found.subscription(found.topics[0]).topic == "RMQ_SYS_TRANS_HALF_TOPIC"

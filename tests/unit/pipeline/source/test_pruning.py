@@ -8,7 +8,7 @@ from typing import Any
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange
-from escrowmq.pipeline.source.pruning import CLOCK_SLACK_MS, Bounds, bounds_of
+from escrowmq.pipeline.source.pruning import CLOCK_SLACK_MS, ReadBounds, bounds_from_filters
 
 
 @dataclass
@@ -47,21 +47,23 @@ RANGES = [QueueRange(Q0, 0, 100), QueueRange(Q1, 50, 80)]
 
 
 def test_queues() -> None:
-    assert bounds_of([EqualTo(("topic",), "t")]).clip(RANGES) == RANGES[:1]
-    assert bounds_of([In(("queueId",), [1, 2])]).clip(RANGES) == RANGES[1:]
-    assert bounds_of([EqualTo(("brokerName",), "x")]).clip(RANGES) == []
+    assert bounds_from_filters([EqualTo(("topic",), "t")]).clip(RANGES) == RANGES[:1]
+    assert bounds_from_filters([In(("queueId",), [1, 2])]).clip(RANGES) == RANGES[1:]
+    assert bounds_from_filters([EqualTo(("brokerName",), "x")]).clip(RANGES) == []
     both = [In(("topic",), ["t", "u"]), EqualTo(("topic",), "u")]
-    assert bounds_of(both).clip(RANGES) == RANGES[1:]
+    assert bounds_from_filters(both).clip(RANGES) == RANGES[1:]
 
 
 def test_offsets() -> None:
-    found = bounds_of([GreaterThan(("queueOffset",), 9), LessThan(("queueOffset",), 60)])
+    found = bounds_from_filters([GreaterThan(("queueOffset",), 9), LessThan(("queueOffset",), 60)])
     assert found.clip(RANGES) == [QueueRange(Q0, 10, 60), QueueRange(Q1, 50, 60)]
-    found = bounds_of(
+    found = bounds_from_filters(
         [GreaterThanOrEqual(("queueOffset",), 9), LessThanOrEqual(("queueOffset",), 40)]
     )
     assert found.clip(RANGES) == [QueueRange(Q0, 9, 41)]
-    assert bounds_of([In(("queueOffset",), [70, 3])]).clip(RANGES[:1]) == [QueueRange(Q0, 3, 71)]
+    assert bounds_from_filters([In(("queueOffset",), [70, 3])]).clip(RANGES[:1]) == [
+        QueueRange(Q0, 3, 71)
+    ]
 
 
 def test_times_leave_room_for_clocks_that_were_set_back() -> None:
@@ -72,7 +74,7 @@ def test_times_leave_room_for_clocks_that_were_set_back() -> None:
         asked.append(times[Q0])
         return dict.fromkeys(times, 20 * len(asked))
 
-    found = bounds_of(
+    found = bounds_from_filters(
         [GreaterThan(("storeTimestamp",), low), LessThanOrEqual(("storeTimestamp",), high)]
     )
     assert found.clip_times(RANGES, at) == [QueueRange(Q0, 20, 40)]
@@ -88,4 +90,4 @@ def test_other_conditions_are_passed_over() -> None:
         EqualTo(("properties", "a"), "x"),
         GreaterThan(("storeTimestamp",), dt.datetime(2026, 1, 1)),  # noqa: DTZ001 - no zone
     ]
-    assert bounds_of(filters) == Bounds()
+    assert bounds_from_filters(filters) == ReadBounds()

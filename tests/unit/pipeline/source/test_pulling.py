@@ -20,8 +20,8 @@ from escrowmq.errors import (
     TransportError,
 )
 from escrowmq.pipeline.brokers.ranges import QueueRange
-from escrowmq.pipeline.source.options import SourceOptions, parse_source
-from escrowmq.pipeline.source.pulling import Puller, sampled_size
+from escrowmq.pipeline.source.options import SourceOptions, parse_source_options
+from escrowmq.pipeline.source.pulling import Puller, estimated_size
 from tests.unit.pipeline.scripted import QUEUE, Broker
 
 ALL = subscription("t", version=0, wire_topic="t")
@@ -38,7 +38,7 @@ def broker() -> Iterator[Broker]:
 
 def options_of(broker: Broker, **more: str) -> SourceOptions:
     options = {"nameServer": broker.server.address, "subscribe": "t", "pullTimeoutMs": "60000"}
-    return parse_source(options | more, is_stream=False)
+    return parse_source_options(options | more, is_stream=False)
 
 
 def offsets_of(broker: Broker, low: int = 0, high: int = 100, **more: str) -> list[int]:
@@ -165,7 +165,7 @@ def test_an_answer_that_leads_back_is_no_answer(broker: Broker) -> None:
 
 
 def test_the_size_of_what_comes_is_sampled(broker: Broker) -> None:
-    size = sampled_size([QueueRange(QUEUE, 0, 100)], options_of(broker))
+    size = estimated_size([QueueRange(QUEUE, 0, 100)], options_of(broker))
     assert 80 < size < 120
     pulls = [each for each in broker.server.requests if each.code == Request.PULL_MESSAGE]
     assert len(pulls) == 1

@@ -8,8 +8,8 @@ pytest.importorskip("pyarrow")
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost
-from escrowmq.pipeline.source.options import parse_source
-from escrowmq.pipeline.source.queues import Queues, report_recreated, was_recreated
+from escrowmq.pipeline.source.options import parse_source_options
+from escrowmq.pipeline.source.queues import StreamQueues, report_recreated, was_recreated
 from tests.unit.pipeline.brokers.test_cluster import Moving
 
 QUEUE = MessageQueue("t", "b", 0)
@@ -34,10 +34,10 @@ def test_births(
 
 
 def test_retention_while_births_are_asked_for_makes_no_queue_another_one() -> None:
-    options = parse_source({"nameServer": "h:1", "subscribe": "t"}, is_stream=True)
-    queues = Queues(options)
+    options = parse_source_options({"nameServer": "h:1", "subscribe": "t"}, is_stream=True)
+    queues = StreamQueues(options)
     queues.cluster = Moving(times=1)
-    births = queues.births([QUEUE])
+    births = queues.identities([QUEUE])
     assert births == {QUEUE: (10, 1_010)}
     assert not was_recreated(QUEUE, {QUEUE: (0, 1_000)}, births)
 

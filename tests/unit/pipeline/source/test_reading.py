@@ -13,8 +13,8 @@ from escrowmq.codec.batch import encode_batch
 from escrowmq.errors import CorruptRecord, DataLost
 from escrowmq.pipeline.arrow.unwrapping import BATCH
 from escrowmq.pipeline.brokers.ranges import QueueRange
-from escrowmq.pipeline.source.options import parse_source
-from escrowmq.pipeline.source.reading import Reading, block_of, read_ranges
+from escrowmq.pipeline.source.options import parse_source_options
+from escrowmq.pipeline.source.reading import ReadSettings, read_ranges, records_in_range
 from tests.unit.pipeline.records import log_of
 from tests.unit.pipeline.schemas import schema_of
 from tests.unit.pipeline.scripted import QUEUE, Broker
@@ -22,8 +22,8 @@ from tests.unit.pipeline.scripted import QUEUE, Broker
 
 def rows_of(broker: Broker, low: int = 0, high: int = 100, **more: str) -> list[dict[str, Any]]:
     options = {"nameServer": broker.server.address, "subscribe": "t", "pullTimeoutMs": "60000"}
-    parsed = parse_source(options | more, is_stream=False)
-    reading = Reading(
+    parsed = parse_source_options(options | more, is_stream=False)
+    reading = ReadSettings(
         access=parsed.access,
         pulling=parsed.pulling,
         subscriptions={"t": parsed.subscription("t")},
@@ -68,11 +68,11 @@ def test_batches_in_a_record_are_taken_apart() -> None:
     data = log_of(
         [Message(topic="t", body=b"first"), batch, Message(topic="t", body=b"last")], first=6
     )
-    block = block_of(data, QueueRange(QUEUE, 0, 100))
+    block = records_in_range(data, QueueRange(QUEUE, 0, 100))
     assert block.queue_offset.tolist() == [6, 7, 8, 9, 8]
     assert block.bodies().to_pylist() == [b"first", b"b0", b"b1", b"b2", b"last"]
     assert not (block.sys_flag & BATCH).any()
-    inside = block_of(data, QueueRange(QUEUE, 8, 9))
+    inside = records_in_range(data, QueueRange(QUEUE, 8, 9))
     assert inside.bodies().to_pylist() == [b"b1", b"last"]
 
 
@@ -83,4 +83,4 @@ def test_a_batch_whose_place_is_no_number_is_a_corrupt_record(base: str) -> None
         properties={"INNER_BASE": base},
     )  # fmt: skip
     with pytest.raises(CorruptRecord, match="the batch at log offset 0 says"):
-        block_of(log_of([batch]), QueueRange(QUEUE, 0, 100))
+        records_in_range(log_of([batch]), QueueRange(QUEUE, 0, 100))

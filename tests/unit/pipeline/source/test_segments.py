@@ -14,7 +14,7 @@ from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.log_stretches import outline
 from escrowmq.codec.record import decode_record, encode_filler
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
-from escrowmq.pipeline.source.segments import FilePart, Walk, plan_parts
+from escrowmq.pipeline.source.segments import FilePart, RecordWalk, plan_parts
 from tests.unit.pipeline.records import log_of, messages
 
 SEGMENT_SIZE = 8_192
@@ -43,7 +43,7 @@ def offsets_of(parts: list[FilePart], *, fails_on_loss: bool = True) -> list[int
     return [
         decode_record(data, start).queue_offset
         for part in parts
-        for data, starts, _ in Walk(part, fails_on_loss=fails_on_loss).chunks()
+        for data, starts, _ in RecordWalk(part, fails_on_loss=fails_on_loss).chunks()
         for start in starts
     ]
 

@@ -14,9 +14,14 @@ from pyspark.sql.types import StructType
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange
 from escrowmq.pipeline.source import stream
-from escrowmq.pipeline.source.options import SourceOptions, parse_source
+from escrowmq.pipeline.source.options import SourceOptions, parse_source_options
 from escrowmq.pipeline.source.stream import StreamReader
-from escrowmq.pipeline.source.stream_place import Births, StreamPlace, decode_place, encode_place
+from escrowmq.pipeline.source.stream_place import (
+    QueueIdentities,
+    StreamPosition,
+    decode_position,
+    encode_position,
+)
 
 QUEUE = MessageQueue("t", "b", 0)
 OPTIONS = {"nameServer": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
@@ -36,24 +41,24 @@ class Queues:
     def now_ms(self) -> int:
         return self.time_ms
 
-    def look(
+    def current_ends(
         self, since: Positions, gone: Collection[MessageQueue]
     ) -> tuple[Positions, set[MessageQueue]]:
         return {QUEUE: self.end}, set(gone)
 
-    def first(self, queues: Any) -> Positions:
+    def first_offsets(self, queues: Any) -> Positions:
         found = list(queues)
         self.asked_count += len(found)
         return dict.fromkeys(found, self.low)
 
-    def births(self, queues: Any) -> Births:
-        found = self.first(queues)
+    def identities(self, queues: Any) -> QueueIdentities:
+        found = self.first_offsets(queues)
         return {queue: (self.low, 1_000 + self.low) for queue in found if self.low < self.end}
 
 
 def reader_of(queues: Queues, **more: str) -> StreamReader:
     """A reader of the queue."""
-    reader = StreamReader(parse_source(OPTIONS | more, is_stream=True), StructType())
+    reader = StreamReader(parse_source_options(OPTIONS | more, is_stream=True), StructType())
     reader._opened = queues  # type: ignore[assignment]
     return reader
 
@@ -63,15 +68,15 @@ class Stream:
 
     def __init__(self, queues: Queues) -> None:
         self.reader = reader_of(queues, minOffsetsPerTrigger="10", maxTriggerDelay="1m")
-        self.place = encode_place(StreamPlace({QUEUE: 0}, is_initial=True))
+        self.place = encode_position(StreamPosition({QUEUE: 0}, is_initial=True))
 
     def next(self) -> int | None:
         """Where the next batch ends; None when there is none."""
-        found = self.reader._following(self.place, 0, 0, 10)
+        found = self.reader._next_end(self.place, 0, 0, 10)
         if found == self.place:
             return None
         self.place = found
-        return decode_place(found).at[QUEUE]
+        return decode_position(found).at[QUEUE]
 
 
 @pytest.fixture(name="queues")
@@ -128,25 +133,25 @@ def test_no_limit_counts_messages_that_retention_has_removed(
     def sampled_size(ranges: list[QueueRange], options: SourceOptions) -> float:
         return 1_000 if ranges[0].low >= queues.low else 1
 
-    monkeypatch.setattr(stream, "sampled_size", sampled_size)
+    monkeypatch.setattr(stream, "estimated_size", sampled_size)
     reader = reader_of(queues, failOnDataLoss="false")
-    start = encode_place(StreamPlace({QUEUE: 0}))
+    start = encode_position(StreamPosition({QUEUE: 0}))
     queues.low, queues.end = 500, 10_000
-    assert decode_place(reader._following(start, rows_max, size_max, 0)).at[QUEUE] == 600
+    assert decode_position(reader._next_end(start, rows_max, size_max, 0)).at[QUEUE] == 600
     queues.low = 9_990
-    assert decode_place(reader._following(start, rows_max, size_max, 0)).at[QUEUE] == 10_000
+    assert decode_position(reader._next_end(start, rows_max, size_max, 0)).at[QUEUE] == 10_000
 
 
 def test_a_recreated_topic_that_is_still_empty_is_told_once(
     queues: Queues, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = reader_of(queues, failOnDataLoss="false")
-    start = encode_place(StreamPlace({QUEUE: 5}, births={QUEUE: (0, 1)}))
+    start = encode_position(StreamPosition({QUEUE: 5}, births={QUEUE: (0, 1)}))
     for _ in range(100):
-        assert reader._following(start, 0, 0, 0) == start
+        assert reader._next_end(start, 0, 0, 0) == start
     assert len(caplog.messages) == queues.asked_count == 1
     queues.end = 3
-    found = decode_place(reader._following(start, 0, 0, 0))
+    found = decode_position(reader._next_end(start, 0, 0, 0))
     assert (found.at, found.births) == ({QUEUE: 3}, {QUEUE: (0, 1_000)})
 
 
@@ -156,7 +161,9 @@ def test_a_queue_that_is_new_or_back_is_looked_up_once_while_nothing_comes(
 ) -> None:
     reader = reader_of(queues)
     at = dict.fromkeys(gone, 0)
-    start = encode_place(StreamPlace(at, births=dict.fromkeys(gone, (0, 1)), gone=frozenset(gone)))
+    start = encode_position(
+        StreamPosition(at, births=dict.fromkeys(gone, (0, 1)), gone=frozenset(gone))
+    )
     for _ in range(100):
-        assert reader._following(start, 0, 0, 0) == start
+        assert reader._next_end(start, 0, 0, 0) == start
     assert queues.asked_count == 1
