@@ -41,7 +41,7 @@ from tests.v5.clients import java_library
 from whole import Line, drive
 
 from escrowmq.base.wire import Wire
-from escrowmq.broker.guests import Guests
+from escrowmq.broker.guests import GuestClients
 from escrowmq.http2 import frames
 from escrowmq.http2.frames import FrameKind, Http2Setting
 from escrowmq.proxy.front import GrpcFront
@@ -317,10 +317,11 @@ class GrpcRig(Rig):
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
         front = GrpcFront(
-            Guests(self.core), FrontOptions(endpoint=("127.0.0.1", 8081), body_size_max=4 << 20)
+            GuestClients(self.core),
+            FrontOptions(endpoint=("127.0.0.1", 8081), body_size_max=4 << 20),
         )
         self.core.speaks(Wire.GRPC, front)
-        self.core.lost(1, self.now_ms)
+        self.core.disconnected(1, self.now_ms)
         self.core.connected(1, "127.0.0.1", 40_001, self.now_ms, Wire.GRPC)
         self.core.broker.topics.create_from_template(
             TOPIC, template="TBW102", queues_count=8, is_unit=False, now_ms=self.now_ms

@@ -24,7 +24,7 @@ KNOWN: dict[str, tuple[set[str], str]] = {
     "broker/sends/batches.py": ({"long"}, "a long batch is what a peer has to go on with"),
     "broker/sends/log_puts.py": ({"put_failed_count"}, "one counts where a put failed"),
     "broker/access/quotas.py": ({"counted_for"}, "a peer is counted for by quotas alone"),
-    "broker/requests/serving.py": ({"long"}, "a peer has one long request, which is served here"),
+    "broker/requests/request_server.py": ({"long"}, "a peer has one long request, served here"),
     "client/consumer.py": ({"portal"}, "a message is of the face that handed it out"),
     "client/producer.py": ({"wants_all_brokers"}, "a wish of whoever opens the instance"),
     "client/consumption.py": (

@@ -98,7 +98,7 @@ def drive(core: Core, known: list[int], seed: int) -> int:
         count += 1
         now_ms += chance.randrange(20)
         if not feed(core, peer, data, now_ms) or chance.random() < 0.02:
-            core.lost(peer, now_ms)
+            core.disconnected(peer, now_ms)
             core.take_effects()
             peer += 1
             core.connected(peer, "10.9.9.9", 5, now_ms)

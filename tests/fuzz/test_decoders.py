@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from escrowmq.acl.access_explanation import question_access
 from escrowmq.acl.acl1_accounts import read_accounts
-from escrowmq.acl.acl2_policies import read_policies, read_resource
-from escrowmq.acl.acl2_users import read_book
-from escrowmq.acl.explain import access_of
-from escrowmq.acl.trusted_addresses import read_pattern
+from escrowmq.acl.acl2_policies import parse_policies, parse_resource
+from escrowmq.acl.acl2_users import parse_users_file
+from escrowmq.acl.trusted_addresses import parse_pattern
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import EXT_FIELDS_MAX
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.access.on_acl2 import read_terms
+from escrowmq.broker.access.on_acl2 import read_auth_requirements
 from escrowmq.codec import (
     acl2_bodies,
     batch,
@@ -75,7 +75,7 @@ def some_header(data: bytes) -> object:
 
 
 def some_policies(data: bytes) -> object:
-    return read_policies(client_bodies.decode_body(acl2_bodies.AclInfo, data))
+    return parse_policies(client_bodies.decode_body(acl2_bodies.AclInfo, data))
 
 
 def some_body(data: bytes) -> object:
@@ -100,15 +100,17 @@ def registration(data: bytes) -> object:
 
 
 DECODERS: dict[str, tuple[Any, ...]] = {
-    "users and policies": (read_book, UsageError),
+    "users and policies": (parse_users_file, UsageError),
     "policies": (some_policies, RemoteProtocolError, UsageError),
-    "resource": (lambda data: read_resource(as_text(data)),),
+    "resource": (lambda data: parse_resource(as_text(data)),),
     "question": (
-        lambda data: access_of(acl2_bodies.Question("u", as_text(data[:8]), as_text(data[8:]))),
+        lambda data: question_access(
+            acl2_bodies.Question("u", as_text(data[:8]), as_text(data[8:]))
+        ),
         UsageError,
     ),
     "codes": (
-        lambda data: read_terms(BrokerSettings(unauthenticated=as_text(data))),
+        lambda data: read_auth_requirements(BrokerSettings(unauthenticated=as_text(data))),
         UsageError,
     ),
     "bodies of operators": (some_body, RemoteProtocolError),
@@ -156,7 +158,7 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     "header fields": (some_header, headers.HeaderError),
     "acks": (batch_ack_body.decode_acks, RemoteProtocolError),
     "accounts": (read_accounts, UsageError),
-    "address": (lambda data: read_pattern(as_text(data)), UsageError),
+    "address": (lambda data: parse_pattern(as_text(data)), UsageError),
     "sql": (lambda data: compile_sql(as_text(data)), FilterError),
     "tags": (lambda data: parse_tags(as_text(data), code_of=len), FilterError),
 }

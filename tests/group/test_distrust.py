@@ -46,7 +46,7 @@ def test_a_copy_without_tls_knows_that_its_master_lives(caplog: pytest.LogCaptur
     assert log_of(store_of(copy)) == before
     assert WHY in report_of(copy).why
     assert copy.broker is not None
-    assert WHY in copy.broker.core.refusal()
+    assert WHY in copy.broker.core.write_refusal_reason()
     assert caplog.text.count(WHY) == 1
     assert "is not reached" not in caplog.text
     world.tls_failed.clear()

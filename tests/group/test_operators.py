@@ -83,7 +83,7 @@ def test_a_member_that_is_about_to_join_counts_at_once_when_the_heir_is_asked() 
     assert leader is not None
     assert late.name not in master.member.needed_members
     heir = next(name for name in master.member.needed_members)
-    leader.switch(heir)
+    leader.switch_master(heir)
     leader._hand_over()
     assert leader._heir is not None
     assert leader._heir.was_asked

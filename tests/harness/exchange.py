@@ -154,7 +154,7 @@ class Exchange:
     def leave(self, caller: Caller) -> None:
         """A connection breaks."""
         self.callers.pop(caller.id, None)
-        self.core.lost(caller.id, self.now_ms)
+        self.core.disconnected(caller.id, self.now_ms)
         self._perform()
 
     def feed(self, caller: Caller, data: bytes) -> None:

@@ -170,7 +170,7 @@ class MemberHost:
         self.member.wake(self.world.now_ms)
         self.perform()
         if self.leader is not None:
-            self.leader.confirm()
+            self.leader.update_confirmed_end()
         if self.broker is not None:
             self.broker.perform()
 

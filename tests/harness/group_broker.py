@@ -86,5 +86,5 @@ class MemberBroker(Exchange):
     def miss(self, peer: int, *, is_refused: bool = False) -> None:
         if is_refused:
             self.core.dial_refused(peer, self.now_ms)
-        self.core.lost(peer, self.now_ms)
+        self.core.disconnected(peer, self.now_ms)
         self._perform()

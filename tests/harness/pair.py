@@ -64,7 +64,7 @@ class Node(Exchange):
 
     def miss(self, peer: int) -> None:
         """It is gone, or was not made."""
-        self.core.lost(peer, self.now_ms)
+        self.core.disconnected(peer, self.now_ms)
         self._perform()
 
 
@@ -109,7 +109,7 @@ class Pair:
     def introduce(self) -> None:
         """A name server tells the slave who its master is."""
         host, port = MASTER_ADDRESS
-        heard = self.slave.core.registration.on_welcome
+        heard = self.slave.core.registration.on_accepted
         assert heard is not None
         heard({"masterAddr": f"{host}:{port}", "haServerAddr": f"{host}:{port + 1}"})
         self.advance(0)
@@ -117,7 +117,7 @@ class Pair:
     def dial(self, node: Node, called: Dial) -> None:
         """One calls the other, and is let in at once, or not."""
         if self.is_cut:
-            node.core.lost(called.peer, node.now_ms)
+            node.core.disconnected(called.peer, node.now_ms)
             return
         other = self.master if node is self.slave else self.slave
         peer, self._next_peer = self._next_peer, self._next_peer + 1

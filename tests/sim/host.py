@@ -202,7 +202,7 @@ class SimHost:
             active_ms = self._active_ms.pop(peer, 0)
 
             def lost(core: Core, now_ms: int) -> None:
-                core.lost(peer, now_ms)
+                core.disconnected(peer, now_ms)
                 if self.on_lost is not None:
                     self.on_lost(peer, active_ms)
 

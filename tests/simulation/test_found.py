@@ -10,7 +10,7 @@ from escrowmq.base.effects import Replace, Send, Sync
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
-from escrowmq.broker.upkeep.offset_saver import ProgressOfHalves
+from escrowmq.broker.upkeep.offset_saver import HalfProgressSaver
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
@@ -180,7 +180,7 @@ def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
     assert store.bounds(Topic.HALF, 0) == (0, 0)
     store.ends.set_durable(store.end_offset)  # durable, and its unit is not written yet
     core = exchange.core
-    ProgressOfHalves(core.broker.offsets, core.transactions).files_to_save(exchange.now_ms)
+    HalfProgressSaver(core.broker.offsets, core.transactions).files_to_save(exchange.now_ms)
     offsets = exchange.core.broker.offsets
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.HALF, 0) == 1
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.OP, 0) == 1

@@ -14,8 +14,8 @@ from escrowmq.base.answer import HELD, Answer, Reply
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.own_properties import MESSAGES, ORDER_KEY, OUTCOME
-from escrowmq.broker.asked import Question
 from escrowmq.broker.core import BrokerCore
+from escrowmq.broker.incoming_request import Question
 from escrowmq.broker.requests.on_transactions import UnsealedEnd
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
@@ -144,12 +144,12 @@ def progress_before_durable(core: BrokerCore) -> None:
 def repeated_end_answered_at_once(core: BrokerCore) -> None:
     """The outcome of an end that is not durable yet is told to whoever asks next."""
     ends = core.assembly.ends
-    outcome = ends._outcome
+    outcome = ends._outcome_answer
 
     def spoilt(ended: EndReply, log_end: int) -> Answer:
         return outcome(ended, log_end if ended.answer is EndResult.DONE else 0)
 
-    ends._outcome = spoilt  # type: ignore[method-assign]
+    ends._outcome_answer = spoilt  # type: ignore[method-assign]
 
 
 def offsets_kept_after_loss(core: BrokerCore) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from escrowmq.acl.trusted_addresses import Parts, Pattern, read_pattern
+from escrowmq.acl.trusted_addresses import AddressParts, AddressPattern, parse_pattern
 from escrowmq.base.message import Topic
 from escrowmq.errors import UsageError
 
@@ -65,7 +65,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     access_key: str
     secret: str
     former: str = ""
-    addresses: Pattern
+    addresses: AddressPattern
     is_admin: bool
     topic_default: int
     group_default: int
@@ -75,7 +75,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Account({self.access_key!r}, is_admin={self.is_admin})"  # no secret in any log
 
-    def right(self, resource: str) -> tuple[int, bool]:
+    def right_to(self, resource: str) -> tuple[int, bool]:
         """Return the right to a topic or a group's retry topic. Also return whether the file names
         the resource; if not, the right is the account's default."""
         owned = self.resources.get(resource)
@@ -88,16 +88,16 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 class AccountFile(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one file."""
 
-    anyone: tuple[Pattern, ...] = ()
+    anyone: tuple[AddressPattern, ...] = ()
     accounts: tuple[Account, ...] = ()
     counter: int = 0
     timestamp: int = 0
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class Acl1Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of all files together."""
 
-    anyone: tuple[Pattern, ...] = ()
+    anyone: tuple[AddressPattern, ...] = ()
     """Patterns of addresses that need no authentication, whatever the account."""
     accounts: dict[str, Account] = {}
     homes: dict[str, str] = {}
@@ -108,38 +108,38 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: int = 0
     """The timestamp of the default file."""
 
-    def trusts(self, parts: Parts) -> bool:
+    def is_trusted(self, parts: AddressParts) -> bool:
         """Whether an address needs no authentication."""
         return any(pattern.matches(parts) for pattern in self.anyone)
 
 
 def read_accounts(data: bytes) -> AccountFile:
     """Parse a file; raises UsageError with the line."""
-    from escrowmq.acl.yaml_document import read_document
+    from escrowmq.acl.yaml_document import parse_yaml
 
-    return accounts_of(read_document(data))
+    return parse_document(parse_yaml(data))
 
 
-def accounts_of(document: Value) -> AccountFile:
+def parse_document(document: Value) -> AccountFile:
     """Return the accounts in a parsed document. Raises UsageError if it is invalid."""
     if document is None:
         return AccountFile()
-    members = _mapping(document, _MEMBERS, "the file")
-    version = _version(members.get(VERSION))
+    members = _check_mapping(document, _MEMBERS, "the file")
+    version = _parse_version(members.get(VERSION))
     return AccountFile(
-        anyone=tuple(read_pattern(text) for text in _texts(members.get(GLOBAL), GLOBAL)),
+        anyone=tuple(parse_pattern(text) for text in _check_texts(members.get(GLOBAL), GLOBAL)),
         accounts=tuple(
-            _account(item, f"account {number}")
-            for number, item in enumerate(_items(members.get(ACCOUNTS), ACCOUNTS), 1)
+            _parse_account(item, f"account {number}")
+            for number, item in enumerate(_check_list(members.get(ACCOUNTS), ACCOUNTS), 1)
         ),
         counter=version[0],
         timestamp=version[1],
     )
 
 
-def merge(files: Iterable[tuple[str, AccountFile]], *, default: str) -> Rules:
+def merge_files(files: Iterable[tuple[str, AccountFile]], *, default: str) -> Acl1Rules:
     """Merge all files; if an account is in several, the first one counts."""
-    anyone: list[Pattern] = []
+    anyone: list[AddressPattern] = []
     accounts: dict[str, Account] = {}
     homes: dict[str, str] = {}
     repeated: list[str] = []
@@ -154,7 +154,7 @@ def merge(files: Iterable[tuple[str, AccountFile]], *, default: str) -> Rules:
             homes[account.access_key] = path
         if path == default:
             counter, timestamp = file.counter, file.timestamp
-    return Rules(
+    return Acl1Rules(
         anyone=tuple(anyone),
         accounts=accounts,
         homes=homes,
@@ -164,56 +164,56 @@ def merge(files: Iterable[tuple[str, AccountFile]], *, default: str) -> Rules:
     )
 
 
-def _account(item: Value, place: str) -> Account:
-    members = _mapping(item, _ACCOUNT_MEMBERS, place)
-    access_key = _text(members.get("accessKey"), place)
-    secret = _text(members.get("secretKey"), place)
+def _parse_account(item: Value, place: str) -> Account:
+    members = _check_mapping(item, _ACCOUNT_MEMBERS, place)
+    access_key = _check_text(members.get("accessKey"), place)
+    secret = _check_text(members.get("secretKey"), place)
     if min(len(access_key), len(secret)) < KEY_SIZE_MIN:
         raise UsageError(
             f"{place}: accessKey and secretKey have {len(access_key)} and {len(secret)} "
             f"characters; at least {KEY_SIZE_MIN} are required"
         )
-    former = _text(members.get("formerSecretKey"), place)
+    former = _check_text(members.get("formerSecretKey"), place)
     if former and len(former) < KEY_SIZE_MIN:
         raise UsageError(
             f"{place}: formerSecretKey has {len(former)} characters; at least {KEY_SIZE_MIN} "
             "are required"
         )
     resources: dict[str, int] = {}
-    for text in _texts(members.get("groupPerms"), f"{place}: groupPerms"):
-        name, right = _resource(text, place)
+    for text in _check_texts(members.get("groupPerms"), f"{place}: groupPerms"):
+        name, right = _parse_right(text, place)
         resources[Topic.RETRY_PREFIX + name] = right
-    for text in _texts(members.get("topicPerms"), f"{place}: topicPerms"):
-        name, right = _resource(text, place)
+    for text in _check_texts(members.get("topicPerms"), f"{place}: topicPerms"):
+        name, right = _parse_right(text, place)
         resources[name] = right
     return Account(
         access_key=access_key,
         secret=secret,
         former=former,
-        addresses=read_pattern(_text(members.get("whiteRemoteAddress"), place)),
-        is_admin=_truth(members.get("admin"), place),
-        topic_default=permission(_text(members.get("defaultTopicPerm"), place)),
-        group_default=permission(_text(members.get("defaultGroupPerm"), place)),
+        addresses=parse_pattern(_check_text(members.get("whiteRemoteAddress"), place)),
+        is_admin=_parse_boolean(members.get("admin"), place),
+        topic_default=parse_permission(_check_text(members.get("defaultTopicPerm"), place)),
+        group_default=parse_permission(_check_text(members.get("defaultGroupPerm"), place)),
         resources=resources,
     )
 
 
-def permission(text: str) -> int:
+def parse_permission(text: str) -> int:
     """Parse a right; an unknown text means DENY."""
     return PERMISSIONS.get(text.strip(), DENY)
 
 
-def _resource(text: str, place: str) -> tuple[str, int]:
+def _parse_right(text: str, place: str) -> tuple[str, int]:
     parts = [part for part in text.split("=") if part]
     if len(parts) != 2:
         raise UsageError(f"{place}: {text[:128]!r} is not a right; write name=PUB|SUB")
-    return parts[0].strip(), permission(parts[1])
+    return parts[0].strip(), parse_permission(parts[1])
 
 
 # -- values of a document ------------------------------------------------------------------------
 
 
-def _mapping(value: Value, known: frozenset[str], place: str) -> dict[str, Value]:
+def _check_mapping(value: Value, known: frozenset[str], place: str) -> dict[str, Value]:
     if not isinstance(value, dict):
         raise UsageError(f"{place}: members like `name: value` are expected")
     unknown = sorted(set(value) - known)
@@ -227,7 +227,7 @@ def _mapping(value: Value, known: frozenset[str], place: str) -> dict[str, Value
     return value
 
 
-def _items(value: Value, place: str) -> list[Value]:
+def _check_list(value: Value, place: str) -> list[Value]:
     if value is None:
         return []
     if not isinstance(value, list):
@@ -235,11 +235,11 @@ def _items(value: Value, place: str) -> list[Value]:
     return value
 
 
-def _texts(value: Value, place: str) -> list[str]:
-    return [_text(item, place) for item in _items(value, place) if item is not None]
+def _check_texts(value: Value, place: str) -> list[str]:
+    return [_check_text(item, place) for item in _check_list(value, place) if item is not None]
 
 
-def _text(value: Value, place: str) -> str:
+def _check_text(value: Value, place: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -247,8 +247,8 @@ def _text(value: Value, place: str) -> str:
     return value
 
 
-def _truth(value: Value, place: str) -> bool:
-    text = _text(value, place).lower()
+def _parse_boolean(value: Value, place: str) -> bool:
+    text = _check_text(value, place).lower()
     if not text:
         return False
     if text not in _TRUTHS:
@@ -256,14 +256,14 @@ def _truth(value: Value, place: str) -> bool:
     return _TRUTHS[text]
 
 
-def _version(value: Value) -> tuple[int, int]:
+def _parse_version(value: Value) -> tuple[int, int]:
     """Return counter and time of the first entry; zero for each that is not a number."""
-    first = next(iter(_items(value, VERSION)), None)
+    first = next(iter(_check_list(value, VERSION)), None)
     if not isinstance(first, dict):
         return 0, 0
-    return _count(first.get("counter")), _count(first.get("timestamp"))
+    return _parse_count(first.get("counter")), _parse_count(first.get("timestamp"))
 
 
-def _count(value: Value) -> int:
+def _parse_count(value: Value) -> int:
     is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19
     return int(value) if is_number and isinstance(value, str) else 0

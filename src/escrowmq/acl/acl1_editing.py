@@ -13,7 +13,7 @@ from escrowmq.acl.acl1_accounts import (
     KEY_SIZE_MIN,
     PERMISSIONS,
     VERSION,
-    accounts_of,
+    parse_document,
 )
 from escrowmq.errors import UsageError
 
@@ -39,15 +39,15 @@ class AccountFields(msgspec.Struct, kw_only=True):
         return f"Wish({self.access_key!r})"
 
 
-def judge(wish: AccountFields) -> None:
+def check_account(fields: AccountFields) -> None:
     """Raise UsageError, with RocketMQ's text, if the account is invalid."""
-    if len(wish.access_key) < KEY_SIZE_MIN or len(wish.secret or "") < KEY_SIZE_MIN:
+    if len(fields.access_key) < KEY_SIZE_MIN or len(fields.secret or "") < KEY_SIZE_MIN:
         # RocketMQ repeats the secret here.
         raise UsageError(
-            f"The accessKey={wish.access_key} and secretKey cannot be null and length should "
+            f"The accessKey={fields.access_key} and secretKey cannot be null and length should "
             f"longer than {KEY_SIZE_MIN - 1}"
         )
-    for resource in [*(wish.topics or ()), *(wish.groups or ())]:
+    for resource in [*(fields.topics or ()), *(fields.groups or ())]:
         parts = [part for part in resource.split("=") if part]
         if len(parts) != 2:
             raise UsageError(
@@ -61,50 +61,50 @@ def judge(wish: AccountFields) -> None:
             )
 
 
-def with_account(document: Value, wish: AccountFields, *, now_ms: int) -> dict[str, Any]:
+def with_account(document: Value, fields: AccountFields, *, now_ms: int) -> dict[str, Any]:
     """Return the file with an account added, or its given fields replaced."""
-    judge(wish)
-    members = _members(document)
+    check_account(fields)
+    members = _mutable_members(document)
     accounts = members[ACCOUNTS]
     account: dict[str, Any] = next(
-        (item for item in accounts if item.get("accessKey") == wish.access_key), {}
+        (item for item in accounts if item.get("accessKey") == fields.access_key), {}
     )
     said: dict[str, Any] = {
-        "accessKey": wish.access_key,
-        "secretKey": wish.secret,
-        "whiteRemoteAddress": wish.address,
-        "admin": wish.is_admin,
-        "defaultTopicPerm": wish.topic_default,
-        "defaultGroupPerm": wish.group_default,
-        "topicPerms": wish.topics,
-        "groupPerms": wish.groups,
+        "accessKey": fields.access_key,
+        "secretKey": fields.secret,
+        "whiteRemoteAddress": fields.address,
+        "admin": fields.is_admin,
+        "defaultTopicPerm": fields.topic_default,
+        "defaultGroupPerm": fields.group_default,
+        "topicPerms": fields.topics,
+        "groupPerms": fields.groups,
     }
     changed = account | {name: value for name, value in said.items() if value is not None}
     if account:
         accounts[accounts.index(account)] = changed
     else:
         accounts.append(changed)
-    return _advanced(members, now_ms)
+    return _with_next_version(members, now_ms)
 
 
 def without_account(document: Value, access_key: str, *, now_ms: int) -> dict[str, Any]:
     """Return the file without an account."""
-    members = _members(document)
+    members = _mutable_members(document)
     members[ACCOUNTS] = [item for item in members[ACCOUNTS] if item.get("accessKey") != access_key]
-    return _advanced(members, now_ms)
+    return _with_next_version(members, now_ms)
 
 
-def with_addresses(document: Value, patterns: list[str], *, now_ms: int) -> dict[str, Any]:
+def with_trusted_addresses(document: Value, patterns: list[str], *, now_ms: int) -> dict[str, Any]:
     """Return the file with other patterns of addresses that need no authentication."""
-    members = _members(document)
+    members = _mutable_members(document)
     members[GLOBAL] = patterns
-    return _advanced(members, now_ms)
+    return _with_next_version(members, now_ms)
 
 
-def _members(document: Value) -> dict[str, Any]:
+def _mutable_members(document: Value) -> dict[str, Any]:
     """Return a copy of the document that can be changed, with `admin` as boolean. Raises UsageError
     if the file is invalid."""
-    accounts_of(document)
+    parse_document(document)
     members: dict[str, Any] = dict(document) if isinstance(document, dict) else {}
     members[ACCOUNTS] = [dict(item) for item in members.get(ACCOUNTS) or ()]
     for account in members[ACCOUNTS]:
@@ -113,6 +113,6 @@ def _members(document: Value) -> dict[str, Any]:
     return members
 
 
-def _advanced(members: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    counter = accounts_of({VERSION: members.get(VERSION)}).counter
+def _with_next_version(members: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    counter = parse_document({VERSION: members.get(VERSION)}).counter
     return members | {VERSION: [{"counter": counter + 1, "timestamp": now_ms}]}

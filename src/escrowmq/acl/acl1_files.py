@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.acl.acl1_accounts import AccountFile, Rules, merge, read_accounts
+from escrowmq.acl.acl1_accounts import AccountFile, Acl1Rules, merge_files, read_accounts
 from escrowmq.base.fixed_limits import ACL_FILE_SIZE_MAX, ACL_FILES_MAX, ACL_FOLDERS_DEPTH_MAX
 from escrowmq.base.ports import Disk
 from escrowmq.errors import EscrowMQError, UsageError
@@ -38,26 +38,26 @@ class AccountFiles:
         self._seen: tuple[Contents, Times] | None = None
         self._refused: Contents | None = None
         self._trouble = ""
-        self.rules = Rules()
+        self.rules = Acl1Rules()
 
     def load(self) -> None:
         """Read all files; raises UsageError, with file and line, if one is invalid."""
-        self._apply_contents(self._read())
+        self._apply_contents(self._read_contents())
         if not self._contents:
             _log.warning(
                 "aclEnable=true, but there is no %s: all requests are refused", DEFAULT_FILE
             )
 
-    def look(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Reload changed files; return whether that was done. A file is loaded once two polls find
         the same content and modification time, because one that is being written may be incomplete.
         An invalid file changes nothing, and is logged once."""
         try:
-            times = {path: self._disk.modified_ms(path) for path in self._existing()}
-            found = self._read()
+            times = {path: self._disk.modified_ms(path) for path in self._existing_paths()}
+            found = self._read_contents()
             if found == self._contents:
                 self._seen = None
-                self._note_trouble("")
+                self._log_stale_reason("")
                 return False
             if (found, times) != self._seen:
                 self._seen, self._refused = (found, times), None
@@ -67,36 +67,36 @@ class AccountFiles:
             self._refused = found
             self._apply_contents(found)
         except (EscrowMQError, OSError) as error:
-            self._note_trouble(str(error))
+            self._log_stale_reason(str(error))
             return False
-        self._note_trouble("")
+        self._log_stale_reason("")
         _log.warning("%d accounts were reloaded", len(self.rules.accounts))
         return True
 
-    def _note_trouble(self, trouble: str) -> None:
+    def _log_stale_reason(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
             _log.error("accounts were not reloaded, the last valid ones stay in force: %s", trouble)
         self._trouble = trouble
 
     @property
-    def trouble(self) -> str:
+    def stale_reason(self) -> str:
         """Why the current files are not used; empty if they are."""
         return self._trouble
 
     # -- reading -----------------------------------------------------------------------------
 
-    def _existing(self) -> list[str]:
+    def _existing_paths(self) -> list[str]:
         """The existing files, in order of precedence."""
-        paths = self._paths(FOLDER, 0)
+        paths = self._paths_below(FOLDER, 0)
         if self._disk.size(DEFAULT_FILE) is not None:
             paths.append(DEFAULT_FILE)
         if len(paths) > ACL_FILES_MAX:
             raise UsageError(f"{len(paths)} files of accounts; {ACL_FILES_MAX} are allowed")
         return paths
 
-    def _read(self) -> Contents:
+    def _read_contents(self) -> Contents:
         found: Contents = {}
-        for path in self._existing():
+        for path in self._existing_paths():
             size = self._disk.size(path) or 0
             if size > ACL_FILE_SIZE_MAX:
                 raise UsageError(
@@ -107,7 +107,7 @@ class AccountFiles:
                 found[path] = data
         return found
 
-    def _paths(self, folder: str, depth: int) -> list[str]:
+    def _paths_below(self, folder: str, depth: int) -> list[str]:
         """Return the files of a folder and its subfolders, sorted."""
         if depth == ACL_FOLDERS_DEPTH_MAX:
             raise UsageError(
@@ -120,7 +120,7 @@ class AccountFiles:
                 if name != _TOOLS_FILE:
                     found.append(path)
             elif self._disk.size(path) is None:
-                found += self._paths(path, depth + 1)
+                found += self._paths_below(path, depth + 1)
             if len(found) > ACL_FILES_MAX:
                 break
         return found
@@ -133,7 +133,9 @@ class AccountFiles:
                 parsed[path] = known if known and known[0] == data else (data, read_accounts(data))
             except UsageError as error:
                 raise UsageError(f"{path}: {error}") from error
-        rules = merge(((path, file) for path, (_, file) in parsed.items()), default=DEFAULT_FILE)
+        rules = merge_files(
+            ((path, file) for path, (_, file) in parsed.items()), default=DEFAULT_FILE
+        )
         for key in rules.repeated:
             _log.warning("accessKey %s is defined a second time; that definition is ignored", key)
         self._parsed, self._contents, self.rules = parsed, contents, rules
@@ -141,23 +143,23 @@ class AccountFiles:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def document(self, path: str) -> Value:
+    def read_document(self, path: str) -> Value:
         """The current content of a file; raises UsageError if it cannot be read."""
-        from escrowmq.acl.yaml_document import read_document
+        from escrowmq.acl.yaml_document import parse_yaml
 
         data = self._disk.read(path)
-        return None if data is None else read_document(data)
+        return None if data is None else parse_yaml(data)
 
-    def names(self) -> list[str]:
+    def loaded_files(self) -> list[str]:
         """The existing files."""
         return list(self._contents)
 
-    def replace(self, path: str, document: object) -> None:
+    def replace_file(self, path: str, document: object) -> None:
         """Write a file and load it immediately; raises UsageError, without writing, if it would be
         invalid."""
-        from escrowmq.acl.yaml_document import write_document
+        from escrowmq.acl.yaml_document import encode_yaml
 
-        data = write_document(document)
+        data = encode_yaml(document)
         read_accounts(data)
         contents = self._contents | {path: data}
         if path != DEFAULT_FILE and DEFAULT_FILE in contents:  # it counts last

@@ -13,7 +13,7 @@ import msgspec
 
 from escrowmq.acl import acl1_accounts
 from escrowmq.acl.acl2_policies import Access, Action, Resource, ResourceKind
-from escrowmq.acl.request_needs import ADMIN, Admin, Need, Needs, Places, needs_of
+from escrowmq.acl.request_needs import ADMIN, AdminNeeded, Need, Needs, StoredDataLookup, needs_of
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.codec.client_bodies import decode_body
@@ -53,7 +53,7 @@ def cluster_access(cluster: str, actions: Actions) -> Access:
 # -- fields of operators' requests ---------------------------------------------------------------
 
 
-class Fields(msgspec.Struct, frozen=True):
+class FieldAccesses(msgspec.Struct, frozen=True):
     """A function that returns the accesses for the resources that header fields name, in the order
     of the fields."""
 
@@ -81,12 +81,12 @@ class Fields(msgspec.Struct, frozen=True):
                     yield make(each, self.actions)
 
 
-def fields(
+def field_accesses(
     actions: Actions, *, groups: str = "", topics: str = "", groups_first: bool = True
-) -> Fields:
+) -> FieldAccesses:
     """Return a function that makes the accesses for resources in header fields. `groups` and
     `topics` are names of fields, separated by blanks."""
-    return Fields(actions, tuple(topics.split()), tuple(groups.split()), groups_first)
+    return FieldAccesses(actions, tuple(topics.split()), tuple(groups.split()), groups_first)
 
 
 def route_access(request: Command) -> Iterable[Access]:
@@ -116,18 +116,18 @@ class _TopicsBody(msgspec.Struct, rename="camel"):
     topic_config_list: list[_TopicBody]
 
 
-def new_group(request: Command) -> Iterable[Access]:
+def new_group_access(request: Command) -> Iterable[Access]:
     """Return the access for a group that is created or changed."""
     return (group_access(decode_body(_GroupBody, request.body).group_name, CREATE_UPDATE),)
 
 
-def new_groups(request: Command) -> Iterable[Access]:
+def new_groups_accesses(request: Command) -> Iterable[Access]:
     """Return the accesses for groups that are created or changed."""
     body = decode_body(_GroupsBody, request.body)
     return [group_access(one.group_name, CREATE_UPDATE) for one in body.group_config_list]
 
 
-def new_topics(request: Command) -> Iterable[Access]:
+def new_topics_accesses(request: Command) -> Iterable[Access]:
     """Return the accesses for topics that are created or changed."""
     body = decode_body(_TopicsBody, request.body)
     return [topic_access(one.topic_name, CREATE) for one in body.topic_config_list]
@@ -138,7 +138,7 @@ def new_topics(request: Command) -> Iterable[Access]:
 _RIGHTS: Final = {acl1_accounts.PUB: PUB, acl1_accounts.SUB: SUB, acl1_accounts.ANY: GET}
 
 
-class Rule(msgspec.Struct, frozen=True):
+class RightsRule(msgspec.Struct, frozen=True):
     """The rights that a kind of request needs, under each kind of access control."""
 
     needs: Needs = ADMIN
@@ -153,24 +153,26 @@ class Rule(msgspec.Struct, frozen=True):
     """The actions that ACL 2.0 requires on the resources in `needs`; if not set, Pub and Sub as in
     `needs`."""
 
-    is_look: bool = False
+    is_read_only: bool = False
     """Whether the request only reads. If it names no resource, ACL 2.0 requires Get on the cluster
     for one that only reads, and Update for others."""
 
-    gives_rights: bool = False
+    changes_rights: bool = False
     """Whether the request changes rights, which only a super user may do. (RocketMQ requires Update
     on the cluster, so its users can grant themselves everything:
     DefaultAuthorizationContextBuilder, 5.3.3.)"""
 
 
-OPERATE: Final = Rule()
+OPERATOR_CHANGE: Final = RightsRule()
 """The rule for operators' requests that change something."""
 
-LOOK: Final = Rule(is_look=True)
+OPERATOR_READ: Final = RightsRule(is_read_only=True)
 """The rule for operators' requests that only read."""
 
 
-def accesses_of(rule: Rule, request: Command, places: Places, *, cluster: str) -> list[Access]:
+def accesses_of(
+    rule: RightsRule, request: Command, places: StoredDataLookup, *, cluster: str
+) -> list[Access]:
     """Return the accesses that a request needs, partly found from stored data. If it names no
     resource, it needs access to the cluster."""
     if rule.accesses is not None:
@@ -179,14 +181,14 @@ def accesses_of(rule: Rule, request: Command, places: Places, *, cluster: str) -
         needs = needs_of(rule.needs, request, places)
         if not needs:
             return []
-        listed = needs.needs if isinstance(needs, Admin) else needs
-        found = [_as_access(need, rule.actions) for need in listed]
+        listed = needs.needs if isinstance(needs, AdminNeeded) else needs
+        found = [_need_to_access(need, rule.actions) for need in listed]
     # An empty name belongs to no one; only an account with all rights to the cluster may ask about
     # it.
     if found and all(access.resource.name for access in found):
         return found
-    return [cluster_access(cluster, GET if rule.is_look else UPDATE)]
+    return [cluster_access(cluster, GET if rule.is_read_only else UPDATE)]
 
 
-def _as_access(need: Need, actions: Actions | None) -> Access:
+def _need_to_access(need: Need, actions: Actions | None) -> Access:
     return topic_access(need.resource, actions or _RIGHTS[need.right])

@@ -9,7 +9,7 @@ from escrowmq.base.command import Command
 from escrowmq.codec.signature import ACCESS_KEY
 
 
-def authenticated(
+def authenticate(
     book: UserTable, request: Command, *, is_proved: bool = False
 ) -> tuple[User | None, str]:
     """Authenticate the user of a request. Return the user and an empty text, or None and the reason

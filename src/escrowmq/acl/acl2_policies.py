@@ -75,16 +75,16 @@ class PolicyType(enum.Enum):
     DEFAULT = "Default"
 
 
-def named(kind: type[E], text: object) -> E | None:
+def enum_member(kind: type[E], text: object) -> E | None:
     """Return the member of an enumeration by its name, ignoring case; None if there is none."""
     if not isinstance(text, str):
         return None
-    found: dict[str, E] = _by_name(kind)
+    found: dict[str, E] = _members_by_name(kind)
     return found.get(text.lower())
 
 
 @functools.cache
-def _by_name(kind: type[E]) -> dict[str, E]:
+def _members_by_name(kind: type[E]) -> dict[str, E]:
     return {str(one.value).lower(): one for one in kind}
 
 
@@ -107,7 +107,7 @@ class Resource(msgspec.Struct, frozen=True):
         end = "" if self.shape is PatternKind.LITERAL else "*"
         return f"{self.kind.value}:{self.name}{end}"
 
-    def has(self, other: Resource) -> bool:
+    def includes(self, other: Resource) -> bool:
         """Whether this resource includes another one, which must be a single one."""
         if self.kind is ResourceKind.ANY:
             return True
@@ -118,17 +118,17 @@ class Resource(msgspec.Struct, frozen=True):
         return self.shape is PatternKind.ANY or other.name.startswith(self.name)
 
 
-def read_resource(text: object) -> Resource | None:
+def parse_resource(text: object) -> Resource | None:
     """Parse a resource; None if it is invalid."""
-    return _resource(text) if isinstance(text, str) and text.strip() else None
+    return _parse_resource_text(text) if isinstance(text, str) and text.strip() else None
 
 
 @functools.lru_cache(_RESOURCES_KEPT)
-def _resource(text: str) -> Resource | None:
+def _parse_resource_text(text: str) -> Resource | None:
     if text == "*":
         return Resource(ResourceKind.ANY, "", PatternKind.ANY)
     before, _, name = text.partition(":")
-    kind = named(ResourceKind, before)
+    kind = enum_member(ResourceKind, before)
     if kind is None:
         return None
     if name == "*":
@@ -138,11 +138,11 @@ def _resource(text: str) -> Resource | None:
     return Resource(kind, name)
 
 
-def misread(text: object) -> str:
+def rocketmq_misreading(text: object) -> str:
     """Return why RocketMQ would read a resource differently from its text; empty if it would not.
     RocketMQ reads `Topic:*-public*` as all topics, `a*c*` as `a*`, `Any:x` as everything, and a `*`
     inside a name as a character that no topic's name can have."""
-    resource = read_resource(text)
+    resource = parse_resource(text)
     if resource is None or not isinstance(text, str):
         return ""
     if resource.kind is ResourceKind.ANY:
@@ -157,9 +157,9 @@ def misread(text: object) -> str:
     )
 
 
-def is_widened(resource: Resource, text: object) -> bool:
+def covers_more_than_text(resource: Resource, text: object) -> bool:
     """Whether a parsed resource covers more than its text says."""
-    return bool(misread(text)) and (
+    return bool(rocketmq_misreading(text)) and (
         resource.kind is ResourceKind.ANY or resource.shape is not PatternKind.LITERAL
     )
 
@@ -171,7 +171,7 @@ class Access(msgspec.Struct, frozen=True):
     actions: frozenset[Action]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a policy."""
 
     resource: Resource
@@ -183,7 +183,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     def matches(self, access: Access, host: str) -> bool:
         """Whether the entry applies to an access from an address."""
         return (
-            self.resource.has(access.resource) and self._has_action(access) and self._is_from(host)
+            self.resource.includes(access.resource)
+            and self._has_action(access)
+            and self._is_from(host)
         )
 
     def _has_action(self, access: Access) -> bool:
@@ -219,49 +221,54 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Policies(msgspec.Struct, frozen=True):
     """A user's policy entries, in the order in which they were made."""
 
-    custom: tuple[Entry, ...] = ()
-    default: tuple[Entry, ...] = ()
+    custom: tuple[PolicyEntry, ...] = ()
+    default: tuple[PolicyEntry, ...] = ()
 
-    def of(self, kind: PolicyType) -> tuple[Entry, ...]:
+    def entries_of(self, kind: PolicyType) -> tuple[PolicyEntry, ...]:
         """Return the entries of one type."""
         return self.custom if kind is PolicyType.CUSTOM else self.default
 
-    def merged(self, kind: PolicyType, entries: Iterable[Entry]) -> Policies:
+    def with_entries(self, kind: PolicyType, entries: Iterable[PolicyEntry]) -> Policies:
         """Return these policies with entries added; they replace those for the same resources."""
-        found = {entry.resource: entry for entry in self.of(kind)}
+        found = {entry.resource: entry for entry in self.entries_of(kind)}
         found.update((entry.resource, entry) for entry in entries)
         if len(found) > AUTH_ENTRIES_MAX:
             raise UsageError(
                 f"{len(found)} entries of one user; {AUTH_ENTRIES_MAX} are allowed, join some by "
                 "prefixes"
             )
-        return self._replaced_entries(kind, tuple(found.values()))
+        return self._with_type_replaced(kind, tuple(found.values()))
 
-    def without(self, kind: PolicyType, resource: Resource) -> Policies:
+    def without_entry(self, kind: PolicyType, resource: Resource) -> Policies:
         """Return these policies without the entry for a resource."""
-        return self._replaced_entries(
-            kind, tuple(e for e in self.of(kind) if e.resource != resource)
+        return self._with_type_replaced(
+            kind, tuple(e for e in self.entries_of(kind) if e.resource != resource)
         )
 
-    def _replaced_entries(self, kind: PolicyType, entries: tuple[Entry, ...]) -> Policies:
+    def _with_type_replaced(self, kind: PolicyType, entries: tuple[PolicyEntry, ...]) -> Policies:
         if kind is PolicyType.CUSTOM:
             return Policies(entries, self.default)
         return Policies(self.custom, entries)
 
-    def matching(self, access: Access, host: str, *, as_rocketmq: bool) -> list[Entry]:
+    def matching_entries(
+        self, access: Access, host: str, *, as_rocketmq: bool
+    ) -> list[PolicyEntry]:
         """Return the entries that match a request; the first one decides."""
         for entries in (self.custom, self.default):
             found = [entry for entry in entries if entry.matches(access, host)]
             if found:
-                return sort_as_peer(found) if as_rocketmq else sorted(found, key=_rank)
+                return sort_as_rocketmq(found) if as_rocketmq else sorted(found, key=_entry_rank)
         return []
 
     def to_fields(self) -> list[dict[str, Any]]:
         """Return the policies in the form of requests and files."""
         return [
-            {"entries": [entry.to_fields() for entry in self.of(kind)], "policyType": kind.value}
+            {
+                "entries": [entry.to_fields() for entry in self.entries_of(kind)],
+                "policyType": kind.value,
+            }
             for kind in PolicyType
-            if self.of(kind)
+            if self.entries_of(kind)
         ]
 
 
@@ -271,7 +278,7 @@ class Policies(msgspec.Struct, frozen=True):
 _WIDTHS: Final = {PatternKind.LITERAL: 0, PatternKind.PREFIXED: 1, PatternKind.ANY: 2}
 
 
-def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
+def _entry_rank(entry: PolicyEntry) -> tuple[bool, bool, int, int]:
     """Sort key of entries: denials before permissions, then narrow ones before wide ones. So
     everything that RocketMQ refuses is refused here too, in whatever order it compares."""
     resource = entry.resource
@@ -283,7 +290,7 @@ def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
     )
 
 
-def _compare(one: Entry, two: Entry) -> int:
+def _compare_as_rocketmq(one: PolicyEntry, two: PolicyEntry) -> int:
     """Compare entries like RocketMQ 5.3.3 (AclAuthorizationHandler.comparePolicyEntries). Its order
     is inconsistent: of a literal and a prefixed entry, each comes before the other. So the result
     depends on the sorting algorithm."""
@@ -303,7 +310,7 @@ def _compare(one: Entry, two: Entry) -> int:
     return -1 if two.decision is Decision.DENY else 0
 
 
-def sort_as_peer(entries: list[Entry]) -> list[Entry]:
+def sort_as_rocketmq(entries: list[PolicyEntry]) -> list[PolicyEntry]:
     """Sort entries by the same steps as Java's `List.sort` (TimSort's binary insertion after a
     first run; up to 31 elements). RocketMQ's comparison is inconsistent, so other steps would give
     another order."""
@@ -311,19 +318,19 @@ def sort_as_peer(entries: list[Entry]) -> list[Entry]:
     if len(found) < 2:
         return found
     end = 2
-    if _compare(found[1], found[0]) < 0:
-        while end < len(found) and _compare(found[end], found[end - 1]) < 0:
+    if _compare_as_rocketmq(found[1], found[0]) < 0:
+        while end < len(found) and _compare_as_rocketmq(found[end], found[end - 1]) < 0:
             end += 1
         found[:end] = found[:end][::-1]
     else:
-        while end < len(found) and _compare(found[end], found[end - 1]) >= 0:
+        while end < len(found) and _compare_as_rocketmq(found[end], found[end - 1]) >= 0:
             end += 1
     for at in range(end, len(found)):
         pivot = found.pop(at)
         low, high = 0, at
         while low < high:
             middle = (low + high) // 2
-            if _compare(pivot, found[middle]) < 0:
+            if _compare_as_rocketmq(pivot, found[middle]) < 0:
                 high = middle
             else:
                 low = middle + 1
@@ -334,22 +341,22 @@ def sort_as_peer(entries: list[Entry]) -> list[Entry]:
 # -- what requests and files say -----------------------------------------------------------------
 
 
-def read_policies(info: AclInfo) -> list[tuple[PolicyType, tuple[Entry, ...]]]:
+def parse_policies(info: AclInfo) -> list[tuple[PolicyType, tuple[PolicyEntry, ...]]]:
     """Parse the policies of a request or a file; raises UsageError, with RocketMQ's text."""
     if not info.policies:
         raise UsageError("The policies is empty.")
     found = []
     for policy in info.policies:
-        kind = named(PolicyType, policy.policy_type) or PolicyType.CUSTOM
+        kind = enum_member(PolicyType, policy.policy_type) or PolicyType.CUSTOM
         if policy.entries:
-            found.append((kind, tuple(_entry(entry) for entry in policy.entries)))
+            found.append((kind, tuple(_parse_entry(entry) for entry in policy.entries)))
     if not found:
         raise UsageError("The policies is empty.")
     return found
 
 
-def _entry(info: EntryInfo) -> Entry:
-    resource = read_resource(info.resource)
+def _parse_entry(info: EntryInfo) -> PolicyEntry:
+    resource = parse_resource(info.resource)
     if resource is None:
         raise UsageError("The resource is null.")
     if len(resource.name) > AUTH_NAME_SIZE_MAX:
@@ -357,22 +364,24 @@ def _entry(info: EntryInfo) -> Entry:
             f"a resource's name has {len(resource.name)} characters; {AUTH_NAME_SIZE_MAX} are "
             "allowed"
         )
-    actions = tuple(a for text in info.actions or () if (a := named(Action, text)) is not None)
+    actions = tuple(
+        a for text in info.actions or () if (a := enum_member(Action, text)) is not None
+    )
     if not actions:
         raise UsageError("The actions is empty.")
     if Action.ANY in actions:
         raise UsageError("The actions can not be Any.")
     sources = tuple(info.source_ips or ())
-    networks = _networks(sources)
-    decision = named(Decision, info.decision)
+    networks = _parse_networks(sources)
+    decision = enum_member(Decision, info.decision)
     if decision is None:
         raise UsageError("The decision is null or illegal.")
-    return Entry(
+    return PolicyEntry(
         resource=resource, actions=actions, sources=sources, networks=networks, decision=decision
     )
 
 
-def _networks(sources: tuple[str, ...]) -> tuple[Network, ...]:
+def _parse_networks(sources: tuple[str, ...]) -> tuple[Network, ...]:
     if len(sources) > AUTH_SOURCES_MAX:
         raise UsageError(f"{len(sources)} source ips; {AUTH_SOURCES_MAX} are allowed, use a CIDR")
     found = []

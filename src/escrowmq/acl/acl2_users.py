@@ -16,21 +16,21 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from escrowmq.acl.acl1_accounts import DENY, PUB, SUB, Account, Rules
+from escrowmq.acl.acl1_accounts import DENY, PUB, SUB, Account, Acl1Rules
 from escrowmq.acl.acl2_policies import (
     Action,
     Decision,
-    Entry,
     PatternKind,
     Policies,
+    PolicyEntry,
     PolicyType,
     Resource,
     ResourceKind,
-    is_widened,
-    misread,
-    named,
-    read_policies,
-    read_resource,
+    covers_more_than_text,
+    enum_member,
+    parse_policies,
+    parse_resource,
+    rocketmq_misreading,
 )
 from escrowmq.base.fixed_limits import (
     AUTH_FILE_SIZE_MAX,
@@ -93,7 +93,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return {"password": self.password, **found} if with_password else found
 
 
-class _File(msgspec.Struct):
+class _UsersFile(msgspec.Struct):
     acls: list[AclInfo] = []
     users: list[UserInfo] = []
 
@@ -114,7 +114,7 @@ class UserTable:
         """Whether to parse and rank policies as RocketMQ does."""
         self.users: dict[str, User] = {}
         self.policies: dict[str, Policies] = {}
-        self._written = EncodedUsers()
+        self._written = UsersEncoder()
 
     # -- the file ----------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class UserTable:
             raise UsageError(f"{PATH}: {size} bytes; {AUTH_FILE_SIZE_MAX} are allowed")
         data = self._disk.read(PATH) or b""
         try:
-            known = read_book(data, as_rocketmq=self.as_rocketmq)
+            known = parse_users_file(data, as_rocketmq=self.as_rocketmq)
         except UsageError as error:
             raise UsageError(f"{PATH}: {error}; repair it or restore a copy") from error
         self.users, self.policies = known.users, known.policies
@@ -141,7 +141,7 @@ class UserTable:
     def create_user(self, info: UserInfo) -> None:
         """Add a user; raises UsageError, with RocketMQ's text, if it is invalid."""
         info.former_password = None  # a request cannot set this
-        user = _user(info)
+        user = _make_user(info)
         if user.name in self.users:
             raise UsageError("The user is existed")
         if len(self.users) >= AUTH_USERS_MAX:
@@ -158,10 +158,10 @@ class UserTable:
         keeps = bool(info.keeps_former) if is_new else info.keeps_former is not False
         user = User(
             name=old.name,
-            password=_password(info.password) if is_new else old.password,
+            password=_check_password(info.password) if is_new else old.password,
             former=former if keeps else "",
-            type=named(UserType, info.user_type) or old.type,
-            status=named(UserStatus, info.user_status) or old.status,
+            type=enum_member(UserType, info.user_type) or old.type,
+            status=enum_member(UserStatus, info.user_status) or old.status,
         )
         self._save({**self.users, user.name: user}, self.policies)
 
@@ -171,7 +171,7 @@ class UserTable:
             users = {each: user for each, user in self.users.items() if each != name}
             self._save(users, {n: found for n, found in self.policies.items() if n != name})
 
-    def found_users(self, part: str) -> Iterator[User]:
+    def find_users(self, part: str) -> Iterator[User]:
         """Return the users whose names contain a text, sorted by name."""
         return (self.users[name] for name in sorted(self.users) if part in name)
 
@@ -180,9 +180,13 @@ class UserTable:
     def put_policies(self, subject: str, info: AclInfo) -> None:
         """Add entries to a user's policies; they replace those for the same resources."""
         # RocketMQ takes the body's subject rather than the header's.
-        name = _user_of(info.subject) or _user_of(subject)
-        given = read_policies(info)
-        reason = "" if self.as_rocketmq else next(filter(None, map(misread, _resources(info))), "")
+        name = _user_name(info.subject) or _user_name(subject)
+        given = parse_policies(info)
+        reason = (
+            ""
+            if self.as_rocketmq
+            else next(filter(None, map(rocketmq_misreading, _resource_texts(info))), "")
+        )
         if reason:
             raise UsageError(reason)
         if name is None:
@@ -191,12 +195,12 @@ class UserTable:
             raise UsageError(f"The subject of {USER}{name} is not exist.")
         found = self.policies.get(name, Policies())
         for kind, entries in given:
-            found = found.merged(kind, entries)
+            found = found.with_entries(kind, entries)
         self._save(self.users, {**self.policies, name: found})
 
     def delete_policies(self, subject: str, kind: str | None, resource: Resource | None) -> None:
         """Remove the entry for a resource, or all if none is named."""
-        name = _user_of(subject)
+        name = _user_name(subject)
         if name is None:
             raise UsageError("The subject is null.")
         if name not in self.users:
@@ -205,21 +209,23 @@ class UserTable:
         if found is None:
             raise UsageError("The acl is not exist.")
         if resource is not None:
-            found = found.without(named(PolicyType, kind) or PolicyType.CUSTOM, resource)
+            found = found.without_entry(
+                enum_member(PolicyType, kind) or PolicyType.CUSTOM, resource
+            )
         rest = {each: kept for each, kept in self.policies.items() if each != name}
         is_gone = resource is None or found == Policies()
         self._save(self.users, rest if is_gone else {**rest, name: found})
 
-    def list_policies(self, subject: str) -> dict[str, Any] | None:
+    def user_policies(self, subject: str) -> dict[str, Any] | None:
         """Return a user's policies; None if there are none. Raises UsageError if there is no such
         user."""
-        name = _user_of(subject)
+        name = _user_name(subject)
         if name is None or name not in self.users:
             raise UsageError("The subject is not exist.")
         found = self.policies.get(name)
         return None if found is None else _policies_fields(name, found)
 
-    def found_policies(self, subject: str, resource: str) -> Iterator[dict[str, Any]]:
+    def find_policies(self, subject: str, resource: str) -> Iterator[dict[str, Any]]:
         """Return policies, filtered by parts of the names of subjects and resources."""
         for name in sorted(self.policies):
             if subject not in USER + name:
@@ -236,59 +242,59 @@ class UserTable:
 
     # -- from ACL 1.0 ------------------------------------------------------------------------
 
-    def take_over(self, rules: Rules) -> int:
+    def migrate_accounts(self, rules: Acl1Rules) -> int:
         """Add the accounts of ACL 1.0 that are not users yet; return how many were added. Trusted
         addresses are not migrated (nor by RocketMQ's AuthMigrator)."""
         new = [a for a in rules.accounts.values() if a.access_key not in self.users]
         if not new:
             return 0
-        users = {a.access_key: _migrated(a) for a in new}
-        policies = {a.access_key: _policies_of(a, as_rocketmq=self.as_rocketmq) for a in new}
+        users = {a.access_key: _migrate_account(a) for a in new}
+        policies = {a.access_key: _account_policies(a, as_rocketmq=self.as_rocketmq) for a in new}
         found = {name: each for name, each in policies.items() if each != Policies()}
         self._save({**self.users, **users}, {**self.policies, **found})
         return len(new)
 
 
-def read_book(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
+def parse_users_file(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
     """Parse the file of users and policies. Raises UsageError if it is invalid; its text never
     contains a password."""
     try:
-        file = msgspec.convert(fastjson.decode(data), _File, strict=False)
+        file = msgspec.convert(fastjson.decode(data), _UsersFile, strict=False)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
         # The error text of the first exception may quote the password.
         reason = error if isinstance(error, msgspec.ValidationError) else "this is no JSON"
         raise UsageError(str(reason)) from None
-    users = {user.name: user for user in map(_user, file.users)}
+    users = {user.name: user for user in map(_make_user, file.users)}
     if len(users) > AUTH_USERS_MAX:
         raise UsageError(f"{len(users)} users; {AUTH_USERS_MAX} are allowed")
     policies: dict[str, Policies] = {}
     for number, info in enumerate(file.acls, 1):
-        name = _user_of(info.subject)
+        name = _user_name(info.subject)
         if name is None:
             raise UsageError(f"acl {number}: the subject must be `User:name`")
         if not as_rocketmq:
-            _check_meaning(info)
-        for kind, entries in read_policies(info):
-            policies[name] = policies.get(name, Policies()).merged(kind, entries)
+            _refuse_misleading_entries(info)
+        for kind, entries in parse_policies(info):
+            policies[name] = policies.get(name, Policies()).with_entries(kind, entries)
     return KnownUsers(users, policies)
 
 
-def _resources(info: AclInfo) -> Iterator[str | None]:
+def _resource_texts(info: AclInfo) -> Iterator[str | None]:
     for policy in info.policies or ():
         for entry in policy.entries or ():
             yield entry.resource
 
 
-def _check_meaning(info: AclInfo) -> None:
+def _refuse_misleading_entries(info: AclInfo) -> None:
     """Refuse entries that cover more than their text says; the file may have been edited by hand.
     An entry with a `*` inside a literal name, which older releases accepted, covers nothing and is
     logged."""
-    for text in _resources(info):
-        reason = misread(text)
-        resource = read_resource(text)
+    for text in _resource_texts(info):
+        reason = rocketmq_misreading(text)
+        resource = parse_resource(text)
         if not reason or resource is None:
             continue
-        if is_widened(resource, text):
+        if covers_more_than_text(resource, text):
             raise UsageError(reason)
         _log.warning(
             "%s: the policies of %r name %r, which is not a valid pattern and matches "
@@ -297,7 +303,7 @@ def _check_meaning(info: AclInfo) -> None:
         )  # fmt: skip
 
 
-class EncodedUsers:
+class UsersEncoder:
     """Encodes the file of users and policies. It caches the encoded form of each, so that a change
     encodes only what has changed. With 50,000 of each, encoding all would take most of the time of
     a change."""
@@ -309,13 +315,13 @@ class EncodedUsers:
     def encode(self, users: dict[str, User], policies: dict[str, Policies]) -> bytes:
         """Return the content of the file."""
         content = {
-            "acls": _parts(self._policies, policies, _policies_fields),
-            "users": _parts(self._users, users, lambda _, user: _stored_fields(user)),
+            "acls": _encode_changed(self._policies, policies, _policies_fields),
+            "users": _encode_changed(self._users, users, lambda _, user: _stored_fields(user)),
         }
         return msgspec.json.format(msgspec.json.encode(content), indent=2)
 
 
-def _parts(
+def _encode_changed(
     kept: dict[str, tuple[T, msgspec.Raw]],
     wanted: dict[str, T],
     told: Callable[[str, T], dict[str, Any]],
@@ -337,7 +343,7 @@ def _policies_fields(name: str, found: Policies) -> dict[str, Any]:
     return {"policies": found.to_fields(), "subject": USER + name}
 
 
-def _user_of(subject: str | None) -> str | None:
+def _user_name(subject: str | None) -> str | None:
     """Return the name in `User:name`; None if the text has another form."""
     if subject is None:
         return None
@@ -345,7 +351,7 @@ def _user_of(subject: str | None) -> str | None:
     return name if separator and kind.lower() == "user" and name else None
 
 
-def _user(info: UserInfo) -> User:
+def _make_user(info: UserInfo) -> User:
     name = info.username or ""
     if not name.strip():
         raise UsageError("username can not be blank")
@@ -353,14 +359,14 @@ def _user(info: UserInfo) -> User:
         raise UsageError(f"a username has {len(name)} characters; {AUTH_NAME_SIZE_MAX} are allowed")
     return User(
         name=name,
-        password=_password(info.password),
-        former=_password(info.former_password) if info.former_password else "",
-        type=named(UserType, info.user_type) or UserType.NORMAL,
-        status=named(UserStatus, info.user_status) or UserStatus.ENABLE,
+        password=_check_password(info.password),
+        former=_check_password(info.former_password) if info.former_password else "",
+        type=enum_member(UserType, info.user_type) or UserType.NORMAL,
+        status=enum_member(UserStatus, info.user_status) or UserStatus.ENABLE,
     )
 
 
-def _password(text: str | None) -> str:
+def _check_password(text: str | None) -> str:
     if text is None or not text.strip():
         raise UsageError("password can not be blank")
     if len(text) > AUTH_PASSWORD_SIZE_MAX:
@@ -373,12 +379,12 @@ def _password(text: str | None) -> str:
 # -- accounts of ACL 1.0 as users ----------------------------------------------------------------
 
 
-def _migrated(account: Account) -> User:
+def _migrate_account(account: Account) -> User:
     kind = UserType.SUPER if account.is_admin else UserType.NORMAL
     return User(name=account.access_key, password=account.secret, type=kind)
 
 
-def _policies_of(account: Account, *, as_rocketmq: bool) -> Policies:
+def _account_policies(account: Account, *, as_rocketmq: bool) -> Policies:
     entries = []
     for resource, right in account.resources.items():
         if "*" in resource and not as_rocketmq:
@@ -386,23 +392,29 @@ def _policies_of(account: Account, *, as_rocketmq: bool) -> Policies:
         is_group = resource.startswith(Topic.RETRY_PREFIX)
         name = resource.removeprefix(Topic.RETRY_PREFIX)
         entries.append(
-            _entry_of(Resource(ResourceKind.GROUP if is_group else ResourceKind.TOPIC, name), right)
+            _entry_for_right(
+                Resource(ResourceKind.GROUP if is_group else ResourceKind.TOPIC, name), right
+            )
         )
     entries.sort(
         key=lambda entry: entry.resource.kind is ResourceKind.GROUP
     )  # topics first, as there
     default = tuple(
-        _entry_of(Resource(kind, "", PatternKind.ANY), right)
+        _entry_for_right(Resource(kind, "", PatternKind.ANY), right)
         for kind, right in (
             (ResourceKind.TOPIC, account.topic_default),
             (ResourceKind.GROUP, account.group_default),
         )
     )
-    return Policies().merged(PolicyType.CUSTOM, entries).merged(PolicyType.DEFAULT, default)
+    return (
+        Policies()
+        .with_entries(PolicyType.CUSTOM, entries)
+        .with_entries(PolicyType.DEFAULT, default)
+    )
 
 
-def _entry_of(resource: Resource, right: int) -> Entry:
+def _entry_for_right(resource: Resource, right: int) -> PolicyEntry:
     if right & DENY:
-        return Entry(resource=resource, actions=(Action.ALL,), decision=Decision.DENY)
+        return PolicyEntry(resource=resource, actions=(Action.ALL,), decision=Decision.DENY)
     actions = [action for bit, action in ((PUB, Action.PUB), (SUB, Action.SUB)) if right & bit]
-    return Entry(resource=resource, actions=tuple(actions), decision=Decision.ALLOW)
+    return PolicyEntry(resource=resource, actions=tuple(actions), decision=Decision.ALLOW)

@@ -31,14 +31,14 @@ class Need(msgspec.Struct, frozen=True):
     right: int
 
 
-class Places(Protocol):
+class StoredDataLookup(Protocol):
     """Looks up stored data on which rights depend."""
 
     @property
     def reply_topic(self) -> str:
         """The name of the topic for replies to requests."""
 
-    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+    def request_topic_of_reply(self, properties: Mapping[str, str]) -> str | None:
         """Return the topic of the request that a reply with these properties answers; None if
         unknown."""
 
@@ -55,17 +55,17 @@ class Places(Protocol):
         """Whether a group reads a topic, or has read it."""
 
 
-Reader = Callable[[Command], Iterable[Need]]
+ReadNeeds = Callable[[Command], Iterable[Need]]
 """A function that returns which rights a request needs."""
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredDataNeeds(msgspec.Struct, frozen=True):
     """A function that finds the needs of a request with the help of stored data."""
 
-    read: Callable[[Command, Places], Iterable[Need]]
+    read: Callable[[Command, StoredDataLookup], Iterable[Need]]
 
 
-class Admin(msgspec.Struct, frozen=True):
+class AdminNeeded(msgspec.Struct, frozen=True):
     """The result for a request that needs an administrator."""
 
     own_topic: str = ""
@@ -76,22 +76,22 @@ class Admin(msgspec.Struct, frozen=True):
     """The rights that the request would need if that topic were an ordinary one."""
 
 
-ADMIN: Final = Admin()
-Needs = Admin | Stored | Reader
+ADMIN: Final = AdminNeeded()
+Needs = AdminNeeded | StoredDataNeeds | ReadNeeds
 
 
-def is_inner(topic: str) -> bool:
+def is_inner_topic(topic: str) -> bool:
     """Whether a topic is one of those of the broker that contain messages of any topic which are
     not published yet."""
     return topic in _INNER or topic.startswith(Topic.SYSTEM_PREFIX)
 
 
-def begins_inner(beginning: str) -> bool:
+def matches_only_inner(beginning: str) -> bool:
     """Whether a prefix of topic names matches only the broker's own topics with unpublished
     messages."""
     if len(beginning) < len(Topic.SYSTEM_PREFIX):
         return False
-    return is_inner(beginning) or any(topic.startswith(beginning) for topic in _INNER)
+    return is_inner_topic(beginning) or any(topic.startswith(beginning) for topic in _INNER)
 
 
 _JOINT: Final = "+"
@@ -107,12 +107,12 @@ def group_resource(group: str) -> str:
 # -- readers of fields ---------------------------------------------------------------------------
 
 
-def nothing(_: Command) -> Iterable[Need]:
+def no_needs(_: Command) -> Iterable[Need]:
     """Return no needs: the request needs an account, but no right."""
     return ()
 
 
-def field(name: str, right: int) -> Reader:
+def topic_field_needs(name: str, right: int) -> ReadNeeds:
     """Return a reader for requests that need a right to the topic named in a field. For a retry
     topic, any use counts as reading as its group."""
 
@@ -123,7 +123,7 @@ def field(name: str, right: int) -> Reader:
     return read
 
 
-def group(name: str = "consumerGroup") -> Reader:
+def group_field_needs(name: str = "consumerGroup") -> ReadNeeds:
     """Return a reader for requests that need the right to read as the group named in a field."""
 
     def read(request: Command) -> Iterable[Need]:
@@ -132,7 +132,7 @@ def group(name: str = "consumerGroup") -> Reader:
     return read
 
 
-def given(reader: Reader, name: str) -> Reader:
+def needs_if_present(reader: ReadNeeds, name: str) -> ReadNeeds:
     """Return a reader with the needs of another one for requests that have a field, and none for
     others."""
 
@@ -142,7 +142,7 @@ def given(reader: Reader, name: str) -> Reader:
     return read
 
 
-def all_of(*readers: Reader) -> Reader:
+def combined_needs(*readers: ReadNeeds) -> ReadNeeds:
     """Return a reader that combines the needs of several."""
 
     def read(request: Command) -> Iterable[Need]:
@@ -151,15 +151,15 @@ def all_of(*readers: Reader) -> Reader:
     return read
 
 
-GROUP: Final = group()
-READ: Final = all_of(GROUP, field("topic", SUB))
-OF_GROUP: Final = all_of(group("group"), field("topic", SUB))
+GROUP: Final = group_field_needs()
+READ: Final = combined_needs(GROUP, topic_field_needs("topic", SUB))
+OF_GROUP: Final = combined_needs(group_field_needs("group"), topic_field_needs("topic", SUB))
 
 
 # -- readers of bodies and of what is stored -----------------------------------------------------
 
 
-def _popped(group: str, topic: str) -> Iterator[Need]:
+def _pop_needs(group: str, topic: str) -> Iterator[Need]:
     """Yield the needs of popping a topic as a group: to read as the group, and to read the topic.
     The group's retry topic for a topic counts as that topic."""
     yield Need(group_resource(group), SUB)
@@ -168,19 +168,19 @@ def _popped(group: str, topic: str) -> Iterator[Need]:
         yield Need(normal, SUB)
 
 
-def acked(request: Command) -> Iterable[Need]:
+def ack_needs(request: Command) -> Iterable[Need]:
     """Return the needs of an ack: to read as the group, and to read the popped topic."""
     ext = request.ext or {}
-    return _popped(ext.get("consumerGroup", ""), ext.get("topic", ""))
+    return _pop_needs(ext.get("consumerGroup", ""), ext.get("topic", ""))
 
 
-def batch_acked(request: Command) -> Iterable[Need]:
+def batch_ack_needs(request: Command) -> Iterable[Need]:
     """Return the needs of acks of several groups and topics, from the body."""
     batches = decode_acks(request.body)
-    return [need for batch in batches for need in _popped(batch.c, batch.t)]
+    return [need for batch in batches for need in _pop_needs(batch.c, batch.t)]
 
 
-def heartbeat(request: Command) -> Iterable[Need]:
+def heartbeat_needs(request: Command) -> Iterable[Need]:
     """Return the needs of a heartbeat: to read as each group that the client joins, and to read
     each topic that it subscribes to."""
     body = decode_body(HeartbeatBody, request.body)
@@ -190,7 +190,7 @@ def heartbeat(request: Command) -> Iterable[Need]:
             yield Need(subscription.topic, SUB)
 
 
-def locked(request: Command) -> Iterable[Need]:
+def lock_needs(request: Command) -> Iterable[Need]:
     """Return the needs of a request to lock queues: to read as the group, and to read the queues'
     topics."""
     body = decode_body(LockBody, request.body)
@@ -199,7 +199,7 @@ def locked(request: Command) -> Iterable[Need]:
         yield Need(topic, SUB)
 
 
-def checked(request: Command) -> Iterable[Need]:
+def check_needs(request: Command) -> Iterable[Need]:
     """Return the needs of a request to validate a subscription: to read as its group, and to read
     its topic."""
     body = decode_body(CheckClientBody, request.body)
@@ -213,19 +213,19 @@ class _Assignment(msgspec.Struct, rename="camel"):
     consumer_group: str
 
 
-def assigned(request: Command) -> Iterable[Need]:
+def assignment_needs(request: Command) -> Iterable[Need]:
     """Return the needs of a request for assigned queues: to read as the group, and to read the
     topic."""
     body = decode_body(_Assignment, request.body)
     return (Need(group_resource(body.consumer_group), SUB), Need(body.topic, SUB))
 
 
-def ended(request: Command, places: Places) -> Iterable[Need]:
+def end_needs(request: Command, places: StoredDataLookup) -> Iterable[Need]:
     """Return the needs of an END: PUB on the topics of the halves that it ends."""
     return [Need(topic, PUB) for topic in places.topics_of_end(request)]
 
 
-def viewed(request: Command, places: Places) -> Iterable[Need]:
+def view_needs(request: Command, places: StoredDataLookup) -> Iterable[Need]:
     """Return the needs of a request to view a message: to read the message's topic. If the message
     is not stored any more, to read the topic that the request names."""
     header = read_header(ViewHeader, request.ext)
@@ -233,16 +233,16 @@ def viewed(request: Command, places: Places) -> Iterable[Need]:
     return (Need(header.topic or "" if topic is None else topic, SUB),)
 
 
-def sent_back(request: Command, places: Places) -> Iterable[Need]:
+def send_back_needs(request: Command, places: StoredDataLookup) -> Iterable[Need]:
     """Return the needs of sending a message back: to read as the group and, because the message
     will be read again, to read the message's topic."""
     header = read_header(SendBackHeader, request.ext)
     topic = places.topic_at(header.offset)
     # If the message is gone, the handler reports that.
-    return _popped(header.group, group_resource(header.group) if topic is None else topic)
+    return _pop_needs(header.group, group_resource(header.group) if topic is None else topic)
 
 
-def recalled(request: Command) -> Iterable[Need]:
+def recall_needs(request: Command) -> Iterable[Need]:
     """Return the needs of a recall: PUB on the topic that the request names, and on the one in the
     handle."""
     header = read_header(RecallHeader, request.ext)
@@ -252,10 +252,10 @@ def recalled(request: Command) -> Iterable[Need]:
 _OF_EPOCH: Final = f"{EPOCH}\x01"
 
 
-def sent(topic: str, properties: str) -> Reader:
+def send_needs(topic: str, properties: str) -> ReadNeeds:
     """Return a reader for sends: PUB on the topic. A half of an epoch also needs PUB on the group,
     which is the right to decide about the epoch."""
-    plain = field(topic, PUB)
+    plain = topic_field_needs(topic, PUB)
 
     def read(request: Command) -> Iterable[Need]:
         text = (request.ext or {}).get(properties, "")
@@ -267,45 +267,45 @@ def sent(topic: str, properties: str) -> Reader:
     return read
 
 
-def replied(name: str, properties: str) -> Stored:
+def reply_needs(name: str, properties: str) -> StoredDataNeeds:
     """Return a reader for replies: PUB on the topic. For the cluster's reply topic, SUB on the
     topic of the request is enough."""
-    plain = field(name, PUB)
+    plain = topic_field_needs(name, PUB)
 
-    def read(request: Command, places: Places) -> Iterable[Need]:
+    def read(request: Command, places: StoredDataLookup) -> Iterable[Need]:
         ext = request.ext or {}
         if ext.get(name) == places.reply_topic:
-            asked_in = places.asked_in(parse_properties(ext.get(properties, "")))
+            asked_in = places.request_topic_of_reply(parse_properties(ext.get(properties, "")))
             if asked_in is not None:
                 return (Need(asked_in, SUB),)
         return plain(request)
 
-    return Stored(read)
+    return StoredDataNeeds(read)
 
 
-def decided(request: Command) -> Iterable[Need]:
+def decision_needs(request: Command) -> Iterable[Need]:
     """Return the needs of a decision about an epoch: PUB on the sink's group. Rights to the topics
     were checked when the messages were sent."""
     group = decode_body(Epoch, request.body).group
     return (Need(group_resource(group), PUB),)
 
 
-ANY_TOPIC: Final = field("topic", ANY)
+ANY_TOPIC: Final = topic_field_needs("topic", ANY)
 
 
-def needs_of(rule: Needs, request: Command, places: Places) -> Admin | list[Need]:
+def needs_of(rule: Needs, request: Command, places: StoredDataLookup) -> AdminNeeded | list[Need]:
     """Return the rights that a request needs, besides an account."""
-    if isinstance(rule, Admin):
+    if isinstance(rule, AdminNeeded):
         return ADMIN
-    needs = list(rule.read(request, places) if isinstance(rule, Stored) else rule(request))
+    needs = list(rule.read(request, places) if isinstance(rule, StoredDataNeeds) else rule(request))
     for need in list(needs):
         if need.resource.startswith(Topic.RETRY_PREFIX):
-            needs += _of_popped(need.resource, places)
-    own_topic = next((need.resource for need in needs if is_inner(need.resource)), "")
-    return Admin(own_topic, tuple(needs)) if own_topic else needs
+            needs += _popped_retry_needs(need.resource, places)
+    own_topic = next((need.resource for need in needs if is_inner_topic(need.resource)), "")
+    return AdminNeeded(own_topic, tuple(needs)) if own_topic else needs
 
 
-def _of_popped(retry_topic: str, places: Places) -> Iterator[Need]:
+def _popped_retry_needs(retry_topic: str, places: StoredDataLookup) -> Iterator[Need]:
     """Yield additional needs of a retry topic whose name may mean `<group>+<topic>`: then it has
     what <group> has popped from <topic>. The older form `<group>_<topic>` is also the retry topic
     of a group with that whole name; it is taken for a pop's only if <group> has offsets in it."""

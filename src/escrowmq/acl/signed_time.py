@@ -13,7 +13,7 @@ _SIZE_MAX: Final = 64
 _MS: Final = 1_000
 
 
-def time_fault(content: bytes, now_ms: int, window_s: int) -> str:
+def signed_time_fault(content: bytes, now_ms: int, window_s: int) -> str:
     """Return why a time is outside a window around now; empty if it is inside."""
     text = content[:_SIZE_MAX].decode("latin-1")
     try:

@@ -30,21 +30,21 @@ _FORMS: Final = (
     "allowed are one address, a list a,b, ends a.b.c.{1,2}, ranges a.b.1-5.* and a.b.*.*, and *"
 )
 
-Parts = tuple[int, ...]
+AddressParts = tuple[int, ...]
 """An address as 4 or 8 numbers."""
 
 
-class Pattern(msgspec.Struct, frozen=True):
+class AddressPattern(msgspec.Struct, frozen=True):
     """A pattern of addresses: single ones, or all with a prefix and a next number in a range."""
 
-    singles: frozenset[Parts] = frozenset()
+    singles: frozenset[AddressParts] = frozenset()
     is_everybody: bool = False
     parts_count: int = -1
-    prefix: Parts = ()
+    prefix: AddressParts = ()
     low: int = 0
     high: int = -1
 
-    def matches(self, parts: Parts) -> bool:
+    def matches(self, parts: AddressParts) -> bool:
         """Whether the pattern includes an address."""
         if self.is_everybody or parts in self.singles:
             return True
@@ -56,11 +56,11 @@ class Pattern(msgspec.Struct, frozen=True):
         )
 
 
-NOBODY: Final = Pattern()
+NOBODY: Final = AddressPattern()
 
 
 @functools.lru_cache(maxsize=4096)
-def parts_of(host: str) -> Parts:
+def address_parts(host: str) -> AddressParts:
     """Return the numbers of a peer's address; none for anything else, which only `*` matches.
 
     An IPv4 peer of an IPv6 socket is an IPv4 peer."""
@@ -76,98 +76,98 @@ def parts_of(host: str) -> Parts:
     return tuple(int.from_bytes(packed[at : at + 2], "big") for at in range(0, 16, 2))
 
 
-def read_pattern(text: str | None) -> Pattern:
+def parse_pattern(text: str | None) -> AddressPattern:
     """Parse a pattern; raises UsageError if it is invalid."""
     if text is None or not text.strip():
         return NOBODY
     if text in _EVERYBODY:
-        return Pattern(is_everybody=True)
+        return AddressPattern(is_everybody=True)
     if text.endswith("}"):
-        return _read_ends(text)
+        return _parse_last_parts(text)
     if "," in text:
-        return Pattern(
+        return AddressPattern(
             singles=frozenset(_parse_part(part, text) for part in text.split(",") if part)
         )
     if "*" in text or "-" in text:
-        return _read_range_v6(text) if ":" in text else _read_range_v4(text)
-    return Pattern(singles=frozenset({_parse_part(text, text)}))
+        return _parse_range_v6(text) if ":" in text else _parse_range_v4(text)
+    return AddressPattern(singles=frozenset({_parse_part(text, text)}))
 
 
-def _refused(text: str, reason: str) -> UsageError:
+def _pattern_error(text: str, reason: str) -> UsageError:
     return UsageError(f"address {text[:64]!r}: {reason}; {_FORMS}")
 
 
-def _parse_part(part: str, text: str) -> Parts:
-    found = parts_of(part) if "%" not in part else ()
+def _parse_part(part: str, text: str) -> AddressParts:
+    found = address_parts(part) if "%" not in part else ()
     if not found:
-        raise _refused(text, f"{part[:64]!r} is not an address")
+        raise _pattern_error(text, f"{part[:64]!r} is not an address")
     return found
 
 
-def _read_ends(text: str) -> Pattern:
+def _parse_last_parts(text: str) -> AddressPattern:
     begin, _, last = text.rpartition(":" if ":" in text else ".")
     is_v4 = ":" not in text
     if not last.startswith("{") or (is_v4 and begin.count(".") != _PARTS_V4 - 2):
-        raise _refused(text, "only the last part may be a list in braces")
+        raise _pattern_error(text, "only the last part may be a list in braces")
     front = text[: -len(last)]
     ends = [end for end in last[1:-1].split(",") if end]
-    return Pattern(singles=frozenset(_parse_part(front + end, text) for end in ends))
+    return AddressPattern(singles=frozenset(_parse_part(front + end, text) for end in ends))
 
 
-def _number(part: str, text: str, *, base: int, most: int) -> int:
+def _parse_number(part: str, text: str, *, base: int, most: int) -> int:
     digits = "0123456789" if base == 10 else "0123456789abcdef"
     part = part.strip().lower()
     if not part or len(part) > len(digits) or set(part) - set(digits) or int(part, base) > most:
-        raise _refused(
+        raise _pattern_error(
             text, f"{part[:64]!r} is not a number from 0 to {most:{'x' if base > 10 else 'd'}}"
         )
     return int(part, base)
 
 
-def _bounds(part: str, text: str, *, base: int, most: int) -> tuple[int, int]:
+def _parse_range(part: str, text: str, *, base: int, most: int) -> tuple[int, int]:
     """Return the bounds of the range in one part of an address."""
     part = part.strip()
     if part == "*":
         return 0, most
     low_text, _, high_text = part.partition("-")
-    low = _number(low_text, text, base=base, most=most)
-    high = _number(high_text, text, base=base, most=most)
+    low = _parse_number(low_text, text, base=base, most=most)
+    high = _parse_number(high_text, text, base=base, most=most)
     if not low <= high or not high:
-        raise _refused(text, f"the range {part[:64]!r} is empty")
+        raise _pattern_error(text, f"the range {part[:64]!r} is empty")
     return low, high
 
 
-def _read_range_v4(text: str) -> Pattern:
+def _parse_range_v4(text: str) -> AddressPattern:
     parts = [part for part in text.split(".") if part]
     if len(parts) != _PARTS_V4:
-        raise _refused(text, f"it has {len(parts)} parts instead of {_PARTS_V4}")
+        raise _pattern_error(text, f"it has {len(parts)} parts instead of {_PARTS_V4}")
     for at in range(1, _PARTS_V4):
         if parts[at].strip() == "*" or "-" in parts[at]:
-            low, high = _bounds(parts[at], text, base=10, most=_PART_MAX_V4)
-            fixed = [_number(part, text, base=10, most=_PART_MAX_V4) for part in parts[:at]]
-            return Pattern(parts_count=_PARTS_V4, prefix=tuple(fixed), low=low, high=high)
-    raise _refused(text, "the first part may not be a range")
+            low, high = _parse_range(parts[at], text, base=10, most=_PART_MAX_V4)
+            fixed = [_parse_number(part, text, base=10, most=_PART_MAX_V4) for part in parts[:at]]
+            return AddressPattern(parts_count=_PARTS_V4, prefix=tuple(fixed), low=low, high=high)
+    raise _pattern_error(text, "the first part may not be a range")
 
 
-def _read_range_v6(text: str) -> Pattern:
+def _parse_range_v6(text: str) -> AddressPattern:
     front, _, last = text.rpartition(":")
     if "*" in text[:-1] or (text.endswith("*") and last != "*"):
-        raise _refused(text, "`*` may only be the whole last part")
-    low, high = _bounds(last, text, base=16, most=_PART_MAX_V6)
+        raise _pattern_error(text, "`*` may only be the whole last part")
+    low, high = _parse_range(last, text, base=16, most=_PART_MAX_V6)
     expanded = _PARTS_V6 - 1
     if "-" in front:
         if last != "*":
-            raise _refused(text, "a range may be the last part, or be followed by a last `*`")
+            raise _pattern_error(text, "a range may be the last part, or be followed by a last `*`")
         front, _, middle = front.rpartition(":")
-        low, high = _bounds(middle, text, base=16, most=_PART_MAX_V6)
+        low, high = _parse_range(middle, text, base=16, most=_PART_MAX_V6)
         expanded -= 1
-    prefix = _groups(front, expanded, text)
+    prefix = _parse_v6_front(front, expanded, text)
     if len(prefix) >= _PARTS_V6:
-        raise _refused(text, f"it has more than {_PARTS_V6} parts")
-    return Pattern(parts_count=_PARTS_V6, prefix=prefix, low=low, high=high)
+        raise _pattern_error(text, f"it has more than {_PARTS_V6} parts")
+    return AddressPattern(parts_count=_PARTS_V6, prefix=prefix, low=low, high=high)
 
 
-def _groups(front: str, expanded: int, text: str) -> Parts:
+def _parse_v6_front(front: str, expanded: int, text: str) -> AddressParts:
     """Return the groups before a range. `::` inside stands for as many zeros as are missing; one at
     the end, whose second colon is part of the range, stands for a single zero
     (AclUtils.expandIP)."""
@@ -179,10 +179,10 @@ def _groups(front: str, expanded: int, text: str) -> Parts:
         parts = before + middle + behind
     else:
         parts = front.split(":")
-    return tuple(_number(part or "0", text, base=16, most=_PART_MAX_V6) for part in parts)
+    return tuple(_parse_number(part or "0", text, base=16, most=_PART_MAX_V6) for part in parts)
 
 
 def is_loopback(host: str) -> bool:
     """Whether a peer's address is a loopback address."""
-    parts = parts_of(host)
+    parts = address_parts(host)
     return parts[:1] == (127,) or parts == (0, 0, 0, 0, 0, 0, 0, 1)

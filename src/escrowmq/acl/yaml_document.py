@@ -28,7 +28,7 @@ class DocumentError(UsageError):
     secret."""
 
 
-def read_document(data: bytes) -> Value:
+def parse_yaml(data: bytes) -> Value:
     """Parse a file into its single document; None if the file is empty."""
     if len(data) > ACL_FILE_SIZE_MAX:
         raise DocumentError(
@@ -38,22 +38,22 @@ def read_document(data: bytes) -> Value:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(f"byte {error.start} is not UTF-8; save the file in UTF-8") from error
-    builder = _Builder()
+    builder = _DocumentBuilder()
     try:
         for event in yaml.parse(text, Loader=_PARSER):
-            builder.take(event)
+            builder.add_event(event)
     except yaml.YAMLError as error:
         # The error's own text quotes the line, which may contain a secret key.
-        raise DocumentError(f"{_place(error)}: this is not YAML") from None
+        raise DocumentError(f"{_error_place(error)}: this is not YAML") from None
     return builder.value
 
 
-def _place(error: yaml.YAMLError) -> str:
+def _error_place(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     return f"line {mark.line + 1}" if mark is not None else "somewhere"
 
 
-class _Builder:
+class _DocumentBuilder:
     """Builds a document from the parser's events."""
 
     def __init__(self) -> None:
@@ -63,37 +63,37 @@ class _Builder:
         self._names: list[str | None] = []
         """For each open mapping: the key whose value comes next; None for a list."""
 
-    def take(self, event: yaml.Event) -> None:
+    def add_event(self, event: yaml.Event) -> None:
         """Process the next event of the parser."""
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents_count += 1
             if self._documents_count > 1:
-                raise _refused(event, "a second document begins; one is allowed")
+                raise _document_error(event, "a second document begins; one is allowed")
         elif isinstance(event, yaml.AliasEvent):
-            raise _refused(event, "an alias; write the value out")
+            raise _document_error(event, "an alias; write the value out")
         elif isinstance(event, yaml.NodeEvent):
             if event.anchor is not None or getattr(event, "tag", None) is not None:
-                raise _refused(event, "an anchor or a tag; plain values are allowed")
-            self._take_node(event)
+                raise _document_error(event, "an anchor or a tag; plain values are allowed")
+            self._add_node(event)
         elif isinstance(event, yaml.CollectionEndEvent):
             self._open.pop()
             self._names.pop()
 
-    def _take_node(self, event: yaml.NodeEvent) -> None:
+    def _add_node(self, event: yaml.NodeEvent) -> None:
         if isinstance(event, yaml.ScalarEvent):
             is_plain = not event.style and event.implicit[0]
             is_null = is_plain and event.value in _NULLS
-            self._put(event, None if is_null else str(event.value))
+            self._add_value(event, None if is_null else str(event.value))
             return
         if len(self._open) == _DEPTH_MAX:
-            raise _refused(event, f"more than {_DEPTH_MAX} levels")
+            raise _document_error(event, f"more than {_DEPTH_MAX} levels")
         inner: list[Value] | dict[str, Value]
         inner = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self._put(event, inner)
+        self._add_value(event, inner)
         self._open.append(inner)
         self._names.append(None)
 
-    def _put(self, event: yaml.NodeEvent, value: Value) -> None:
+    def _add_value(self, event: yaml.NodeEvent, value: Value) -> None:
         """Put a value where it belongs: it is the document, an item of a list, or a key or value of
         a mapping."""
         if not self._open:
@@ -109,19 +109,19 @@ class _Builder:
             self._names[-1] = None
             return
         if not isinstance(value, str):
-            raise _refused(event, "a name is expected before the colon")
+            raise _document_error(event, "a name is expected before the colon")
         if value in inner:
-            raise _refused(event, "a name is given twice; keep one")
+            raise _document_error(event, "a name is given twice; keep one")
         self._names[-1] = value
 
 
-def _refused(event: yaml.Event, reason: str) -> DocumentError:
+def _document_error(event: yaml.Event, reason: str) -> DocumentError:
     mark = event.start_mark
     line = mark.line + 1 if mark is not None else 0
     return DocumentError(f"line {line}: {reason}")
 
 
-def write_document(value: object) -> bytes:
+def encode_yaml(value: object) -> bytes:
     """Encode a document, with names in alphabetical order as in RocketMQ."""
     text: str = yaml.safe_dump(value, default_flow_style=False, allow_unicode=True, sort_keys=True)
     return text.encode()

@@ -13,7 +13,7 @@ from escrowmq.base.wire import Wire
 class AccountsCore(Protocol):
     """A core that knows accounts."""
 
-    def proved(self, peer: int, account: str) -> None:
+    def set_certificate_account(self, peer: int, account: str) -> None:
         """Record that a peer has proved an account by its certificate. The peer is connected
         already."""
 
@@ -43,10 +43,10 @@ class DiallingCore(Protocol):
     """A core that is informed why a connection that it requested could not be opened."""
 
     def dial_refused(self, peer: int, now_ms: int) -> None:
-        """Note that no server listens at the address of a peer. `lost` is called next."""
+        """Note that no server listens at the address of a peer. `disconnected` is called next."""
 
     def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
-        """Note that a server was reached, but TLS with it failed. `lost` is called next."""
+        """Note that a server was reached, but TLS with it failed. `disconnected` is called next."""
 
 
 class Core(Protocol):
@@ -61,7 +61,7 @@ class Core(Protocol):
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Process bytes from a peer, which have waited to be read for at least `waited_ms`."""
 
-    def lost(self, peer: int, now_ms: int) -> None:
+    def disconnected(self, peer: int, now_ms: int) -> None:
         """Remove a peer that is lost, or could not be reached."""
 
     def sync_finished(self, log_offset: int, now_ms: int) -> None:

@@ -16,12 +16,12 @@ from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.assembly.part_order import Assembly
-from escrowmq.broker.assembly.shared_state import Broker
-from escrowmq.broker.front import Caller, Front, Refused, TimedFront
+from escrowmq.broker.assembly.shared_state import BrokerState
+from escrowmq.broker.front import DialFaultListener, Dialler, Front, TimedFront
 from escrowmq.broker.part import Part, save_files
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.on_config import restore
-from escrowmq.broker.upkeep.start_checks import Opening, continue_time
+from escrowmq.broker.requests.on_config import restore_changed_settings
+from escrowmq.broker.upkeep.start_checks import StartChecks, resume_time_ms
 from escrowmq.store.store import Store
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ class BrokerCore:
         """`replica` configures replication from or to another broker; None: no replication.
         `membership` configures a group that fails over, in place of `replica`."""
         copying = ReplicaSettings() if replica is None else replica
-        changes = restore(disk, settings, store_settings, copying)
+        changes = restore_changed_settings(disk, settings, store_settings, copying)
         store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
         self._disk = disk
-        self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
-        self.take_effects = self.broker.output.take
+        self.broker = BrokerState(settings, store_settings, store, address=address, chance=chance)
+        self.take_effects = self.broker.output.take_effects
         self.rounds = BackgroundRounds()
         # Accounts without a folder of their own are beside the other tables.
         made = self.assembly = Assembly(
@@ -70,27 +70,31 @@ class BrokerCore:
             ha_address=ha_address, accounts=accounts or disk, signs_as=signs_as, replica=replica,
             membership=membership,
         )  # fmt: skip
-        self._callers: tuple[Caller, ...] = (made.registration, *made.copying.callers)
+        self._callers: tuple[Dialler, ...] = (made.registration, *made.copying.callers)
         self.transactions, self.registration = made.transactions, made.registration
         self.serving, self._door = made.serving, made.door
         self._tables = made.tables
         self._parts = made.parts
         self._dispatcher = store.dispatcher
-        self._settling = [(part.settle, part.work) for part in made.parts if _does(part, "settle")]
-        store.retention.keeper = self._carry
+        self._settling = [
+            (part.finish_input, part.work)
+            for part in made.parts
+            if _overrides_event(part, "finish_input")
+        ]
+        store.retention.keeper = self._carry_forward_halves
         self._fronts: dict[Wire, Front] = {}
         self.remoting = made.remoting
         self.add_front(Wire.REMOTING, self.remoting)
         front, _, keeper = made.copying
         if front is not None:
-            self.take_effects = front.take
+            self.take_effects = front.take_effects
             self._fronts[Wire.HA if membership is None else Wire.GROUP] = front
         if keeper is not None:
             store.retention.keeper = keeper
         self._save_at_ms = 0
-        self.rounds.add("saving", self._save, lambda: self._save_at_ms)
+        self.rounds.add("saving", self._save_progress, lambda: self._save_at_ms)
 
-    def _carry(self, until: int, now_ms: int) -> int:
+    def _carry_forward_halves(self, until: int, now_ms: int) -> int:
         """Carry forward the pending halves from segments before `until`, which will be deleted.
         Return the offset up to which segments may be deleted: those with delayed messages are kept
         until the messages are delivered."""
@@ -107,8 +111,8 @@ class BrokerCore:
         later than `now_ms` if the clock was set back after the store's last record."""
         broker = self.broker
         self._door.read_rules(now_ms)
-        self.serving.look_at_door()
-        opening = Opening(
+        self.serving.update_is_judging()
+        opening = StartChecks(
             store=broker.store,
             topics=broker.topics,
             groups=broker.groups,
@@ -117,11 +121,11 @@ class BrokerCore:
         )
         # Before the store is opened: the offsets name the queues that groups have read, and the
         # store searches the log for any of these queues that is missing.
-        opening.tables()
+        opening.read_tables()
         report = broker.store.open(now_ms)
-        now_ms = continue_time(now_ms, broker.store)
+        now_ms = resume_time_ms(now_ms, broker.store)
         broker.identity.started_ms = now_ms
-        opening.agree(report, now_ms)
+        opening.reconcile_tables(report, now_ms)
         broker.topics.create_system_topics(now_ms)
         opening.restore_topics(now_ms)
         broker.groups.create_system_groups(now_ms)
@@ -162,30 +166,32 @@ class BrokerCore:
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
         """Create the peer and the dialogue of a new connection."""
-        caller = self._caller_of(peer)
+        caller = self._dialler_of(peer)
         known = Peer(peer, host, port)
         # No client can authenticate at the replication port: it has limits of its own.
-        known.is_stranger = self._door.judges and caller is None and wire not in _UNPROVED
-        known.dialogue = self._fronts[wire].begin(known)
+        known.is_stranger = (
+            self._door.requires_authentication and caller is None and wire not in _UNPROVED
+        )
+        known.dialogue = self._fronts[wire].create_dialogue(known)
         self.broker.peers.by_id[peer] = known
         if caller is not None:
             caller.connected(peer, now_ms)
 
-    def _caller_of(self, peer: int) -> Caller | None:
+    def _dialler_of(self, peer: int) -> Dialler | None:
         """Return the part that has dialled this connection; None if the peer has connected to
         us."""
         if peer > 0:
             return None
-        return next((caller for caller in self._callers if caller.calls(peer)), None)
+        return next((caller for caller in self._callers if caller.has_dialled(peer)), None)
 
-    def proved(self, peer: int, account: str) -> None:
+    def set_certificate_account(self, peer: int, account: str) -> None:
         """Set the account that a peer's certificate names (base.core.AccountsCore)."""
-        if self._door.judges:
+        if self._door.requires_authentication:
             self.broker.peers.by_id[peer].identity = account
 
     def is_stranger(self, peer: int) -> bool:
         """Whether a peer still has to prove its identity (base.core.GuardedCore)."""
-        if not self._door.judges:
+        if not self._door.requires_authentication:
             return False
         known = self.broker.peers.by_id.get(peer)
         return known is None or known.is_stranger
@@ -196,68 +202,68 @@ class BrokerCore:
         self.broker.output.set_writer(write)
 
     @property
-    def judges(self) -> bool:
+    def requires_authentication(self) -> bool:
         """Whether every peer must prove its identity."""
-        return self._door.judges
+        return self._door.requires_authentication
 
-    def lost(self, peer: int, now_ms: int) -> None:
+    def disconnected(self, peer: int, now_ms: int) -> None:
         """Drop a disconnected peer, and inform the parts that dialled or served it."""
         broker = self.broker
         known = broker.peers.by_id.pop(peer, None)
-        broker.output.lost(peer)
-        broker.calls.lost(peer, now_ms)
-        caller = self._caller_of(peer)
+        broker.output.drop_peer(peer)
+        broker.calls.fail_requests(peer, now_ms)
+        caller = self._dialler_of(peer)
         if caller is not None:
-            caller.unreached(peer, now_ms)
+            caller.connection_failed(peer, now_ms)
         if known is not None:
-            known.dialogue.lost(now_ms)
+            known.dialogue.disconnected(now_ms)
             for part in self._parts:
-                part.lost(known, now_ms)
+                part.disconnected(known, now_ms)
 
     def dial_refused(self, peer: int, now_ms: int) -> None:
         """Report to the dialling part that no server listens at the address
         (base.core.DiallingCore)."""
         for caller in self._callers:
-            if caller.calls(peer) and isinstance(caller, Refused):
-                caller.refused(peer, now_ms)
+            if caller.has_dialled(peer) and isinstance(caller, DialFaultListener):
+                caller.dial_refused(peer, now_ms)
 
     def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
         """Report to the dialling part that TLS with the server has failed
         (base.core.DiallingCore)."""
         for caller in self._callers:
-            if caller.calls(peer) and isinstance(caller, Refused):
-                caller.tls_failed(peer, fault, now_ms)
+            if caller.has_dialled(peer) and isinstance(caller, DialFaultListener):
+                caller.dial_tls_failed(peer, fault, now_ms)
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Process bytes of a peer. They waited at least `waited_ms` to be read."""
         broker = self.broker
-        broker.moment.begin(now_ms, waited_ms)
+        broker.moment.set_time(now_ms, waited_ms)
         known = broker.peers.by_id.get(peer)
         if known is None:
             return
         known.dialogue.receive(data, now_ms)
-        if self.serving.needs_settle or self._dispatcher.arrivals:
-            self.serving.settled()
+        if self.serving.needs_finish or self._dispatcher.arrivals:
+            self.serving.clear_needs_finish()
             broker.present.account = ""  # from here on nothing counts for an account
-            self._settle(now_ms)
+            self._finish_input(now_ms)
         else:
             sync = broker.store.next_sync(now_ms)
             if sync is not None:
-                broker.output.add(sync)
-            if self._tables.are_changed:  # changed by a request without further work
+                broker.output.add_effect(sync)
+            if self._tables.has_unsaved_changes:  # changed by a request without further work
                 self._tables.save_and_answer(now_ms)
 
-    def _settle(self, now_ms: int) -> None:
+    def _finish_input(self, now_ms: int) -> None:
         """Let the parts finish an input, again if in-process fronts made further requests when they
         got answers: an ack, for example, must be stored by the end of the input that caused it."""
-        self._settle_parts(now_ms)
+        self._finish_input_of_parts(now_ms)
         for _ in range(_MORE_SETTLES_MAX):
-            if not self.serving.needs_settle:
+            if not self.serving.needs_finish:
                 return
-            self.serving.settled()
-            self._settle_parts(now_ms)
+            self.serving.clear_needs_finish()
+            self._finish_input_of_parts(now_ms)
 
-    def _settle_parts(self, now_ms: int) -> None:
+    def _finish_input_of_parts(self, now_ms: int) -> None:
         """Let each part finish its work on this input, then sync the log and save changed tables if
         due."""
         for settle, work in self._settling:
@@ -269,36 +275,36 @@ class BrokerCore:
                 self.rounds.count_failure("the end of an input", error, now_ms)
         # After the parts, so that the op records and acks that they append are in the same sync.
         self._sync_if_due(now_ms)
-        if self._tables.are_changed:
+        if self._tables.has_unsaved_changes:
             self._tables.save_and_answer(now_ms)
 
     def _sync_if_due(self, now_ms: int) -> None:
         sync = self.broker.store.next_sync(now_ms)
         if sync is not None:
-            self.broker.output.add(sync)
+            self.broker.output.add_effect(sync)
 
     def sync_finished(self, log_offset: int, now_ms: int) -> None:
         """Note that the log is durable up to an offset, and send the answers that waited for
         that."""
-        self.broker.moment.begin(now_ms)
+        self.broker.moment.set_time(now_ms)
         self.broker.store.sync_finished(log_offset, now_ms)
-        self.broker.answers.waiting.release()
-        self._settle(now_ms)
+        self.broker.answers.waiting.send_ready()
+        self._finish_input(now_ms)
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
         """Handle a failed disk sync: refuse the answers to messages that are not synced."""
         self.broker.store.sync_failed(reason, now_ms)
-        self.broker.answers.waiting.failed(reason)
-        self._settle(now_ms)
+        self.broker.answers.waiting.refuse_all(reason)
+        self._finish_input(now_ms)
 
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
         """Do all work that is due."""
-        self.broker.moment.begin(now_ms)
+        self.broker.moment.set_time(now_ms)
         self.rounds.wake(now_ms)
-        self.serving.look_at_door()
-        self._settle(now_ms)
+        self.serving.update_is_judging()
+        self._finish_input(now_ms)
 
     def clock_leapt(self, by_ms: int) -> None:
         """Adjust all parts to a forward jump of the clock. Events at a time of day happen at that
@@ -315,7 +321,7 @@ class BrokerCore:
         """When `wake` has something to do next."""
         return self.rounds.wake_at_ms()
 
-    def _save(self, now_ms: int) -> None:
+    def _save_progress(self, now_ms: int) -> None:
         """Save consumer offsets and the progress of background work, as far as the log they refer
         to is durable."""
         if now_ms < self._save_at_ms:
@@ -331,18 +337,18 @@ class BrokerCore:
     def measure(self, now_ms: int) -> list[MetricFamily]:
         """The metrics of the broker."""
         front = self.assembly.copying.front
-        more = [] if front is None else front.families()
-        return [*self.assembly.measuring.families(now_ms), *more]
+        more = [] if front is None else front.metric_families()
+        return [*self.assembly.measuring.metric_families(now_ms), *more]
 
-    def refusal(self) -> str:
+    def write_refusal_reason(self) -> str:
         """Return why no messages are accepted; empty if they are. A slave accepts none, and is
         reported healthy while it copies."""
         copying = self.assembly.copying
         if copying.front is not None and copying.callers:
             return copying.front.fault
-        return self.assembly.measuring.refusal()
+        return self.assembly.measuring.write_refusal_reason()
 
 
-def _does(part: Part, what: str) -> bool:
+def _overrides_event(part: Part, what: str) -> bool:
     """Whether a part overrides an event method of `Part`."""
     return getattr(type(part), what) is not getattr(Part, what)

@@ -17,14 +17,14 @@ class Dialogue(Protocol):
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
         """Send the answer to a request of the peer."""
 
-    def ask(
+    def send_request(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
         """Send a request to the peer. The answer goes to `Calls.answered` with the same opaque; a
         one-way request gets none."""
 
-    def let_in(self) -> None:
+    def lift_stranger_limits(self) -> None:
         """Lift the limits for strangers: the peer has proved its identity."""
 
-    def lost(self, now_ms: int) -> None:
+    def disconnected(self, now_ms: int) -> None:
         """Clean up after the peer has disconnected."""

@@ -14,7 +14,7 @@ from escrowmq.broker.peer import Peer
 class Front(Protocol):
     """Creates dialogues with the clients of its listeners."""
 
-    def begin(self, peer: Peer) -> Dialogue:
+    def create_dialogue(self, peer: Peer) -> Dialogue:
         """Create the dialogue with a client that has connected."""
 
     def wake(self, now_ms: int) -> None:
@@ -32,28 +32,28 @@ class TimedFront(Protocol):
         """Shift all deadlines by the clock's jump: timeouts keep their full length."""
 
 
-class Caller(Protocol):
+class Dialler(Protocol):
     """A part that opens connections to other servers."""
 
-    def calls(self, peer: int) -> bool:
+    def has_dialled(self, peer: int) -> bool:
         """Whether this part has opened the connection."""
 
     def connected(self, peer: int, now_ms: int) -> None:
         """Handle the opened connection."""
 
-    def unreached(self, peer: int, now_ms: int) -> None:
+    def connection_failed(self, peer: int, now_ms: int) -> None:
         """Handle the loss of the connection, or the failure to open it."""
 
 
 @runtime_checkable
-class Refused(Protocol):
+class DialFaultListener(Protocol):
     """A caller that needs to know why a connection could not be opened."""
 
-    def refused(self, peer: int, now_ms: int) -> None:
-        """Handle that no server listens at the address. `unreached` is called next."""
+    def dial_refused(self, peer: int, now_ms: int) -> None:
+        """Handle that no server listens at the address. `connection_failed` is called next."""
 
-    def tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
-        """Handle that TLS with the server has failed. `unreached` is called next."""
+    def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
+        """Handle that TLS with the server has failed. `connection_failed` is called next."""
 
 
 class CopyFront(Front, Protocol):
@@ -63,8 +63,8 @@ class CopyFront(Front, Protocol):
     def fault(self) -> str:
         """The reason why this slave copies nothing; empty while it copies, and at a master."""
 
-    def families(self) -> list[MetricFamily]:
+    def metric_families(self) -> list[MetricFamily]:
         """Return the metrics of replication."""
 
-    def take(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
         """Return the effects of an input at its end, including bytes for the copies."""

@@ -32,19 +32,19 @@ from escrowmq.broker.fast.plain_sends import PlainSends
 from escrowmq.broker.peer import Peer
 from escrowmq.delivery.topics import MESSAGE_TYPE, Perm
 
-FIRST: Final = 1 << 48
+FIRST_GUEST: Final = 1 << 48
 """The number of the first guest; connections have lower ones."""
 
 _LEFT: Final = Refusal(Response.SYSTEM_ERROR, "the client has left")
 
 
-class Guests:
+class GuestClients:
     """Accepts the requests of a front's clients."""
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._broker = core.broker
-        self._numbers = itertools.count(FIRST)
+        self._numbers = itertools.count(FIRST_GUEST)
         self._keys_max = 0
         self.plain: PlainSends | None = core.assembly.plain_sends
         """Stores plain messages together, without a request for each. They are written before any
@@ -60,66 +60,68 @@ class Guests:
         peer.identity = who.identity
         peer.is_stranger = is_stranger
         peer.is_guest = peer.knows_signed_ids = True
-        peer.is_away = True
-        peer.dialogue = _Guest(who, callbacks)
+        peer.is_unreachable = True
+        peer.dialogue = _GuestDialogue(who, callbacks)
         self._broker.peers.by_id[peer.id] = peer
         return peer.id
 
-    def passed_count(self, guest: int) -> int:
+    def proved_requests_count(self, guest: int) -> int:
         """Return the number of a guest's requests that were admitted with proof of identity."""
         peer = self._broker.peers.by_id.get(guest)
-        return 0 if peer is None else peer.passed_count
+        return 0 if peer is None else peer.proved_requests_count
 
-    def can_be_asked(self, guest: int, *, can_be: bool) -> None:
+    def set_reachable(self, guest: int, *, is_reachable: bool) -> None:
         """Set whether the broker can send this client requests now."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
-            peer.is_away = not can_be
+            peer.is_unreachable = not is_reachable
 
     def stop_producing(self, guest: int, groups: Iterable[str]) -> None:
         """Send this client no more checks about halves of these groups."""
         for group in groups:
             self._broker.clients.remove_producer(group, guest)
 
-    def leave(self, guest: int, now_ms: int) -> None:
+    def remove_guest(self, guest: int, now_ms: int) -> None:
         """Remove a client that has disconnected, with its waiting requests."""
-        self._finish(now_ms)
-        self._core.lost(guest, now_ms)
+        self._write_plain_messages(now_ms)
+        self._core.disconnected(guest, now_ms)
 
     # -- questions -------------------------------------------------------------------------------
 
     @property
-    def judges(self) -> bool:
+    def requires_authentication(self) -> bool:
         """Whether every peer must prove its identity."""
-        return self._core.judges
+        return self._core.requires_authentication
 
-    def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
+    def make_request(
+        self, guest: int, request: RequestByValue, on_reply: OnReply | None, now_ms: int
+    ) -> int:
         """Make a request. `on_reply` is called with the answer, immediately or later; without it no
         answer is passed on. Return the request's number for `forget_request`."""
-        self._finish(now_ms)
+        self._write_plain_messages(now_ms)
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             if on_reply is not None:
                 on_reply(_LEFT)
             return 0
         dialogue = peer.dialogue
-        assert isinstance(dialogue, _Guest), guest
-        command = dialogue.command(wish, on_reply)
+        assert isinstance(dialogue, _GuestDialogue), guest
+        command = dialogue.to_command(request, on_reply)
         # A call that has waited for an answer passes the time at which it began.
         self._core.serving.serve(peer, command, max(now_ms, self._broker.moment.now_ms))
         self._broker.present.account = ""
         return command.opaque
 
-    def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
+    def refusal(self, guest: int, request: RequestByValue, now_ms: int) -> Refusal | None:
         """Return why a request would be refused; None if it would be admitted."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             return _LEFT
         dialogue = peer.dialogue
-        assert isinstance(dialogue, _Guest), guest
-        return self._core.serving.judge_ahead(peer, dialogue.command(wish, None), now_ms)
+        assert isinstance(dialogue, _GuestDialogue), guest
+        return self._core.serving.judge_ahead(peer, dialogue.to_command(request, None), now_ms)
 
-    def put(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
+    def put_plain(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
         """Store a plain message by the end of the turn; return False if it must be sent as a
         request."""
         peer = self._broker.peers.by_id.get(guest)
@@ -127,7 +129,7 @@ class Guests:
             return False
         return self.plain.put(peer, message, on_put, now_ms)
 
-    def _finish(self, now_ms: int) -> None:
+    def _write_plain_messages(self, now_ms: int) -> None:
         if self.plain is not None:
             self.plain.finish(now_ms)
 
@@ -138,13 +140,13 @@ class Guests:
         if peer is None:
             return
         dialogue = peer.dialogue
-        assert isinstance(dialogue, _Guest), guest
+        assert isinstance(dialogue, _GuestDialogue), guest
         dialogue.waiting.pop(number, None)
-        self._core.assembly.give_up(guest, number)
+        self._core.assembly.drop_held_request(guest, number)
 
-    def answered(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
+    def pass_answer(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
         """Pass on a client's answer to a request of the broker."""
-        self._finish(now_ms)
+        self._write_plain_messages(now_ms)
         peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
             reply = Command(
@@ -155,7 +157,7 @@ class Guests:
                 body=answer.body,
                 remark=answer.remark,
             )
-            self._core.serving.answered(peer, reply, now_ms)
+            self._core.serving.pass_answer(peer, reply, now_ms)
 
     # -- what a front needs to know ------------------------------------------------------------
 
@@ -164,7 +166,7 @@ class Guests:
         """The broker's name."""
         return self._broker.settings.name
 
-    def topic(self, name: str) -> TopicFacts | None:
+    def topic_facts(self, name: str) -> TopicFacts | None:
         """Return the properties of a topic; None if it does not exist."""
         found = self._broker.topics.get(name)
         if found is None:
@@ -178,7 +180,7 @@ class Guests:
             found.attributes.get(MESSAGE_TYPE, "UNSPECIFIED"),
         )
 
-    def group(self, name: str) -> GroupFacts | None:
+    def group_facts(self, name: str) -> GroupFacts | None:
         """Return the properties of a consumer group; None if it does not exist. This creates no
         group."""
         found = self._broker.groups.find(name)
@@ -190,7 +192,7 @@ class Guests:
 
     # -- turns -----------------------------------------------------------------------------------
 
-    def is_tired(self) -> bool:
+    def has_used_up_turn(self) -> bool:
         """Whether this turn has done as much work as one turn may do."""
         return self._broker.store.dispatcher.keys_count > self._keys_max
 
@@ -200,7 +202,7 @@ class Guests:
 
     def end_turn(self, now_ms: int) -> None:
         """End a turn of a front: write the messages that were put in it."""
-        self._finish(now_ms)
+        self._write_plain_messages(now_ms)
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -210,15 +212,15 @@ class Guests:
 
     def close(self, peer: int, reason: str) -> None:
         """Close a connection once all its bytes are written."""
-        self._broker.output.add(Close(peer, reason))
+        self._broker.output.add_effect(Close(peer, reason))
 
-    def hold(self, peer: int) -> None:
+    def pause_reading(self, peer: int) -> None:
         """Stop reading a connection for this turn. Its remaining input is processed after the other
         connections' turns."""
-        self._broker.output.add(Hold(peer))
+        self._broker.output.add_effect(Hold(peer))
 
 
-class _Guest:
+class _GuestDialogue:
     """The dialogue with one guest (broker.dialogue.Dialogue)."""
 
     __slots__ = ("_ear", "_language", "_number", "waiting")
@@ -229,25 +231,25 @@ class _Guest:
         self._number = 0
         self.waiting: dict[int, OnReply] = {}
 
-    def command(self, wish: RequestByValue, on_reply: OnReply | None) -> Command:
+    def to_command(self, request: RequestByValue, on_reply: OnReply | None) -> Command:
         """Convert a request to the form that handlers take."""
         self._number += 1
         if on_reply is not None:
             self.waiting[self._number] = on_reply
         flag = Flag.ONE_WAY if on_reply is None else 0
         command = Command(
-            code=wish.code,
+            code=request.code,
             opaque=self._number,
             flag=flag,
             version=Version.OURS,
             language=self._language,
-            ext=wish.ext,
-            body=wish.body,
+            ext=request.ext,
+            body=request.body,
         )
-        if wish.content is None:
+        if request.content is None:
             return command
         fields = msgspec.structs.asdict(command)
-        return ForeignRequest(**fields, content=wish.content, signed_ms=wish.signed_ms)
+        return ForeignRequest(**fields, content=request.content, signed_ms=request.signed_ms)
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Never called: a guest sends no bytes."""
@@ -259,16 +261,17 @@ class _Guest:
         if on_reply is not None:
             on_reply(reply)
 
-    def ask(
+    def send_request(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
         """Pass a request of the broker to the front."""
         self._ear.asked(code, opaque, ext or {}, body, is_one_way=is_one_way)
 
-    def let_in(self) -> None:
-        """Do nothing: the front asks whether its clients are authenticated (`passed_count`)."""
+    def lift_stranger_limits(self) -> None:
+        """Do nothing: the front asks whether its clients are authenticated
+        (`proved_requests_count`)."""
 
-    def lost(self, now_ms: int) -> None:
+    def disconnected(self, now_ms: int) -> None:
         """Answer all waiting requests of a guest that has disconnected, because the connections
         that they came on may stay open."""
         waiting, self.waiting = self.waiting, {}

@@ -13,6 +13,6 @@ class InputTime:
         self.waited_ms = 0
         """How long the input waited to be read, at least."""
 
-    def begin(self, now_ms: int, waited_ms: int = 0) -> None:
+    def set_time(self, now_ms: int, waited_ms: int = 0) -> None:
         """Set the time of a new input or wake-up."""
         self.now_ms, self.waited_ms = now_ms, waited_ms

@@ -20,7 +20,7 @@ OnAnswer = Callable[[Command | None, int], None]
 disconnected."""
 
 
-class _Call(msgspec.Struct):
+class _OpenRequest(msgspec.Struct):
     peer: int
     on_answer: OnAnswer
 
@@ -30,7 +30,7 @@ class PeerCalls:
 
     def __init__(self) -> None:
         self._opaque = 0
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _OpenRequest] = {}
         self._deadlines: list[tuple[int, int]] = []
 
     def next_opaque(self) -> int:
@@ -38,12 +38,14 @@ class PeerCalls:
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         return self._opaque
 
-    def expect(self, opaque: int, peer: int, on_answer: OnAnswer, deadline_ms: int) -> None:
+    def register_request(
+        self, opaque: int, peer: int, on_answer: OnAnswer, deadline_ms: int
+    ) -> None:
         """Register a sent request, so that `on_answer` is called with its reply or failure."""
-        self._calls[opaque] = _Call(peer, on_answer)
+        self._calls[opaque] = _OpenRequest(peer, on_answer)
         heapq.heappush(self._deadlines, (deadline_ms, opaque))
 
-    def answered(self, peer: int, reply: Command, now_ms: int) -> None:
+    def pass_reply(self, peer: int, reply: Command, now_ms: int) -> None:
         """Pass a reply to its request's callback; drop a reply that nothing waits for."""
         call = self._calls.get(reply.opaque)
         # Numbers are counted across all peers, so a peer could guess another's.
@@ -51,7 +53,7 @@ class PeerCalls:
             del self._calls[reply.opaque]
             call.on_answer(reply, now_ms)
 
-    def lost(self, peer: int, now_ms: int) -> None:
+    def fail_requests(self, peer: int, now_ms: int) -> None:
         """Fail the requests to a peer that has disconnected."""
         for opaque in [opaque for opaque, call in self._calls.items() if call.peer == peer]:
             self._calls.pop(opaque).on_answer(None, now_ms)

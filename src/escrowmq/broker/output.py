@@ -35,15 +35,15 @@ class Output:
         else:
             frames.extend(chunks)
 
-    def add(self, effect: Effect) -> None:
+    def add_effect(self, effect: Effect) -> None:
         """Add an effect other than bytes."""
         self._effects.append(effect)
 
-    def lost(self, peer: int) -> None:
+    def drop_peer(self, peer: int) -> None:
         """Drop the bytes for a peer that has disconnected."""
         self.frames.pop(peer, None)
 
-    def take(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
         """Return all effects, and clear them."""
         effects = self._effects
         if self.frames:

@@ -18,7 +18,7 @@ File = tuple[str, bytes]
 NOTHING: Final[tuple[File, ...]] = ()
 
 
-class Start(Protocol):
+class StartContext(Protocol):
     """What a part can use while it loads (broker/upkeep/start_checks)."""
 
     disk: Disk
@@ -28,10 +28,10 @@ class Start(Protocol):
     lost_from: int | None
     """The log offset from which on written records are missing or damaged; None if nothing is."""
 
-    def take(self, path: str, take: TableParser) -> bool:
+    def read_table(self, path: str, take: TableParser) -> bool:
         """Read a table. Return whether its newest version was read."""
 
-    def take_lesser(self, path: str, take: TableParser) -> None:
+    def read_optional_table(self, path: str, take: TableParser) -> None:
         """Read a table that the broker can start without."""
 
     def restore_groups(self, names: Iterable[str], now_ms: int) -> None:
@@ -45,17 +45,17 @@ class Part:
     """The name under which its failures are logged and counted."""
 
     work: tuple[Sized, ...] | None = None
-    """Collections of unfinished work. `settle` is called only if one of them is not empty; with
-    None, it is called for each input."""
+    """Collections of unfinished work. `finish_input` is called only if one of them is not empty;
+    with None, it is called for each input."""
 
-    def load(self, start: Start) -> None:
+    def load(self, start: StartContext) -> None:
         """Load the state that an earlier process saved. The store and the tables are open
         already."""
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """Finish the part's work on this input, at the input's end."""
 
-    def lost(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
         """Clean up after a lost connection."""
 
     def wake(self, now_ms: int) -> None:
@@ -80,4 +80,4 @@ class Part:
 def save_files(part: Part, output: Output, now_ms: int) -> None:
     """Write the files that a part wants saved now."""
     for path, data in part.files_to_save(now_ms):
-        output.add(Replace(path, data))
+        output.add_effect(Replace(path, data))

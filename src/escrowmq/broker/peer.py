@@ -14,7 +14,7 @@ from escrowmq.codec.ids import pack_host
 Q = TypeVar("Q")
 
 
-class Long(msgspec.Struct, Generic[Q]):
+class LongRequest(msgspec.Struct, Generic[Q]):
     """A request that is served over several turns. Further requests of its sender wait until it is
     finished."""
 
@@ -34,13 +34,13 @@ class Peer:
         "host",
         "id",
         "identity",
-        "is_away",
         "is_guest",
         "is_stranger",
+        "is_unreachable",
         "knows_signed_ids",
         "long",
         "packed",
-        "passed_count",
+        "proved_requests_count",
         "session",
         "signed_number",
     )
@@ -61,28 +61,28 @@ class Peer:
         """The number of the last request that was signed with the session's text."""
         self.is_stranger = False
         """Whether it must still prove its identity."""
-        self.passed_count = 0
+        self.proved_requests_count = 0
         """The number of its requests that were admitted with proof of identity."""
         self.is_guest = False
         """Whether it belongs to a front in this process and has no connection of its own."""
-        self.is_away = False
+        self.is_unreachable = False
         """Whether the peer is registered, but cannot be sent requests at present."""
         self.knows_signed_ids = False
         """Whether checks that are sent to it must include the signed id of the transaction."""
-        self.long: Long[Any] | None = None
+        self.long: LongRequest[Any] | None = None
         """The request that is served over several turns; None if there is none."""
         self.packed = pack_host(host, port)
         self.dialogue: Dialogue
         """Its dialogue; set once it is known whether the peer is a stranger."""
 
-    def passed(self) -> None:
+    def count_proved_request(self) -> None:
         """Count a request that was admitted with proof of identity. The first makes the peer no
         longer a stranger."""
-        self.passed_count += 1
+        self.proved_requests_count += 1
         if self.is_stranger:
-            self.let_in()
+            self.mark_authenticated()
 
-    def let_in(self) -> None:
+    def mark_authenticated(self) -> None:
         """Treat the peer as authenticated from now on."""
         self.is_stranger = False
-        self.dialogue.let_in()
+        self.dialogue.lift_stranger_limits()

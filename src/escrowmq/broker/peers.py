@@ -13,18 +13,18 @@ class Peers:
         self.by_id: dict[int, Peer] = {}
         self._calls = calls
 
-    def is_there(self, peer: int) -> bool:
+    def is_reachable(self, peer: int) -> bool:
         """Whether a peer is connected, and can be sent a request."""
         known = self.by_id.get(peer)
-        return known is not None and not known.is_away
+        return known is not None and not known.is_unreachable
 
-    def tell(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
+    def send_one_way(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
         """Send a client a one-way request."""
         known = self.by_id.get(peer)
         if known is not None:
-            known.dialogue.ask(code, self._calls.next_opaque(), ext, body, is_one_way=True)
+            known.dialogue.send_request(code, self._calls.next_opaque(), ext, body, is_one_way=True)
 
-    def call(
+    def send_request(
         self,
         peer: int,
         code: int,
@@ -36,7 +36,7 @@ class Peers:
     ) -> None:
         """Send a client a request, and call `on_answer` with its answer or failure."""
         opaque = self._calls.next_opaque()
-        self._calls.expect(opaque, peer, on_answer, until_ms)
+        self._calls.register_request(opaque, peer, on_answer, until_ms)
         known = self.by_id.get(peer)
         if known is not None:
-            known.dialogue.ask(code, opaque, ext, body, is_one_way=False)
+            known.dialogue.send_request(code, opaque, ext, body, is_one_way=False)

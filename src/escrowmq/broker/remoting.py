@@ -20,13 +20,13 @@ from escrowmq.base.fixed_limits import (
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.answers.frames import Frames
+from escrowmq.broker.answers.answer_frames import AnswerFrames
 from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.broker.fast.fast_pulls import FastPulls
 from escrowmq.broker.fast.known_requests import KnownRequests
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.serving import RequestServer
+from escrowmq.broker.requests.request_server import RequestServer
 from escrowmq.codec.command import decode_header, encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
 from escrowmq.codec.repeated_requests import RepeatedRequests, repeated_command
@@ -48,7 +48,7 @@ class RemotingFront:
         *,
         store_settings: StoreSettings,
         store: Store,
-        frames: Frames,
+        frames: AnswerFrames,
         output: Output,
         serving: RequestServer,
         fast_path: FastPath | None,
@@ -71,7 +71,7 @@ class RemotingFront:
         self._readers: dict[int, FrameReader] = {}
         self._scan_at_ms = 0
 
-    def begin(self, peer: Peer) -> RemotingDialogue:
+    def create_dialogue(self, peer: Peer) -> RemotingDialogue:
         """Create the dialogue with a new connection. While the peer is a stranger, its frames must
         be small."""
         largest, room = FRAME_SIZE_MAX, self.half_frames
@@ -82,7 +82,7 @@ class RemotingFront:
         reader = self._readers[peer.id] = FrameReader(room, frame_size_max=largest)
         return RemotingDialogue(self, peer, reader)
 
-    def lost(self, peer: int) -> None:
+    def forget_peer(self, peer: int) -> None:
         """Forget a disconnected peer's reader and its incomplete frame."""
         self._readers.pop(peer).leave()
 
@@ -92,7 +92,7 @@ class RemotingFront:
             return
         self._scan_at_ms = now_ms + _SCAN_MS
         for peer in self._watch.overdue(self._readers.items(), now_ms):
-            self.output.add(Close(peer, "a frame was begun and not ended"))
+            self.output.add_effect(Close(peer, "a frame was begun and not ended"))
 
     def wake_at_ms(self) -> int:
         """The time of the next check for incomplete frames."""
@@ -125,16 +125,16 @@ class RemotingDialogue:
             if at == len(data):
                 return
         if peer.long is not None:
-            self._serving.go_on(peer, peer.long, now_ms)
+            self._serving.serve_next_step(peer, peer.long, now_ms)
         if peer.long is None:
-            at = self._serve_some(data, at, now_ms)
+            at = self._serve_until_limit(data, at, now_ms)
         if at < len(data) or peer.long is not None:
             reader.put_back(data, at)
-            self._output.add(Hold(peer.id))
+            self._output.add_effect(Hold(peer.id))
         elif reader.broken is not None:
-            self._output.add(Close(peer.id, str(reader.broken)))
+            self._output.add_effect(Close(peer.id, str(reader.broken)))
 
-    def _serve_some(self, data: bytes, at: int, now_ms: int) -> int:
+    def _serve_until_limit(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve requests of one input until the turn's limits are reached. Return the position of
         the first that was not served."""
         peer, serving = self._peer, self._serving
@@ -164,7 +164,7 @@ class RemotingDialogue:
                     command, at = repeated_command(match, data, at), match[-1]
                     self.reader.count += 1
                 if command.flag & Flag.REPLY:
-                    serving.answered(peer, command, now_ms)
+                    serving.pass_answer(peer, command, now_ms)
                     continue
                 is_read = serving.serve(peer, command, now_ms).is_read
                 if peer.long is not None:
@@ -176,9 +176,9 @@ class RemotingDialogue:
                 if size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max:
                     return at
             if self._known.may_take_fast_path(data, at):
-                at = self._serve_plain(data, at, now_ms)
+                at = self._serve_by_fast_path(data, at, now_ms)
 
-    def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:
+    def _serve_by_fast_path(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve requests from a position on by the fast path. Return the position after them."""
         fast_path = self._front.fast_path
         if fast_path is None:
@@ -188,19 +188,19 @@ class RemotingDialogue:
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
         """Write an answer, unless the request is one-way."""
         if not question.flag & Flag.ONE_WAY:
-            self._output.send(self._peer.id, *self._front.frames.of(question, reply))
+            self._output.send(self._peer.id, *self._front.frames.frames_of(question, reply))
 
-    def ask(
+    def send_request(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
         """Write a request of the broker to the peer."""
         frame = encode_request(code, opaque, ext=ext, body=body, is_one_way=is_one_way)
         self._output.send(self._peer.id, frame)
 
-    def let_in(self) -> None:
+    def lift_stranger_limits(self) -> None:
         """Allow frames of the usual size: the peer is no longer a stranger."""
-        self.reader.let_in(self._front.half_frames)
+        self.reader.lift_stranger_limits(self._front.half_frames)
 
-    def lost(self, now_ms: int) -> None:
+    def disconnected(self, now_ms: int) -> None:
         """Release the memory of the disconnected peer's incomplete frame."""
-        self._front.lost(self._peer.id)
+        self._front.forget_peer(self._peer.id)

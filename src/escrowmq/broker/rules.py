@@ -32,7 +32,7 @@ class Rule(NamedTuple, Generic[A]):
         return self.judge(about) if self.judge is not None and self.concerns(about) else None
 
 
-def refusal_of(rules: Iterable[Rule[A]], about: A) -> Refusal | None:
+def first_refusal(rules: Iterable[Rule[A]], about: A) -> Refusal | None:
     """Return the refusal by the first rule that refuses a request; None if none does."""
     for rule in rules:
         if rule.judge is not None and rule.concerns(about):

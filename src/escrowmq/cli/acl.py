@@ -217,15 +217,15 @@ def _password() -> str:
 def _check_words(arguments: argparse.Namespace) -> None:
     """Raise UsageError for an invalid resource or action, naming what is allowed; a broker's
     refusal would not name it."""
-    from escrowmq.acl.acl2_policies import Action, named, read_resource
+    from escrowmq.acl.acl2_policies import Action, enum_member, parse_resource
 
-    if arguments.resource and read_resource(arguments.resource) is None:
+    if arguments.resource and parse_resource(arguments.resource) is None:
         raise UsageError(
             f"{arguments.resource!r} is not a resource; '*', or Cluster:, Namespace:, Topic: "
             "or Group: with a name, a prefix such as Topic:orders*, or * is expected"
         )
     for action in getattr(arguments, "actions", ()):
-        if named(Action, action) is None:
+        if enum_member(Action, action) is None:
             allowed = ", ".join(one.value.lower() for one in Action)
             raise UsageError(f"{action!r} is not an action; allowed are {allowed}")
 
@@ -316,10 +316,10 @@ def _judge_files(arguments: argparse.Namespace) -> int:
 
 
 def _verdicts(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN401 - see above
-    from escrowmq.acl.acl1_accounts import merge, read_accounts
+    from escrowmq.acl.access_explanation import explain_account, explain_user
+    from escrowmq.acl.acl1_accounts import merge_files, read_accounts
     from escrowmq.acl.acl1_files import AccountFiles
-    from escrowmq.acl.acl2_users import PATH, read_book
-    from escrowmq.acl.explain import explain_account, explain_user
+    from escrowmq.acl.acl2_users import PATH, parse_users_file
     from escrowmq.net.disk import FileDisk
 
     if arguments.accounts:
@@ -329,10 +329,10 @@ def _verdicts(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN
             files.load()
             rules = files.rules
         else:
-            rules = merge([(path.name, read_accounts(_bytes(path)))], default=path.name)
+            rules = merge_files([(path.name, read_accounts(_bytes(path)))], default=path.name)
         yield explain_account(rules, question)
     if arguments.data:
-        book = read_book(_bytes(Path(arguments.data) / PATH))
+        book = parse_users_file(_bytes(Path(arguments.data) / PATH))
         yield explain_user(book, question)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.upkeep.start_checks import readers
+from escrowmq.broker.upkeep.start_checks import table_parsers
 from escrowmq.cli.printing import print_error_line, print_line
 from escrowmq.cli.progress import Progress
 from escrowmq.codec.log_walker import Walker
@@ -89,7 +89,7 @@ def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     settings = msgspec.structs.replace(settings, **changes)
     progress = Progress("checking the log")
     try:
-        check = StoreCheck(disk, settings, readers=readers(), tell=progress)
+        check = StoreCheck(disk, settings, readers=table_parsers(), tell=progress)
         checked = check.run(SystemClock().now_ms())
     finally:
         progress.end()

@@ -53,7 +53,7 @@ class FrameReader:
         self.count = 0
         self.broken: RemoteProtocolError | None = None
 
-    def let_in(self, room: HalfFrames) -> None:
+    def lift_stranger_limits(self, room: HalfFrames) -> None:
         """Apply the limits for authenticated clients from now on, also to the incomplete frame."""
         self.leave()
         self._room, self.frame_size_max = room, FRAME_SIZE_MAX

@@ -171,7 +171,7 @@ class Shell:
                 transport, f"{found.fault}; it must sign requests", is_refused=False
             )
         if found.account:
-            self._notify_core(lambda: core.proved(link.peer, found.account))
+            self._notify_core(lambda: core.set_certificate_account(link.peer, found.account))
 
     def clock_leapt(self, by_ms: int) -> None:
         """Shift idle timers by a forward jump of the clock, and report the jump to the core. The
@@ -221,7 +221,7 @@ class Shell:
         """Report a lost peer to the core."""
         self.entrance.dismiss(link.peer)
         if self.links.remove(link):
-            self._notify_core(lambda: self.core.lost(link.peer, self._clock.now_ms()))
+            self._notify_core(lambda: self.core.disconnected(link.peer, self._clock.now_ms()))
             if not self._is_closed:
                 self.perform()
 
@@ -239,7 +239,7 @@ class Shell:
     def unreached(self, peer: int) -> None:
         """Report to the core that a connection attempt failed."""
         if not self._is_closed:
-            self._notify_core(lambda: self.core.lost(peer, self._clock.now_ms()))
+            self._notify_core(lambda: self.core.disconnected(peer, self._clock.now_ms()))
             self.perform()
 
     def tls_failed(self, peer: int, fault: str) -> None:

@@ -234,11 +234,11 @@ class BrokerNode:
 
     def refusal(self) -> str:
         """The reason why the broker accepts no messages; empty if it does."""
-        return self.core.refusal()
+        return self.core.write_refusal_reason()
 
     def unready(self) -> str:
         """The reason why this broker is not ready; empty if it is."""
-        if not self.core.registration.is_known:
+        if not self.core.registration.is_registered:
             return "not registered: no name server has taken this broker's registration yet"
         refusal = self.refusal()
         return f"{'not copying' if self._is_slave else 'read-only'}: {refusal}" if refusal else ""
@@ -256,7 +256,7 @@ class BrokerNode:
         outcome, registration = asyncio.Event(), self.core.registration
 
         def note_outcome() -> None:
-            if registration.has_outcome:
+            if registration.has_tried_all:
                 outcome.set()
 
         registration.on_outcome = note_outcome

@@ -206,7 +206,7 @@ class GroupNode:
         self._learn_number()
         leader = self.leader
         if leader is not None:
-            leader.confirm()
+            leader.update_confirmed_end()
         if self.current is not None:
             self.current.perform()
 

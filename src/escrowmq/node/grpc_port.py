@@ -44,13 +44,13 @@ def grpc_front(
 ) -> GrpcFront:
     """Create the gRPC front of a broker. Routes contain this address; those of a group contain the
     address that the client used."""
-    from escrowmq.broker.guests import Guests
+    from escrowmq.broker.guests import GuestClients
     from escrowmq.proxy.front import GrpcFront
     from escrowmq.proxy.service_context import FrontOptions
 
     options = FrontOptions(
         endpoint=(host, port), body_size_max=body_size_max, is_of_group=is_of_group
     )
-    front = GrpcFront(Guests(core), options)
+    front = GrpcFront(GuestClients(core), options)
     core.add_front(Wire.GRPC, front)
     return front

@@ -1,7 +1,7 @@
 """The interface through which the gRPC front uses a broker: a few methods over values.
 
-In the broker's own process, broker.guests.Guests implements it. A front in another process would
-implement it over remoting: nothing here assumes that an answer comes at once."""
+In the broker's own process, broker.guests.GuestClients implements it. A front in another process
+would implement it over remoting: nothing here assumes that an answer comes at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Backend(Protocol):
         """The broker's name."""
 
     @property
-    def judges(self) -> bool:
+    def requires_authentication(self) -> bool:
         """Whether access control is on."""
 
     def add_guest(
@@ -50,11 +50,11 @@ class Backend(Protocol):
     ) -> int:
         """Register a client; return its number."""
 
-    def passed_count(self, guest: int) -> int:
+    def proved_requests_count(self, guest: int) -> int:
         """Return the number of this client's requests that were admitted with proof of identity.
         Requests of another client under the same name do not count."""
 
-    def can_be_asked(self, guest: int, *, can_be: bool) -> None:
+    def set_reachable(self, guest: int, *, is_reachable: bool) -> None:
         """Set whether the broker can send requests to a client at present. Messages that are
         invisible until the client has finished them stay invisible while it can."""
 
@@ -62,31 +62,33 @@ class Backend(Protocol):
         """Send a client no more checks about halves of these groups. This needs no right: the
         client's signature may be old by now, or its account deleted."""
 
-    def leave(self, guest: int, now_ms: int) -> None:
+    def remove_guest(self, guest: int, now_ms: int) -> None:
         """Remove a client that has disconnected, with its waiting requests."""
 
-    def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
+    def make_request(
+        self, guest: int, request: RequestByValue, on_reply: OnReply | None, now_ms: int
+    ) -> int:
         """Make a request. `on_reply` is called with the answer, immediately or later; without it no
         answer is passed on. Return the request's number for `forget_request`."""
 
-    def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
+    def refusal(self, guest: int, request: RequestByValue, now_ms: int) -> Refusal | None:
         """Return the reason why a request would be refused; None if it would be accepted."""
 
-    def put(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
+    def put_plain(self, guest: int, message: MessageByValue, on_put: OnPut, now_ms: int) -> bool:
         """Store a plain message at the end of the turn, together with others. Return False if it
-        must be sent by `ask` instead; a front in another process always returns False."""
+        must be sent by `make_request` instead; a front in another process always returns False."""
 
     def forget_request(self, guest: int, number: int) -> None:
         """Drop a request whose answer is no longer needed."""
 
-    def answered(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
+    def pass_answer(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
         """Pass on a client's answer to a request of the broker."""
 
-    def topic(self, name: str) -> TopicFacts | None:
+    def topic_facts(self, name: str) -> TopicFacts | None:
         """Return the properties of a topic; None if it does not exist. A front in another process
         would cache them."""
 
-    def group(self, name: str) -> GroupFacts | None:
+    def group_facts(self, name: str) -> GroupFacts | None:
         """Return the properties of a consumer group; None if it does not exist."""
 
     def begin_turn(self) -> None:
@@ -95,7 +97,7 @@ class Backend(Protocol):
     def end_turn(self, now_ms: int) -> None:
         """End the turn: store the messages that were put in it, and answer their senders."""
 
-    def is_tired(self) -> bool:
+    def has_used_up_turn(self) -> bool:
         """Whether this turn has done as much work as one turn may do."""
 
     def send(self, peer: int, *chunks: bytes) -> None:
@@ -104,6 +106,6 @@ class Backend(Protocol):
     def close(self, peer: int, reason: str) -> None:
         """Close a connection after everything is written."""
 
-    def hold(self, peer: int) -> None:
+    def pause_reading(self, peer: int) -> None:
         """Stop reading a connection for this turn. Its remaining input is processed after the other
         connections' turns."""

@@ -156,7 +156,7 @@ class Call(Generic[R]):
         wait = _Wait(self, on_reply, is_needed=is_needed)
         backend = self.dialogue.backend
         wish = self._wish(code, ext, body)
-        number = backend.ask(self.client.guest, wish, wait.on_answer, self.now_ms)
+        number = backend.make_request(self.client.guest, wish, wait.on_answer, self.now_ms)
         if wait.reply is None:
             wait.number = number
             if not is_needed:
@@ -168,7 +168,7 @@ class Call(Generic[R]):
         """Raise a Fault if the broker would refuse such a request. Call it before any work is done,
         and before the answer reveals stored data."""
         backend = self.dialogue.backend
-        if backend.judges:
+        if backend.requires_authentication:
             refusal = backend.refusal(self.client.guest, self._wish(code, ext, b""), self.now_ms)
             if refusal is not None:
                 raise fault_of(refusal)
@@ -176,7 +176,7 @@ class Call(Generic[R]):
     def tell(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
         """Make a request without waiting for its answer."""
         backend = self.dialogue.backend
-        backend.ask(self.client.guest, self._wish(code, ext, body), None, self.now_ms)
+        backend.make_request(self.client.guest, self._wish(code, ext, body), None, self.now_ms)
 
     def _wish(self, code: int, ext: dict[str, str], body: bytes) -> RequestByValue:
         found = self.credential

@@ -129,7 +129,9 @@ class FrontClients:
                 )
             client = self._clients[key] = Client(key, language)
             who = GuestIdentity(key.host, port, key.identity, language)
-            client.guest = self._backend.add_guest(who, client, is_stranger=self._backend.judges)
+            client.guest = self._backend.add_guest(
+                who, client, is_stranger=self._backend.requires_authentication
+            )
         client.connections.add(connection)
         return client
 
@@ -168,7 +170,7 @@ class FrontClients:
                 connection.forget(client)
             client.connections.clear()
             self.settings_size -= client.settings_size
-            self._backend.leave(client.guest, now_ms)
+            self._backend.remove_guest(client.guest, now_ms)
 
     def wake(self, now_ms: int) -> None:
         """Remove clients that were silent for too long. A client with a stream stays: if it is

@@ -94,7 +94,7 @@ class GrpcDialogue:
             self._cancel_all()
             self.backend.close(self.peer.id, self.calls.reason)
         elif self._events:
-            self.backend.hold(self.peer.id)
+            self.backend.pause_reading(self.peer.id)
         self.front.note(self.calls.wake_at_ms)
 
     def _serve_turn(self, now_ms: int) -> None:
@@ -113,7 +113,7 @@ class GrpcDialogue:
             nth += 3 if type(event) is WholeCall else 1
             if reads_count >= READS_AT_ONCE_MAX or nth + self._work >= _WORK_AT_ONCE_MAX:
                 break
-            if nth % _LOOK_EVERY == 0 and self.backend.is_tired():
+            if nth % _LOOK_EVERY == 0 and self.backend.has_used_up_turn():
                 break
 
     def note_cost(self, units: int) -> None:
@@ -189,11 +189,11 @@ class GrpcDialogue:
         # Count for this call, not for its client: a stranger may name a client whose account others
         # have proved.
         guest = call.client.guest
-        passed_count = self.backend.passed_count(guest)
+        passed_count = self.backend.proved_requests_count(guest)
         try:
             call.method.serve(call)
         finally:
-            if self.backend.passed_count(guest) > passed_count:
+            if self.backend.proved_requests_count(guest) > passed_count:
                 self._let_in()
 
     def _let_in(self) -> None:
@@ -218,7 +218,7 @@ class GrpcDialogue:
     def _client(
         self, metadata: dict[str, str], now_ms: int
     ) -> tuple[Client, meta.Credential | None]:
-        is_judged = self.backend.judges
+        is_judged = self.backend.requires_authentication
         if metadata is self._last_metadata and not is_judged:
             client = self._last_client
             if client is not None:
@@ -280,7 +280,7 @@ class GrpcDialogue:
         if chunks:
             self.backend.send(self.peer.id, *chunks)
         if self.calls.has_news and not self._is_given_up:
-            self.backend.hold(self.peer.id)
+            self.backend.pause_reading(self.peer.id)
         size = self.calls.kept_size
         if size != self._kept_size:
             self._kept_size = size
@@ -349,7 +349,7 @@ class GrpcDialogue:
             if call.due_ms != NO_DEADLINE:
                 call.due_ms += by_ms
 
-    def lost(self, now_ms: int) -> None:
+    def disconnected(self, now_ms: int) -> None:
         """End all calls, because the connection is lost."""
         self._is_given_up = True
         self.calls.lost()
@@ -365,12 +365,12 @@ class GrpcDialogue:
         """Never called: requests to the broker come from clients, not from connections."""
         raise AssertionError("an answer to a connection")
 
-    def ask(
+    def send_request(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
         """Never called: the broker sends requests to clients, not to connections."""
         raise AssertionError("a question to a connection")
 
-    def let_in(self) -> None:
+    def lift_stranger_limits(self) -> None:
         """Stop treating the connection as a stranger's, because one of its clients has proved its
         account."""

@@ -46,7 +46,7 @@ class GrpcFront:
         self.strangers_room = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self.strangers_calls = OpenCalls(STRANGERS_CALLS_SIZE_MAX)
 
-    def begin(self, peer: PeerConnection) -> GrpcDialogue:
+    def create_dialogue(self, peer: PeerConnection) -> GrpcDialogue:
         """Add a new connection."""
         dialogue = self._dialogues[peer.id] = GrpcDialogue(self, peer)
         return dialogue

@@ -135,7 +135,7 @@ class Pulling:
         if name and name != self._shared.backend.name:
             text = f"the queue is of broker {name[:100]}; this is {self._shared.backend.name}"
             raise Fault(v2.BAD_REQUEST, text)
-        facts = self._shared.backend.topic(topic)
+        facts = self._shared.backend.topic_facts(topic)
         if facts is not None and not 0 <= queue.id < facts.read_queues:
             call.judge(code, dict(place))
             text = f"topic {topic} has queues 0 to {facts.read_queues - 1}, and no {queue.id}"

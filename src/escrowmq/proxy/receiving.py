@@ -50,7 +50,7 @@ class Receiving:
             raise Fault(
                 v2.BAD_REQUEST, f"batch size is {request.batch_size}; 1 or more is expected"
             )
-        known = self._shared.backend.group(group)
+        known = self._shared.backend.group_facts(group)
         ext = {
             "consumerGroup": group,
             "topic": topic,

@@ -65,7 +65,7 @@ class Routes:
             facts = self._require_topic(topic, reply)
             if not (facts.is_readable and facts.read_queues):
                 raise Fault(v2.FORBIDDEN, "no readable queue")
-            known = self._shared.backend.group(group)
+            known = self._shared.backend.group_facts(group)
             is_orderly = known is not None and known.is_orderly
             ids = range(facts.read_queues) if is_orderly else (ANY_QUEUE,)
             permission = _permission(True, facts.is_writable)
@@ -82,7 +82,7 @@ class Routes:
     def _require_topic(self, topic: str, reply: Answer | Refusal) -> TopicFacts:
         if code_of(reply) != v2.OK:
             raise fault_of(reply)
-        facts = self._shared.backend.topic(topic)
+        facts = self._shared.backend.topic_facts(topic)
         if facts is None:
             text = f"No topic route info in name server for the topic: {topic}"
             raise Fault(v2.TOPIC_NOT_FOUND, text)

@@ -65,7 +65,7 @@ class Sending:
                 f"{len(messages)} messages in one call; {GRPC_MESSAGES_MAX} are allowed",
             )
         topic = validation.send_topic(messages)
-        facts = self._shared.backend.topic(topic)
+        facts = self._shared.backend.topic_facts(topic)
         unpacking = Unpacking()
         if len(messages) == 1:
             try:
@@ -130,7 +130,7 @@ class Sending:
                 data = one_sent(message_id, transaction_id or message_id, offset=place)
                 call.answer_bytes(data)
 
-        if not self._shared.backend.put(call.client.guest, wish, put, call.now_ms):
+        if not self._shared.backend.put_plain(call.client.guest, wish, put, call.now_ms):
             _ask_for_one(call, wish)
 
     def recall(self, call: Call[v2.RecallMessageRequest]) -> None:

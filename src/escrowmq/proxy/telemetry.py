@@ -89,7 +89,7 @@ class TelemetryStream:
     def _answer(self, nonce: str, body: bytes, now_ms: int) -> None:
         opaque = self._asked.pop(nonce, None)
         if opaque is not None:
-            self._shared.backend.answered(self._client.guest, opaque, Answer(body=body), now_ms)
+            self._shared.backend.pass_answer(self._client.guest, opaque, Answer(body=body), now_ms)
 
     def settle(self, settings: v2.Settings) -> None:
         """Register the client with new settings at the broker, and send it the settings as
@@ -105,7 +105,7 @@ class TelemetryStream:
             if code_of(reply) != v2.OK:
                 client.stream, former, client.produces = before
                 clients.keep(client, former)
-                backend.can_be_asked(client.guest, can_be=before[0] is not None)
+                backend.set_reachable(client.guest, is_reachable=before[0] is not None)
                 raise fault_of(reply)
             # Store the settings only now: a client that is refused keeps its earlier ones.
             backend.stop_producing(client.guest, set(before[2]) - set(client.produces))
@@ -115,20 +115,20 @@ class TelemetryStream:
         # soon as members are registered.
         client.stream, client.produces = self, produces
         clients.keep(client, answer)
-        backend.can_be_asked(client.guest, can_be=True)
+        backend.set_reachable(client.guest, is_reachable=True)
         call.ask(Request.HEART_BEAT, {}, on_reply, body_of(client, answer))
 
     def _completed(self, settings: v2.Settings) -> v2.Settings:
         facts = None
         if settings.HasField("subscription"):
-            facts = self._shared.backend.group(group_name(settings.subscription.group))
+            facts = self._shared.backend.group_facts(group_name(settings.subscription.group))
         return completed(settings, facts, body_size_max=self._shared.options.body_size_max)
 
     def _stream_ended(self) -> None:
         client = self._client
         if client.stream is self:
             client.stream = None
-            self._shared.backend.can_be_asked(client.guest, can_be=False)
+            self._shared.backend.set_reachable(client.guest, is_reachable=False)
             self._shared.backend.stop_producing(client.guest, client.produces)
 
     # -- what the client gets ------------------------------------------------------------------
@@ -154,7 +154,7 @@ class TelemetryStream:
         elif not is_one_way:
             remark = f"clients of the gRPC protocol do not know request {code}"
             refusal = Answer(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            self._shared.backend.answered(self._client.guest, opaque, refusal, self._call.now_ms)
+            self._shared.backend.pass_answer(self._client.guest, opaque, refusal, self._call.now_ms)
 
     def refresh(self) -> None:
         """Send the client its settings, if operators have changed them."""

@@ -132,7 +132,7 @@ class RegistryCore:
         size_max = FRAME_SIZE_MAX if self._guard.is_by_accounts else QUERY_FRAME_SIZE_MAX
         self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
 
-    def proved(self, peer: int, account: str) -> None:
+    def set_certificate_account(self, peer: int, account: str) -> None:
         """Record that a peer has proved an account by its certificate (base.core.AccountsCore)."""
         if self._guard.is_by_accounts:
             self._visitors[peer].identity = account
@@ -214,9 +214,9 @@ class RegistryCore:
 
     def _close(self, peer: int, reason: str, now_ms: int) -> None:
         self._effects.append(Close(peer, reason))
-        self.lost(peer, now_ms)
+        self.disconnected(peer, now_ms)
 
-    def lost(self, peer: int, now_ms: int) -> None:
+    def disconnected(self, peer: int, now_ms: int) -> None:
         """Remove a lost peer, and its brokers with it, immediately."""
         reader = self._readers.pop(peer, None)
         if reader is not None:

@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.acl import account_proofs
-from escrowmq.acl.account_proofs import Proofs, Secrets
+from escrowmq.acl import request_proofs
 from escrowmq.acl.acl1_files import AccountFiles
 from escrowmq.acl.acl1_guard import administrator_refusal, is_signed
 from escrowmq.acl.acl2_guard import super_user_refusal
 from escrowmq.acl.acl2_users import PATH as USERS_FILE
 from escrowmq.acl.acl2_users import UserTable
-from escrowmq.acl.trusted_addresses import Parts, is_loopback, parts_of, read_pattern
+from escrowmq.acl.request_proofs import AccountSecrets, RequestProofs
+from escrowmq.acl.trusted_addresses import AddressParts, address_parts, is_loopback, parse_pattern
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import TRUSTED_ADDRESSES_MAX
@@ -38,7 +38,7 @@ _LOOPBACK: Final = "loopback"
 
 _PRIVATE_PATTERNS: Final = tuple(
     map(
-        read_pattern,
+        parse_pattern,
         ("10.*.*.*", "172.16-31.*.*", "192.168.*.*", "169.254.*.*"),
     )
 )
@@ -74,13 +74,13 @@ class TrustedAddresses:
         self._has_loopback = self._has_private or _LOOPBACK in words
         try:
             self._patterns = [
-                read_pattern(word) for word in words if word not in (_PRIVATE, _LOOPBACK)
+                parse_pattern(word) for word in words if word not in (_PRIVATE, _LOOPBACK)
             ]
         except UsageError as error:
             raise UsageError(f"{_SETTING}: {error}; or auto, private, loopback") from error
 
     def __contains__(self, host: str) -> bool:
-        parts = parts_of(host)
+        parts = address_parts(host)
         return (
             (self._has_loopback and is_loopback(host))
             or (self._has_private and _is_private_address(parts))
@@ -88,14 +88,15 @@ class TrustedAddresses:
         )
 
 
-def _is_private_address(parts: Parts) -> bool:
+def _is_private_address(parts: AddressParts) -> bool:
     if len(parts) == 8:
         return any(parts[0] & mask == value for mask, value in _PRIVATE_V6)
     return any(pattern.matches(parts) for pattern in _PRIVATE_PATTERNS)
 
 
 class GuardedConnection(msgspec.Struct):
-    """A connection, with what access control must know about it (acl.account_proofs.Party)."""
+    """A connection, with what access control must know about it
+    (acl.request_proofs.ProvingConnection)."""
 
     host: str
     identity: str = ""
@@ -133,7 +134,7 @@ class RegistryGuard:
         self._secrets = dict([own] if own else [])
         self._first_user = ""
         self._proofs = (
-            Proofs(settings.own_signatures, chance=chance, find=self._secrets_of)
+            RequestProofs(settings.own_signatures, chance=chance, find=self._secrets_of)
             if chance is not None
             else None
         )
@@ -182,13 +183,13 @@ class RegistryGuard:
                 f"{host} may request routes, but not change this name server: list it in "
                 f"{_SETTING}, or use accounts (aclEnable, authenticationEnabled)",
             )
-        if self._accounts is not None and self._accounts.rules.trusts(parts_of(host)):
+        if self._accounts is not None and self._accounts.rules.is_trusted(address_parts(host)):
             return None
         if visitor.identity:
-            account_proofs.name(request, visitor.identity)
+            request_proofs.name_account(request, visitor.identity)
         is_proved = False
         if self._proofs is not None:
-            proof = self._proofs.of(visitor, request, is_held=False)
+            proof = self._proofs.verify_request(visitor, request, is_held=False)
             if proof.fault:
                 return RegistryDenial(proof.code, proof.fault)
             is_proved = proof.is_proved
@@ -212,20 +213,20 @@ class RegistryGuard:
         why = "; ".join(reasons) or "there are no accounts"
         return f"only administrators may change this name server: {why}"
 
-    def _secrets_of(self, key: str) -> list[Secrets]:
+    def _secrets_of(self, key: str) -> list[AccountSecrets]:
         """Return the possible secrets of an account. For a name in the settings, only those in the
         settings count."""
         if key in self._secrets:
-            return [Secrets((self._secrets[key],), is_admin=key == self._first_user)]
+            return [AccountSecrets((self._secrets[key],), is_admin=key == self._first_user)]
         found = []
         if self._accounts is not None:
             account = self._accounts.rules.accounts.get(key)
             if account is not None:
-                found.append(Secrets((account.secret, account.former), account.is_admin))
+                found.append(AccountSecrets((account.secret, account.former), account.is_admin))
         if self._book is not None:
             user = self._book.users.get(key)
             if user is not None:
-                found.append(Secrets((user.password, user.former), user.is_super))
+                found.append(AccountSecrets((user.password, user.former), user.is_super))
         return found
 
     # -- time --------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ class RegistryGuard:
             return
         self._look_at_ms = now_ms + FILES_POLL_MS
         if self._accounts is not None:
-            self._accounts.look()
+            self._accounts.reload_if_changed()
         if self._book is not None:
             self._reload_users_if_changed(self._book)
 

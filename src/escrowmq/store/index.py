@@ -54,10 +54,10 @@ class MappedFile(Protocol):
     block_bits: int
     """The size of the blocks in which reserved space is tracked, as a power of two."""
 
-    def memory(self) -> native.Buffer:
+    def whole_mapping(self) -> native.Buffer:
         """Return the memory of the whole file."""
 
-    def make_ready(self, blocks: set[int]) -> None:
+    def allocate_blocks(self, blocks: set[int]) -> None:
         """Make blocks safe to read and write. Raises DiskFull when there is no space for one."""
 
 
@@ -132,12 +132,12 @@ class IndexFile:
             return None
         # First of all: if the disk has no space for a page, a write through the map kills the
         # process.
-        file.make_ready(blocks)
+        file.allocate_blocks(blocks)
         entries, newest, fresh_count = lane.chain(
-            file.memory(), keys, self.slots_count, _HEADER_SIZE, first, self.begin_ms
+            file.whole_mapping(), keys, self.slots_count, _HEADER_SIZE, first, self.begin_ms
         )
         self.file.write(self.entries_at + first * _ENTRY_SIZE, entries)
-        lane.lead(file.memory(), newest)
+        lane.lead(file.whole_mapping(), newest)
         return fresh_count
 
     def _slots_at(self, places: list[int]) -> bytes:

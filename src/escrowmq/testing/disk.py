@@ -82,7 +82,7 @@ class SimFile:
         """Read several ranges in one call (File.read_runs)."""
         return join_runs(runs, base, self.size, self.read)
 
-    def memory(self) -> bytearray:
+    def whole_mapping(self) -> bytearray:
         """Return the whole content. The native lane reads mapped files like this."""
         self._touch()
         self._disk.reads_count += 1

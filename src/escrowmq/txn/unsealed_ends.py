@@ -30,7 +30,7 @@ class EndAnswer(Protocol):
     """Sends the answer to one or several ENDs once they are sealed. A repeated END waits for the op
     record too, so that no client learns an outcome earlier than another."""
 
-    def give(self, sealed: SealResult) -> None:
+    def send_answer(self, sealed: SealResult) -> None:
         """Send the answers, now that the ends of the input are sealed."""
         ...
 
@@ -74,7 +74,7 @@ class UnsealedEnds:
         answers = self.answers.copy()
         self.answers.clear()
         for answer in answers:
-            answer.give(sealed)
+            answer.send_answer(sealed)
         return sealed
 
     def _append_op_records(self, now_ms: int) -> SealResult:

@@ -23,7 +23,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def growth_without_all(patch: pytest.MonkeyPatch) -> None:
     """A copy is taken into the set as soon as it is connected."""
-    patch.setattr(GroupMaster, "_has_all", lambda *_: True)
+    patch.setattr(GroupMaster, "_has_all_data", lambda *_: True)
 
 
 def shrinking_counted_early(patch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def confirmed_counts_one(patch: pytest.MonkeyPatch) -> None:
         del member, incarnation
         return max((one.acknowledged for one in master._streams.by_peer.values()), default=0)
 
-    patch.setattr(GroupMaster, "_end_of", spoilt)
+    patch.setattr(GroupMaster, "_acknowledged_end", spoilt)
 
 
 def tail_not_cut(patch: pytest.MonkeyPatch) -> None:

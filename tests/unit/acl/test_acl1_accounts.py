@@ -7,13 +7,13 @@ from escrowmq.acl.acl1_accounts import (
     PUB,
     SUB,
     AccountFile,
-    accounts_of,
-    merge,
-    permission,
+    merge_files,
+    parse_document,
+    parse_permission,
     read_accounts,
 )
 from escrowmq.acl.acl1_guard import is_signed
-from escrowmq.acl.trusted_addresses import parts_of
+from escrowmq.acl.trusted_addresses import address_parts
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import sign
 from escrowmq.errors import UsageError
@@ -55,17 +55,17 @@ def test_a_whole_file() -> None:
     }  # fmt: skip
     assert (plain.topic_default, plain.group_default) == (DENY, SUB)
     assert (admin.topic_default, admin.group_default) == (DENY, DENY)
-    assert admin.addresses.matches(parts_of("192.168.1.7"))
-    assert not plain.addresses.matches(parts_of("192.168.1.7"))
+    assert admin.addresses.matches(address_parts("192.168.1.7"))
+    assert not plain.addresses.matches(address_parts("192.168.1.7"))
     assert (file.counter, file.timestamp) == (3, 1_700_000_000_000)
 
 
 def test_listed_rights_go_before_the_default_of_their_kind() -> None:
     plain = read_accounts(FILE).accounts[0]
-    assert plain.right("topicB") == (PUB | SUB, True)
-    assert plain.right("topicX") == (DENY, False)
-    assert plain.right("%RETRY%groupA") == (DENY, True)
-    assert plain.right("%RETRY%groupX") == (SUB, False)
+    assert plain.right_to("topicB") == (PUB | SUB, True)
+    assert plain.right_to("topicX") == (DENY, False)
+    assert plain.right_to("%RETRY%groupA") == (DENY, True)
+    assert plain.right_to("%RETRY%groupX") == (SUB, False)
 
 
 def test_no_secret_is_shown() -> None:
@@ -80,7 +80,7 @@ def test_no_secret_is_shown() -> None:
     ],
 )  # fmt: skip
 def test_rights_by_name(text: str, right: int) -> None:
-    assert permission(text) == right
+    assert parse_permission(text) == right
 
 
 def test_an_empty_file_has_no_accounts() -> None:
@@ -126,9 +126,9 @@ def test_truths_are_those_of_yaml(word: str, is_admin: bool) -> None:
 
 
 def test_a_version_that_is_no_number_is_none() -> None:
-    file = accounts_of({"dataVersion": [{"counter": "x", "timestamp": ["1"]}]})
+    file = parse_document({"dataVersion": [{"counter": "x", "timestamp": ["1"]}]})
     assert (file.counter, file.timestamp) == (0, 0)
-    assert accounts_of({"dataVersion": ["x"]}).counter == 0
+    assert parse_document({"dataVersion": ["x"]}).counter == 0
 
 
 def one(key: str, *, address: str = "", counter: int = 0) -> AccountFile:
@@ -141,7 +141,7 @@ dataVersion: [{{counter: {counter}, timestamp: 9}}]
 
 
 def test_the_first_of_several_files_counts() -> None:
-    rules = merge(
+    rules = merge_files(
         [
             ("a.yml", one("account-1", address="10.0.0.1")),
             ("b.yml", one("account-1", counter=1)),
@@ -152,9 +152,9 @@ def test_the_first_of_several_files_counts() -> None:
     assert not rules.accounts["account-1"].is_admin
     assert rules.repeated == ("account-1",)
     assert rules.homes == {"account-1": "a.yml", "account-2": "plain.yml"}
-    assert rules.trusts(parts_of("10.0.0.1"))
-    assert rules.trusts(parts_of("10.0.0.2"))
-    assert not rules.trusts(parts_of("10.0.0.3"))
+    assert rules.is_trusted(address_parts("10.0.0.1"))
+    assert rules.is_trusted(address_parts("10.0.0.2"))
+    assert not rules.is_trusted(address_parts("10.0.0.3"))
     assert (rules.counter, rules.timestamp) == (5, 9)
 
 

@@ -3,8 +3,13 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.acl.acl1_accounts import PUB, SUB, AccountFile, read_accounts
-from escrowmq.acl.acl1_editing import AccountFields, with_account, with_addresses, without_account
-from escrowmq.acl.yaml_document import read_document, write_document
+from escrowmq.acl.acl1_editing import (
+    AccountFields,
+    with_account,
+    with_trusted_addresses,
+    without_account,
+)
+from escrowmq.acl.yaml_document import encode_yaml, parse_yaml
 from escrowmq.errors import UsageError
 
 FILE = b"""
@@ -17,7 +22,7 @@ dataVersion: [{counter: 3, timestamp: 7}]
 
 
 def after(document: object) -> AccountFile:
-    return read_accounts(write_document(document))
+    return read_accounts(encode_yaml(document))
 
 
 def test_an_account_is_added() -> None:
@@ -25,7 +30,7 @@ def test_an_account_is_added() -> None:
         access_key="account-3", secret="secret-3", address="10.0.0.*", topics=["t=PUB|SUB"],
         topic_default="SUB", groups=["g=SUB"], group_default="PUB",
     )  # fmt: skip
-    file = after(with_account(read_document(FILE), wish, now_ms=99))
+    file = after(with_account(parse_yaml(FILE), wish, now_ms=99))
     first, _, added = file.accounts
     assert (first.secret, first.is_admin) == ("0012345", True)
     assert added.resources == {"t": PUB | SUB, "%RETRY%g": SUB}
@@ -35,19 +40,19 @@ def test_an_account_is_added() -> None:
 
 def test_of_a_known_account_only_what_is_said_is_replaced() -> None:
     wish = AccountFields(access_key="account-1", secret="secret-9", groups=["g=SUB"])
-    first = after(with_account(read_document(FILE), wish, now_ms=99)).accounts[0]
+    first = after(with_account(parse_yaml(FILE), wish, now_ms=99)).accounts[0]
     assert (first.secret, first.is_admin) == ("secret-9", False)  # admin is always said
     assert first.resources == {"a": PUB, "%RETRY%g": SUB}
 
 
 def test_an_account_is_removed() -> None:
-    file = after(without_account(read_document(FILE), "account-1", now_ms=9))
+    file = after(without_account(parse_yaml(FILE), "account-1", now_ms=9))
     assert [account.access_key for account in file.accounts] == ["account-2"]
     assert file.counter == 4
 
 
 def test_addresses_are_replaced() -> None:
-    file = after(with_addresses(read_document(FILE), ["10.*.*.*", "10.0.0.{1,2}"], now_ms=9))
+    file = after(with_trusted_addresses(parse_yaml(FILE), ["10.*.*.*", "10.0.0.{1,2}"], now_ms=9))
     assert len(file.anyone) == 2
     assert len(file.accounts) == 2
 
@@ -82,4 +87,4 @@ def test_what_cannot_be_is_refused_in_the_peers_words(wish: AccountFields, reaso
 
 def test_a_bad_file_is_not_changed() -> None:
     with pytest.raises(UsageError, match="an unknown member"):
-        without_account(read_document(b"x: 1"), "account-1", now_ms=0)
+        without_account(parse_yaml(b"x: 1"), "account-1", now_ms=0)

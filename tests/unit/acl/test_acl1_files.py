@@ -45,7 +45,7 @@ def test_all_files_below_the_folder_are_read_the_default_one_last(disk: SimDisk)
     files = AccountFiles(disk)
     files.load()
     assert keys(files) == ["account-1", "account-2", "account-3"]
-    assert files.names() == ["acl/b.yaml", "acl/deep/er/c.yml", "plain_acl.yml"]
+    assert files.loaded_files() == ["acl/b.yaml", "acl/deep/er/c.yml", "plain_acl.yml"]
     assert files.rules.homes["account-1"] == "acl/b.yaml"
 
 
@@ -77,27 +77,27 @@ def test_files_have_bounds(disk: SimDisk) -> None:
 
 
 def test_a_change_counts_when_two_looks_find_it(disk: SimDisk, files: AccountFiles) -> None:
-    assert not files.look()
+    assert not files.reload_if_changed()
     disk.small["plain_acl.yml"] = text("account-1", "account-2")
-    assert not files.look()
+    assert not files.reload_if_changed()
     assert keys(files) == ["account-1"]
-    assert files.look()
+    assert files.reload_if_changed()
     assert keys(files) == ["account-1", "account-2"]
-    assert not files.look()
+    assert not files.reload_if_changed()
 
 
 def test_what_is_being_written_is_not_taken(disk: SimDisk, files: AccountFiles) -> None:
     whole = text("account-1", "account-2")
     disk.small["plain_acl.yml"] = b""
-    assert not files.look()
+    assert not files.reload_if_changed()
     disk.small["plain_acl.yml"] = whole[:20]
-    assert not files.look()
+    assert not files.reload_if_changed()
     disk.small["plain_acl.yml"] = whole
-    assert not files.look()
+    assert not files.reload_if_changed()
     assert keys(files) == ["account-1"]
-    assert files.look()
+    assert files.reload_if_changed()
     assert keys(files) == ["account-1", "account-2"]
-    assert files.trouble == ""
+    assert files.stale_reason == ""
 
 
 class TimedDisk(SimDisk):
@@ -116,18 +116,18 @@ def test_what_was_written_between_two_looks_is_not_taken() -> None:
     files.load()
     disk.small["plain_acl.yml"] = b""  # as an editor leaves it for a moment, again and again
     for disk.written_ms in range(1, 9):
-        assert not files.look()
+        assert not files.reload_if_changed()
     assert keys(files) == ["account-1"]
-    assert files.look()
+    assert files.reload_if_changed()
     assert keys(files) == []
 
 
 def test_files_come_and_go(disk: SimDisk, files: AccountFiles) -> None:
     disk.small["acl/more.yml"] = text("account-2")
-    assert (files.look(), files.look()) == (False, True)
+    assert (files.reload_if_changed(), files.reload_if_changed()) == (False, True)
     assert keys(files) == ["account-1", "account-2"]
     del disk.small["plain_acl.yml"]
-    assert (files.look(), files.look()) == (False, True)
+    assert (files.reload_if_changed(), files.reload_if_changed()) == (False, True)
     assert keys(files) == ["account-2"]
 
 
@@ -137,16 +137,16 @@ def test_a_bad_file_changes_nothing_and_is_told_once(
     caplog.set_level(logging.ERROR)
     disk.small["plain_acl.yml"] = b"accounts: ["
     for _ in range(5):
-        assert not files.look()
+        assert not files.reload_if_changed()
     assert keys(files) == ["account-1"]
     assert len(caplog.records) == 1
-    assert "plain_acl.yml: line 2: this is not YAML" in files.trouble
+    assert "plain_acl.yml: line 2: this is not YAML" in files.stale_reason
     disk.small["plain_acl.yml"] = text("account-1")
-    assert not files.look()  # as it was: nothing is to be done
-    assert files.trouble == ""
+    assert not files.reload_if_changed()  # as it was: nothing is to be done
+    assert files.stale_reason == ""
     disk.small["plain_acl.yml"] = b"accounts: ["
     for _ in range(3):
-        files.look()
+        files.reload_if_changed()
     assert len(caplog.records) == 2
 
 
@@ -155,29 +155,29 @@ def test_what_cannot_be_read_changes_nothing(disk: SimDisk, files: AccountFiles)
         raise PermissionError(13, "Permission denied", path)
 
     disk.read = fail  # type: ignore[method-assign]
-    assert not files.look()
+    assert not files.reload_if_changed()
     assert keys(files) == ["account-1"]
-    assert "Permission denied" in files.trouble
+    assert "Permission denied" in files.stale_reason
 
 
 def test_what_is_written_counts_at_once(disk: SimDisk, files: AccountFiles) -> None:
     document = {ACCOUNTS: [{"accessKey": "account-9", "secretKey": "0012345"}]}
-    files.replace("plain_acl.yml", document)
+    files.replace_file("plain_acl.yml", document)
     assert keys(files) == ["account-9"]
     again = AccountFiles(disk)
     again.load()
     assert again.rules.accounts["account-9"].secret == "0012345"
-    assert not files.look()
+    assert not files.reload_if_changed()
 
 
 def test_files_with_secrets_are_their_owners_alone(tmp_path: Path) -> None:
     (tmp_path / "plain_acl.yml").write_bytes(text("account-1"))
     files = AccountFiles(FileDisk(str(tmp_path)))
     files.load()
-    files.replace("plain_acl.yml", {ACCOUNTS: []})
+    files.replace_file("plain_acl.yml", {ACCOUNTS: []})
     assert (tmp_path / "plain_acl.yml").stat().st_mode & 0o077 == 0
     (tmp_path / "plain_acl.yml").write_bytes(text("account-2"))
-    assert (files.look(), files.look()) == (False, True)
+    assert (files.reload_if_changed(), files.reload_if_changed()) == (False, True)
     assert keys(files) == ["account-2"]
 
 
@@ -186,7 +186,7 @@ def test_an_account_may_be_changed_in_a_file_of_the_folder(disk: SimDisk) -> Non
     files = AccountFiles(disk)
     files.load()
     document = {ACCOUNTS: [{"accessKey": "account-1", "secretKey": "another-secret"}]}
-    files.replace("acl/more.yml", document)
+    files.replace_file("acl/more.yml", document)
     assert files.rules.accounts["account-1"].secret == "another-secret"  # the default file is last
     assert files.rules.homes == {"account-1": "acl/more.yml"}
 
@@ -203,15 +203,15 @@ def test_a_file_that_vanishes_while_it_is_looked_at_is_none(
 
 def test_a_bad_file_beside_it_hinders_no_change(disk: SimDisk, files: AccountFiles) -> None:
     disk.small["acl/bad.yml"] = b"accounts: ["
-    files.replace("plain_acl.yml", {ACCOUNTS: []})
+    files.replace_file("plain_acl.yml", {ACCOUNTS: []})
     assert keys(files) == []
 
 
 def test_nothing_is_written_when_it_would_be_bad(disk: SimDisk, files: AccountFiles) -> None:
     before = disk.small["plain_acl.yml"]
     with pytest.raises(UsageError):
-        files.replace("plain_acl.yml", {ACCOUNTS: [{"accessKey": "short"}]})
+        files.replace_file("plain_acl.yml", {ACCOUNTS: [{"accessKey": "short"}]})
     assert disk.small["plain_acl.yml"] == before
     assert keys(files) == ["account-1"]
-    assert files.document("plain_acl.yml") is not None
-    assert files.document("acl/none.yml") is None
+    assert files.read_document("plain_acl.yml") is not None
+    assert files.read_document("acl/none.yml") is None

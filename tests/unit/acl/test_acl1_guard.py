@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.acl.acl1_accounts import ANY, DENY, PUB, SUB, merge, read_accounts
-from escrowmq.acl.acl1_guard import has_right, is_signed, refusal
-from escrowmq.acl.trusted_addresses import Parts, parts_of
+from escrowmq.acl.acl1_accounts import ANY, DENY, PUB, SUB, merge_files, read_accounts
+from escrowmq.acl.acl1_guard import includes_right, is_signed, refusal
+from escrowmq.acl.trusted_addresses import AddressParts, address_parts
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import sign
@@ -28,8 +28,8 @@ accounts:
   secretKey: 12345678
   admin: true
 """
-RULES = merge([("f", read_accounts(FILE))], default="f")
-ELSEWHERE = parts_of("10.0.0.1")
+RULES = merge_files([("f", read_accounts(FILE))], default="f")
+ELSEWHERE = address_parts("10.0.0.1")
 
 
 class Empty:
@@ -44,7 +44,7 @@ class Empty:
     def has_offsets(self, group: str, topic: str) -> bool:
         return group == "g" and topic.startswith("%RETRY%g_")
 
-    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+    def request_topic_of_reply(self, properties: Mapping[str, str]) -> str | None:
         return "asked" if properties.get("CORRELATION_ID") == "known" else None
 
     def has_topic(self, topic: str) -> bool:
@@ -67,7 +67,7 @@ def request(
     return Command(code=code, ext=ext, body=body, version=version)
 
 
-def judged(asked: Command, *, parts: Parts = ELSEWHERE, as_rocketmq: bool = False) -> str:
+def judged(asked: Command, *, parts: AddressParts = ELSEWHERE, as_rocketmq: bool = False) -> str:
     return refusal(RULES, asked, parts, rights_of(asked, Empty(), as_rocketmq=as_rocketmq).needs)
 
 
@@ -108,12 +108,12 @@ def test_old_clients_mark_a_query_after_they_have_signed(version: int, is_right:
 
 
 def test_the_order_of_the_checks() -> None:
-    assert judged(request(key=None), parts=parts_of("10.10.103.9")) == ""
+    assert judged(request(key=None), parts=address_parts("10.10.103.9")) == ""
     assert judged(Command(code=310)) == "No accessKey is configured"
     assert judged(request(key="")) == "No accessKey is configured"
     assert judged(request(key="nobody")) == "No acl config for nobody"
     wrong = request(17, secret="another", topic="topicA")
-    assert judged(wrong, parts=parts_of("10.0.0.7")) == ""
+    assert judged(wrong, parts=address_parts("10.0.0.7")) == ""
     assert judged(wrong) == "Check signature failed for accessKey=RocketMQ"
     assert judged(request(17, key="rocketmq2", topic="topicA")) == ""
     needed = "Need admin permission for request code=17, but accessKey=RocketMQ is not"
@@ -172,7 +172,7 @@ def test_a_signature_that_no_signer_can_have_made_is_wrong() -> None:
     ],
 )  # fmt: skip
 def test_rights(owned: int, needed: int, has: bool) -> None:
-    assert has_right(owned, needed) is has
+    assert includes_right(owned, needed) is has
 
 
 @given(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escrowmq.acl.acl2_authentication import authenticated
+from escrowmq.acl.acl2_authentication import authenticate
 from escrowmq.acl.acl2_users import UserTable
 from escrowmq.base.command import Command
 from escrowmq.codec.acl2_bodies import UserInfo
@@ -26,25 +26,25 @@ def book() -> UserTable:
 
 
 def test_a_user_is_who_signs_with_his_password() -> None:
-    user, reason = authenticated(book(), signed("orders"))
+    user, reason = authenticate(book(), signed("orders"))
     assert user is not None
     assert (user.name, reason) == ("orders", "")
-    assert authenticated(book(), signed("orders", "another")) == (None, "check signature failed.")
-    assert authenticated(book(), signed("gone")) == (None, "User:gone is disabled.")
-    assert authenticated(book(), signed("nobody")) == (None, "User:nobody is not found.")
-    assert authenticated(book(), Command(code=30, opaque=1)) == (None, "username cannot be null.")
+    assert authenticate(book(), signed("orders", "another")) == (None, "check signature failed.")
+    assert authenticate(book(), signed("gone")) == (None, "User:gone is disabled.")
+    assert authenticate(book(), signed("nobody")) == (None, "User:nobody is not found.")
+    assert authenticate(book(), Command(code=30, opaque=1)) == (None, "username cannot be null.")
 
 
 def test_who_is_proved_otherwise_needs_no_signature() -> None:
-    user, _ = authenticated(book(), signed("orders", "another"), is_proved=True)
+    user, _ = authenticate(book(), signed("orders", "another"), is_proved=True)
     assert user is not None
-    assert authenticated(book(), signed("gone"), is_proved=True)[0] is None
+    assert authenticate(book(), signed("gone"), is_proved=True)[0] is None
 
 
 def test_both_passwords_of_a_user_sign() -> None:
     found = book()
     found.update_user(UserInfo("orders", "another-secret", keeps_former=True))
     for secret in (SECRET, "another-secret"):
-        assert authenticated(found, signed("orders", secret))[0] is not None
+        assert authenticate(found, signed("orders", secret))[0] is not None
     found.update_user(UserInfo("orders", keeps_former=False))
-    assert authenticated(found, signed("orders"))[0] is None
+    assert authenticate(found, signed("orders"))[0] is None

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from escrowmq.acl.acl2_accesses import Fields
-from escrowmq.acl.acl2_guard import AuthRequirements, missing, refusal
+from escrowmq.acl.acl2_accesses import FieldAccesses
+from escrowmq.acl.acl2_guard import AuthRequirements, missing_right, refusal
 from escrowmq.acl.acl2_users import UserTable
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.broker.requests.requests import rows
+from escrowmq.broker.requests.request_table import request_rows
 from escrowmq.codec.acl2_bodies import AclInfo, UserInfo
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.signature import sign
@@ -39,7 +39,7 @@ class Nowhere:
     def has_offsets(self, group: str, topic: str) -> bool:
         return group == "g" and topic.startswith("%RETRY%g_")
 
-    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+    def request_topic_of_reply(self, properties: Mapping[str, str]) -> str | None:
         return "asked" if properties.get("CORRELATION_ID") == "known" else None
 
     def has_topic(self, topic: str) -> bool:
@@ -104,7 +104,7 @@ def test_super_users_may_do_everything(book: UserTable) -> None:
 
 def test_of_super_users_nothing_is_missing(book: UserTable) -> None:
     (access,) = rights_of(ask(25), Nowhere()).accesses()
-    assert missing(book, book.users["root"], access, HOST) == ""
+    assert missing_right(book, book.users["root"], access, HOST) == ""
 
 
 def test_without_authorization_a_name_is_enough(book: UserTable) -> None:
@@ -284,7 +284,7 @@ def test_as_the_peer_what_is_stored_does_not_count(book: UserTable) -> None:
 
 
 def test_requests_of_operators_name_what_they_change() -> None:
-    for fields in (row.rule.accesses for row in rows()):
-        if not isinstance(fields, Fields):
+    for fields in (row.rule.accesses for row in request_rows()):
+        if not isinstance(fields, FieldAccesses):
             continue
         assert fields.topics or fields.groups

@@ -12,17 +12,17 @@ from escrowmq.acl.acl2_policies import (
     Access,
     Action,
     Decision,
-    Entry,
     PatternKind,
     Policies,
+    PolicyEntry,
     PolicyType,
     Resource,
     ResourceKind,
-    misread,
-    named,
-    read_policies,
-    read_resource,
-    sort_as_peer,
+    enum_member,
+    parse_policies,
+    parse_resource,
+    rocketmq_misreading,
+    sort_as_rocketmq,
 )
 from escrowmq.base import fixed_limits
 from escrowmq.codec.acl2_bodies import AclInfo
@@ -35,9 +35,9 @@ def info(*entries: dict[str, Any], kind: str | None = None) -> AclInfo:
     return msgspec.convert({"policies": [{"policyType": kind, "entries": list(entries)}]}, AclInfo)
 
 
-def entry(resource: str, decision: str = "Allow", *actions: str, **more: Any) -> Entry:
+def entry(resource: str, decision: str = "Allow", *actions: str, **more: Any) -> PolicyEntry:
     made = {"resource": resource, "decision": decision, "actions": list(actions or ("Pub",))}
-    ((_, (found,)),) = read_policies(info(made | more))
+    ((_, (found,)),) = parse_policies(info(made | more))
     return found
 
 
@@ -61,17 +61,17 @@ def pub(topic: str) -> Access:
 def test_resources_are_read_as_by_the_peer(
     text: str, kind: ResourceKind, name: str, shape: PatternKind
 ) -> None:
-    assert read_resource(text) == Resource(kind, name, shape)
+    assert parse_resource(text) == Resource(kind, name, shape)
 
 
 @pytest.mark.parametrize("text", [None, "", "  ", "Queue:q", "T", "Topics:T", 7])
 def test_what_is_no_resource_is_none(text: object) -> None:
-    assert read_resource(text) is None
+    assert parse_resource(text) is None
 
 
 @pytest.mark.parametrize("text", ["*", "Topic:*", "Topic:T", "Group:g*", "Namespace:n"])
 def test_a_resource_is_written_as_it_was_read(text: str) -> None:
-    assert str(read_resource(text)) == text
+    assert str(parse_resource(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -123,31 +123,31 @@ def test_sources_are_addresses_and_networks(sources: list[str], host: str, is_me
 )
 def test_bad_entries_are_refused_in_the_words_of_the_peer(bad: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        read_policies(info({"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow"} | bad))
+        parse_policies(info({"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow"} | bad))
 
 
 def test_policies_without_entries_are_refused() -> None:
     for empty in (AclInfo(), info(), msgspec.convert({"policies": []}, AclInfo)):
         with pytest.raises(UsageError, match="The policies is empty"):
-            read_policies(empty)
+            parse_policies(empty)
 
 
 def test_a_second_entry_about_a_resource_takes_the_place_of_the_first() -> None:
     first, second = entry("Topic:T", "Allow"), entry("Topic:T", "Deny", "Sub")
-    found = Policies().merged(PolicyType.CUSTOM, [first, entry("Topic:*")])
-    found = found.merged(PolicyType.CUSTOM, [second])
+    found = Policies().with_entries(PolicyType.CUSTOM, [first, entry("Topic:*")])
+    found = found.with_entries(PolicyType.CUSTOM, [second])
     assert [str(each.resource) for each in found.custom] == ["Topic:T", "Topic:*"]
     assert found.custom[0] is second
-    gone = found.without(PolicyType.CUSTOM, Resource(ResourceKind.TOPIC, "T"))
+    gone = found.without_entry(PolicyType.CUSTOM, Resource(ResourceKind.TOPIC, "T"))
     assert [str(each.resource) for each in gone.custom] == ["Topic:*"]
-    assert gone.without(PolicyType.DEFAULT, Resource(ResourceKind.TOPIC, "T")) == gone
+    assert gone.without_entry(PolicyType.DEFAULT, Resource(ResourceKind.TOPIC, "T")) == gone
 
 
 def test_the_number_of_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("escrowmq.acl.acl2_policies.AUTH_ENTRIES_MAX", 2)
     assert fixed_limits.AUTH_ENTRIES_MAX > 2
     with pytest.raises(UsageError, match="join some by prefixes"):
-        Policies().merged(PolicyType.CUSTOM, [entry(f"Topic:{name}") for name in "abc"])
+        Policies().with_entries(PolicyType.CUSTOM, [entry(f"Topic:{name}") for name in "abc"])
 
 
 def test_default_entries_count_when_no_custom_one_matches() -> None:
@@ -155,10 +155,10 @@ def test_default_entries_count_when_no_custom_one_matches() -> None:
         custom=(entry("Topic:other"), entry("Topic:T", "Allow", "Sub")),
         default=(entry("Topic:*", "Deny"),),
     )
-    matching = found.matching(pub("T"), HERE, as_rocketmq=False)
+    matching = found.matching_entries(pub("T"), HERE, as_rocketmq=False)
     assert [each.decision for each in matching] == [Decision.DENY]
     other = Access(Resource(ResourceKind.GROUP, "g"), frozenset({Action.SUB}))
-    assert found.matching(other, HERE, as_rocketmq=False) == []
+    assert found.matching_entries(other, HERE, as_rocketmq=False) == []
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_as_the_peer_the_entry_that_decides_is_that_of_the_peer(
     first: str, second: str, wins: str
 ) -> None:
     entries = [entry(*text.split()) for text in (first, second)]
-    found = Policies(custom=tuple(entries)).matching(pub("ABC"), HERE, as_rocketmq=True)
+    found = Policies(custom=tuple(entries)).matching_entries(pub("ABC"), HERE, as_rocketmq=True)
     assert str(found[0].resource) == wins
 
 
@@ -198,7 +198,7 @@ def test_as_the_peer_the_entry_that_decides_is_that_of_the_peer(
 def test_what_denies_decides_and_then_what_is_narrow(entries: str, wins: str) -> None:
     every = [entry(*text.split()) for text in entries.split(", ")]
     for order in itertools.permutations(every):
-        found = Policies(custom=tuple(order)).matching(pub("ABC"), HERE, as_rocketmq=False)
+        found = Policies(custom=tuple(order)).matching_entries(pub("ABC"), HERE, as_rocketmq=False)
         assert str(found[0].resource) == wins
 
 
@@ -207,8 +207,8 @@ def test_nothing_is_open_that_the_peer_refuses(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(["A*", "AB*", "ABC", "*"]), unique=True))
     decisions = st.sampled_from(["Allow", "Deny"])
     found = Policies(custom=tuple(entry(f"Topic:{n}", data.draw(decisions)) for n in names))
-    theirs = found.matching(pub("ABC"), HERE, as_rocketmq=True)
-    ours = found.matching(pub("ABC"), HERE, as_rocketmq=False)
+    theirs = found.matching_entries(pub("ABC"), HERE, as_rocketmq=True)
+    ours = found.matching_entries(pub("ABC"), HERE, as_rocketmq=False)
     assert bool(ours) == bool(theirs)
     if ours and ours[0].decision is Decision.ALLOW:
         assert theirs[0].decision is Decision.ALLOW
@@ -223,12 +223,12 @@ def test_nothing_is_open_that_the_peer_refuses(data: st.DataObject) -> None:
     ],
 )  # fmt: skip
 def test_a_pattern_that_would_mean_something_else_is_told(text: str, means: str) -> None:
-    assert f"would mean {means}" in misread(text)
+    assert f"would mean {means}" in rocketmq_misreading(text)
 
 
 @pytest.mark.parametrize("text", ["*", "Any:*", "Topic:*", "Topic:a*", "topic:a", "Queue:q", None])
 def test_a_pattern_that_means_what_it_says_is_not(text: str | None) -> None:
-    assert misread(text) == ""
+    assert rocketmq_misreading(text) == ""
 
 
 @given(st.lists(st.sampled_from(["A*", "AB*", "ABC*", "ABC", "*"]), max_size=12), st.data())
@@ -236,7 +236,7 @@ def test_sorting_loses_nothing(names: list[str], data: st.DataObject) -> None:
     decisions = st.sampled_from(["Allow", "Deny"])
     kinds = st.sampled_from(["Topic", "Group", "Any"])
     entries = [entry(f"{data.draw(kinds)}:{name}", data.draw(decisions)) for name in names]
-    assert sorted(map(id, sort_as_peer(entries))) == sorted(map(id, entries))
+    assert sorted(map(id, sort_as_rocketmq(entries))) == sorted(map(id, entries))
 
 
 def test_policies_are_told_as_they_are_asked_for() -> None:
@@ -256,10 +256,10 @@ def test_policies_are_told_as_they_are_asked_for() -> None:
         }
     ]
     again = msgspec.convert({"policies": found.to_fields()}, AclInfo)
-    assert read_policies(again) == [(PolicyType.CUSTOM, (one,))]
+    assert parse_policies(again) == [(PolicyType.CUSTOM, (one,))]
 
 
 def test_names_are_found_in_any_case() -> None:
-    assert named(Decision, "ALLOW") is Decision.ALLOW
-    assert named(Decision, None) is None
-    assert named(Action, "no") is None
+    assert enum_member(Decision, "ALLOW") is Decision.ALLOW
+    assert enum_member(Decision, None) is None
+    assert enum_member(Action, "no") is None

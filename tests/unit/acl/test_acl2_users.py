@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.acl.acl1_accounts import merge, read_accounts
-from escrowmq.acl.acl2_policies import Resource, read_resource
-from escrowmq.acl.acl2_users import PATH, UserStatus, UserTable, UserType, read_book
+from escrowmq.acl.acl1_accounts import merge_files, read_accounts
+from escrowmq.acl.acl2_policies import Resource, parse_resource
+from escrowmq.acl.acl2_users import PATH, UserStatus, UserTable, UserType, parse_users_file
 from escrowmq.codec.acl2_bodies import AclInfo, UserInfo
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
@@ -40,7 +40,7 @@ def make_book(disk: SimDisk) -> UserTable:
 
 
 def resource(text: str) -> Resource:
-    found = read_resource(text)
+    found = parse_resource(text)
     assert found is not None
     return found
 
@@ -104,7 +104,7 @@ def test_the_number_of_users_is_bounded(book: UserTable, monkeypatch: pytest.Mon
         book.create_user(UserInfo("other", SECRET))
     two = json.dumps({"users": [{"username": name, "password": SECRET} for name in "ab"]})
     with pytest.raises(UsageError, match="2 users; 1 are allowed"):
-        read_book(two.encode())
+        parse_users_file(two.encode())
 
 
 @pytest.mark.parametrize("text", ["Topic:*-public*", "Topic:a*c*", "Any:x", "Topic:a*c"])
@@ -125,8 +125,8 @@ def test_a_file_with_a_pattern_that_opens_more_than_it_says_is_not_read(text: st
     entry = {"resource": text, "actions": ["Pub"], "decision": "Allow"}
     acls = [{"subject": "User:u", "policies": [{"entries": [entry]}]}]
     with pytest.raises(UsageError, match="would mean"):
-        read_book(json.dumps({"acls": acls}).encode())
-    assert "u" in read_book(json.dumps({"acls": acls}).encode(), as_rocketmq=True).policies
+        parse_users_file(json.dumps({"acls": acls}).encode())
+    assert "u" in parse_users_file(json.dumps({"acls": acls}).encode(), as_rocketmq=True).policies
 
 
 def test_a_pattern_of_old_that_opens_nothing_is_told_and_kept(
@@ -196,10 +196,10 @@ def test_policies_are_of_users(book: UserTable, subject: str, reason: str) -> No
     with pytest.raises(UsageError, match=reason):
         book.delete_policies(subject, None, None)
     with pytest.raises(UsageError, match=reason):
-        book.list_policies(subject)
+        book.user_policies(subject)
     with pytest.raises(UsageError, match="The acl is not exist"):
         book.delete_policies("User:orders", None, None)
-    assert book.list_policies("User:orders") is None
+    assert book.user_policies("User:orders") is None
 
 
 def test_the_subject_of_the_body_counts_more(book: UserTable) -> None:
@@ -213,13 +213,13 @@ def test_users_and_policies_are_found_by_parts(book: UserTable) -> None:
     book.create_user(UserInfo("bills", SECRET))
     for name, topic in (("orders", "Topic:paid"), ("orders", "Group:g"), ("bills", "Topic:paid")):
         book.put_policies(f"User:{name}", acl(topic))
-    assert [user.name for user in book.found_users("")] == ["bills", "orders"]
-    assert [user.name for user in book.found_users("rder")] == ["orders"]
+    assert [user.name for user in book.find_users("")] == ["bills", "orders"]
+    assert [user.name for user in book.find_users("rder")] == ["orders"]
 
     def found(subject: str, part: str) -> list[Any]:
         return [
             (one["subject"], entry["resource"])
-            for one in book.found_policies(subject, part)
+            for one in book.find_policies(subject, part)
             for policy in one["policies"]
             for entry in policy["entries"]
         ]
@@ -250,7 +250,7 @@ def test_a_broker_does_not_take_a_file_that_it_cannot_read(data: bytes, reason: 
 
 def test_no_password_stands_in_an_error_or_a_text(book: UserTable) -> None:
     with pytest.raises(UsageError) as caught:
-        read_book(b'{"users": [{"username": "u", "password": "' + SECRET.encode())
+        parse_users_file(b'{"users": [{"username": "u", "password": "' + SECRET.encode())
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(book.users["orders"])
     assert SECRET not in repr(UserInfo("orders", SECRET))
@@ -281,7 +281,9 @@ accounts:
 def test_a_star_in_a_name_of_acl_1_does_not_become_a_pattern(disk: SimDisk) -> None:
     book = opened(disk)
     file = FILE.replace(b"paid=PUB|SUB", b"pa*=PUB|SUB")
-    book.take_over(merge([("plain_acl.yml", read_accounts(file))], default="plain_acl.yml"))
+    book.migrate_accounts(
+        merge_files([("plain_acl.yml", read_accounts(file))], default="plain_acl.yml")
+    )
     assert [str(e.resource) for e in opened(disk).policies["service-1"].custom] == [
         "Topic:secret", "Group:mailer",
     ]  # fmt: skip
@@ -290,9 +292,9 @@ def test_a_star_in_a_name_of_acl_1_does_not_become_a_pattern(disk: SimDisk) -> N
 def test_accounts_of_acl_1_become_users(disk: SimDisk) -> None:
     book = opened(disk)
     book.create_user(UserInfo("already", "his own"))
-    rules = merge([("plain_acl.yml", read_accounts(FILE))], default="plain_acl.yml")
-    assert book.take_over(rules) == 2
-    assert book.take_over(rules) == 0
+    rules = merge_files([("plain_acl.yml", read_accounts(FILE))], default="plain_acl.yml")
+    assert book.migrate_accounts(rules) == 2
+    assert book.migrate_accounts(rules) == 0
     assert book.users["operator"].is_super
     assert book.users["already"].password == "his own"
     assert json.loads(disk.small[PATH])["acls"][1] == {

@@ -8,10 +8,10 @@ import pytest
 from escrowmq.acl.acl1_accounts import ANY, PUB, SUB
 from escrowmq.acl.request_needs import (
     ADMIN,
-    Admin,
+    AdminNeeded,
     Need,
-    begins_inner,
-    is_inner,
+    is_inner_topic,
+    matches_only_inner,
 )
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
@@ -34,7 +34,7 @@ class Places:
     def has_offsets(self, group: str, topic: str) -> bool:
         return group == "g" and topic.startswith("%RETRY%g_")
 
-    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+    def request_topic_of_reply(self, properties: Mapping[str, str]) -> str | None:
         return "asked" if properties.get("CORRELATION_ID") == "known" else None
 
     def has_topic(self, topic: str) -> bool:
@@ -45,7 +45,7 @@ def needed(code: int, *, as_rocketmq: bool = False, body: bytes = b"", **ext: st
     found = rights_of(
         Command(code=code, ext=ext, body=body), Places(), as_rocketmq=as_rocketmq
     ).needs()
-    return found if isinstance(found, Admin) else [(n.resource, n.right) for n in found]
+    return found if isinstance(found, AdminNeeded) else [(n.resource, n.right) for n in found]
 
 
 def test_sends_and_reads() -> None:
@@ -145,12 +145,12 @@ def test_whatever_is_not_in_the_table_is_for_administrators() -> None:
 
 
 def test_the_brokers_own_topics() -> None:
-    assert is_inner("RMQ_SYS_TRANS_HALF_TOPIC")
-    assert is_inner("rmq_sys_wheel_timer")
-    assert not is_inner("RMQ_SYS_TRACE_TOPIC")
-    assert not is_inner("TBW102")
+    assert is_inner_topic("RMQ_SYS_TRANS_HALF_TOPIC")
+    assert is_inner_topic("rmq_sys_wheel_timer")
+    assert not is_inner_topic("RMQ_SYS_TRACE_TOPIC")
+    assert not is_inner_topic("TBW102")
     need = Need("SCHEDULE_TOPIC_XXXX", PUB)
-    assert needed(310, b="SCHEDULE_TOPIC_XXXX") == Admin("SCHEDULE_TOPIC_XXXX", (need,))
+    assert needed(310, b="SCHEDULE_TOPIC_XXXX") == AdminNeeded("SCHEDULE_TOPIC_XXXX", (need,))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_the_brokers_own_topics() -> None:
     ],
 )  # fmt: skip
 def test_beginnings_that_can_only_mean_the_brokers_own_topics(beginning: str, does: bool) -> None:
-    assert begins_inner(beginning) == does
+    assert matches_only_inner(beginning) == does
 
 
 def test_needs_are_values() -> None:

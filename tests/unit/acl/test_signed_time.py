@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.acl.signed_time import time_fault
+from escrowmq.acl.signed_time import signed_time_fault
 
 NOW_MS = 1_767_225_600_500
 """2026-01-01T00:00:00.5Z"""
@@ -16,11 +16,11 @@ NOW_MS = 1_767_225_600_500
     ],
 )  # fmt: skip
 def test_times_within_the_window_are_fine(text: str) -> None:
-    assert not time_fault(text.encode(), NOW_MS, 900)
+    assert not signed_time_fault(text.encode(), NOW_MS, 900)
 
 
 def test_others_are_told_how_far_they_are_off() -> None:
-    assert time_fault(b"20260101T080000Z", NOW_MS, 900) == (
+    assert signed_time_fault(b"20260101T080000Z", NOW_MS, 900) == (
         "x-mq-date-time is 20260101T080000Z, 28800 s from this broker's time, and "
         "escrowSignatureWindowSeconds allows 900; set the client's clock, or its time zone to UTC: "
         "clients for Java and Python sign their local time"
@@ -29,7 +29,7 @@ def test_others_are_told_how_far_they_are_off() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"now", b"\xff\0", b"20260101T000000Z" * 10, b"x" * 5000])
 def test_what_is_no_time_is_named(content: bytes) -> None:
-    fault = time_fault(content, NOW_MS, 900)
+    fault = signed_time_fault(content, NOW_MS, 900)
     assert fault.startswith("x-mq-date-time is '")
     assert fault.endswith("wants a time like 20260101T120000Z there")
     assert len(fault) < 250

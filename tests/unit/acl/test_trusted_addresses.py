@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.acl.trusted_addresses import NOBODY, parts_of, read_pattern
+from escrowmq.acl.trusted_addresses import NOBODY, address_parts, parse_pattern
 from escrowmq.errors import UsageError
 
 
 def matches(pattern: str | None, host: str) -> bool:
-    return read_pattern(pattern).matches(parts_of(host))
+    return parse_pattern(pattern).matches(address_parts(host))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def matches(pattern: str | None, host: str) -> bool:
 def test_patterns(pattern: str | None, inside: list[str], outside: list[str]) -> None:
     if not inside and not outside:
         with pytest.raises(UsageError):
-            read_pattern(pattern)
+            parse_pattern(pattern)
         return
     assert [host for host in inside if not matches(pattern, host)] == []
     assert [host for host in outside if matches(pattern, host)] == []
@@ -67,13 +67,13 @@ def test_patterns(pattern: str | None, inside: list[str], outside: list[str]) ->
 )  # fmt: skip
 def test_malformed_patterns_are_refused_and_shown(pattern: str) -> None:
     with pytest.raises(UsageError, match="address "):
-        read_pattern(pattern)
+        parse_pattern(pattern)
 
 
 def test_a_host_that_is_no_address_is_nobodys() -> None:
-    assert parts_of("somewhere") == ()
+    assert address_parts("somewhere") == ()
     assert not NOBODY.matches(())
-    assert not read_pattern("10.0.0.*").matches(())
+    assert not parse_pattern("10.0.0.*").matches(())
 
 
 @given(
@@ -94,8 +94,8 @@ def test_ranges_hold_what_lies_between(
 @given(text=st.text(max_size=40) | st.text("0123456789abcdef.:*-{}, ", max_size=40))
 def test_any_text_is_a_pattern_or_refused(text: str) -> None:
     try:
-        pattern = read_pattern(text)
+        pattern = parse_pattern(text)
     except UsageError:
         return
     for host in ("127.0.0.1", "::1", ""):
-        pattern.matches(parts_of(host))
+        pattern.matches(address_parts(host))

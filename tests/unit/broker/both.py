@@ -207,7 +207,7 @@ class Both:
         """A connection is gone; another one with its number is there."""
 
         def lose(side: Side) -> None:
-            side.core.lost(peer, side.now_ms)
+            side.core.disconnected(peer, side.now_ms)
             side.core.connected(peer, "10.0.0.9", 40_000 + peer, side.now_ms)
             side.perform()
 
@@ -227,7 +227,7 @@ class Both:
     def mend(self) -> None:
         """Have what a failed sync may have lost be written again, in its time."""
         for _ in range(_MENDING_STEPS):
-            if not self.fast.core.refusal():
+            if not self.fast.core.write_refusal_reason():
                 break
             if self.is_syncing:
                 self.let_sync()

@@ -12,8 +12,8 @@ import pytest
 from escrowmq.base.answer import Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.broker.asked import Question, RequestRow
-from escrowmq.broker.requests.requests import rows
+from escrowmq.broker.incoming_request import Question, RequestRow
+from escrowmq.broker.requests.request_table import request_rows
 from escrowmq.codec.headers import read_header
 from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.testing.disk import SimDisk
@@ -251,7 +251,7 @@ def test_an_operator_passes_everywhere(kind: str) -> None:
 
 
 def test_every_request_that_the_broker_serves_is_asked_about() -> None:
-    assert {row.code for row in rows()} - {Request.ESCROW_SESSION} <= set(CODES)
+    assert {row.code for row in request_rows()} - {Request.ESCROW_SESSION} <= set(CODES)
 
 
 # -- as RocketMQ -----------------------------------------------------------------------------------

@@ -157,12 +157,12 @@ def test_failed_sync_is_never_a_success_and_the_broker_is_read_only_until_the_di
     synced.advance(60_000)
     assert caller.begin_send("T", b"later").now.code == 14
     assert caller.bodies("T") == [b"kept"]
-    assert synced.core.refusal()
+    assert synced.core.write_refusal_reason()
     synced.fail_sync("Input/output error")
     synced.advance(60_000)
     assert caller.begin_send("T", b"later").now.code == 14
     synced.sync()
-    assert not synced.core.refusal()
+    assert not synced.core.write_refusal_reason()
     after = caller.begin_send("T", b"after")
     while synced.syncs:
         synced.sync()

@@ -13,7 +13,7 @@ from escrowmq.base.answer import Answer, Denial, Refusal, SendAnswer
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.guests import GuestIdentity, RequestByValue
-from escrowmq.broker.guests import Guests
+from escrowmq.broker.guests import GuestClients
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery.topics import TopicConfig
@@ -29,7 +29,7 @@ class Host:
 
     def __init__(self, exchange: Exchange | None = None) -> None:
         self.exchange = exchange or Exchange()
-        self.guests = Guests(self.exchange.core)
+        self.guests = GuestClients(self.exchange.core)
         self.replies: list[Answer | Refusal] = []
         self.heard: list[tuple[int, int, dict[str, str], bytes]] = []
         self.id = self.guests.add_guest(GuestIdentity("10.0.0.7", 5000), self, is_stranger=False)
@@ -41,12 +41,12 @@ class Host:
 
     def begin(self, code: int, ext: dict[str, str], body: bytes = b"", **more: Any) -> int:
         wish = RequestByValue(code, ext, body, **more)
-        number = self.guests.ask(self.id, wish, self.replies.append, self.exchange.now_ms)
+        number = self.guests.make_request(self.id, wish, self.replies.append, self.exchange.now_ms)
         self.settle()
         return number
 
     def settle(self) -> None:
-        self.exchange.core._settle(self.exchange.now_ms)
+        self.exchange.core._finish_input(self.exchange.now_ms)
         self.exchange._perform()
 
     def ask(
@@ -122,7 +122,7 @@ def test_a_request_of_a_call_that_has_waited_is_served_at_the_present_time() -> 
 def test_what_a_guest_that_has_left_waits_for_goes_to_others() -> None:
     host = make_host()
     host.pop()
-    host.guests.leave(host.id, host.exchange.now_ms)
+    host.guests.remove_guest(host.id, host.exchange.now_ms)
     assert host.replies == [Refusal(Response.SYSTEM_ERROR, "the client has left")]
     other = Host(host.exchange)
     other.send()
@@ -133,7 +133,7 @@ def test_what_a_guest_that_has_left_waits_for_goes_to_others() -> None:
 
 def test_a_check_names_the_transaction_by_an_id_that_anybody_can_end() -> None:
     host = make_host()
-    host.guests.can_be_asked(host.id, can_be=True)
+    host.guests.set_reachable(host.id, is_reachable=True)
     beat = b'{"clientID":"c","producerDataSet":[{"groupName":"T"}]}'
     assert host.ask(Request.HEART_BEAT, {}, beat).code == 0
     half = host.send(TRAN_MSG="true", PGROUP="T")
@@ -205,7 +205,7 @@ def test_a_client_answers_what_an_operator_wants_to_know() -> None:
     )
     code, opaque, _, _ = host.heard.pop()
     assert code == Request.GET_CONSUMER_RUNNING_INFO
-    host.guests.answered(host.id, opaque, Answer(body=b"all is well"), host.exchange.now_ms)
+    host.guests.pass_answer(host.id, opaque, Answer(body=b"all is well"), host.exchange.now_ms)
     host.settle()
     assert pending.now.body == b"all is well"
 
@@ -227,7 +227,7 @@ def test_a_check_that_cannot_be_signed_keeps_no_other_one_back() -> None:
     exchange = host.exchange
     remoting = exchange.connect("c2")
     remoting.heartbeat(producer="PG")
-    host.guests.can_be_asked(host.id, can_be=True)
+    host.guests.set_reachable(host.id, is_reachable=True)
     beat = b'{"clientID":"c","producerDataSet":[{"groupName":"T"}]}'
     assert host.ask(Request.HEART_BEAT, {}, beat).code == 0
     remoting.prepare("T", group="T")

@@ -15,14 +15,19 @@ from escrowmq.base.setting_facts import Setting, settings_of
 from escrowmq.broker.fast import fast_puts
 from escrowmq.broker.reads.pull_rules import (
     BROKER_RULES,
+    OFFLINE_GROUP_RULE,
     PULL_RULES,
-    READS,
+    SETTINGS_READ,
     SUBSCRIPTION_RULES,
-    UNKNOWN,
 )
-from escrowmq.broker.rules import Rule, is_plain, refusal_of
+from escrowmq.broker.rules import Rule, first_refusal, is_plain
 from escrowmq.broker.sends.half_rules import HALF_RULES
-from escrowmq.broker.sends.send_rules import INPUT_RULES, NAMES_RULES, QUEUE_RULES, SPECIAL
+from escrowmq.broker.sends.send_rules import (
+    INPUT_RULES,
+    NAMES_RULES,
+    QUEUE_RULES,
+    SPECIAL_PROPERTIES,
+)
 from escrowmq.codec.frame import FrameReader
 from escrowmq.lane.native import requests_lane
 from escrowmq.txn.end_rules import END_RULES
@@ -47,7 +52,7 @@ pytestmark = pytest.mark.skipif(
     requests_lane is None, reason="without the native lane there is one path only"
 )
 
-ALL_PULL_RULES = (*BROKER_RULES, *PULL_RULES, UNKNOWN, *SUBSCRIPTION_RULES)
+ALL_PULL_RULES = (*BROKER_RULES, *PULL_RULES, OFFLINE_GROUP_RULE, *SUBSCRIPTION_RULES)
 
 
 def names(*rules: Rule[Any]) -> list[str]:
@@ -82,7 +87,7 @@ def test_the_first_rule_that_refuses_decides_and_one_without_a_judge_refuses_not
              rule(10, refuses=True), rule(20, refuses=True))  # fmt: skip
 
     def code(given: int) -> int | None:
-        refusal = refusal_of(rules, given)
+        refusal = first_refusal(rules, given)
         return None if refusal is None else refusal.code
 
     assert [code(given) for given in (1, 2, 7, 11, 21)] == [None, None, None, 10, 10]
@@ -148,7 +153,7 @@ def test_a_send_that_breaks_a_rule_goes_the_general_way(
     hold(warm(), example, request)
 
 
-@pytest.mark.parametrize("name", sorted(SPECIAL - {"TRAN_MSG"}))
+@pytest.mark.parametrize("name", sorted(SPECIAL_PROPERTIES - {"TRAN_MSG"}))
 def test_a_message_with_a_special_name_goes_the_general_way(name: str) -> None:
     both = warm()
     for value in ("1", "true"):
@@ -366,4 +371,4 @@ def test_rules_about_pulls_read_no_other_settings_than_they_say(
             judge = side.core.assembly.pulls.judge
             monkeypatch.setattr(judge, "_settings", Watched(side.core.broker.settings))
             side.feed((2, example.request))
-    assert read - {"advertised_host"} == set(READS)
+    assert read - {"advertised_host"} == set(SETTINGS_READ)

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Flag, Request
-from escrowmq.broker.reads.message_selection import select_sql
+from escrowmq.broker.reads.message_selection import sql_selector
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import World, bodies
 
@@ -175,7 +175,7 @@ def test_who_waits_while_more_is_there_is_asked_before_who_comes_then() -> None:
     world.topic()
     first, second = PopConsumer(world, peer=1), PopConsumer(world, peer=2)
     expression = f"TAGS = 'yes' OR TAGS = '{12_000 * 'x'}'"
-    for _ in range(6 * select_sql(_no, size=len(expression)).tested_max):
+    for _ in range(6 * sql_selector(_no, size=len(expression)).tested_max):
         world.send("other", TAGS="no")
     world.send("wanted", TAGS="yes")
     first.wait(exp=expression, expType="SQL92", maxMsgNums=1)

@@ -97,7 +97,7 @@ def test_stranger_s_frames_are_smaller_until_he_is_let_in() -> None:
     strangers, known = HalfFrames(1000), HalfFrames(1000)
     reader = FrameReader(strangers, frame_size_max=500)
     assert len(reader.feed(FRAME + FRAME[:9])) == 1
-    reader.let_in(known)
+    reader.lift_stranger_limits(known)
     assert (strangers.size, known.size) == (0, 9)
     assert len(reader.feed(FRAME[9:] + encode_request(10, 2, body=bytes(900)))) == 2
     other = FrameReader(strangers, frame_size_max=500)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command, RepeatedRequest
-from escrowmq.broker.requests.requests import rows
+from escrowmq.broker.requests.request_table import request_rows
 from escrowmq.codec.command import BINARY, JSON, decode_header, encode_command
 from escrowmq.codec.headers import HeaderError, read_header
 from escrowmq.codec.repeated_requests import (
@@ -292,7 +292,7 @@ def test_only_so_many_are_kept_and_who_never_repeats_is_not_learnt_from() -> Non
 
 
 def test_they_are_read_into_what_their_handlers_expect() -> None:
-    headers = {row.code: row.header for row in rows()}
+    headers = {row.code: row.header for row in request_rows()}
     for code, (header, varying) in REPEATED.items():
         assert headers[code] is header
         by_name = {

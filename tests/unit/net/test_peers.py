@@ -45,7 +45,7 @@ class Core:
         self.received_size += len(data)
         self.effects.append(Send(peer, [data]))
 
-    def lost(self, peer: int, now_ms: int) -> None:
+    def disconnected(self, peer: int, now_ms: int) -> None:
         self.peers.discard(peer)
         self.news.set()
 

@@ -58,7 +58,7 @@ class EchoCore:
             return
         self.effects.append(Send(peer, [data]))
 
-    def lost(self, peer: int, now_ms: int) -> None:
+    def disconnected(self, peer: int, now_ms: int) -> None:
         self._note(f"lost {peer}")
 
     def sync_finished(self, log_offset: int, now_ms: int) -> None:

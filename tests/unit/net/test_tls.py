@@ -60,7 +60,7 @@ class Core:
         elif peer > 0:
             self.effects.append(Send(peer, [data]))
 
-    def lost(self, peer: int, now_ms: int) -> None:
+    def disconnected(self, peer: int, now_ms: int) -> None:
         self._note(f"lost {peer}")
 
     def dial_refused(self, peer: int, now_ms: int) -> None:

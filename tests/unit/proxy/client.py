@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.wire import Wire
-from escrowmq.broker.guests import Guests
+from escrowmq.broker.guests import GuestClients
 from escrowmq.http2 import frames
 from escrowmq.http2.frames import FrameKind, Http2Setting
 from escrowmq.proxy.front import GrpcFront
@@ -47,7 +47,7 @@ class World:
         options = FrontOptions(
             endpoint=ENDPOINT, body_size_max=size_max, is_of_group=self._is_of_group
         )
-        self.front = GrpcFront(Guests(core), options)
+        self.front = GrpcFront(GuestClients(core), options)
         core.add_front(Wire.GRPC, self.front)
 
     def restart(self) -> None:

@@ -252,7 +252,7 @@ def test_a_producer_whose_new_settings_are_refused_stays_what_it_was(
     world.topic("U")
     client = world.connect()
     first = client.produce("T", "U")
-    ask = world.front.backend.ask
+    ask = world.front.backend.make_request
     producers = world.exchange.core.broker.clients.producers
     refusals = [Refusal(Response.SYSTEM_BUSY, "planted")]
 
@@ -262,12 +262,12 @@ def test_a_producer_whose_new_settings_are_refused_stays_what_it_was(
             return 1
         return ask(guest, wish, on_reply, now_ms)
 
-    monkeypatch.setattr(world.front.backend, "ask", asked)
+    monkeypatch.setattr(world.front.backend, "make_request", asked)
     assert client.streams[client.produce("T")].code
     assert set(producers) == {"T", "U"}
     assert not client.streams[first].is_over
     (member,) = producers["U"]
-    assert world.exchange.core.broker.peers.is_there(member)
+    assert world.exchange.core.broker.peers.is_reachable(member)
     client.produce("T")
     assert set(producers) == {"T"}
 

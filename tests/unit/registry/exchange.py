@@ -81,7 +81,7 @@ class Exchange:
         return reply
 
     def lose(self, peer: int) -> None:
-        self.core.lost(peer, self.now_ms)
+        self.core.disconnected(peer, self.now_ms)
         self.peers.discard(peer)
 
 

@@ -151,7 +151,7 @@ def test_a_silent_broker_is_closed_and_unregistered() -> None:
     assert isinstance(close, Close)
     assert close.peer == 1
     assert queues(exchange, "T") == {}
-    exchange.core.lost(1, exchange.now_ms)
+    exchange.core.disconnected(1, exchange.now_ms)
 
 
 def test_no_broker_is_silent_because_the_clock_was_set_forward() -> None:

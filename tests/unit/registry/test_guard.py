@@ -163,7 +163,7 @@ def test_a_certificate_that_stands_for_an_administrator_needs_no_signature(kind:
     ):
         exchange = world(kind, inner_user=inner)
         exchange.ask(106)
-        exchange.core.proved(1, identity)
+        exchange.core.set_certificate_account(1, identity)
         code = exchange.ask(216, dict(sent)).code
         assert (code == 0) is is_in, (identity, sent)
 
@@ -171,16 +171,16 @@ def test_a_certificate_that_stands_for_an_administrator_needs_no_signature(kind:
 def test_without_accounts_a_certificate_opens_nothing() -> None:
     exchange = world()
     exchange.ask(106)
-    exchange.core.proved(1, "operator")
+    exchange.core.set_certificate_account(1, "operator")
     assert delete(exchange) == NO_PERMISSION
 
 
 def test_the_next_peer_of_a_number_has_no_certificate_of_the_last() -> None:
     exchange = world("1.0")
     exchange.ask(106)
-    exchange.core.proved(1, "operator")
+    exchange.core.set_certificate_account(1, "operator")
     assert delete(exchange) == 0
-    exchange.core.lost(1, 0)
+    exchange.core.disconnected(1, 0)
     exchange.core.connected(1, STRANGER, 1, 0)
     assert delete(exchange) == NO_PERMISSION
 

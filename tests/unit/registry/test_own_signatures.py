@@ -106,7 +106,7 @@ def test_our_broker_registers_by_its_own_signature_where_that_is_wanted() -> Non
     (request,) = link.take(Request.REGISTER_BROKER)
     assert names.ask(103, request.ext, request.body).code == 0
     link.answer(request, 0)
-    assert broker.core.registration.is_known
+    assert broker.core.registration.is_registered
     assert queues(names, "TBW102") == {"broker-a": 8}
     assert names.ask(103, request.ext, request.body).code == NO_PERMISSION
     broker.core.unregister()

@@ -119,7 +119,7 @@ class Kept:
     def __init__(self) -> None:
         self.given: list[SealResult] = []
 
-    def give(self, sealed: SealResult) -> None:
+    def send_answer(self, sealed: SealResult) -> None:
         self.given.append(sealed)
 
 

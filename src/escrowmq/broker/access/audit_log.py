@@ -11,7 +11,7 @@ from escrowmq.base.answer import HELD, Reply
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.log_throttle import LogThrottle
-from escrowmq.broker.asked import Question
+from escrowmq.broker.incoming_request import Question
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.codec.key_value_line import VALUE_SIZE_MAX, audit_line
 from escrowmq.codec.signature import ACCESS_KEY
@@ -40,14 +40,14 @@ _TARGETS: Final = (
 _NAMES: Final = {code: name for name, code in vars(Request).items() if name.isupper()}
 
 
-def who(asked: Question) -> str:
+def sender_text(asked: Question) -> str:
     """Return the sender of a request as one word: the account, if there are accounts, and the
     address."""
     account = "".join(asked.account.split())
     return f"{account}@{asked.peer.address}" if account else asked.peer.address
 
 
-def write(event: str, asked: Question, **more: object) -> None:
+def write_line(event: str, asked: Question, **more: object) -> None:
     """Write one audit line about a request, with further fields (`more`)."""
     code = asked.command.code
     fields = {
@@ -64,22 +64,22 @@ def _write(event: str, fields: dict[str, object]) -> None:
     _log.info("%s", audit_line(event, fields))
 
 
-def note_operation(asked: Question, reply: Reply) -> None:
+def log_operation(asked: Question, reply: Reply) -> None:
     """Log an operator's request and its result."""
     code, remark = (0, "") if reply is HELD else (reply.code, reply.remark or "")
     request, ext = asked.command, asked.ext
     more: dict[str, object] = {name: ext[name] for name in _TARGETS if name in ext}
     if request.code == Request.UPDATE_BROKER_CONFIG:
-        more["settings"] = _settings(request)
+        more["settings"] = _changed_setting_names(request)
     elif request.body and request.code not in (_R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER):
         more["body"] = request.body.decode("utf-8", "replace")
     more["result"] = code
     if code:
         more["reason"] = remark
-    write("operation", asked, **more)
+    write_line("operation", asked, **more)
 
 
-def _settings(request: Command) -> str:
+def _changed_setting_names(request: Command) -> str:
     """Return the names of the settings that a request changes, without values: a mistyped name may
     be followed by a secret."""
     try:
@@ -88,7 +88,7 @@ def _settings(request: Command) -> str:
         return "unreadable"
 
 
-class Denials:
+class DenialLog:
     """Logs refused requests: a limited number a minute for each account at each address, then the
     number of the suppressed ones."""
 
@@ -101,7 +101,7 @@ class Denials:
         )
         self.count = 0
 
-    def note(self, asked: Question, reason: str, now_ms: int) -> None:
+    def log_denial(self, asked: Question, reason: str, now_ms: int) -> None:
         """Count a refused request. Log it, unless too many of its account and address were logged
         within the minute."""
         self.count += 1
@@ -110,7 +110,7 @@ class Denials:
         if self._seldom.may_write(f"{account}@{host}", now_ms) and self._everybody.may_write(
             "", now_ms
         ):
-            write("denial", asked, reason=reason)
+            write_line("denial", asked, reason=reason)
 
     def wake(self, now_ms: int) -> None:
         """Log how many refusals were suppressed."""

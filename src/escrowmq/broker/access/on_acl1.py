@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from escrowmq.acl import acl1_editing
-from escrowmq.acl.acl1_accounts import Rules
+from escrowmq.acl.acl1_accounts import Acl1Rules
 from escrowmq.acl.acl1_files import DEFAULT_FILE, AccountFiles
-from escrowmq.acl.acl1_guard import may, refusal
+from escrowmq.acl.acl1_guard import is_permitted, refusal
 from escrowmq.acl.request_needs import Need
-from escrowmq.acl.trusted_addresses import parts_of
+from escrowmq.acl.trusted_addresses import address_parts
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
@@ -18,9 +18,9 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.own_properties import OWNER
 from escrowmq.base.ports import Disk
-from escrowmq.broker.access.request_rights import Rights
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.access.request_rights import RequestRights
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.sends.end_reading import read_end
 from escrowmq.codec import fastjson
@@ -40,7 +40,7 @@ LOOK_MS: Final = 300
 found the same content."""
 
 
-class AclHandlers:
+class Acl1Handlers:
     """Judges every request by ACL 1.0, and serves codes 50 to 53."""
 
     REMARK: Final = "org.apache.rocketmq.acl.common.AclException: "
@@ -62,14 +62,14 @@ class AclHandlers:
     # -- the door ----------------------------------------------------------------------------
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> Acl1Rules:
         """The rules in force."""
         return self._files.rules
 
     @property
-    def trouble(self) -> str:
+    def stale_reason(self) -> str:
         """Why the account files differ from the rules in force; empty when they do not."""
-        return self._files.trouble
+        return self._files.stale_reason
 
     def load(self, now_ms: int) -> None:
         """Read the accounts. Raises UsageError if they cannot be read; all requests are refused
@@ -81,33 +81,33 @@ class AclHandlers:
         """Check whether the files have changed."""
         if now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + LOOK_MS
-            if self._files.look():
+            if self._files.reload_if_changed():
                 self._on_change()
 
     def wake_at_ms(self) -> int:
         """When to check next."""
         return self._look_at_ms
 
-    def refusal(self, asked: Question, rights: Rights, *, is_proved: bool = False) -> str:
+    def refusal(self, asked: Question, rights: RequestRights, *, is_proved: bool = False) -> str:
         """Why a request is refused; empty when it is admitted."""
-        rules, parts = self._files.rules, parts_of(asked.peer.host)
+        rules, parts = self._files.rules, address_parts(asked.peer.host)
         return refusal(rules, asked.command, parts, rights.needs, is_proved=is_proved)
 
     def trusts(self, peer: Peer) -> bool:
         """Whether a peer's address is trusted without proof."""
-        return self._files.rules.trusts(parts_of(peer.host))
+        return self._files.rules.is_trusted(address_parts(peer.host))
 
-    def may(self, access_key: str, need: Need, host: str) -> bool:
+    def has_right(self, access_key: str, need: Need, host: str) -> bool:
         """Whether an account that was admitted earlier still has a right."""
-        return may(self._files.rules, access_key, need, parts_of(host))
+        return is_permitted(self._files.rules, access_key, need, address_parts(host))
 
-    def _replace(self, path: str, document: object) -> None:
-        self._files.replace(path, document)
+    def _replace_file(self, path: str, document: object) -> None:
+        self._files.replace_file(path, document)
         self._on_change()
 
     # -- changes -----------------------------------------------------------------------------
 
-    def update(self, asked: Asked[None]) -> Reply:
+    def update_account(self, asked: IncomingRequest[None]) -> Reply:
         """Create an account, or replace its rights."""
         ext = asked.command.ext or {}
         wish = acl1_editing.AccountFields(
@@ -117,20 +117,22 @@ class AclHandlers:
             is_admin=ext.get("admin", "").lower() == "true",
             topic_default=ext.get("defaultTopicPerm") or None,
             group_default=ext.get("defaultGroupPerm") or None,
-            topics=_listed(ext.get("topicPerms")),
-            groups=_listed(ext.get("groupPerms")),
+            topics=_split_list(ext.get("topicPerms")),
+            groups=_split_list(ext.get("groupPerms")),
         )
         files = self._files
         path = files.rules.homes.get(wish.access_key, DEFAULT_FILE)
         try:
-            document = acl1_editing.with_account(files.document(path), wish, now_ms=asked.now_ms)
-            self._replace(path, document)
+            document = acl1_editing.with_account(
+                files.read_document(path), wish, now_ms=asked.now_ms
+            )
+            self._replace_file(path, document)
         except (EscrowMQError, OSError) as error:
             code = Response.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
             return Answer(code, remark=str(error))
         return DONE
 
-    def delete(self, asked: Asked[None]) -> Reply:
+    def delete_account(self, asked: IncomingRequest[None]) -> Reply:
         """Remove an account."""
         access_key = (asked.command.ext or {}).get("accessKey", "")
         files = self._files
@@ -142,14 +144,14 @@ class AclHandlers:
             if path is None:
                 raise UsageError(failed)
             document = acl1_editing.without_account(
-                files.document(path), access_key, now_ms=asked.now_ms
+                files.read_document(path), access_key, now_ms=asked.now_ms
             )
-            self._replace(path, document)
+            self._replace_file(path, document)
         except (EscrowMQError, OSError) as error:
             return Refusal(Response.DELETE_ACL_CONFIG_FAILED, str(error))
         return DONE
 
-    def trust(self, asked: Asked[None]) -> Reply:
+    def set_trusted_addresses(self, asked: IncomingRequest[None]) -> Reply:
         """Replace the addresses that are trusted without a signature."""
         ext = asked.command.ext or {}
         text = ext.get("globalWhiteAddrs", "")
@@ -157,20 +159,20 @@ class AclHandlers:
         files = self._files
         try:
             # A request may only name a file that is loaded already.
-            if path not in (DEFAULT_FILE, *files.names()):
-                raise UsageError(f"{path[:256]!r} is none of {', '.join(files.names())}")
-            patterns = _listed(text) or []
-            document = acl1_editing.with_addresses(
-                files.document(path), patterns, now_ms=asked.now_ms
+            if path not in (DEFAULT_FILE, *files.loaded_files()):
+                raise UsageError(f"{path[:256]!r} is none of {', '.join(files.loaded_files())}")
+            patterns = _split_list(text) or []
+            document = acl1_editing.with_trusted_addresses(
+                files.read_document(path), patterns, now_ms=asked.now_ms
             )
-            self._replace(path, document)
+            self._replace_file(path, document)
         except (EscrowMQError, OSError) as error:
             remark = f"The globalWhiteAddresses[{text}] has been updated failed. {error}"
             code = Response.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
             return Answer(code, remark=remark)
         return DONE
 
-    def version(self, asked: Asked[None]) -> Reply:
+    def answer_version(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the version of the default file: how often it was changed, and when."""
         rules, settings = self._files.rules, self._settings
         version = DataVersion(counter=rules.counter, timestamp=rules.timestamp)
@@ -183,7 +185,7 @@ class AclHandlers:
         return Answer(ext=ext)
 
 
-def _listed(text: str | None) -> list[str] | None:
+def _split_list(text: str | None) -> list[str] | None:
     """Split a text at commas; None when the field is absent. An address list in braces is one
     item."""
     if not text:
@@ -198,9 +200,9 @@ def _listed(text: str | None) -> list[str] | None:
     return [item for item in items if item]
 
 
-class StoredPlaces:
+class BrokerLookup:
     """Finds in the store and the transactions what the access check needs to know
-    (acl.request_needs.Places)."""
+    (acl.request_needs.StoredDataLookup)."""
 
     def __init__(
         self,
@@ -225,7 +227,7 @@ class StoredPlaces:
         """The topic of replies to requests."""
         return self._settings.cluster + Topic.REPLY_SUFFIX
 
-    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+    def request_topic_of_reply(self, properties: Mapping[str, str]) -> str | None:
         """Return the topic of the request that a reply with these properties answers."""
         asked = self._requesters.find(properties, self.now_ms)
         return None if asked is None else asked.topic

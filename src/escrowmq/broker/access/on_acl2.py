@@ -8,16 +8,22 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.acl.acl2_guard import AuthRequirements, missing, refusal
-from escrowmq.acl.acl2_policies import Access, is_widened, misread, named, read_resource
+from escrowmq.acl.acl2_guard import AuthRequirements, missing_right, refusal
+from escrowmq.acl.acl2_policies import (
+    Access,
+    covers_more_than_text,
+    enum_member,
+    parse_resource,
+    rocketmq_misreading,
+)
 from escrowmq.acl.acl2_users import UserStatus, UserTable, UserType
 from escrowmq.acl.trusted_addresses import is_loopback
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.ports import Disk
-from escrowmq.broker.access.request_rights import Rights
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.access.request_rights import RequestRights
+from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.codec.acl2_bodies import AclInfo, UserInfo, first_user, inner_user
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.signature import ACCESS_KEY
@@ -28,7 +34,7 @@ _log = logging.getLogger(__name__)
 _BLANK: Final = "The username is blank"
 
 
-def read_terms(settings: BrokerSettings) -> AuthRequirements:
+def read_auth_requirements(settings: BrokerSettings) -> AuthRequirements:
     """Which requests need authentication or rights, from the settings. Raises UsageError if the
     settings contradict each other."""
     if settings.authorizes and not settings.authenticates:
@@ -38,13 +44,13 @@ def read_terms(settings: BrokerSettings) -> AuthRequirements:
         )
     return AuthRequirements(
         is_authorized=settings.authorizes,
-        unauthenticated=_codes(settings.unauthenticated, "authenticationWhitelist"),
-        unauthorized=_codes(settings.unauthorized, "authorizationWhitelist"),
+        unauthenticated=_parse_codes(settings.unauthenticated, "authenticationWhitelist"),
+        unauthorized=_parse_codes(settings.unauthorized, "authorizationWhitelist"),
         as_rocketmq=settings.acl_as_rocketmq,
     )
 
 
-def _codes(text: str, name: str) -> frozenset[int]:
+def _parse_codes(text: str, name: str) -> frozenset[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     # In RocketMQ, this setting may also name gRPC methods.
     numbers = [part for part in parts if "." not in part]
@@ -53,14 +59,14 @@ def _codes(text: str, name: str) -> frozenset[int]:
     return frozenset(map(int, numbers))
 
 
-def _served(
-    handler: Callable[[AuthHandlers, Asked[None]], Reply],
-) -> Callable[[AuthHandlers, Asked[None]], Reply]:
+def _permitted_only(
+    handler: Callable[[Acl2Handlers, IncomingRequest[None]], Reply],
+) -> Callable[[Acl2Handlers, IncomingRequest[None]], Reply]:
     """Wrap a handler so that it serves permitted senders only, and refuses others in RocketMQ's
     form."""
 
-    def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
-        if not (self.is_on or is_loopback(asked.peer.host)):
+    def serve(self: Acl2Handlers, asked: IncomingRequest[None]) -> Reply:
+        if not (self.requires_authentication or is_loopback(asked.peer.host)):
             remark = (
                 "users and policies are served from loopback addresses while "
                 "authenticationEnabled is false: clients elsewhere cannot prove their identity"
@@ -74,13 +80,13 @@ def _served(
     return serve
 
 
-def _changing(
-    handler: Callable[[AuthHandlers, Asked[None]], Reply],
-) -> Callable[[AuthHandlers, Asked[None]], Reply]:
+def _applying_changes(
+    handler: Callable[[Acl2Handlers, IncomingRequest[None]], Reply],
+) -> Callable[[Acl2Handlers, IncomingRequest[None]], Reply]:
     """Wrap a handler that changes the rules, so that the changed rules are applied after it."""
 
-    @_served
-    def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
+    @_permitted_only
+    def serve(self: Acl2Handlers, asked: IncomingRequest[None]) -> Reply:
         reply = handler(self, asked)
         self.on_change()
         return reply
@@ -88,13 +94,13 @@ def _changing(
     return serve
 
 
-class AuthHandlers:
+class Acl2Handlers:
     """Judges every request by ACL 2.0, and serves codes 3001 to 3010."""
 
     def __init__(self, settings: BrokerSettings, disk: Disk, on_change: Callable[[], None]) -> None:
         self._settings = settings
         self.book = UserTable(disk, as_rocketmq=settings.acl_as_rocketmq)
-        self.terms = read_terms(settings)
+        self.terms = read_auth_requirements(settings)
         self.on_change = on_change
 
     def load(self) -> None:
@@ -123,25 +129,25 @@ class AuthHandlers:
             )
 
     @property
-    def is_on(self) -> bool:
+    def requires_authentication(self) -> bool:
         """Whether every peer must prove its identity."""
         return self._settings.authenticates
 
     # -- the door ----------------------------------------------------------------------------
 
-    def refusal(self, asked: Question, rights: Rights, *, is_proved: bool = False) -> str:
+    def refusal(self, asked: Question, rights: RequestRights, *, is_proved: bool = False) -> str:
         """Why a request is refused; empty when it is admitted."""
         host = asked.peer.host
         return refusal(self.book, asked.command, host, rights, self.terms, is_proved=is_proved)
 
-    def may(self, name: str, access: Access, host: str) -> bool:
+    def has_right(self, name: str, access: Access, host: str) -> bool:
         """Whether a user that was admitted earlier still has a right."""
         user = self.book.users.get(name)
         if user is None or user.status is UserStatus.DISABLE:
             return False
-        return not self.terms.is_authorized or not missing(self.book, user, access, host)
+        return not self.terms.is_authorized or not missing_right(self.book, user, access, host)
 
-    def _is_super(self, asked: Asked[None]) -> bool:
+    def _is_super(self, asked: IncomingRequest[None]) -> bool:
         """Whether a super user sent the request, or a peer that needs no authentication."""
         name = asked.ext.get(ACCESS_KEY)
         if not name:
@@ -153,109 +159,109 @@ class AuthHandlers:
 
     # -- users -------------------------------------------------------------------------------
 
-    @_changing
-    def create_user(self, asked: Asked[None]) -> Reply:
+    @_applying_changes
+    def create_user(self, asked: IncomingRequest[None]) -> Reply:
         """Add a user."""
         info = _user_of(asked)
         if not info.username:
             return Refusal(Response.INVALID_PARAMETER, _BLANK)
-        if named(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
+        if enum_member(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
             remark = "The super user can only be create by super user"
             return Refusal(Response.SYSTEM_ERROR, remark)
         self.book.create_user(info)
-        return _done()
+        return _success()
 
-    @_changing
-    def update_user(self, asked: Asked[None]) -> Reply:
+    @_applying_changes
+    def update_user(self, asked: IncomingRequest[None]) -> Reply:
         """Change the given attributes of a user."""
         info = _user_of(asked)
         if not info.username:
             return Refusal(Response.INVALID_PARAMETER, _BLANK)
         remark = "The super user can only be update by super user"
-        if named(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
+        if enum_member(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
             return Refusal(Response.SYSTEM_ERROR, remark)
         old = self.book.users.get(info.username)
         if old is not None and old.is_super and not self._is_super(asked):
             raise UsageError(remark)
         self.book.update_user(info)
-        return _done()
+        return _success()
 
-    @_changing
-    def delete_user(self, asked: Asked[None]) -> Reply:
+    @_applying_changes
+    def delete_user(self, asked: IncomingRequest[None]) -> Reply:
         """Remove a user and the user's policies."""
         name = asked.ext.get("username", "")
         old = self.book.users.get(name)
         if old is not None and old.is_super and not self._is_super(asked):
             raise UsageError("The super user can only be update by super user")
         self.book.delete_user(name)
-        return _done()
+        return _success()
 
-    @_served
-    def show_user(self, asked: Asked[None]) -> Reply:
+    @_permitted_only
+    def show_user(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with one user; without a body when it does not exist."""
         name = asked.ext.get("username", "")
         if not name.strip():
             return Refusal(Response.INVALID_PARAMETER, _BLANK)
         user = self.book.users.get(name)
         if user is None:
-            return _done()
-        return _done(user.to_fields(with_password=self.terms.as_rocketmq))
+            return _success()
+        return _success(user.to_fields(with_password=self.terms.as_rocketmq))
 
-    @_served
-    def list_users(self, asked: Asked[None]) -> Reply:
+    @_permitted_only
+    def list_users(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the users whose names contain a text; without a body when there are none."""
         part = asked.ext.get("filter", "").strip()
         shows = self.terms.as_rocketmq
-        found = [user.to_fields(with_password=shows) for user in self.book.found_users(part)]
-        return _done(found or None)
+        found = [user.to_fields(with_password=shows) for user in self.book.find_users(part)]
+        return _success(found or None)
 
     # -- policies ----------------------------------------------------------------------------
 
-    @_changing
-    def put_acl(self, asked: Asked[None]) -> Reply:
+    @_applying_changes
+    def put_acl(self, asked: IncomingRequest[None]) -> Reply:
         """Add entries to a user's policies, or replace them."""
         info = decode_body(AclInfo, asked.body)
         self.book.put_policies(asked.ext.get("subject", ""), info)
-        return _done()
+        return _success()
 
-    @_changing
-    def delete_acl(self, asked: Asked[None]) -> Reply:
+    @_applying_changes
+    def delete_acl(self, asked: IncomingRequest[None]) -> Reply:
         """Remove one entry of a user's policies, or all entries."""
         ext = asked.ext
-        resource = read_resource(ext.get("resource"))
+        resource = parse_resource(ext.get("resource"))
         if resource is None and ext.get("resource", "").strip():
             # RocketMQ removes everything then.
             raise UsageError(f"{ext['resource'][:128]!r} is not a resource; nothing is removed")
         if (
             resource is not None
             and not self.terms.as_rocketmq
-            and is_widened(resource, ext["resource"])
+            and covers_more_than_text(resource, ext["resource"])
         ):
-            raise UsageError(f"{misread(ext['resource'])}; nothing is removed")
+            raise UsageError(f"{rocketmq_misreading(ext['resource'])}; nothing is removed")
         self.book.delete_policies(ext.get("subject", ""), ext.get("policyType"), resource)
-        return _done()
+        return _success()
 
-    @_served
-    def show_acl(self, asked: Asked[None]) -> Reply:
+    @_permitted_only
+    def show_acl(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the policies of one user; without a body when it has none."""
-        return _done(self.book.list_policies(asked.ext.get("subject", "")))
+        return _success(self.book.user_policies(asked.ext.get("subject", "")))
 
-    @_served
-    def list_acls(self, asked: Asked[None]) -> Reply:
+    @_permitted_only
+    def list_acls(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with policies filtered by user and resource; without a body when there are
         none."""
         ext = asked.ext
         subject, resource = ext.get("subjectFilter", ""), ext.get("resourceFilter", "")
-        found = list(self.book.found_policies(subject.strip(), resource.strip()))
-        return _done(found or None)
+        found = list(self.book.find_policies(subject.strip(), resource.strip()))
+        return _success(found or None)
 
 
-def _done(body: Any = None) -> Answer:  # noqa: ANN401 - JSON is what it is
+def _success(body: Any = None) -> Answer:  # noqa: ANN401 - JSON is what it is
     data = b"" if body is None else msgspec.json.encode(body)
     return Answer(body=data, remark=NOT_SET)
 
 
-def _user_of(asked: Asked[None]) -> UserInfo:
+def _user_of(asked: IncomingRequest[None]) -> UserInfo:
     info = decode_body(UserInfo, asked.body)
     info.username = asked.ext.get("username", "")
     return info

@@ -14,8 +14,8 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Property
-from escrowmq.broker.access.rates import Buckets, Rate, too_many
-from escrowmq.broker.asked import Question
+from escrowmq.broker.access.rates import RateLimit, TokenBuckets, flow_control_refusal
+from escrowmq.broker.incoming_request import Question
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.delivery import auto_created
@@ -58,8 +58,8 @@ class Quotas:
         self._polls_counts = polls_counts
         self._output = output
         self._pending = pending
-        self._buckets = Buckets()
-        self._free_buckets = Buckets()
+        self._buckets = TokenBuckets()
+        self._free_buckets = TokenBuckets()
         self._connections: Counter[str] = Counter()
         self.refused_count = 0
         self._saved_changes = 0
@@ -68,69 +68,69 @@ class Quotas:
     def judge(self, asked: Question) -> Refusal | None:
         """Count a request for its account. Return the refusal if it exceeds a quota."""
         account = asked.account
-        reason = self._excess(asked)
+        reason = self._exceeded_limit(asked)
         if not reason:
             return None
         self.refused_count += 1
-        return too_many(asked, f"account {account} asks for more than {reason} allows")
+        return flow_control_refusal(asked, f"account {account} asks for more than {reason} allows")
 
-    def _excess(self, asked: Question) -> str:
+    def _exceeded_limit(self, asked: Question) -> str:
         return (
-            self._join(asked.peer, asked.account)
-            or self._buckets.take(asked.account, asked, self._rate())
-            or self._excess_of_kind(asked)
+            self._count_connection(asked.peer, asked.account)
+            or self._buckets.count_request(asked.account, asked, self._account_rate())
+            or self._exceeded_by_kind(asked)
         )
 
-    def _rate(self) -> Rate:
+    def _account_rate(self) -> RateLimit:
         settings = self._settings
-        return Rate(
+        return RateLimit(
             settings.account_requests_per_s,
             settings.account_bytes_per_s,
             "escrowAccountRequestsPerSecond",
             "escrowAccountBytesPerSecond",
         )
 
-    def take_plain(self, peer: Peer, account: str, topic: str, size: int, now_ms: int) -> bool:
+    def count_plain(self, peer: Peer, account: str, topic: str, size: int, now_ms: int) -> bool:
         """Count one or several plain messages of an account. If `judge` must decide about them,
         count nothing and return False."""
         if peer.counted_for != account or topic == self._settings.trace_topic:
             return False
-        return not self._buckets.take_size(account, size, self._rate(), now_ms)
+        return not self._buckets.count_size(account, size, self._account_rate(), now_ms)
 
     def uncount(self, account: str, size: int) -> None:
         """Subtract an admitted message that was not stored; the access check will count its request
         again."""
         self._buckets.uncount(account, size)
 
-    def _excess_of_kind(self, asked: Question) -> str:
+    def _exceeded_by_kind(self, asked: Question) -> str:
         code = asked.command.code
         if asked.row.is_read:
-            return self._excess_of_polls(asked.account)
+            return self._exceeded_poll_limit(asked.account)
         if code in _REPLIES:
-            return self._excess_of_free(asked)
+            return self._exceeded_free_rate(asked)
         fields = _SENDS.get(code)
         if fields is None:
             return ""
         ext = asked.ext
         if ext.get(fields[0]) == self._settings.trace_topic:
-            return self._excess_of_free(asked)
-        return self._excess_of_halves(asked.account, ext.get(fields[1], ""))
+            return self._exceeded_free_rate(asked)
+        return self._exceeded_half_limit(asked.account, ext.get(fields[1], ""))
 
-    def _excess_of_polls(self, account: str) -> str:
+    def _exceeded_poll_limit(self, account: str) -> str:
         most = self._settings.account_polls_max
         if most and self._polls_counts[account] >= most:
             return f"escrowAccountPolls={most}"
         return ""
 
-    def _excess_of_free(self, asked: Question) -> str:
+    def _exceeded_free_rate(self, asked: Question) -> str:
         """Count a request that needs no right: a trace, which every account may send, or a reply,
         which is pushed to the requesting client. Return the quota that it exceeds, else an empty
         text."""
         most = self._settings.account_free_bytes_per_s
-        rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
-        return self._free_buckets.take(asked.account, asked, rate)
+        rate = RateLimit(0, most, "", "escrowAccountFreeBytesPerSecond")
+        return self._free_buckets.count_request(asked.account, asked, rate)
 
-    def _excess_of_halves(self, account: str, properties: str) -> str:
+    def _exceeded_half_limit(self, account: str, properties: str) -> str:
         settings = self._settings
         percent = settings.account_pending_percent
         most = settings.pending_max * percent // 100
@@ -164,29 +164,29 @@ class Quotas:
         if now_ms >= self.wake_at_ms():
             self._save_at_ms = now_ms + self._settings.offsets_flush_ms
             for path, data in self.final_files():
-                self._output.add(Replace(path, data))
+                self._output.add_effect(Replace(path, data))
 
     def wake_at_ms(self) -> int:
         """The time of the next save; never if nothing has changed."""
-        return _NEVER_MS if self._changes == self._saved_changes else self._save_at_ms
+        return _NEVER_MS if self._names_version == self._saved_changes else self._save_at_ms
 
     def final_files(self) -> list[tuple[str, bytes]]:
         """Return the file to write when the broker stops; nothing if it is unchanged."""
-        if self._changes == self._saved_changes:
+        if self._names_version == self._saved_changes:
             return []
-        self._saved_changes = self._changes
+        self._saved_changes = self._names_version
         file = AutoCreatedFile(
             topics=self._topics.made.names_by_account(), groups=self._groups.made.names_by_account()
         )
         return [(auto_created.PATH, msgspec.json.encode(file))]
 
     @property
-    def _changes(self) -> int:
+    def _names_version(self) -> int:
         return self._topics.made.changes + self._groups.made.changes
 
     # -- connections -------------------------------------------------------------------------
 
-    def _join(self, peer: Peer, account: str) -> str:
+    def _count_connection(self, peer: Peer, account: str) -> str:
         """Count a connection for the account that it proved last. Return the exceeded limit, else
         an empty text."""
         if peer.counted_for == account:
@@ -194,12 +194,12 @@ class Quotas:
         most = self._settings.account_connections_max
         if most and self._connections[account] >= most:
             return f"escrowAccountConnections={most}"
-        self.left(peer)
+        self.uncount_connection(peer)
         self._connections[account] += 1
         peer.counted_for = account
         return ""
 
-    def left(self, peer: Peer) -> None:
+    def uncount_connection(self, peer: Peer) -> None:
         """Subtract an ended connection from those of its account."""
         account, peer.counted_for = peer.counted_for, ""
         if account:

@@ -8,10 +8,10 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import RATED_CLIENTS_MAX
-from escrowmq.broker.asked import Question
+from escrowmq.broker.incoming_request import Question
 
 
-class Rate(msgspec.Struct, frozen=True):
+class RateLimit(msgspec.Struct, frozen=True):
     """A rate limit: requests and bytes a second (0: no limit), and the names of the two
     settings."""
 
@@ -21,30 +21,30 @@ class Rate(msgspec.Struct, frozen=True):
     size_name: str
 
 
-class _Bucket(msgspec.Struct):
+class _TokenBucket(msgspec.Struct):
     requests: float
     size: float
     at_ms: int
 
 
-class Buckets:
+class TokenBuckets:
     """Token buckets, one for each sender; each holds the tokens of one second."""
 
     def __init__(self) -> None:
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, _TokenBucket] = {}
         """By sender, the least recently used first."""
 
-    def take(self, who: str, asked: Question, rate: Rate) -> str:
+    def count_request(self, sender: str, asked: Question, rate: RateLimit) -> str:
         """Count a request of a sender. Return the setting that it exceeds, else an empty text."""
         size, is_free = len(asked.body), asked.row.is_free
-        return self.take_size(who, size, rate, asked.now_ms, is_free=is_free)
+        return self.count_size(sender, size, rate, asked.now_ms, is_free=is_free)
 
-    def take_size(
-        self, who: str, size: int, rate: Rate, now_ms: int, *, is_free: bool = False
+    def count_size(
+        self, sender: str, size: int, rate: RateLimit, now_ms: int, *, is_free: bool = False
     ) -> str:
         """Count a request with a body of this size. Return the setting that it exceeds, else an
         empty text."""
-        bucket = self._filled(who, rate, now_ms)
+        bucket = self._refilled_bucket(sender, rate, now_ms)
         if not is_free:
             if rate.requests and bucket.requests < 1:
                 return f"{rate.requests_name}={rate.requests}"
@@ -60,20 +60,20 @@ class Buckets:
             bucket.size -= size
         return ""
 
-    def uncount(self, who: str, size: int) -> None:
+    def uncount(self, sender: str, size: int) -> None:
         """Subtract a request that was not served; the access check will count it again."""
-        bucket = self._buckets.get(who)
+        bucket = self._buckets.get(sender)
         if bucket is not None:
             bucket.requests += 1
             bucket.size += size
 
-    def _filled(self, who: str, rate: Rate, now_ms: int) -> _Bucket:
-        bucket = self._buckets.pop(who, None)
+    def _refilled_bucket(self, sender: str, rate: RateLimit, now_ms: int) -> _TokenBucket:
+        bucket = self._buckets.pop(sender, None)
         if bucket is None:
             if len(self._buckets) >= RATED_CLIENTS_MAX:
                 del self._buckets[next(iter(self._buckets))]
-            bucket = _Bucket(rate.requests, rate.size, now_ms)
-        self._buckets[who] = bucket
+            bucket = _TokenBucket(rate.requests, rate.size, now_ms)
+        self._buckets[sender] = bucket
         passed_s = (now_ms - bucket.at_ms) / 1_000
         bucket.at_ms = now_ms
         bucket.requests = min(rate.requests, bucket.requests + passed_s * rate.requests)
@@ -83,16 +83,16 @@ class Buckets:
         return bucket
 
 
-class Rates:
+class AddressRates:
     """Rate limits on requests and bytes a second of each address."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
-        self._buckets = Buckets()
+        self._buckets = TokenBuckets()
         self.refused_count = 0
 
     @property
-    def is_on(self) -> bool:
+    def has_limit(self) -> bool:
         """Whether there is any limit."""
         return bool(self._settings.requests_per_s or self._settings.bytes_per_s)
 
@@ -102,20 +102,20 @@ class Rates:
         it up."""
         host = asked.peer.host
         settings = self._settings
-        rate = Rate(
+        rate = RateLimit(
             settings.requests_per_s,
             settings.bytes_per_s,
             "escrowRequestsPerSecond",
             "escrowBytesPerSecond",
         )
-        what = self._buckets.take(f"{account}@{host}", asked, rate)
+        what = self._buckets.count_request(f"{account}@{host}", asked, rate)
         if not what:
             return None
         self.refused_count += 1
-        return too_many(asked, f"{host} asks for more than {what} allows")
+        return flow_control_refusal(asked, f"{host} asks for more than {what} allows")
 
 
-def too_many(asked: Question, reason: str) -> Refusal:
+def flow_control_refusal(asked: Question, reason: str) -> Refusal:
     """Return RocketMQ's flow-control refusal: FLOW_CONTROL for requests that read, whose clients
     pause briefly and retry; SYSTEM_BUSY for all others."""
     return Refusal(

@@ -8,15 +8,15 @@ import msgspec
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag, Response
-from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.answers.waiting_answers import WaitingAnswer, WaitingAnswers
-from escrowmq.broker.asked import Question
+from escrowmq.broker.incoming_request import Question
 from escrowmq.broker.input_time import InputTime
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.results import PutResult, PutStatus
 
 
-class Marks(Protocol):
+class AnswerMarks(Protocol):
     """Appends marker records that belong to no queue, so that answers can wait for them to be
     confirmed."""
 
@@ -25,31 +25,31 @@ class Marks(Protocol):
         """Log offset after the newest mark that was appended for changed tables."""
         ...
 
-    def of_denials(self) -> PutResult:
+    def denial_mark(self) -> PutResult:
         """Append a mark, once per input, for answers that say something does not exist."""
         ...
 
-    def of_changes(self) -> PutResult | None:
+    def change_mark(self) -> PutResult | None:
         """Append a mark after the tables that this input has changed; None if it changed none."""
         ...
 
 
-class Answers:
+class AnswerSender:
     """Sends answers, and measures how long they took."""
 
-    def __init__(self, ends: LogEnds, moment: InputTime, latency: Latency) -> None:
+    def __init__(self, ends: LogEnds, moment: InputTime, latency: RequestLatency) -> None:
         self._ends = ends
         self._moment = moment
         self._latency = latency
         self.waiting = WaitingAnswers(ends)
-        self._marks: Marks | None = None
+        self._marks: AnswerMarks | None = None
 
-    def wait_for(self, marks: Marks) -> None:
+    def set_marks(self, marks: AnswerMarks) -> None:
         """From now on, delay each answer until the copies have the tables that its input changed.
         Only a group's master does this."""
         self._marks = marks
 
-    def once_confirmed(self, denial: Answer | Refusal) -> Answer | Refusal:
+    def after_confirmation(self, denial: Answer | Refusal) -> Answer | Refusal:
         """In a group, make an answer that something does not exist wait until the copies confirm a
         later record. The client takes such an answer as final, and a master that was replaced
         without knowing it would deny what its successor has. If the log accepts no record, return a
@@ -58,15 +58,15 @@ class Answers:
             return denial
         if isinstance(denial, Refusal):
             denial = Answer(denial.code, ext=denial.ext, remark=denial.remark)
-        return _behind(self._marks.of_denials(), denial)
+        return _wait_for_mark(self._marks.denial_mark(), denial)
 
-    def give(
+    def send(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
         """Send an answer, or hold it until its record may be acknowledged. The timeout runs from
         the request's arrival, or from `since_ms`."""
         if self._marks is not None and isinstance(reply, Answer):
-            reply = _behind(self._marks.of_changes(), reply)
+            reply = _wait_for_mark(self._marks.change_mark(), reply)
             if asked.row.is_audited and isinstance(reply, Answer):
                 # It may repeat a change that the copies have not confirmed yet.
                 log_end = max(reply.log_end, self._marks.changes_end)
@@ -77,11 +77,11 @@ class Answers:
             and not asked.command.flag & Flag.ONE_WAY
         ):
             since_ms = asked.now_ms if since_ms is None else since_ms
-            self.waiting.keep(WaitingAnswer(asked, reply, reply.log_end, since_ms, self.write))
+            self.waiting.hold(WaitingAnswer(asked, reply, reply.log_end, since_ms, self.send_now))
         else:
-            self.write(asked, reply)
+            self.send_now(asked, reply)
 
-    def write(self, asked: Question, reply: Answer | Refusal) -> None:
+    def send_now(self, asked: Question, reply: Answer | Refusal) -> None:
         """Send an answer now, and measure its latency."""
         if isinstance(reply, Answer) and reply.tells_safety:
             reply = msgspec.structs.replace(reply, ext={**(reply.ext or {}), **self._ends.safety})
@@ -89,12 +89,12 @@ class Answers:
         row, took_ms = asked.row, self._moment.now_ms - asked.now_ms
         is_one_way = asked.command.flag & Flag.ONE_WAY
         if took_ms <= 0:
-            self._latency.at_once[row.code, reply.code, is_one_way] += 1
+            self._latency.immediate_counts[row.code, reply.code, is_one_way] += 1
         else:
-            self._latency.note(row, reply.code, took_ms, is_one_way=is_one_way)
+            self._latency.record(row, reply.code, took_ms, is_one_way=is_one_way)
 
 
-def _behind(mark: PutResult | None, answer: Answer) -> Answer | Refusal:
+def _wait_for_mark(mark: PutResult | None, answer: Answer) -> Answer | Refusal:
     """Make an answer wait for a mark too, if there is one."""
     if mark is None:
         return answer

@@ -1,7 +1,7 @@
 """Measures the durations of requests, as RocketMQ's exporter does (RemotingMetricsManager).
 
 Most requests are answered within the millisecond in which they arrived. To count one of
-these costs one addition, in `Answers.write` itself, and no call.
+these costs one addition, in `Answers.send_now` itself, and no call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.measure import Distribution, MetricFamily
-from escrowmq.broker.asked import RequestRow
+from escrowmq.broker.incoming_request import RequestRow
 
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 _BOUNDS: Final = (*map(float, BOUNDS_MS), math.inf)
@@ -24,51 +24,51 @@ _Kind = tuple[int, int, int, bool]
 whether it was held."""
 
 
-def _names(codes: type) -> dict[int, str]:
+def _code_names(codes: type) -> dict[int, str]:
     """Return RocketMQ's names of codes: the constants in lower case
     (RemotingHelper.getRequestCodeDesc)."""
     return {code: name.lower() for name, code in vars(codes).items() if name.isupper()}
 
 
-_REQUESTS: Final = _names(Request)
-_RESPONSES: Final = _names(Response)
+_REQUESTS: Final = _code_names(Request)
+_RESPONSES: Final = _code_names(Response)
 
 
-class Latency:
+class RequestLatency:
     """Latency histograms of one broker's requests. All unknown requests share one kind, so that the
     number of kinds is bounded."""
 
     def __init__(self) -> None:
-        self.at_once: defaultdict[tuple[int, int, int], int] = defaultdict(int)
+        self.immediate_counts: defaultdict[tuple[int, int, int], int] = defaultdict(int)
         """The number of requests answered within the millisecond of their arrival, by request code,
         answer code and one-way flag (0: not one-way)."""
         self._counts: dict[_Kind, list[int]] = {}
         self._sums_ms: defaultdict[_Kind, int] = defaultdict(int)
 
-    def note(self, row: RequestRow, answered: int, took_ms: int, *, is_one_way: int) -> None:
+    def record(self, row: RequestRow, answered: int, took_ms: int, *, is_one_way: int) -> None:
         """Record a request that took at least a millisecond. A read that took so long was held for
         messages."""
-        self._add((row.code, answered, is_one_way, row.is_read), took_ms, 1)
+        self._add_to_histogram((row.code, answered, is_one_way, row.is_read), took_ms, 1)
 
-    def note_alike(self, code: int, answered: int, took_ms: int, count: int) -> None:
+    def record_many(self, code: int, answered: int, took_ms: int, count: int) -> None:
         """Record requests that took the same time. Only for requests that are neither one-way nor
         reads."""
         if took_ms <= 0:
-            self.at_once[code, answered, 0] += count
+            self.immediate_counts[code, answered, 0] += count
             return
-        self._add((code, answered, 0, False), took_ms, count)
+        self._add_to_histogram((code, answered, 0, False), took_ms, count)
 
-    def _add(self, kind: _Kind, took_ms: int, count: int) -> None:
+    def _add_to_histogram(self, kind: _Kind, took_ms: int, count: int) -> None:
         counts = self._counts.get(kind)
         if counts is None:
             counts = self._counts[kind] = [0] * len(_BOUNDS)
         counts[bisect_left(BOUNDS_MS, took_ms)] += count
         self._sums_ms[kind] += took_ms * count
 
-    def family(self) -> MetricFamily:
+    def metric_family(self) -> MetricFamily:
         """Return the histograms as a metric family."""
         found = {kind: list(counts) for kind, counts in self._counts.items()}
-        for of, count in self.at_once.items():
+        for of, count in self.immediate_counts.items():
             found.setdefault((*of, False), [0] * len(_BOUNDS))[0] += count
         samples = []
         for (code, answered, is_one_way, is_held), counts in sorted(found.items()):

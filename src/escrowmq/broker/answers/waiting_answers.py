@@ -11,13 +11,13 @@ import msgspec
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Response
-from escrowmq.broker.asked import Question
+from escrowmq.broker.incoming_request import Question
 from escrowmq.broker.part import Part
 from escrowmq.delivery.delay_progress import NEVER_MS
 from escrowmq.store.log_ends import LogEnds
 
 
-class Waiting(Protocol):
+class AnswersAtOffset(Protocol):
     """One or several answers that wait for the same log offset."""
 
     log_end: int
@@ -27,7 +27,7 @@ class Waiting(Protocol):
         """Send the answers: their records may be acknowledged."""
         ...
 
-    def send_late(self, code: int) -> None:
+    def send_timed_out(self, code: int) -> None:
         """Send the answers after the timeout. The code says whether the disk or the replicas were
         awaited."""
         ...
@@ -50,7 +50,7 @@ class WaitingAnswer(msgspec.Struct):
         """Send the reply unchanged."""
         self.tell(self.asked, self.answer)
 
-    def send_late(self, code: int) -> None:
+    def send_timed_out(self, code: int) -> None:
         """Send the reply with `code`, or with the code that the reply has for a timeout."""
         if self.answer.late_code is not None:
             code = self.answer.late_code
@@ -71,18 +71,18 @@ class WaitingAnswers(Part):
 
     def __init__(self, ends: LogEnds) -> None:
         self._ends = ends
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[AnswersAtOffset] = deque()
 
-    def keep(self, waiting: Waiting) -> None:
+    def hold(self, waiting: AnswersAtOffset) -> None:
         """Hold a reply until its records may be acknowledged, or its timeout has passed."""
         self._waiting.append(waiting)
 
-    def release(self) -> None:
+    def send_ready(self) -> None:
         """Send the answers whose records may be acknowledged now."""
         while self._waiting and self._waiting[0].log_end <= self._ends.answerable_end:
             self._waiting.popleft().send()
 
-    def failed(self, reason: str) -> None:
+    def refuse_all(self, reason: str) -> None:
         """Refuse all held replies, because the log cannot be made durable."""
         while self._waiting:
             refusal = Refusal(Response.SERVICE_NOT_AVAILABLE, f"not stored durably: {reason}")
@@ -95,7 +95,7 @@ class WaitingAnswers(Part):
             code = self._ends.timeout_code(first.log_end, now_ms - first.since_ms)
             if code is None:
                 return
-            self._waiting.popleft().send_late(code)
+            self._waiting.popleft().send_timed_out(code)
 
     def clock_leapt(self, by_ms: int) -> None:
         """Shift all deadlines by the clock's jump, so that no reply times out early."""

@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING
 
 from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.ports import Disk
-from escrowmq.broker.access.audit_log import Denials
-from escrowmq.broker.access.door import Door, Polled
-from escrowmq.broker.access.on_acl1 import StoredPlaces
+from escrowmq.broker.access.access_check import AccessCheck, ListPollTables
+from escrowmq.broker.access.audit_log import DenialLog
+from escrowmq.broker.access.on_acl1 import BrokerLookup
 from escrowmq.broker.access.quotas import Quotas
-from escrowmq.broker.assembly.shared_state import Broker
-from escrowmq.broker.figures.metrics import Measuring
-from escrowmq.broker.figures.reader_gauges import ReaderGauges
-from escrowmq.broker.figures.store_gauges import Gauges
-from escrowmq.broker.figures.waiting_gauges import LaterGauges
-from escrowmq.broker.reads.pop_reader import Popper
+from escrowmq.broker.assembly.shared_state import BrokerState
+from escrowmq.broker.figures.consumer_gauges import ConsumerGauges
+from escrowmq.broker.figures.metrics import BrokerMetrics
+from escrowmq.broker.figures.store_gauges import StoreGauges
+from escrowmq.broker.figures.waiting_gauges import WaitingGauges
+from escrowmq.broker.reads.pop_reader import QueuePopper
 from escrowmq.broker.requests.on_ack import AckHandlers
 from escrowmq.broker.requests.on_assignment import AssignmentHandlers
 from escrowmq.broker.requests.on_epoch import EpochHandlers
-from escrowmq.broker.requests.on_heartbeats import ClientHandlers, OnProducer
+from escrowmq.broker.requests.on_heartbeats import HeartbeatHandlers, OnProducer
 from escrowmq.broker.requests.on_peek import PeekHandlers
 from escrowmq.broker.requests.on_pop import PopHandlers
 from escrowmq.broker.requests.on_pull import PullHandlers
 from escrowmq.broker.requests.on_send import SendHandlers
 from escrowmq.broker.requests.on_transactions import EndHandlers
-from escrowmq.broker.requests.pop_part import FreedListeners, Pops
+from escrowmq.broker.requests.pop_part import FreedListeners, PopPart
 from escrowmq.broker.sends.batches import BatchSends
 from escrowmq.broker.sends.destinations import Destinations
 from escrowmq.broker.sends.half_rules import HalfRules
 from escrowmq.broker.sends.incoming_halves import IncomingHalves
-from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.broker.sends.message_from_request import MessageMaker
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.broker.upkeep.offset_saver import OffsetSaver
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from escrowmq.group.membership import GroupMembership
 
 
-def transactions_of(
-    b: Broker, rules: HalfRules, membership: GroupMembership | None
+def make_transactions(
+    b: BrokerState, rules: HalfRules, membership: GroupMembership | None
 ) -> Transactions:
     """Create the transaction engine with the broker's rules for halves."""
     before = None if membership is None else membership.before
@@ -56,14 +56,14 @@ def transactions_of(
         b.store_settings,
         host=b.identity.packed,
         chance=b.chance,
-        as_delivered=rules.as_delivered,
-        members=rules.members,
+        as_delivered=rules.record_to_deliver,
+        members=rules.producers_of,
         before=before,
     )
 
 
-def registration_of(
-    b: Broker, *, ha_address: str, signs_as: tuple[str, str] | None
+def make_registration(
+    b: BrokerState, *, ha_address: str, signs_as: tuple[str, str] | None
 ) -> Registration:
     """Create the part that registers the broker at the name servers."""
     return Registration(
@@ -77,7 +77,9 @@ def registration_of(
     )
 
 
-def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandlers:
+def make_end_handlers(
+    b: BrokerState, putter: MessageStorer, transactions: Transactions
+) -> EndHandlers:
     """Create the handlers that end and check transactions."""
     return EndHandlers(
         settings=b.settings,
@@ -91,7 +93,9 @@ def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandler
     )
 
 
-def epochs_of(b: Broker, putter: Putter, engine: TransactionEngine) -> EpochHandlers:
+def make_epoch_handlers(
+    b: BrokerState, putter: MessageStorer, engine: TransactionEngine
+) -> EpochHandlers:
     """Create the handlers of requests about batches of streaming queries."""
     return EpochHandlers(
         store=b.store,
@@ -104,7 +108,7 @@ def epochs_of(b: Broker, putter: Putter, engine: TransactionEngine) -> EpochHand
     )
 
 
-def pulls_of(b: Broker) -> PullHandlers:
+def make_pull_handlers(b: BrokerState) -> PullHandlers:
     """Create the handlers of pulls."""
     return PullHandlers(
         settings=b.settings,
@@ -120,9 +124,9 @@ def pulls_of(b: Broker) -> PullHandlers:
     )
 
 
-def clients_of(b: Broker, *, on_producer: OnProducer) -> ClientHandlers:
+def make_client_handlers(b: BrokerState, *, on_producer: OnProducer) -> HeartbeatHandlers:
     """Create the handlers of heartbeats, which register the members of groups."""
-    return ClientHandlers(
+    return HeartbeatHandlers(
         settings=b.settings,
         topics=b.topics,
         groups=b.groups,
@@ -134,8 +138,8 @@ def clients_of(b: Broker, *, on_producer: OnProducer) -> ClientHandlers:
     )
 
 
-def sends_of(
-    b: Broker, putter: Putter, transactions: Transactions, rules: HalfRules
+def make_send_handlers(
+    b: BrokerState, putter: MessageStorer, transactions: Transactions, rules: HalfRules
 ) -> SendHandlers:
     """Create the handlers that store producers' messages."""
     maker = MessageMaker(b.settings, b.frames, b.identity, b.chance)
@@ -169,17 +173,17 @@ def sends_of(
     )
 
 
-def door_of(
-    b: Broker,
+def make_access_check(
+    b: BrokerState,
     transactions: Transactions,
     *,
     disk: Disk,
     accounts: Disk,
-    denials: Denials,
-    polls: Polled,
-) -> Door:
+    denials: DenialLog,
+    polls: ListPollTables,
+) -> AccessCheck:
     """Create the access check (`Door`), which judges every request."""
-    places = StoredPlaces(
+    places = BrokerLookup(
         settings=b.settings,
         store=b.store,
         topics=b.topics,
@@ -195,7 +199,7 @@ def door_of(
         output=b.output,
         pending=transactions.engine.halves.pending,
     )
-    return Door(
+    return AccessCheck(
         settings=b.settings,
         chance=b.chance,
         identity=b.identity,
@@ -212,9 +216,11 @@ def door_of(
     )
 
 
-def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -> Pops:
+def make_pop_part(
+    b: BrokerState, putter: MessageStorer, registration: Registration, disk: Disk
+) -> PopPart:
     """Create the parts for pop consumption."""
-    orders, freed = OrderlyBatches(b.peers.is_there), FreedListeners()
+    orders, freed = OrderlyBatches(b.peers.is_reachable), FreedListeners()
     ledger = PopLedger(
         b.store,
         b.settings,
@@ -222,12 +228,12 @@ def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -
         groups=b.groups,
         offsets=b.offsets,
         host=b.identity.packed,
-        later=putter.put,
-        is_there=b.peers.is_there,
+        later=putter.store_message,
+        is_there=b.peers.is_reachable,
     )
-    pops, peeks = _poppers(b, ledger, orders, freed)
-    freed.add(pops.freed)
-    freed.add(peeks.freed)
+    pops, peeks = _make_pop_handlers(b, ledger, orders, freed)
+    freed.add(pops.serve_freed_queues)
+    freed.add(peeks.serve_freed_queues)
     assignments = AssignmentHandlers(
         settings=b.settings,
         topics=b.topics,
@@ -236,23 +242,23 @@ def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -
         peers=b.peers,
         answers=b.answers,
         disk=disk,
-        name_server=registration.any_connected,
+        name_server=registration.connected_server,
     )
-    return Pops(
+    return PopPart(
         ledger=ledger,
         orders=orders,
         pops=pops,
         peeks=peeks,
-        acks=_acks(b, ledger, orders, freed),
+        acks=_make_ack_handlers(b, ledger, orders, freed),
         assignments=assignments,
-        saver=_saver(b, ledger, orders),
+        saver=_make_offset_saver(b, ledger, orders),
     )
 
 
-def _poppers(
-    b: Broker, ledger: PopLedger, orders: OrderlyBatches, freed: FreedListeners
+def _make_pop_handlers(
+    b: BrokerState, ledger: PopLedger, orders: OrderlyBatches, freed: FreedListeners
 ) -> tuple[PopHandlers, PeekHandlers]:
-    popper = Popper(
+    popper = QueuePopper(
         settings=b.settings,
         store_settings=b.store_settings,
         store=b.store,
@@ -287,8 +293,8 @@ def _poppers(
     return pops, peeks
 
 
-def _acks(
-    b: Broker, ledger: PopLedger, orders: OrderlyBatches, freed: FreedListeners
+def _make_ack_handlers(
+    b: BrokerState, ledger: PopLedger, orders: OrderlyBatches, freed: FreedListeners
 ) -> AckHandlers:
     return AckHandlers(
         store=b.store,
@@ -301,7 +307,7 @@ def _acks(
     )
 
 
-def _saver(b: Broker, ledger: PopLedger, orders: OrderlyBatches) -> OffsetSaver:
+def _make_offset_saver(b: BrokerState, ledger: PopLedger, orders: OrderlyBatches) -> OffsetSaver:
     return OffsetSaver(
         store=b.store,
         topics=b.topics,
@@ -314,23 +320,23 @@ def _saver(b: Broker, ledger: PopLedger, orders: OrderlyBatches) -> OffsetSaver:
     )
 
 
-def measuring_of(
-    b: Broker,
+def make_metrics(
+    b: BrokerState,
     transactions: Transactions,
     *,
-    door: Door,
+    door: AccessCheck,
     rounds: BackgroundRounds,
     ledger: PopLedger,
-) -> Measuring:
+) -> BrokerMetrics:
     """Create the metrics."""
-    gauges = Gauges(
+    gauges = StoreGauges(
         store=b.store,
         topics=b.topics,
         groups=b.groups,
         delays=b.delays,
         timer=b.timer,
     )
-    return Measuring(
+    return BrokerMetrics(
         settings=b.settings,
         store=b.store,
         clients=b.clients,
@@ -342,7 +348,7 @@ def measuring_of(
         door=door,
         rounds=rounds,
         gauges=gauges,
-        reader_gauges=ReaderGauges(store=b.store, offsets=b.offsets, ledger=ledger),
-        later_gauges=LaterGauges(b.settings, b.store, b.timer, ledger),
+        reader_gauges=ConsumerGauges(store=b.store, offsets=b.offsets, ledger=ledger),
+        later_gauges=WaitingGauges(b.settings, b.store, b.timer, ledger),
         droppers=(b.delays.deliverer, b.timer.deliverer, ledger),
     )

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
-from escrowmq.broker.access.audit_log import Denials
-from escrowmq.broker.access.door import Table
+from escrowmq.broker.access.access_check import PollTable
+from escrowmq.broker.access.audit_log import DenialLog
 from escrowmq.broker.assembly.part_makers import (
-    clients_of,
-    door_of,
-    ends_of,
-    epochs_of,
-    measuring_of,
-    pops_of,
-    pulls_of,
-    registration_of,
-    sends_of,
-    transactions_of,
+    make_access_check,
+    make_client_handlers,
+    make_end_handlers,
+    make_epoch_handlers,
+    make_metrics,
+    make_pop_part,
+    make_pull_handlers,
+    make_registration,
+    make_send_handlers,
+    make_transactions,
 )
-from escrowmq.broker.assembly.shared_state import Broker
+from escrowmq.broker.assembly.shared_state import BrokerState
 from escrowmq.broker.fast.end_replies import EndReplies
 from escrowmq.broker.fast.fast_ends import FastEnds
 from escrowmq.broker.fast.fast_path import FastPath
@@ -32,36 +32,36 @@ from escrowmq.broker.fast.fast_pulls import FastPulls
 from escrowmq.broker.fast.fast_puts import FastPuts
 from escrowmq.broker.fast.plain_sends import PlainSends
 from escrowmq.broker.fast.publish_grants import PublishGrants
-from escrowmq.broker.figures.transaction_metrics_file import HalfCounts
-from escrowmq.broker.front import Caller, CopyFront
+from escrowmq.broker.figures.transaction_metrics_file import HalfCountsFile
+from escrowmq.broker.front import CopyFront, Dialler
 from escrowmq.broker.part import Part, save_files
 from escrowmq.broker.remoting import RemotingFront
-from escrowmq.broker.requests.arrivals import Arrivals
-from escrowmq.broker.requests.on_broker_group import MemberHandlers
+from escrowmq.broker.requests.arrivals import ArrivalServer
 from escrowmq.broker.requests.on_config import ConfigHandlers
 from escrowmq.broker.requests.on_connections import ConnectionHandlers
+from escrowmq.broker.requests.on_controller import ControllerHandlers
 from escrowmq.broker.requests.on_dead_letters import DeadLetterHandlers
+from escrowmq.broker.requests.on_group_members import GroupMemberHandlers
 from escrowmq.broker.requests.on_groups import GroupHandlers
-from escrowmq.broker.requests.on_members import GroupEndHandlers
 from escrowmq.broker.requests.on_offsets import OffsetHandlers
-from escrowmq.broker.requests.on_operator_offsets import ResetHandlers
+from escrowmq.broker.requests.on_operator_offsets import OperatorOffsetHandlers
 from escrowmq.broker.requests.on_pending import PendingHandlers
 from escrowmq.broker.requests.on_query import QueryHandlers
 from escrowmq.broker.requests.on_recall import RecallHandlers
 from escrowmq.broker.requests.on_relay import RelayHandlers
+from escrowmq.broker.requests.on_replicas import ReplicaHandlers
 from escrowmq.broker.requests.on_reply import ReplyHandlers
 from escrowmq.broker.requests.on_route import RouteHandlers
-from escrowmq.broker.requests.on_send_back import BackHandlers
+from escrowmq.broker.requests.on_send_back import SendBackHandlers
 from escrowmq.broker.requests.on_statistics import StatisticsHandlers
-from escrowmq.broker.requests.on_sync_state import SyncStateHandlers
 from escrowmq.broker.requests.on_topics import TopicHandlers
-from escrowmq.broker.requests.pop_part import Pops
-from escrowmq.broker.requests.serving import RequestServer
+from escrowmq.broker.requests.pop_part import PopPart
+from escrowmq.broker.requests.request_server import RequestServer
 from escrowmq.broker.sends.half_rules import HalfRules
-from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.broker.upkeep.delay_part import DelayPart
-from escrowmq.broker.upkeep.offset_saver import ProgressOfHalves
-from escrowmq.broker.upkeep.table_saving import Tables
+from escrowmq.broker.upkeep.offset_saver import HalfProgressSaver
+from escrowmq.broker.upkeep.table_saving import TableSaver
 from escrowmq.codec.changed_settings import Changes
 from escrowmq.delivery import delay_queues, timer_file
 from escrowmq.delivery.retry_topics import RetryTopics
@@ -71,12 +71,12 @@ if TYPE_CHECKING:
     from escrowmq.group.membership import GroupMembership
 
 
-class Copying(NamedTuple):
+class ReplicationParts(NamedTuple):
     """The parts that replicate the log to or from other brokers. A broker without copies has
     none."""
 
     front: CopyFront | None = None
-    callers: tuple[Caller, ...] = ()
+    callers: tuple[Dialler, ...] = ()
     keeper: Callable[[int, int], int] | None = None
     """For a slave: returns the log offset from which on segments must be kept, because its master
     still has them (store/retention)."""
@@ -87,7 +87,7 @@ class Assembly:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerState,
         rounds: BackgroundRounds,
         disk: Disk,
         changes: Changes,
@@ -99,55 +99,55 @@ class Assembly:
         membership: GroupMembership | None,
     ) -> None:
         b = broker
-        putter = Putter(b.settings, b.store_settings, b.store, b.stats)
-        rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients, b.peers.is_there)
-        denials = Denials()
-        self.registration = registration_of(b, ha_address=ha_address, signs_as=signs_as)
-        self.transactions = transactions_of(b, rules, membership)
-        self.ends = ends_of(b, putter, self.transactions)
-        self.epochs = epochs_of(b, putter, self.transactions.engine)
-        self.pulls = pulls_of(b)
-        self.pops = pops_of(b, putter, self.registration, disk)
-        self.clients = clients_of(b, on_producer=self.ends.producer_came)
-        self.door = door_of(
-            b, self.transactions, disk=disk, accounts=accounts, denials=denials, polls=self._polls
-        )
-        members = MemberHandlers(b.settings, b.store, b.topics, b.groups, b.offsets, b.timer)
-        self.group_end = GroupEndHandlers()
-        sync_state = SyncStateHandlers(b.settings, self.group_end)
-        pending = self._pending(b, denials)
+        putter = MessageStorer(b.settings, b.store_settings, b.store, b.stats)
+        rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients, b.peers.is_reachable)
+        denials = DenialLog()
+        self.registration = make_registration(b, ha_address=ha_address, signs_as=signs_as)
+        self.transactions = make_transactions(b, rules, membership)
+        self.ends = make_end_handlers(b, putter, self.transactions)
+        self.epochs = make_epoch_handlers(b, putter, self.transactions.engine)
+        self.pulls = make_pull_handlers(b)
+        self.pops = make_pop_part(b, putter, self.registration, disk)
+        self.clients = make_client_handlers(b, on_producer=self.ends.resume_parked_checks)
+        self.door = make_access_check(
+            b, self.transactions, disk=disk, accounts=accounts, denials=denials,
+            polls=self._poll_tables,
+        )  # fmt: skip
+        members = ReplicaHandlers(b.settings, b.store, b.topics, b.groups, b.offsets, b.timer)
+        self.group_end = GroupMemberHandlers()
+        sync_state = ControllerHandlers(b.settings, self.group_end)
+        pending = self._make_pending_handlers(b, denials)
+        meter = self.transactions.engine.halves.meter
         handlers = (
-            sends_of(b, putter, self.transactions, rules),
-            *(*_storing(b, putter), *_plain(b)),
-            *_for_operators(b, disk, changes, self.pops, self.transactions.engine.halves.meter),
+            make_send_handlers(b, putter, self.transactions, rules),
+            *(*_make_storing_handlers(b, putter), *_make_reading_handlers(b)),
+            *_make_operator_handlers(b, disk, changes, self.pops, meter),
             *(pending, members, self.group_end, sync_state),
             *(self.ends, self.epochs, self.pulls, self.clients),
             *(*self.pops.handlers, *self.door.handlers),
         )
-        self.tables = Tables(
+        self.tables = TableSaver(
             b.topics, b.groups, disk=disk, registration=self.registration, answers=b.answers
         )
         self.serving = RequestServer(
-            present=b.present,
-            calls=b.calls,
-            tables=self.tables,
-            door=self.door,
-            rounds=rounds,
+            present=b.present, calls=b.calls, tables=self.tables, door=self.door, rounds=rounds,
             handlers=handlers,
-        )
-        self.arrivals = self._arrivals(b, rounds)
+        )  # fmt: skip
+        self.arrivals = self._make_arrivals(b, rounds)
         is_copy = membership is not None and membership.leads is None
         is_slave = is_copy or (replica is not None and replica.is_slave)
-        self.remoting = self._remoting(b, is_slave=is_slave)
-        self.measuring = measuring_of(
+        self.remoting = self._make_remoting_front(b, is_slave=is_slave)
+        self.measuring = make_metrics(
             b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
         )
         self.parts = self._ordered_parts(b)
-        self.copying = self._copying(b, members, disk, replica=replica, membership=membership)
+        self.copying = self._make_replication(
+            b, members, disk, replica=replica, membership=membership
+        )
         self._add_rounds(b, rounds)
 
-    def _arrivals(self, b: Broker, rounds: BackgroundRounds) -> Arrivals:
-        return Arrivals(
+    def _make_arrivals(self, b: BrokerState, rounds: BackgroundRounds) -> ArrivalServer:
+        return ArrivalServer(
             store=b.store,
             delays=b.delays,
             timer=b.timer,
@@ -157,66 +157,72 @@ class Assembly:
             pops=self.pops,
         )
 
-    def _copying(
+    def _make_replication(
         self,
-        b: Broker,
-        members: MemberHandlers,
+        b: BrokerState,
+        members: ReplicaHandlers,
         disk: Disk,
         *,
         replica: ReplicaSettings | None,
         membership: GroupMembership | None,
-    ) -> Copying:
+    ) -> ReplicationParts:
         if membership is not None:
-            return self._be_member(b, membership, disk, members)
-        return Copying() if replica is None else self._copy(b, replica, members)
+            return self._make_group_member(b, membership, disk, members)
+        return (
+            ReplicationParts()
+            if replica is None
+            else self._make_master_or_slave(b, replica, members)
+        )
 
-    def _copy(self, b: Broker, replica: ReplicaSettings, members: MemberHandlers) -> Copying:
-        from escrowmq.broker.assembly import copy_makers as make
+    def _make_master_or_slave(
+        self, b: BrokerState, replica: ReplicaSettings, members: ReplicaHandlers
+    ) -> ReplicationParts:
+        from escrowmq.broker.assembly import replication_makers as make
 
         if not replica.is_slave:
-            slaves = make.slaves_of(b, replica)
-            self.parts = (*self.parts, slaves, make.rivals_of(b, self.registration))
-            members.set_copies(slaves)
-            return Copying(slaves)
-        master = make.master_of(b, replica, self.registration)
-        members.set_copies(master)
-        self.serving.replace_rows(partial(make.rows_of_slave, replica=replica, pulls=self.pulls))
-        self._only_copy(b, master)
-        return Copying(master, (master,), master.keeps_from)
+            slaves = make.make_slaves(b, replica)
+            self.parts = (*self.parts, slaves, make.make_rival_detector(b, self.registration))
+            members.set_replication(slaves)
+            return ReplicationParts(slaves)
+        master = make.make_slave_copy(b, replica, self.registration)
+        members.set_replication(master)
+        self.serving.replace_rows(partial(make.slave_rows, replica=replica, pulls=self.pulls))
+        self._keep_parts_of_copy(b, master)
+        return ReplicationParts(master, (master,), master.keep_segments_from)
 
-    def _save(self, b: Broker) -> None:
+    def _save_progress(self, b: BrokerState) -> None:
         """Save the files of all parts that are saved periodically."""
         for part in self.parts:
             save_files(part, b.output, b.moment.now_ms)
 
-    def _be_member(
-        self, b: Broker, membership: GroupMembership, disk: Disk, members: MemberHandlers
-    ) -> Copying:
+    def _make_group_member(
+        self, b: BrokerState, membership: GroupMembership, disk: Disk, members: ReplicaHandlers
+    ) -> ReplicationParts:
         """Add the replication part of a group member: the master's or a copy's."""
-        from escrowmq.broker.assembly import copy_makers as make
+        from escrowmq.broker.assembly import replication_makers as make
 
         if membership.leads is not None:
-            master = make.group_master_of(b, membership, disk, partial(self._save, b))
+            master = make.make_group_master(b, membership, disk, partial(self._save_progress, b))
             self.parts = (*self.parts, master)
-            members.set_copies(master)
+            members.set_replication(master)
             self.group_end.set_role(master)
-            return Copying(master)
-        copy = make.group_copy_of(b, membership, disk, self.door, self.transactions)
-        members.set_copies(copy)
+            return ReplicationParts(master)
+        copy = make.make_group_copy(b, membership, disk, self.door, self.transactions)
+        members.set_replication(copy)
         self.group_end.set_role(copy)
         self.serving.replace_rows(
             partial(
-                make.rows_of_slave,
+                make.slave_rows,
                 replica=ReplicaSettings(),
                 pulls=self.pulls,
-                of_the_master=make.OF_A_GROUPS_MASTER,
-                advice=copy.advice,
+                master_only=make.GROUP_MASTER_ONLY,
+                advice=copy.master_advice,
             )
         )
-        self._only_copy(b, copy)
-        return Copying(copy, (copy,), copy.keeps_from)
+        self._keep_parts_of_copy(b, copy)
+        return ReplicationParts(copy, (copy,), copy.keep_segments_from)
 
-    def _only_copy(self, b: Broker, copy: Part) -> None:
+    def _keep_parts_of_copy(self, b: BrokerState, copy: Part) -> None:
         """Keep only the parts that a copy needs: none that stores, checks or delivers messages on
         its own."""
         self.parts = (
@@ -224,7 +230,7 @@ class Assembly:
             b.answers.waiting,
         )
 
-    def _pending(self, b: Broker, denials: Denials) -> PendingHandlers:
+    def _make_pending_handlers(self, b: BrokerState, denials: DenialLog) -> PendingHandlers:
         return PendingHandlers(
             settings=b.settings,
             store=b.store,
@@ -233,7 +239,7 @@ class Assembly:
             denials=denials,
         )
 
-    def _remoting(self, b: Broker, *, is_slave: bool) -> RemotingFront:
+    def _make_remoting_front(self, b: BrokerState, *, is_slave: bool) -> RemotingFront:
         """Create the remoting front. A slave has no fast path, because it serves little."""
         run, log_ends = b.store.run_for(b.identity.packed), b.store.ends
         replies = EndReplies(
@@ -292,26 +298,26 @@ class Assembly:
             ),
         )
 
-    def _polls(self) -> tuple[Table, ...]:
-        return (self.pulls.holds, *self.pops.polls)
+    def _poll_tables(self) -> tuple[PollTable, ...]:
+        return (self.pulls.holds, *self.pops.poll_tables)
 
-    def give_up(self, peer: int, opaque: int) -> None:
+    def drop_held_request(self, peer: int, opaque: int) -> None:
         """Drop a held request whose peer no longer waits, so that it takes no messages."""
-        for table in self._polls():
+        for table in self._poll_tables():
             for held in table.polls_of(peer):
                 if held.question.asked.command.opaque == opaque:
                     table.remove(held)
 
-    def _ordered_parts(self, b: Broker) -> tuple[Part, ...]:
+    def _ordered_parts(self, b: BrokerState) -> tuple[Part, ...]:
         """Return the parts in the order in which they are loaded, settled, woken and saved. Pending
         transactions precede the parts that depend on them; acks precede the parts that hand
         messages to waiting consumers."""
         delays, times = b.delays, b.timer
         return (
-            ProgressOfHalves(b.offsets, self.transactions),
+            HalfProgressSaver(b.offsets, self.transactions),
             self.ends,
             self.epochs,
-            HalfCounts(b.settings, b.output, self.transactions.engine.halves.meter),
+            HalfCountsFile(b.settings, b.output, self.transactions.engine.halves.meter),
             DelayPart("delay levels", delay_queues.PATH, delays, delays.load),
             DelayPart(
                 "the timer",
@@ -329,7 +335,7 @@ class Assembly:
             b.answers.waiting,
         )
 
-    def _add_rounds(self, broker: Broker, rounds: BackgroundRounds) -> None:
+    def _add_rounds(self, broker: BrokerState, rounds: BackgroundRounds) -> None:
         store, stats, calls = broker.store, broker.stats, broker.calls
         rounds.add("the store", store.wake, store.wake_at_ms)
         rounds.add("statistics", stats.wake, stats.wake_at_ms)
@@ -339,10 +345,10 @@ class Assembly:
                 rounds.add(part.name, part.wake, part.wake_at_ms)
 
 
-def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
+def _make_storing_handlers(b: BrokerState, putter: MessageStorer) -> tuple[object, ...]:
     """Create the parts that store messages on the broker's own behalf."""
     return (
-        BackHandlers(
+        SendBackHandlers(
             settings=b.settings,
             store=b.store,
             topics=b.topics,
@@ -378,14 +384,14 @@ def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
 
 
 def _topic_forgetters(
-    b: Broker, pops: Pops, meter: TransactionMeter
+    b: BrokerState, pops: PopPart, meter: TransactionMeter
 ) -> tuple[Callable[[str], None], ...]:
     """Return the functions that forget a deleted topic."""
     return b.stats.forget_topic, pops.forget_topic, b.timer.forget_topic, meter.remove_topic
 
 
-def _for_operators(
-    b: Broker, disk: Disk, changes: Changes, pops: Pops, meter: TransactionMeter
+def _make_operator_handlers(
+    b: BrokerState, disk: Disk, changes: Changes, pops: PopPart, meter: TransactionMeter
 ) -> tuple[object, ...]:
     """Create the handlers that show and change the broker's state, for operators."""
     return (
@@ -416,7 +422,7 @@ def _for_operators(
             clients=b.clients,
             forgetters=(b.stats.forget_group, pops.forget_group),
         ),
-        ResetHandlers(
+        OperatorOffsetHandlers(
             settings=b.settings,
             store=b.store,
             topics=b.topics,
@@ -443,7 +449,7 @@ def _for_operators(
     )
 
 
-def _plain(b: Broker) -> tuple[object, ...]:
+def _make_reading_handlers(b: BrokerState) -> tuple[object, ...]:
     """Create the handlers that only read existing data."""
     return (
         OffsetHandlers(

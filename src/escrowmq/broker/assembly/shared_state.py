@@ -7,16 +7,16 @@ from collections import Counter
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.ports import RandomSource
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.answers.frames import Frames
-from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.answers.answer_frames import AnswerFrames
+from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.fast.batched_replies import BatchedReplies
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.outgoing_requests import PeerCalls
 from escrowmq.broker.output import Output
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.sends.shedding import Shedding
+from escrowmq.broker.sends.shedding import LoadShedding
 from escrowmq.delivery.auto_created import AutoCreateQuota, RequestAccount
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay_queues import DelayQueues
@@ -33,7 +33,7 @@ from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
 
 
-class Broker:
+class BrokerState:
     """The shared state of one broker. Only the core and the assembly get all of it; each part gets
     what it needs."""
 
@@ -52,7 +52,7 @@ class Broker:
         self.chance = chance
         self.identity = Identity(*address)
         self.moment = InputTime()
-        self.shedding = Shedding(settings, self.moment)
+        self.shedding = LoadShedding(settings, self.moment)
 
         self.present = RequestAccount()
         self.topics = TopicTable(
@@ -82,10 +82,10 @@ class Broker:
 
         self.calls = PeerCalls()
         self.peers = Peers(self.calls)
-        self.frames = Frames(settings)
+        self.frames = AnswerFrames(settings)
         self.output = Output()
-        self.latency = Latency()
-        self.answers = Answers(store.ends, self.moment, self.latency)
+        self.latency = RequestLatency()
+        self.answers = AnswerSender(store.ends, self.moment, self.latency)
         self.run_answers = BatchedReplies(
             frames=self.frames,
             output=self.output,

@@ -15,8 +15,8 @@ from escrowmq.base.answer import Answer, Refusal, SendAnswer
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.own_properties import OUTCOME
-from escrowmq.broker.answers.frames import Frames
-from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.answers.answer_frames import AnswerFrames
+from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.answers.waiting_answers import WaitingAnswers
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
@@ -32,9 +32,9 @@ class BatchedReplies:
     def __init__(
         self,
         *,
-        frames: Frames,
+        frames: AnswerFrames,
         output: Output,
-        latency: Latency,
+        latency: RequestLatency,
         moment: InputTime,
         waiting: WaitingAnswers,
         ends: LogEnds,
@@ -59,7 +59,7 @@ class BatchedReplies:
         when they arrived."""
         fields = self._frames.reply_fields, self._ends.safety
         run = _HeldReplies(self, peer.id, now_ms, log_end, replies, counts, fields)
-        self._waiting.keep(run)
+        self._waiting.hold(run)
 
     def send(self, run: _HeldReplies, code: int) -> None:
         """Send all replies of a run with this code: as encoded if it is success."""
@@ -71,24 +71,24 @@ class BatchedReplies:
             safety = self._ends.safety if code == Response.SUCCESS else {}
             for reply in _decode_replies(run):
                 answer = _answer_in_reply(reply, code, safety)
-                self._output.send(run.peer, *self._frames.of(reply, answer))
+                self._output.send(run.peer, *self._frames.frames_of(reply, answer))
         self._record_latency(run, code)
 
     def refuse(self, run: _HeldReplies, refusal: Refusal) -> None:
         """Send this refusal to each request of a run."""
         for reply in _decode_replies(run):
-            self._output.send(run.peer, *self._frames.of(reply, refusal))
+            self._output.send(run.peer, *self._frames.frames_of(reply, refusal))
         self._record_latency(run, refusal.code)
 
     def _record_latency(self, run: _HeldReplies, code: int) -> None:
         took_ms = self._moment.now_ms - run.since_ms
         for request, count in run.counts.items():
-            self._latency.note_alike(request, code, took_ms, count)
+            self._latency.record_many(request, code, took_ms, count)
 
 
 class _HeldReplies(msgspec.Struct):
     """Held replies to one connection's requests of one input
-    (broker/answers/waiting_answers.Waiting)."""
+    (broker/answers/waiting_answers.AnswersAtOffset)."""
 
     answers: BatchedReplies
     peer: int
@@ -104,7 +104,7 @@ class _HeldReplies(msgspec.Struct):
         """Send the replies as encoded: their records may be acknowledged."""
         self.answers.send(self, Response.SUCCESS)
 
-    def send_late(self, code: int) -> None:
+    def send_timed_out(self, code: int) -> None:
         """Send the replies after the timeout. The code says whether the disk or the replicas were
         awaited."""
         self.answers.send(self, code)

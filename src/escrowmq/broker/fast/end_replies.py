@@ -11,13 +11,13 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.broker.answers.request_times import Latency
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.fast.batched_replies import BatchedReplies
+from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_transactions import EndHandlers
-from escrowmq.broker.requests.serving import RequestServer
+from escrowmq.broker.requests.request_server import RequestServer
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.txn.end_claim import EndReply, EndResult
 from escrowmq.txn.state import State
@@ -55,7 +55,7 @@ class EndsToAnswer:
         self.frames.append(replies)
         self.count += noted.notes[1 :: NOTE.size].count(0)
 
-    def give(self, sealed: SealResult) -> None:
+    def send_answer(self, sealed: SealResult) -> None:
         """Answer all ENDs, each with its outcome, now that the op record is appended."""
         if sealed.undone:
             self._replies.send_each(self, sealed)
@@ -72,7 +72,7 @@ class EndReplies:
         ends: EndHandlers,
         serving: RequestServer,
         output: Output,
-        latency: Latency,
+        latency: RequestLatency,
         run_answers: BatchedReplies,
         log_ends: LogEnds,
     ) -> None:
@@ -92,12 +92,12 @@ class EndReplies:
             keep(run.peer, run.frames, counts, now_ms=run.now_ms, log_end=log_end)
             return
         self._output.send(run.peer.id, *run.frames)
-        self._latency.at_once[Request.END_TRANSACTION, 0, 0] += run.count
+        self._latency.immediate_counts[Request.END_TRANSACTION, 0, 0] += run.count
 
     def send_each(self, run: EndsToAnswer, sealed: SealResult) -> None:
         """Answer each END separately, with its own outcome."""
         for asked, ended in self._requests_with_outcomes(run):
-            self._ends.tell(asked, ended, sealed)
+            self._ends.send_end_answer(asked, ended, sealed)
 
     def _requests_with_outcomes(self, run: EndsToAnswer) -> Iterator[tuple[Question, EndReply]]:
         """Yield each END that is not one-way as a request, as on the general path, with its
@@ -108,5 +108,5 @@ class EndReplies:
             for queue_offset, (is_commit, is_one_way, is_json, opaque) in each:
                 if not is_one_way:
                     command = Command(code=row.code, opaque=opaque, is_binary=not is_json)
-                    asked = Asked(run.peer, row, command, None, run.now_ms)
+                    asked = IncomingRequest(run.peer, row, command, None, run.now_ms)
                     yield asked, EndReply(EndResult.DONE, STATES[is_commit], queue_offset)

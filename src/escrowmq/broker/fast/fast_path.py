@@ -28,8 +28,8 @@ from escrowmq.base.answer import SendAnswer
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.command import Command
-from escrowmq.broker.answers.frames import Frames
-from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.answers.answer_frames import AnswerFrames
+from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.fast.batched_replies import BatchedReplies
 from escrowmq.broker.fast.fast_puts import FastPuts
 from escrowmq.broker.fast.known_requests import (
@@ -44,9 +44,9 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.serving import RequestServer
-from escrowmq.broker.sends.shedding import Shedding
-from escrowmq.broker.sends.wanted_answers import may_not_wait
+from escrowmq.broker.requests.request_server import RequestServer
+from escrowmq.broker.sends.shedding import LoadShedding
+from escrowmq.broker.sends.wanted_answers import may_hold_unwaiting_send
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.headers import EndTransactionHeader
 from escrowmq.codec.ids import offset_id
@@ -72,11 +72,11 @@ class FastPath:
         self,
         *,
         settings: BrokerSettings,
-        frames: Frames,
+        frames: AnswerFrames,
         identity: Identity,
         moment: InputTime,
-        shedding: Shedding,
-        latency: Latency,
+        shedding: LoadShedding,
+        latency: RequestLatency,
         output: Output,
         serving: RequestServer,
         puts: FastPuts,
@@ -133,7 +133,7 @@ class FastPath:
             return at
         if self._must_sign and not self._grants.begin_run(peer, known.grants, now_ms):
             return at
-        self._may_not_wait = self._ends.holds_answers and may_not_wait(data)
+        self._may_not_wait = self._ends.holds_answers and may_hold_unwaiting_send(data)
         try:
             end = self._put_requests(peer, known, data, at, reader.frame_size_max)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general path can tell
@@ -171,7 +171,7 @@ class FastPath:
 
     def _count_served(self, reader: FrameReader) -> None:
         """Count the served requests, and answer the ENDs."""
-        at_once, waits = self._latency.at_once, self._ends.holds_answers
+        at_once, waits = self._latency.immediate_counts, self._ends.holds_answers
         count = self._ends_count + self._sends_count + self._one_way_count
         if self._sends_count and not waits:
             at_once[Request.SEND_MESSAGE_V2, 0, 0] += self._sends_count
@@ -184,7 +184,7 @@ class FastPath:
         reader.count += count
         self.served_count += count
         if self._ends_count and not self._puts.answer_ends():
-            self._serving.ask_to_settle()  # the op record is not appended yet
+            self._serving.request_finish()  # the op record is not appended yet
 
     def _hold_replies(self, peer: Peer, now_ms: int) -> None:
         """Hold the replies until their records may be acknowledged."""
@@ -206,7 +206,7 @@ class FastPath:
         # Nearly always there is nothing to check: the input did not wait, and no limit is set.
         may_be_shut = self._moment.waited_ms or self._settings.accepts_sends_from_ms
         return self.lane is not None and not (
-            (may_be_shut and not self._shedding.is_open(now_ms))
+            (may_be_shut and not self._shedding.accepts_all(now_ms))
             or now_ms == self._shut_ms
             or len(peer.packed) != _IPV4_SIZE
             or not self._is_ipv4
@@ -337,7 +337,7 @@ class FastPath:
             transaction_id=half.key.decode(),
             ext={"escrowId": signed_id},
         )
-        self._replies += self._frames.of(command, sent)
+        self._replies += self._frames.frames_of(command, sent)
 
     # -- ends --------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@ bytes of their frames to the bytes of the replies.
 
 The general path (remoting, serving, on_pull) defines what these requests mean. A request is served
 here only if its result is the same as there. So it must be like one that was judged there, and
-nothing that the decision depends on may have changed (broker/reads/pull_judgements). Its group must
+nothing that the decision depends on may have changed (broker/reads/pull_decisions). Its group must
 have no pending reset. There must be recent messages that this process has written or verified
 (store/queue_reading, `reply`). A request in any doubt takes the general path, with nothing done.
 A test compares replies, files and metrics of both paths byte for byte."""
@@ -15,10 +15,10 @@ from typing import Final
 
 from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import PULL_MESSAGES_MAX, PULL_SIZE_MAX
-from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.reads.pull_judgements import PullJudge, Remembered
+from escrowmq.broker.reads.pull_decisions import CachedDecision, PullJudge
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import pulled_template
@@ -46,7 +46,9 @@ class _PullPlan:
         "remembered", "size_max", "topic",
     )  # fmt: skip
 
-    def __init__(self, known: RequestTemplate, header: PullHeader, remembered: Remembered) -> None:
+    def __init__(
+        self, known: RequestTemplate, header: PullHeader, remembered: CachedDecision
+    ) -> None:
         self.code = known.command.code
         self.header = header
         """The header of the first such pull. Only its numbers (queue, offsets) differ in the
@@ -75,7 +77,7 @@ class FastPulls:
         stats: Stats,
         judge: PullJudge,
         output: Output,
-        latency: Latency,
+        latency: RequestLatency,
     ) -> None:
         self._store = store
         self._offsets = offsets
@@ -102,7 +104,7 @@ class FastPulls:
             return False
         if found is None or self._offsets.has_reset(group, topic, queue_id):
             return False
-        if not self._judge.holds(plan.remembered, plan.header, queue_id):
+        if not self._judge.is_still_valid(plan.remembered, plan.header, queue_id):
             known.attach_plan(None)  # the judgement is no longer valid
             return False
         frame, count, size, following = found
@@ -110,7 +112,7 @@ class FastPulls:
         self._stats.count_gets(group, topic, count, size)
         if plan.commits:
             self._offsets.commit(group, topic, queue_id, numbers[commit_at], now_ms)
-        self._latency.at_once[plan.code, Response.SUCCESS, 0] += 1
+        self._latency.immediate_counts[plan.code, Response.SUCCESS, 0] += 1
         self.served_count += 1
         if others_size:
             self._output.send(peer.id, frame)
@@ -136,7 +138,7 @@ class FastPulls:
             return None
         if not all(name in known.names for name in _VARYING):
             return None
-        remembered = self._judge.recall(command.code, header)
+        remembered = self._judge.find_cached(command.code, header)
         if remembered is None:
             return None
         plan = _PullPlan(known, header, remembered)

@@ -10,13 +10,18 @@ from typing import Final
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Property, Topic
-from escrowmq.broker.answers.frames import Frames
+from escrowmq.broker.answers.answer_frames import AnswerFrames
 from escrowmq.broker.fast.fast_ends import EndsPut, FastEnds
 from escrowmq.broker.fast.lane_input import LaneQueues, TargetQueue
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rules import is_plain
-from escrowmq.broker.sends.half_rules import GROUP_RULES, HalfAsked, room_for_halves
-from escrowmq.broker.sends.send_rules import QUEUE_RULES, SPECIAL, SPECIAL_OF_HALF, ToQueue
+from escrowmq.broker.sends.half_rules import GROUP_RULES, HalfFacts, room_for_halves
+from escrowmq.broker.sends.send_rules import (
+    QUEUE_RULES,
+    SPECIAL_OF_HALF,
+    SPECIAL_PROPERTIES,
+    QueueFacts,
+)
 from escrowmq.codec.batch import decode_part
 from escrowmq.codec.plain_properties import PLAIN_KEYS_MAX, PlainProperties
 from escrowmq.codec.properties import encode_properties, parse_properties
@@ -60,7 +65,7 @@ class FastPuts:
         topics: TopicTable,
         clients: Clients,
         stats: Stats,
-        frames: Frames,
+        frames: AnswerFrames,
         transactions: Transactions,
         run: RecordRun,
         ends: FastEnds,
@@ -73,7 +78,7 @@ class FastPuts:
         self._transactions = transactions
         self._engine = transactions.engine
         self._run, self._ends = run, ends
-        self._properties = PlainProperties(SPECIAL, SPECIAL_OF_HALF)
+        self._properties = PlainProperties(SPECIAL_PROPERTIES, SPECIAL_OF_HALF)
         self._body_size_max = store.settings.body_size_max
         self._unnamed: dict[bytes, bool] = {}
         """By the properties of a batch that has no unique key: whether they are plain."""
@@ -130,7 +135,7 @@ class FastPuts:
 
     def _add_target_queue(self, topic: str, queue_id: int) -> TargetQueue | None:
         config = self._topics.get(topic)
-        if not is_plain(QUEUE_RULES, ToQueue(self._settings, topic, queue_id, config)):
+        if not is_plain(QUEUE_RULES, QueueFacts(self._settings, topic, queue_id, config)):
             return None
         if len(self._targets) >= _TARGETS_MAX:
             self._targets.clear()
@@ -258,7 +263,7 @@ class FastPuts:
     def _may_send_halves(self, name: str) -> bool:
         if name in self._groups:
             return True
-        if not is_plain(GROUP_RULES, HalfAsked(self._settings, name)):
+        if not is_plain(GROUP_RULES, HalfFacts(self._settings, name)):
             return False
         if len(self._groups) >= _GROUPS_MAX:
             self._groups.clear()

@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import Property, SysFlag
-from escrowmq.broker.sends.forbidden_to_senders import ODD, ODD_OF_HALF
+from escrowmq.broker.sends.forbidden_to_senders import ODD_OF_HALF, UNUSUAL_FLAGS
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.reply_template import ReplyTemplate
@@ -53,11 +53,11 @@ def _lane_shape_of_sends(
     if code != Request.SEND_MESSAGE_V2 and not is_batch:
         return None
     if is_batch:
-        may_be = len(header.topic) <= TOPIC_SIZE_MAX and not sys_flag & ODD, False
+        may_be = len(header.topic) <= TOPIC_SIZE_MAX and not sys_flag & UNUSUAL_FLAGS, False
     elif header.batch:
         return None  # its code is for single messages, its header for a batch
     else:
-        may_be = not sys_flag & ODD, not sys_flag & ODD_OF_HALF
+        may_be = not sys_flag & UNUSUAL_FLAGS, not sys_flag & ODD_OF_HALF
     return LaneShape(
         alike.pieces, alike.order, alike.is_json, _encode_topic(header.topic),
         header.flag, sys_flag, sys_flag & ~SysFlag.TRANSACTION_MASK, header.reconsume_times,

@@ -17,7 +17,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import RUN_SIZE_MAX
 from escrowmq.base.guests import MessageByValue, OnPut
 from escrowmq.base.message import SysFlag
-from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.answers.request_times import RequestLatency
 from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.broker.fast.fast_puts import FastPuts
 from escrowmq.broker.fast.known_requests import KnownRequests
@@ -47,7 +47,7 @@ class PlainSends:
 
     def __init__(
         self,
-        latency: Latency,
+        latency: RequestLatency,
         fast_path: FastPath,
         puts: FastPuts,
     ) -> None:
@@ -161,7 +161,7 @@ class PlainSends:
             self._clear_run()
         elif is_put:
             told = self._clear_run()
-            self._latency.at_once[Request.SEND_MESSAGE_V2, 0, 0] += len(told)
+            self._latency.immediate_counts[Request.SEND_MESSAGE_V2, 0, 0] += len(told)
             self.count += len(told)
             for on_put, place, transaction_id in told:
                 on_put(place, transaction_id)

@@ -1,19 +1,18 @@
 """Caches what accounts may publish to, for the fast path where peers must prove their identity.
 
-The access check (broker/access/door) decides. Its decisions for one connection are remembered until
-its rules change. Each request must still be signed, and counts for its account. Requests in any
-doubt are judged by the access check again.
-"""
+The access check (broker/access/access_check) decides. Its decisions for one connection are
+remembered until its rules change. Each request must still be signed, and counts for its account.
+Requests in any doubt are judged by the access check again."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from escrowmq.base.command import Command
-from escrowmq.broker.access.door import Door
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.access.access_check import AccessCheck
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.serving import RequestServer
+from escrowmq.broker.requests.request_server import RequestServer
 from escrowmq.codec.request_shapes import RequestShape
 from escrowmq.codec.signature import ACCESS_KEY, SigningKey, key_of
 from escrowmq.lane.native import SignedParts
@@ -45,7 +44,7 @@ class PublishGrants:
     """Judges the signed sends of one run on the fast path, by cached decisions of the access
     check."""
 
-    def __init__(self, door: Door, serving: RequestServer) -> None:
+    def __init__(self, door: AccessCheck, serving: RequestServer) -> None:
         self._door = door
         self._serving = serving
         self._peer: Peer
@@ -57,7 +56,7 @@ class PublishGrants:
     def begin_run(self, peer: Peer, known: GrantCache, now_ms: int) -> bool:
         """Begin a run of one connection. Return False if the access check must judge all its
         requests."""
-        if not self._door.may_remember(peer):
+        if not self._door.may_cache_decision(peer):
             return False
         if known.version != self._door.version:
             known.by_request.clear()
@@ -86,7 +85,7 @@ class PublishGrants:
             if not any(key.has_signed(signature, content, body) for key in keys):
                 return False
         size = len(body)
-        if not self._door.quotas.take_plain(self._peer, account, topic, size, self._now_ms):
+        if not self._door.quotas.count_plain(self._peer, account, topic, size, self._now_ms):
             return False
         self._counted.append((account, size))
         return True
@@ -95,7 +94,9 @@ class PublishGrants:
         code, account, topic = wish
         command = Command(code=code, ext={ACCESS_KEY: account, "b": topic, "i": ""})
         row = self._serving.row(code)
-        found = self._door.standing(Asked(self._peer, row, command, None, self._now_ms))
+        found = self._door.lasting_grant_keys(
+            IncomingRequest(self._peer, row, command, None, self._now_ms)
+        )
         if found is None:
             return None
         return tuple(tuple(key_of(each) for each in one.secrets if each) for one in found)

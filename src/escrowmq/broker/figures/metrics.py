@@ -15,14 +15,14 @@ from escrowmq.base.measure import (
     metric_by_topic,
     unlabelled_metric,
 )
-from escrowmq.broker.access.door import Door
-from escrowmq.broker.answers.request_times import Latency
-from escrowmq.broker.figures.reader_gauges import ReaderGauges
-from escrowmq.broker.figures.store_gauges import Gauges
-from escrowmq.broker.figures.transaction_gauges import families_of
-from escrowmq.broker.figures.waiting_gauges import LaterGauges
+from escrowmq.broker.access.access_check import AccessCheck
+from escrowmq.broker.answers.request_times import RequestLatency
+from escrowmq.broker.figures.consumer_gauges import ConsumerGauges
+from escrowmq.broker.figures.store_gauges import StoreGauges
+from escrowmq.broker.figures.transaction_gauges import transaction_families
+from escrowmq.broker.figures.waiting_gauges import WaitingGauges
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.sends.shedding import Shedding
+from escrowmq.broker.sends.shedding import LoadShedding
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE, SIZE_BITS_MAX, Stats
 from escrowmq.store.store import Store
@@ -34,7 +34,7 @@ _SIZES = (
 )
 
 
-class CountsDropped(Protocol):
+class DropCounter(Protocol):
     """A part that delivers messages later, and counts the invalid records that it skips."""
 
     @property
@@ -42,7 +42,7 @@ class CountsDropped(Protocol):
         """The number of skipped records."""
 
 
-class Measuring:
+class BrokerMetrics:
     """All metrics of one broker, collected on demand."""
 
     def __init__(
@@ -52,16 +52,16 @@ class Measuring:
         store: Store,
         clients: Clients,
         stats: Stats,
-        shedding: Shedding,
-        latency: Latency,
+        shedding: LoadShedding,
+        latency: RequestLatency,
         peers: Peers,
         transactions: Transactions,
-        door: Door,
+        door: AccessCheck,
         rounds: BackgroundRounds,
-        gauges: Gauges,
-        reader_gauges: ReaderGauges,
-        later_gauges: LaterGauges,
-        droppers: Iterable[CountsDropped],
+        gauges: StoreGauges,
+        reader_gauges: ConsumerGauges,
+        later_gauges: WaitingGauges,
+        droppers: Iterable[DropCounter],
     ) -> None:
         self._settings = settings
         self._store = store
@@ -78,28 +78,28 @@ class Measuring:
         self._txn = transactions
         self._door = door
 
-    def families(self, now_ms: int) -> list[MetricFamily]:
+    def metric_families(self, now_ms: int) -> list[MetricFamily]:
         """Return all metrics as of now."""
         return [
-            *families_of(self._txn, now_ms),
-            *self._messages(),
-            self._latency.family(),
-            *self._state(),
-            *self._refusals(),
-            *self._gauges.families(now_ms),
-            *self._reader_gauges.families(now_ms),
-            *self._later_gauges.families(now_ms),
+            *transaction_families(self._txn, now_ms),
+            *self._message_families(),
+            self._latency.metric_family(),
+            *self._state_families(),
+            *self._refusal_families(),
+            *self._gauges.metric_families(now_ms),
+            *self._reader_gauges.metric_families(now_ms),
+            *self._later_gauges.metric_families(now_ms),
         ]
 
-    def refusal(self) -> str:
+    def write_refusal_reason(self) -> str:
         """Return why no messages are accepted; empty when they are."""
-        return self._gauges.refusal()
+        return self._gauges.write_refusal_reason()
 
     def set_aside_count(self) -> int:
         """Return the number of records that were skipped because they could not be processed."""
         return sum(dropper.dropped_count for dropper in self._droppers)
 
-    def _refusals(self) -> list[MetricFamily]:
+    def _refusal_families(self) -> list[MetricFamily]:
         door = self._door
         return [
             unlabelled_metric(
@@ -118,11 +118,11 @@ class Measuring:
                 "escrowmq_accounts_stale",
                 "gauge",
                 "1 while a file of accounts is invalid and the last valid one is in force.",
-                door.is_stale,
+                door.has_stale_accounts,
             ),
         ]
 
-    def _messages(self) -> list[MetricFamily]:
+    def _message_families(self) -> list[MetricFamily]:
         stats = self._stats
         return [
             metric_by_topic(
@@ -145,8 +145,12 @@ class Measuring:
                     for topic, counts, size in stats.put_sizes()
                 ),
             ),
-            _by_group("rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)),
-            _by_group("rocketmq_throughput_out", "Bytes handed out.", stats.totals(GET_SIZE)),
+            _family_by_group(
+                "rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)
+            ),
+            _family_by_group(
+                "rocketmq_throughput_out", "Bytes handed out.", stats.totals(GET_SIZE)
+            ),
             unlabelled_metric(
                 "escrowmq_shed_requests",
                 "counter",
@@ -155,7 +159,7 @@ class Measuring:
             ),
         ]
 
-    def _state(self) -> list[MetricFamily]:
+    def _state_families(self) -> list[MetricFamily]:
         clients = self._clients
         consumers = {name: len(group.channels) for name, group in clients.consumers.items()}
         producers = {name: len(channels) for name, channels in clients.producers.items()}
@@ -167,10 +171,10 @@ class Measuring:
                 "4 read, 2 write.",
                 self._settings.permission,
             ),
-            _labelled(
+            _family_by_label(
                 "rocketmq_producer_connections", "Producers by group.", "producer_group", producers
             ),
-            _labelled(
+            _family_by_label(
                 "rocketmq_consumer_connections", "Consumers by group.", "consumer_group", consumers
             ),
             MetricFamily(
@@ -207,13 +211,13 @@ class Measuring:
         ]
 
 
-def _by_group(name: str, text: str, values: Mapping[str, float]) -> MetricFamily:
+def _family_by_group(name: str, text: str, values: Mapping[str, float]) -> MetricFamily:
     """Return a metric family from values whose keys are `topic@group`."""
     pairs = [(key.partition("@"), value) for key, value in values.items()]
     samples = tuple(Sample((topic, group), value) for (topic, _, group), value in pairs)
     return MetricFamily(name, "counter", text, ("topic", "consumer_group"), samples)
 
 
-def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> MetricFamily:
+def _family_by_label(name: str, text: str, label: str, values: Mapping[str, float]) -> MetricFamily:
     samples = tuple(Sample((key,), value) for key, value in values.items())
     return MetricFamily(name, "gauge", text, (label,), samples)

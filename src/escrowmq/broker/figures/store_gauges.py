@@ -15,7 +15,7 @@ _LOCAL = ("local", "disk")
 _STORAGE = ("storage_type", "storage_medium")
 
 
-class Gauges:
+class StoreGauges:
     """The store gauges of one broker."""
 
     def __init__(
@@ -33,15 +33,19 @@ class Gauges:
         self._delays = delays
         self._timer = timer
 
-    def families(self, now_ms: int) -> list[MetricFamily]:
+    def metric_families(self, now_ms: int) -> list[MetricFamily]:
         """Return all gauges, under RocketMQ's names where it has one."""
-        return [*self._storage(now_ms), *self._numbers(), *self._escrowmq_families()]
+        return [
+            *self._storage_families(now_ms),
+            *self._topic_and_group_families(),
+            *self._escrowmq_families(),
+        ]
 
-    def refusal(self) -> str:
+    def write_refusal_reason(self) -> str:
         """Return why no messages are accepted; empty when they are."""
         return self._store.refusal or ""
 
-    def _storage(self, now_ms: int) -> Iterator[MetricFamily]:
+    def _storage_families(self, now_ms: int) -> Iterator[MetricFamily]:
         store = self._store
         oldest = store.read(store.min_log_offset)
         kept_ms = now_ms - oldest.stored_ms if oldest is not None else 0
@@ -54,7 +58,7 @@ class Gauges:
             samples = (Sample(_LOCAL, value),)
             yield MetricFamily(f"rocketmq_storage_{name}", "gauge", text, _STORAGE, samples)
 
-    def _numbers(self) -> Iterator[MetricFamily]:
+    def _topic_and_group_families(self) -> Iterator[MetricFamily]:
         for name, text, value in (
             ("rocketmq_topic_number", "Topics.", len(self._topics.names())),
             ("rocketmq_consumer_group_number", "Consumer groups.", len(self._groups.names())),
@@ -75,7 +79,12 @@ class Gauges:
         store = self._store
         own: tuple[tuple[str, Kind, str, float], ...] = (
             ("disk_used_percent", "gauge", "How full the log's disk is.", store.disk_percent),
-            ("read_only", "gauge", "1 while no messages are accepted.", bool(self.refusal())),
+            (
+                "read_only",
+                "gauge",
+                "1 while no messages are accepted.",
+                bool(self.write_refusal_reason()),
+            ),
             (
                 "failed_syncs",
                 "counter",

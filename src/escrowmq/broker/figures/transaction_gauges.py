@@ -21,12 +21,12 @@ PENDING_AGES_S: Final = (60, 300, 1_800, 7_200, 86_400)
 _BUCKETS: Final = (*map(float, LATENCY_BOUNDS_S), math.inf)
 
 
-def families_of(transactions: Transactions, now_ms: int) -> list[MetricFamily]:
+def transaction_families(transactions: Transactions, now_ms: int) -> list[MetricFamily]:
     """Return all transaction metrics."""
-    return [*_ended(transactions), *_checked(transactions, now_ms)]
+    return [*_outcome_families(transactions), *_check_families(transactions, now_ms)]
 
 
-def _ended(transactions: Transactions) -> list[MetricFamily]:
+def _outcome_families(transactions: Transactions) -> list[MetricFamily]:
     meter = transactions.engine.halves.meter
     return [
         metric_by_topic("rocketmq_half_messages", "gauge", "Pending half messages.", meter.pending),
@@ -59,7 +59,7 @@ def _ended(transactions: Transactions) -> list[MetricFamily]:
     ]
 
 
-def _ages(transactions: Transactions, now_ms: int) -> MetricFamily:
+def _age_family(transactions: Transactions, now_ms: int) -> MetricFamily:
     stored_before = transactions.engine.halves.pending.pages.count_stored_before
     return MetricFamily(
         "escrowmq_pending_older_than",
@@ -90,7 +90,7 @@ def _end_families(counters: HalfCounters) -> list[MetricFamily]:
     ]
 
 
-def _checked(transactions: Transactions, now_ms: int) -> list[MetricFamily]:
+def _check_families(transactions: Transactions, now_ms: int) -> list[MetricFamily]:
     engine, checker = transactions.engine, transactions.checker
     oldest = engine.halves.pending.oldest_offset()
     age_s = 0.0 if oldest is None else (now_ms - engine.halves.pending.row(oldest).stored_ms) / 1000
@@ -100,7 +100,7 @@ def _checked(transactions: Transactions, now_ms: int) -> list[MetricFamily]:
         unlabelled_metric(
             "escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s
         ),
-        _ages(transactions, now_ms),
+        _age_family(transactions, now_ms),
         unlabelled_metric(
             "escrowmq_checks_sent", "counter", "Checks passed to a connection.", checks.sent
         ),

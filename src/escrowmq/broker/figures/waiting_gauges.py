@@ -20,7 +20,7 @@ _STORAGE = ("storage_type", "storage_medium")
 _LOCAL = ("local", "disk")
 
 
-class LaterGauges:
+class WaitingGauges:
     """The gauges of delayed and popped messages of one broker."""
 
     def __init__(
@@ -31,11 +31,11 @@ class LaterGauges:
         self._timer = timer
         self._ledger = ledger
 
-    def families(self, now_ms: int) -> list[MetricFamily]:
+    def metric_families(self, now_ms: int) -> list[MetricFamily]:
         """The gauges as metric families."""
-        return [*self._timed(now_ms), *self._popped(now_ms)]
+        return [*self._timer_families(now_ms), *self._pop_families(now_ms)]
 
-    def _timed(self, now_ms: int) -> Iterator[MetricFamily]:
+    def _timer_families(self, now_ms: int) -> Iterator[MetricFamily]:
         """Yield gauges of messages that are delivered at a chosen time."""
         if not self._settings.has_timer:
             return
@@ -85,7 +85,7 @@ class LaterGauges:
             timer.delays.distributions(*_LOCAL),
         )
 
-    def _popped(self, now_ms: int) -> Iterator[MetricFamily]:
+    def _pop_families(self, now_ms: int) -> Iterator[MetricFamily]:
         """Yield gauges of messages that were popped and not acknowledged."""
         store, ledger = self._store, self._ledger
         popped = ledger.popped

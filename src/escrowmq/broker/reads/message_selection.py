@@ -50,18 +50,18 @@ class Selector(msgspec.Struct, frozen=True):
 EVERYTHING: Final = Selector()
 
 
-def is_tag(expression_type: str | None) -> bool:
+def is_tag_expression(expression_type: str | None) -> bool:
     """Whether an expression is a list of tags. Old clients give no type and mean tags."""
     return not expression_type or expression_type == TAG
 
 
-def select_tags(expression: str | None) -> Selector:
+def tag_selector(expression: str | None) -> Selector:
     """Return the selector of an expression of tags. Raises FilterError when it is invalid."""
     found = parse_tags(expression, code_of=tags_code)
     return EVERYTHING if found.is_all else Selector(codes=found.codes)
 
 
-def select_sql(predicate: Truth, *, size: int) -> Selector:
+def sql_selector(predicate: Truth, *, size: int) -> Selector:
     """Return the selector of a compiled SQL92 expression over a message's properties. `size` is the
     expression's length."""
 
@@ -83,14 +83,14 @@ def subscription_of(
         sub_string=expression,
         sub_version=version,
     )
-    if is_tag(expression_type):
+    if is_tag_expression(expression_type):
         tags = sorted(parse_tags(expression, code_of=tags_code).tags)
         found.tags_set = tags
         found.code_set = [tags_code(tag) for tag in tags]
     return found
 
 
-class Selectors:
+class SelectorCache:
     """Cache of the selectors of subscriptions, each compiled once."""
 
     def __init__(self, kept_max: int = 4096) -> None:
@@ -98,14 +98,14 @@ class Selectors:
         self._kept_max = kept_max
         self._kept_size = 0
 
-    def of(self, expression_type: str | None, expression: str | None) -> Selector:
+    def selector_of(self, expression_type: str | None, expression: str | None) -> Selector:
         """Return the selector of an expression. Raises FilterError when it is invalid or too
         long."""
         key = (expression_type, expression)
         selector = self._kept.get(key)
-        return self._compile(key) if selector is None else selector
+        return self._compile_selector(key) if selector is None else selector
 
-    def _compile(self, key: tuple[str | None, str | None]) -> Selector:
+    def _compile_selector(self, key: tuple[str | None, str | None]) -> Selector:
         expression_type, expression = key
         size = len(expression or "") + len(expression_type or "")
         if size > SUBSCRIPTION_SIZE_MAX:
@@ -114,11 +114,11 @@ class Selectors:
                 "by a property that many messages share",
                 SUBSCRIPTION_SIZE_MAX,
             )
-        if is_tag(expression_type):
-            selector = select_tags(expression)
+        if is_tag_expression(expression_type):
+            selector = tag_selector(expression)
         else:
             predicate = compile_sql_anew(expression or "", tokens_max=SQL_TOKENS_MAX)
-            selector = select_sql(predicate, size=size)
+            selector = sql_selector(predicate, size=size)
         if len(self._kept) >= self._kept_max or self._kept_size + size > SELECTORS_SIZE_MAX:
             self._kept.clear()
             self._kept_size = 0
@@ -126,8 +126,8 @@ class Selectors:
         self._kept_size += size
         return selector
 
-    def of_subscription(self, subscription: SubscriptionBody) -> Selector:
+    def selector_of_subscription(self, subscription: SubscriptionBody) -> Selector:
         """Return the selector of a subscription from a heartbeat."""
         if subscription.class_filter_mode:
             return EVERYTHING
-        return self.of(subscription.expression_type, subscription.sub_string or ALL)
+        return self.selector_of(subscription.expression_type, subscription.sub_string or ALL)

@@ -15,7 +15,7 @@ from escrowmq.base.message import Property
 from escrowmq.base.own_properties import RENEW
 from escrowmq.base.ports import RandomSource
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.reads.message_selection import EVERYTHING, Selector
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.pop_receipt import (
@@ -55,7 +55,7 @@ _PERCENT: Final = 100
 class Pop(msgspec.Struct):
     """A pop that was accepted, with its selector. It may wait for messages."""
 
-    asked: Asked[PopHeader]
+    asked: IncomingRequest[PopHeader]
     selector: Selector = EVERYTHING
     born_ms: int = 0
 
@@ -65,7 +65,7 @@ class Pop(msgspec.Struct):
         return self.asked.header
 
     @property
-    def holder(self) -> int:
+    def holding_client(self) -> int:
         """The client whose messages stay invisible for as long as it is connected; NOBODY if it did
         not ask for that."""
         return self.asked.peer.id if self.asked.ext.get(RENEW) == "true" else NOBODY
@@ -91,7 +91,7 @@ class PopResult(msgspec.Struct):
     revive_queue: int = 0
 
 
-class Popper:
+class QueuePopper:
     """Takes messages out of queues for the pops of groups."""
 
     def __init__(
@@ -132,7 +132,7 @@ class Popper:
             )
         return None
 
-    def place_refusal(self, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
+    def group_refusal(self, asked: IncomingRequest[PopHeader], now_ms: int) -> Refusal | None:
         """Return why a group may not pop from a topic; None if it may."""
         header = asked.header
         topic = self._topics.get(header.topic)
@@ -165,7 +165,7 @@ class Popper:
         is_v2 = self._settings.has_retry_topic_v2
         return self._retries.topics_to_read(header.topic, header.consumer_group, is_v2=is_v2)
 
-    def offset(
+    def next_offset(
         self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
     ) -> int:
         """Return the offset from which a group continues in a queue. With `commits`, commit it if
@@ -174,7 +174,7 @@ class Popper:
         if offset >= 0:
             return offset
         low, high = self._store.bounds(topic, queue_id)
-        if init_mode == INIT_MIN or kind_of(topic) or self._begins_in_memory(topic, queue_id, low):
+        if init_mode == INIT_MIN or kind_of(topic) or self._starts_at_oldest(topic, queue_id, low):
             offset = low
         else:
             offset = max(0, high - 1)
@@ -182,7 +182,7 @@ class Popper:
             self._offsets.commit(group, topic, queue_id, offset, now_ms)
         return offset
 
-    def _begins_in_memory(self, topic: str, queue_id: int, low: int) -> bool:
+    def _starts_at_oldest(self, topic: str, queue_id: int, low: int) -> bool:
         """Whether a new group starts at a queue's oldest message although it asked for the newest:
         if the queue is so young that its messages are still in memory."""
         if low > 0 or not self._settings.pop_init_in_memory:
@@ -195,7 +195,7 @@ class Popper:
     def has_message(self, header: PopHeader, now_ms: int) -> bool:
         """Whether a pop would find messages, regardless of its filter."""
         group = header.consumer_group
-        for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
+        for topic, queue_ids in self._reading_order(header, self._chance.randrange(_PERCENT)):
             for queue_id in queue_ids:
                 if header.order and self._orders.is_blocked(
                     (group, topic, queue_id),
@@ -204,12 +204,12 @@ class Popper:
                     now_ms=now_ms,
                 ):
                     continue
-                offset = self.offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
+                offset = self.next_offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
                 if self._store.bounds(topic, queue_id)[1] > offset:
                     return True
         return False
 
-    def find(self, pop: Pop, now_ms: int) -> PopResult:
+    def take_messages(self, pop: Pop, now_ms: int) -> PopResult:
         """Take available messages for a pop. If its filter skips all of them, read a few more
         times. An unreadable queue counts as empty, unless all are unreadable: messages of another
         queue may be in flight for this pop already."""
@@ -220,10 +220,10 @@ class Popper:
             finds.rest, finds.has_skipped = 0, False
             chance = self._chance.randrange(_PERCENT)
             failures: list[Exception] = []
-            places = [(topic, i) for topic, ids in self._plan(header, chance) for i in ids]
+            places = [(topic, i) for topic, ids in self._reading_order(header, chance) for i in ids]
             for topic, queue_id in places:
                 try:
-                    self._take(finds, pop, topic, queue_id, now_ms)
+                    self._take_from_queue(finds, pop, topic, queue_id, now_ms)
                 except (OSError, StorageError) as error:
                     failures.append(error)
                     self._log_unreadable(topic, queue_id, error)
@@ -245,9 +245,9 @@ class Popper:
         store = self._store
         finds = PopResult(now_ms)
         group = header.consumer_group
-        for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
+        for topic, queue_ids in self._reading_order(header, self._chance.randrange(_PERCENT)):
             for queue_id in queue_ids:
-                offset = self.offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
+                offset = self.next_offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
                 finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
                 left = header.max_msg_nums - finds.count
                 if left <= 0 or finds.size >= self._size_max:
@@ -256,7 +256,7 @@ class Popper:
                 if got.status in _MISPLACED:
                     got = store.get(topic, queue_id, got.next_offset, count_max=left)
                 if got.count:
-                    self._add(finds, got, got.chunks)
+                    self._add_messages(finds, got, got.chunks)
         return finds
 
     # -- one queue after another -----------------------------------------------------------------
@@ -265,7 +265,7 @@ class Popper:
     def _size_max(self) -> int:
         return self._store_settings.read_size_max
 
-    def _plan(self, header: PopHeader, chance: int) -> list[tuple[str, list[int]]]:
+    def _reading_order(self, header: PopHeader, chance: int) -> list[tuple[str, list[int]]]:
         """Return topics and queues in the order in which to read them. With a configured
         probability the retry topics come first, so that a busy topic does not starve them."""
         topics = self._topics
@@ -283,7 +283,9 @@ class Popper:
         is_again_first = chance < self._settings.pop_retry_first_percent
         return again + plain if is_again_first else plain + again
 
-    def _take(self, finds: PopResult, pop: Pop, topic: str, queue_id: int, now_ms: int) -> None:
+    def _take_from_queue(
+        self, finds: PopResult, pop: Pop, topic: str, queue_id: int, now_ms: int
+    ) -> None:
         header, selector = pop.header, pop.selector
         store, offsets, group = self._store, self._offsets, header.consumer_group
         left = header.max_msg_nums - finds.count
@@ -295,7 +297,7 @@ class Popper:
         # acknowledgements.
         if has_room and has_tests and offsets.take_reset(group, topic, queue_id) is not None:
             self._orders.drop_batch((group, topic, queue_id))
-        offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
+        offset = self.next_offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
         if header.order and self._orders.is_blocked(
             (group, topic, queue_id),
             attempt_id=header.attempt_id,
@@ -328,7 +330,7 @@ class Popper:
             offset = got.next_offset
             offsets.commit(group, topic, queue_id, offset, now_ms)
         if got.count:
-            if not self._hand_out(finds, pop, topic, queue_id, offset, got):
+            if not self._record_in_flight(finds, pop, topic, queue_id, offset, got):
                 finds.rest += got.count
                 return
         elif got.status in _PASSED_OVER:
@@ -336,13 +338,13 @@ class Popper:
             finds.has_skipped |= got.max_offset > got.next_offset
         finds.rest += max(0, got.max_offset - got.next_offset)
 
-    def _hand_out(
+    def _record_in_flight(
         self, finds: PopResult, pop: Pop, topic: str, queue_id: int, offset: int, got: GetResult
     ) -> bool:
         """Record that the group has these messages in flight, and add them to the result. Return
         False if too many are in flight.
 
-        The arguments are positional, for speed: they are the local variables of `_take`.
+        The arguments are positional, for speed: they are the local variables of `_take_from_queue`.
         """
         header, now_ms = pop.header, finds.pop_ms
         group, kind = header.consumer_group, kind_of(topic)
@@ -353,7 +355,7 @@ class Popper:
                 attempt_id=header.attempt_id,
                 invisible_ms=header.invisible_time,
                 now_ms=now_ms,
-                holder=pop.holder,
+                holder=pop.holding_client,
             )
             finds.counts.append(encode_counts(kind, queue_id, counts, count_min))
             next_offset = offset
@@ -366,7 +368,7 @@ class Popper:
                 invisible_ms=header.invisible_time,
                 next_offset=next_offset,
                 now_ms=now_ms,
-                holder=pop.holder,
+                holder=pop.holding_client,
             ):
                 return False
         self._offsets.commit(group, topic, queue_id, next_offset, now_ms)
@@ -383,11 +385,11 @@ class Popper:
                 broker_name=self._settings.name,
                 queue_id=queue_id,
             )
-            chunks = _renamed(chunks, header.topic, receipt)
-        self._add(finds, got, chunks)
+            chunks = _with_original_topic(chunks, header.topic, receipt)
+        self._add_messages(finds, got, chunks)
         return True
 
-    def _add(self, finds: PopResult, got: GetResult, chunks: list[bytes]) -> None:
+    def _add_messages(self, finds: PopResult, got: GetResult, chunks: list[bytes]) -> None:
         finds.chunks.extend(chunks)
         finds.count += got.count
         finds.size += sum(map(len, chunks))
@@ -397,7 +399,7 @@ def _rotated_indexes(count: int, start: int) -> list[int]:
     return [(start + index) % count for index in range(count)]
 
 
-def _renamed(chunks: list[bytes], topic: str, receipt: Receipt) -> list[bytes]:
+def _with_original_topic(chunks: list[bytes], topic: str, receipt: Receipt) -> list[bytes]:
     """Return records of a retry topic under the original topic's name, each with its receipt."""
     found = []
     for chunk in chunks:

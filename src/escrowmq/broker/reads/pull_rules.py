@@ -1,11 +1,10 @@
 """The rules about pulls: why a pull gets no messages.
 
 PULL_RULES are checked in their order, and the first that concerns a pull refuses it. A consumer
-repeats the same pull, so its judgement is cached (broker/reads/pull_judgements) until something
-changes that the rules read: tables by their versions, and the settings in `READS`. Add a new rule
-here, its settings to `READS`, and its example to tests/unit/broker/rule_examples.py. A test checks
-that no rule reads another setting.
-"""
+repeats the same pull, so its judgement is cached (broker/reads/pull_decisions) until something
+changes that the rules read: tables by their versions, and the settings in `SETTINGS_READ`. Add a
+new rule here, its settings to `SETTINGS_READ`, and its example to
+tests/unit/broker/rule_examples.py. A test checks that no rule reads another setting."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Request, Response
-from escrowmq.broker.reads.message_selection import is_tag
+from escrowmq.broker.reads.message_selection import is_tag_expression
 from escrowmq.broker.rules import Rule
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.codec.headers import PullHeader
@@ -34,11 +33,16 @@ class PullFlag:
     CLASS_FILTER: Final = 8
 
 
-READS: Final = ("permission", "allows_lite_pull", "has_property_filter", "rejects_unknown_pulls")
+SETTINGS_READ: Final = (
+    "permission",
+    "allows_lite_pull",
+    "has_property_filter",
+    "rejects_unknown_pulls",
+)
 """The settings that the rules read, apart from `advertised_host`, which never changes."""
 
 
-class PullAsked(NamedTuple):
+class PullFacts(NamedTuple):
     """The input of the pull rules: a pull, and all that is known of its group and topic."""
 
     settings: BrokerSettings
@@ -75,7 +79,7 @@ class PullAsked(NamedTuple):
         return self.online
 
     @property
-    def says_itself(self) -> bool:
+    def has_own_expression(self) -> bool:
         """Whether the pull brings its own expression; otherwise its group's subscription
         applies."""
         return bool(self.header.sys_flag & PullFlag.SUBSCRIPTION)
@@ -86,7 +90,7 @@ class PullAsked(NamedTuple):
         return self.members.subscriptions.get(self.header.topic)
 
 
-def refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
+def pull_refusal(code: int, remark: str, forbidden: int = 0) -> Refusal:
     """Return the refusal of a pull. `forbidden` is RocketMQ's number for the reason, which clients
     distinguish."""
     ext = pull_fields(0, 0, 0)
@@ -95,17 +99,17 @@ def refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
     return Refusal(code, remark, ext)
 
 
-def _rule(
+def _make_rule(
     name: str,
-    concerns: Callable[[PullAsked], bool],
+    concerns: Callable[[PullFacts], bool],
     code: int,
-    remark: Callable[[PullAsked], str],
+    remark: Callable[[PullFacts], str],
     forbidden: int = 0,
-) -> Rule[PullAsked]:
-    return Rule(name, concerns, lambda pull: refused(code, remark(pull), forbidden))
+) -> Rule[PullFacts]:
+    return Rule(name, concerns, lambda pull: pull_refusal(code, remark(pull), forbidden))
 
 
-def _is_unreadable(pull: PullAsked) -> bool:
+def _is_topic_unreadable(pull: PullFacts) -> bool:
     return not pull.known_topic.perm & Perm.READ
 
 
@@ -114,11 +118,11 @@ def readable_queues(topic: TopicConfig) -> range:
     return range(topic.read_queue_nums)
 
 
-def _is_beyond(pull: PullAsked) -> bool:
+def _is_queue_out_of_range(pull: PullFacts) -> bool:
     return pull.header.queue_id not in readable_queues(pull.known_topic)
 
 
-def _remark_on_queue(pull: PullAsked) -> str:
+def _remark_on_queue(pull: PullFacts) -> str:
     header, topic = pull.header, pull.known_topic
     return (
         f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
@@ -127,25 +131,25 @@ def _remark_on_queue(pull: PullAsked) -> str:
     )
 
 
-def _is_unknown(pull: PullAsked) -> bool:
+def _is_group_offline(pull: PullFacts) -> bool:
     return pull.settings.rejects_unknown_pulls and pull.online is None
 
 
-def _is_outdated(pull: PullAsked) -> bool:
+def _is_subscription_outdated(pull: PullFacts) -> bool:
     subscription = pull.subscription
     assert subscription is not None
     return subscription.sub_version < pull.header.sub_version
 
 
 BROKER_RULES: Final = (
-    _rule(
+    _make_rule(
         "a broker that is not read",
         lambda pull: not pull.settings.permission & Perm.READ,
         Response.NO_PERMISSION,
         lambda pull: f"the broker[{pull.settings.advertised_host}] pulling message is forbidden",
         1,
     ),
-    _rule(
+    _make_rule(
         "a lite pull where there are none",
         lambda pull: pull.code == Request.LITE_PULL_MESSAGE and not pull.settings.allows_lite_pull,
         Response.NO_PERMISSION,
@@ -158,42 +162,43 @@ BROKER_RULES: Final = (
 """Rules that are checked before the group is looked up: about the broker itself."""
 
 PULL_RULES: Final = (
-    _rule(
+    _make_rule(
         "no such group",
         lambda pull: pull.group is None,
         Response.SUBSCRIPTION_GROUP_NOT_EXIST,
         lambda pull: f"subscription group [{pull.header.consumer_group}] does not exist, {FAQ}",
     ),
-    _rule(
+    _make_rule(
         "a group that may not consume",
         lambda pull: not pull.known_group.consume_enable,
         Response.NO_PERMISSION,
         lambda pull: f"subscription group no permission, {pull.header.consumer_group}",
         2,
     ),
-    _rule(
+    _make_rule(
         "no such topic",
         lambda pull: pull.topic is None,
         Response.TOPIC_NOT_EXIST,
         lambda pull: f"topic[{pull.header.topic}] not exist, apply first please! {FAQ}",
     ),
-    _rule(
+    _make_rule(
         "a topic that is not read",
-        _is_unreadable,
+        _is_topic_unreadable,
         Response.NO_PERMISSION,
         lambda pull: f"the topic[{pull.header.topic}] pulling message is forbidden",
         3,
     ),
-    _rule(
+    _make_rule(
         "a queue beyond the topic",
-        _is_beyond,
+        _is_queue_out_of_range,
         Response.INVALID_PARAMETER,
         _remark_on_queue,
     ),
-    _rule(
+    _make_rule(
         "a filter by properties where there are none",
         lambda pull: (
-            not is_tag(pull.header.expression_type) and not pull.settings.has_property_filter
+            not is_tag_expression(pull.header.expression_type)
+            and not pull.settings.has_property_filter
         ),
         Response.SYSTEM_ERROR,
         lambda _: "The broker does not support consumer to filter message by SQL92",
@@ -201,9 +206,9 @@ PULL_RULES: Final = (
 )
 """Rules that are checked before the pull's expression is parsed."""
 
-UNKNOWN: Final = _rule(
+OFFLINE_GROUP_RULE: Final = _make_rule(
     "a group without members",
-    _is_unknown,
+    _is_group_offline,
     Response.SUBSCRIPTION_NOT_EXIST,
     lambda _: (
         f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}"
@@ -213,13 +218,13 @@ UNKNOWN: Final = _rule(
 parsed."""
 
 SUBSCRIPTION_RULES: Final = (
-    _rule(
+    _make_rule(
         "nobody there",
         lambda pull: pull.online is None,
         Response.SUBSCRIPTION_NOT_EXIST,
         lambda _: f"the consumer's group info not exist{FAQ}",
     ),
-    _rule(
+    _make_rule(
         "broadcasting that is not allowed",
         lambda pull: (
             not pull.known_group.consume_broadcast_enable
@@ -231,7 +236,7 @@ SUBSCRIPTION_RULES: Final = (
         ),
         4,
     ),
-    _rule(
+    _make_rule(
         "a topic that the group may not read",
         lambda pull: pull.is_group_forbidden,
         Response.NO_PERMISSION,
@@ -241,15 +246,15 @@ SUBSCRIPTION_RULES: Final = (
         ),
         5,
     ),
-    _rule(
+    _make_rule(
         "no subscription",
         lambda pull: pull.subscription is None,
         Response.SUBSCRIPTION_NOT_EXIST,
         lambda _: f"the consumer's subscription not exist{FAQ}",
     ),
-    _rule(
+    _make_rule(
         "an older subscription",
-        _is_outdated,
+        _is_subscription_outdated,
         Response.SUBSCRIPTION_NOT_LATEST,
         lambda _: "the consumer's subscription not latest",
     ),

@@ -15,10 +15,10 @@ from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk, former_path
 from escrowmq.base.wire import Wire
 from escrowmq.broker.output import Output
-from escrowmq.broker.part import Part, Start
+from escrowmq.broker.part import Part, StartContext
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.replication.master import address_of
-from escrowmq.broker.replication.port_dialogue import PortDialogue
+from escrowmq.broker.replication.port_dialogue import ReplicationDialogue
+from escrowmq.broker.replication.slave_copy import parse_address
 from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
@@ -86,7 +86,7 @@ class GroupCopy(Part):
         self._copy: CopyConnection | None = None
         self._is_dialling = self._is_connected = False
         self._is_distrusted = False
-        """Whether TLS has failed on the connection whose loss `unreached` will report."""
+        """Whether TLS has failed on the connection whose loss `connection_failed` will report."""
         self._was_welcome = False
         """Whether this master has accepted this member before. A new master may not have opened its
         port yet."""
@@ -95,7 +95,7 @@ class GroupCopy(Part):
         self._said = ""
         self.fault = "no master is known yet"
 
-    def load(self, start: Start) -> None:
+    def load(self, start: StartContext) -> None:
         """Read the pending transactions, because a copy that takes over has no time for it. Report
         a damaged log, so that this member does not take over."""
         if start.lost_from is not None:
@@ -117,22 +117,22 @@ class GroupCopy(Part):
         self._was_welcome = False
         self.fault = why or "the master has not let this member in yet"
         self._now_ms = self._due_ms = now_ms
-        self._drop("the master is another one now")
+        self._drop_copy("the master is another one now")
 
-    def _drop(self, reason: str) -> None:
+    def _drop_copy(self, reason: str) -> None:
         self._copy = None
         if self._is_connected:
-            self._output.add(Close(COPY_PEER, reason))
+            self._output.add_effect(Close(COPY_PEER, reason))
 
-    def calls(self, peer: int) -> bool:
+    def has_dialled(self, peer: int) -> bool:
         """Whether this is the connection to the master."""
         return peer == COPY_PEER
 
-    def begin(self, peer: Peer) -> PortDialogue:
+    def create_dialogue(self, peer: Peer) -> ReplicationDialogue:
         """Start copying over the connection that the master has accepted."""
         if peer.id != COPY_PEER:
-            self._output.add(Close(peer.id, "a copy has no copies"))
-            return PortDialogue(peer, self.receive)
+            self._output.add_effect(Close(peer.id, "a copy has no copies"))
+            return ReplicationDialogue(peer, self.receive)
         self._is_connected, self._is_dialling = True, False
         if self._record is not None:
             self._copy = CopyConnection(
@@ -144,8 +144,8 @@ class GroupCopy(Part):
                 now_ms=self._now_ms,
             )
         else:
-            self._output.add(Close(COPY_PEER, "there is no master now"))
-        return PortDialogue(peer, self.receive)
+            self._output.add_effect(Close(COPY_PEER, "there is no master now"))
+        return ReplicationDialogue(peer, self.receive)
 
     def _hello(self) -> Hello:
         membership, log_end = self._membership, self._log.end_offset
@@ -167,17 +167,17 @@ class GroupCopy(Part):
         )
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """Do nothing more: `begin` has started the copying already."""
+        """Do nothing more: `create_dialogue` has started the copying already."""
         self._now_ms = now_ms
 
-    def refused(self, peer: int, now_ms: int) -> None:
+    def dial_refused(self, peer: int, now_ms: int) -> None:
         """Report that the master's process has ended, because its host refused the connection. A
         master that has not accepted this member yet may just not have opened its port."""
         if self._record is not None and self._was_welcome:
             self._membership.member.note_master_failed(self._membership.now_ms())
             self._membership.wake_member()
 
-    def tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
+    def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
         """Log that TLS with the master has failed, and dial again later."""
         self._is_distrusted = True
         self._due_ms = now_ms + _DISTRUST_MS
@@ -187,7 +187,7 @@ class GroupCopy(Part):
                 f"nothing: {fault}"
             )
 
-    def unreached(self, peer: int, now_ms: int) -> None:
+    def connection_failed(self, peer: int, now_ms: int) -> None:
         """Note that the connection is lost, or could not be opened, and dial again later."""
         was_connected = self._is_connected
         was_distrusted, self._is_distrusted = self._is_distrusted, False
@@ -204,22 +204,22 @@ class GroupCopy(Part):
         """Connect to the master if it is time."""
         self._now_ms = now_ms
         if self._copy is not None and self._copy.is_master_silent(now_ms):
-            self._stop("the master has sent nothing for too long", now_ms)
+            self._stop_copying("the master has sent nothing for too long", now_ms)
         if self._membership.is_cut_off:
-            self._drop(CUT_OFF)  # also a connection that was being opened when the fault began
+            self._drop_copy(CUT_OFF)  # also a connection that was being opened when the fault began
             self._due_ms = now_ms + _RETRY_MS
             return
         record = self._record
         if record is None or self._is_dialling or self._is_connected or now_ms < self._due_ms:
             return
-        address = address_of(record.address)
+        address = parse_address(record.address)
         if address is None:
             self._log_fault(f"the master's address {record.address!r} in the record is none")
             self._due_ms = now_ms + _QUIET_MS
             return
         self._is_dialling = True
         self._due_ms = now_ms + _RETRY_MS
-        self._output.add(Dial(COPY_PEER, *address, wire=Wire.GROUP))
+        self._output.add_effect(Dial(COPY_PEER, *address, wire=Wire.GROUP))
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` has something to do."""
@@ -245,29 +245,29 @@ class GroupCopy(Part):
                 self._output.send(COPY_PEER, chunk)
         except CutRequired as cut:
             self._copy = None
-            self._output.add(Close(COPY_PEER, "this copy has more than its master"))
+            self._output.add_effect(Close(COPY_PEER, "this copy has more than its master"))
             self._record = None
             assert self._membership.on_cut is not None
             self._membership.on_cut(cut)
             return
         except RefusedByMaster as error:
-            self._stop(f"the master gives this member nothing: {error}", now_ms, _QUIET_MS)
+            self._stop_copying(f"the master gives this member nothing: {error}", now_ms, _QUIET_MS)
             self._membership.member.read_soon(self._membership.now_ms())
             self._membership.wake_member()
             return
         except (RemoteProtocolError, StorageError, OSError) as error:
-            self._stop(f"copying has stopped: {error}", now_ms, _QUIET_MS)
+            self._stop_copying(f"copying has stopped: {error}", now_ms, _QUIET_MS)
             return
         self._was_welcome |= copy.is_welcome
         if copy.is_welcome and self.fault:
             self.fault = self._said = ""
             _log.info("the master's log is copied from offset %d on", self._log.end_offset)
 
-    def _stop(self, fault: str, now_ms: int, again_ms: int = _RETRY_MS) -> None:
+    def _stop_copying(self, fault: str, now_ms: int, again_ms: int = _RETRY_MS) -> None:
         self._log_fault(fault)
         self._copy = None
         self._due_ms = now_ms + again_ms
-        self._output.add(Close(COPY_PEER, fault))
+        self._output.add_effect(Close(COPY_PEER, fault))
 
     def _log_fault(self, fault: str) -> None:
         self.fault = fault
@@ -322,7 +322,7 @@ class GroupCopy(Part):
         self._membership.member.take_over_now(self._membership.now_ms())
         self._membership.wake_member()
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """Report to the master what is stored by now. Drop arrived messages: no consumer waits at a
         copy."""
         self._store.take_arrivals()
@@ -333,11 +333,11 @@ class GroupCopy(Part):
         if self._copy is not None and (report := self._copy.next_report()):
             self._output.send(COPY_PEER, report)
 
-    def take(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
         """Return the effects at the end of an input."""
-        return self._output.take()
+        return self._output.take_effects()
 
-    def keeps_from(self, until: int, now_ms: int) -> int:
+    def keep_segments_from(self, until: int, now_ms: int) -> int:
         """Return the log offset from which on segments must be kept, because the master still has
         them."""
         begin = 0 if self._copy is None else self._copy.log_begin
@@ -345,7 +345,7 @@ class GroupCopy(Part):
 
     # -- questions ---------------------------------------------------------------------------
 
-    def families(self) -> list[MetricFamily]:
+    def metric_families(self) -> list[MetricFamily]:
         """Return the metrics of copying: whether it works, and the lag."""
         behind = 0 if self._copy is None else self._copy.master_end - self._log.end_offset
         return [
@@ -360,13 +360,13 @@ class GroupCopy(Part):
             ),
         ]
 
-    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+    def issue_ticket(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """Refuse: RocketMQ's slaves and tickets are not for groups."""
         raise UsageError(
             "this broker is a member of a group, which has a replication protocol of its own"
         )
 
-    def advice(self) -> str:
+    def master_advice(self) -> str:
         """Return the master's address, as advice to clients."""
         member = self._membership.member
         record, authority = member.record, self._membership.authority or "the authority"
@@ -382,23 +382,23 @@ class GroupCopy(Part):
             why=self._membership.member.why or self.fault,
         )
 
-    def switch(self, member: str) -> str:
+    def switch_master(self, member: str) -> str:
         """Refuse: only a master can hand over."""
         record = self._membership.member.record
         where = "" if record is None else f"; ask {record.master}, {record.client_address}"
         raise UsageError(f"this member is not the master{where}")
 
-    def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
+    def inject_fault(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
         """Inject a fault into this member, for a failover drill."""
         order = decode_fault_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH:
-            self.switch("")
+            self.switch_master("")
         answer = self._membership.inject_fault(order)
         if self._membership.is_cut_off:
             self.wake(self._now_ms)
         return answer
 
-    def rebuild(self) -> None:
+    def become_master_by_force(self) -> None:
         """Become master by force; records that only other members have are lost."""
         member = self._membership.member
         if self._copy is not None and self._copy.is_welcome and member.record is not None:

@@ -15,11 +15,11 @@ from escrowmq.base.measure import MetricFamily, Sample, unlabelled_metric
 from escrowmq.base.ports import Disk
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
-from escrowmq.broker.part import Part, Start
+from escrowmq.broker.part import Part, StartContext
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.replication.disk_patience import DiskPatience
+from escrowmq.broker.replication.disk_fault_timer import DiskFaultTimer
 from escrowmq.broker.replication.log_growth import SAMPLE_MS, LogGrowth
-from escrowmq.broker.replication.port_dialogue import PortDialogue
+from escrowmq.broker.replication.port_dialogue import ReplicationDialogue
 from escrowmq.broker.replication.successor import SWITCH_MS, Successor
 from escrowmq.broker.replication.table_frames import TableFrames
 from escrowmq.broker.replication.table_marks import TableMarks, WatchedDisk
@@ -86,35 +86,35 @@ class GroupMaster(Part):
         self._heir: Successor | None = None
         self._declined: set[str] = set()
         """Members that were asked to take over and have not done so."""
-        self._patience = DiskPatience()
+        self._patience = DiskFaultTimer()
         self._is_ready = False
         store.ends.lead_group(timeout_ms=membership.timeout_ms)
-        store.on_deleted = self._deleted
-        membership.member.copies.set_has_all(self._has_all)
+        store.on_deleted = self._queue_deletion
+        membership.member.copies.set_has_all(self._has_all_data)
 
-    def watch(self, disk: Disk, marks: TableMarks) -> None:
+    def watch_tables(self, disk: Disk, marks: TableMarks) -> None:
         """From now on, send each table that is written to this disk to the copies, and mark each
         such change in the log."""
         self._marks = marks
         if isinstance(disk, WatchedDisk):
-            disk.watch(self._written)
+            disk.watch(self._table_written)
 
-    def _written(self, path: str, data: bytes) -> None:
-        self.table(path, data)
+    def _table_written(self, path: str, data: bytes) -> None:
+        self.queue_table(path, data)
         if self._marks is not None:
-            self._marks.changed()
+            self._marks.note_table_change()
 
-    def load(self, start: Start) -> None:
+    def load(self, start: StartContext) -> None:
         """Add the epoch to the registration: name servers prefer the master of the newest one
         (RocketMQ's stateVersion)."""
         self._stamp(self._epoch.epoch)
 
     # -- connections -------------------------------------------------------------------------
 
-    def begin(self, peer: Peer) -> PortDialogue:
+    def create_dialogue(self, peer: Peer) -> ReplicationDialogue:
         """Accept a connection to the replication port, of a copy or of any other client."""
         if self._membership.is_cut_off:
-            self._output.add(Close(peer.id, CUT_OFF))
+            self._output.add_effect(Close(peer.id, CUT_OFF))
         else:
             crowding = self._streams.peer_to_close()
             if crowding is not None:
@@ -123,12 +123,12 @@ class GroupMaster(Part):
                 self._store.log,
                 self._epoch,
                 nonce=self._membership.nonce(),
-                tables=self._tables,
+                tables=self._all_table_frames,
                 now_ms=self._moment.now_ms,
             )
             self._streams.add(peer.id, peer.address, stream)
-            self._flush(peer.id)
-        return PortDialogue(peer, self.receive, self.gone)
+            self._send_to_copy(peer.id)
+        return ReplicationDialogue(peer, self.receive, self.remove_copy)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
         """Process bytes of a connection."""
@@ -143,7 +143,7 @@ class GroupMaster(Part):
             self._close(peer.id, error.reason, now_ms)
             self._membership.member.note_later_epoch(error.promised, self._membership.now_ms())
             self._membership.wake_member()
-            self.confirm()
+            self.update_confirmed_end()
             return
         except RemoteProtocolError as error:
             self._close(peer.id, str(error), now_ms)
@@ -151,8 +151,8 @@ class GroupMaster(Part):
         if not was_known and stream.hello is not None:
             self._close_previous(peer.id, stream.hello.member)
         if has_reported:
-            self._note(stream)
-        self.confirm()
+            self._report_progress(stream)
+        self.update_confirmed_end()
         self._hand_over()
 
     def _close_previous(self, peer: int, member: str) -> None:
@@ -160,9 +160,9 @@ class GroupMaster(Part):
         for other, hello, _ in [*self._streams.member_streams()]:
             if other != peer and hello.member == member:
                 self._streams.remove(other)
-                self._output.add(Close(other, "this copy has connected again"))
+                self._output.add_effect(Close(other, "this copy has connected again"))
 
-    def gone(self, peer: Peer, now_ms: int) -> None:
+    def remove_copy(self, peer: Peer, now_ms: int) -> None:
         """Forget a lost connection, and report the copy as gone."""
         stream = self._streams.remove(peer.id)
         if stream is not None and stream.hello is not None:
@@ -176,7 +176,7 @@ class GroupMaster(Part):
         ending = self._said.suppressed_note(address.rpartition(":")[0] + reason, now_ms)
         if ending is not None:
             _log.warning("a copy's connection from %s is closed: %s%s", address, reason, ending)
-        self._output.add(Close(peer, reason))
+        self._output.add_effect(Close(peer, reason))
         if stream is not None and stream.hello is not None:
             self._membership.member.copy_disconnected(
                 stream.hello.member, self._membership.now_ms()
@@ -184,38 +184,38 @@ class GroupMaster(Part):
 
     # -- the log -----------------------------------------------------------------------------
 
-    def take(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
         """Return the effects at the end of an input, including log and tables for the copies."""
         if self._marks is not None:
             self._marks.input_ended()
-        effects = self._output.take()
+        effects = self._output.take_effects()
         for effect in effects:
             if isinstance(effect, Replace):
-                self.table(effect.path, effect.data)
+                self.queue_table(effect.path, effect.data)
         if self._streams.by_peer:
-            self._send()
+            self._send_to_copies()
             self._hand_over()
-        elif self._is_alone:
-            self.confirm()
-        return [*effects, *self._output.take()]
+        elif self._has_no_copy_in_sync:
+            self.update_confirmed_end()
+        return [*effects, *self._output.take_effects()]
 
     @property
-    def _is_alone(self) -> bool:
+    def _has_no_copy_in_sync(self) -> bool:
         return not self._needed
 
-    def _send(self) -> None:
-        self._growth.note(self._store.end_offset, self._membership.now_ms())
+    def _send_to_copies(self) -> None:
+        self._growth.add_sample(self._store.end_offset, self._membership.now_ms())
         if self._heir is not None and self._heir.was_asked:
             return  # records that the successor lacks would be cut off at other members
         for peer in list(self._streams.by_peer):
-            self._flush(peer)
+            self._send_to_copy(peer)
 
-    def _flush(self, peer: int) -> None:
+    def _send_to_copy(self, peer: int) -> None:
         now_ms = self._moment.now_ms
         stream = self._streams.by_peer[peer]
         try:
             found = stream.bytes_to_send(
-                self._store.ends.confirmed, now_ms, rate=self._rate_of(stream)
+                self._store.ends.confirmed, now_ms, rate=self._rate_limit_of(stream)
             )
         except RemoteProtocolError as error:
             self._close(peer, str(error), now_ms)
@@ -223,7 +223,7 @@ class GroupMaster(Part):
         if found:
             self._output.send(peer, *found)
 
-    def _rate_of(self, stream: CopyStream) -> int:
+    def _rate_limit_of(self, stream: CopyStream) -> int:
         """Return the most bytes per second to send to a copy; 0: no limit, for copies in sync,
         which senders wait for. Other copies get at least twice the rate at which the log grows, so
         that they catch up."""
@@ -232,24 +232,24 @@ class GroupMaster(Part):
             return 0
         return max(rate, 2 * self._growth.rate(self._store.end_offset, self._membership.now_ms()))
 
-    def _note(self, stream: CopyStream) -> None:
+    def _report_progress(self, stream: CopyStream) -> None:
         assert stream.hello is not None
         current_ms = self._membership.now_ms()
         if not stream.has_everything:
-            current_ms = self._growth.reached_ms(stream.acknowledged)
+            current_ms = self._growth.time_reached_ms(stream.acknowledged)
         hello = stream.hello
         self._membership.member.copies.note_report(
             hello.member, hello.incarnation, current_ms=current_ms
         )
 
-    def _has_all(self, member: str, incarnation: str) -> bool:
+    def _has_all_data(self, member: str, incarnation: str) -> bool:
         """Whether a copy has all records that were acknowledged or visible, and the tables."""
         ends = self._store.ends
         promised = min(self._store.end_offset, max(ends.answerable_end, ends.visible_end))
         stream = self._streams.stream_of(member, incarnation)
         return stream is not None and stream.acknowledged >= promised and stream.has_tables
 
-    def confirm(self) -> None:
+    def update_confirmed_end(self) -> None:
         """Update up to where the log is confirmed, and send the answers that waited for that."""
         store, ends = self._store, self._store.ends
         member = self._membership.member
@@ -260,25 +260,27 @@ class GroupMaster(Part):
             self._needed = needed
             ends.set_in_sync(len(needed) + 1)
             store.flusher.end_quiet_time()
-            self._judge()
+            self._refuse_if_too_few_copies()
         seen_until, answered_until = ends.visible_end, ends.answerable_end
         if needed:
-            confirmed = min([store.end_offset, *(self._end_of(*each) for each in needed.items())])
+            confirmed = min(
+                [store.end_offset, *(self._acknowledged_end(*each) for each in needed.items())]
+            )
             if confirmed > ends.confirmed:
                 ends.set_confirmed(confirmed)
         if ends.visible_end > seen_until:
             store.dispatcher.dispatch_waiting()
-        if ends.answerable_end > answered_until or self._is_alone:
+        if ends.answerable_end > answered_until or self._has_no_copy_in_sync:
             self._release()
         if not self._is_ready and ends.confirmed >= self._membership.epoch_end:
             self._is_ready = True
             self._membership.admit_clients()
 
-    def _end_of(self, member: str, incarnation: str) -> int:
+    def _acknowledged_end(self, member: str, incarnation: str) -> int:
         stream = self._streams.stream_of(member, incarnation)
         return 0 if stream is None else stream.acknowledged
 
-    def _judge(self) -> None:
+    def _refuse_if_too_few_copies(self) -> None:
         copies, least = len(self._needed or ()) + 1, self._membership.min_copies
         if self._heir is not None:
             self._refuse(f"{SWITCHING_REMARK} {self._heir.member}; try again soon")
@@ -292,22 +294,22 @@ class GroupMaster(Part):
 
     # -- tables ------------------------------------------------------------------------------
 
-    def table(self, path: str, data: bytes) -> None:
+    def queue_table(self, path: str, data: bytes) -> None:
         """Queue a changed table to be sent to the copies, in order with the log."""
-        if self._frames.changed(path, data) and self._streams.by_peer:
-            self._add(path, encode_table(path, data))
+        if self._frames.record_change(path, data) and self._streams.by_peer:
+            self._queue_frame(path, encode_table(path, data))
 
-    def _deleted(self, topic: str) -> None:
+    def _queue_deletion(self, topic: str) -> None:
         if self._streams.by_peer:
-            self._add(deletion_key(topic), self._frames.deletion(topic))
+            self._queue_frame(deletion_key(topic), self._frames.deletion_frame(topic))
 
-    def _add(self, path: str, frame: bytes) -> None:
+    def _queue_frame(self, path: str, frame: bytes) -> None:
         end = self._store.end_offset
         for stream in self._streams.by_peer.values():
             stream.queue_table(path, frame, end)
 
-    def _tables(self) -> list[tuple[str, bytes, int]]:
-        return self._frames.all(self._store.end_offset)
+    def _all_table_frames(self) -> list[tuple[str, bytes, int]]:
+        return self._frames.all_frames(self._store.end_offset)
 
     # -- time --------------------------------------------------------------------------------
 
@@ -322,22 +324,24 @@ class GroupMaster(Part):
                 continue
             if sign:
                 self._output.send(peer, sign)
-        self.confirm()
+        self.update_confirmed_end()
         if self._membership.member.is_leader:
-            self._watch_disk()
+            self._check_disk()
         self._hand_over()
 
-    def _watch_disk(self) -> None:
+    def _check_disk(self) -> None:
         """Start handing over if this member's disk has taken no messages for some time."""
         fault = self._store.disk_fault
-        if self._heir is not None or not self._patience.is_over(fault, self._membership.now_ms()):
+        if self._heir is not None or not self._patience.must_hand_over(
+            fault, self._membership.now_ms()
+        ):
             return
         try:
-            heir = self.switch("")
+            heir = self.switch_master("")
         except UsageError as error:
-            self._patience.log(f"no other member can take over ({error}): {fault}")
+            self._patience.log_once(f"no other member can take over ({error}): {fault}")
         else:
-            self._patience.log(f"{heir} is asked to take over: {fault}")
+            self._patience.log_once(f"{heir} is asked to take over: {fault}")
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` must be called next."""
@@ -346,10 +350,10 @@ class GroupMaster(Part):
         )
         return due_ms if self._heir is None else min(due_ms, self._moment.now_ms + SAMPLE_MS)
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """If no copy is in sync, confirm the log up to what is durable here."""
-        if self._is_alone:
-            self.confirm()
+        if self._has_no_copy_in_sync:
+            self.update_confirmed_end()
 
     # -- questions ---------------------------------------------------------------------------
 
@@ -376,7 +380,7 @@ class GroupMaster(Part):
             ],
         )
 
-    def switch(self, member: str) -> str:
+    def switch_master(self, member: str) -> str:
         """Start handing over to this member: accept no more messages, and let it take over once it
         has the whole log."""
         known = self._membership.member
@@ -387,7 +391,7 @@ class GroupMaster(Part):
                 f"the authority does not answer ({known.authority_fault}), so no member can "
                 "take over"
             )
-        able = self._able()
+        able = self._possible_successors()
         if not able or (member and member not in able):
             raise UsageError(
                 f"{member or 'no other member'} is not in sync, so it cannot take over; in sync "
@@ -395,11 +399,11 @@ class GroupMaster(Part):
             )
         heir = member or max(sorted(able), key=lambda m: (m not in self._declined, able[m]))
         self._heir = Successor(heir, until_ms=self._membership.now_ms() + SWITCH_MS)
-        self._judge()
+        self._refuse_if_too_few_copies()
         self._save()  # otherwise the new master would have older offsets of consumers
         return heir
 
-    def _able(self) -> dict[str, int]:
+    def _possible_successors(self) -> dict[str, int]:
         """Return the members that can take over, with the end of the log that each has stored."""
         needed = self._membership.member.needed_members
         return {
@@ -408,16 +412,16 @@ class GroupMaster(Part):
             if needed.get(hello.member) == hello.incarnation
         }
 
-    def rebuild(self) -> None:
+    def become_master_by_force(self) -> None:
         """Refuse: this member is the master already."""
         raise UsageError("this member is the master, and is running: there is nothing to rebuild")
 
-    def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
+    def inject_fault(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
         """Inject a fault into this member, for a failover drill."""
         order = decode_fault_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH and not order.is_dry_run:
             self._membership.inject_fault(msgspec.structs.replace(order, is_dry_run=True))
-            self.switch("")
+            self.switch_master("")
         answer = self._membership.inject_fault(order)
         if self._membership.is_cut_off:
             for peer in list(self._streams.by_peer):
@@ -433,20 +437,21 @@ class GroupMaster(Part):
         if self._membership.now_ms() >= heir.until_ms:
             _log.warning("%s has not taken over: this member stays the master", heir.member)
             self._declined.add(heir.member)
-            if self._able().keys() - self._declined:
-                self._patience.ask_next(self._membership.now_ms())
+            if self._possible_successors().keys() - self._declined:
+                self._patience.allow_next_request(self._membership.now_ms())
             self._heir = None
-            self._judge()
+            self._refuse_if_too_few_copies()
             return
         for peer, hello, stream in self._streams.member_streams():
             if hello.member == heir.member and stream.has_everything and not heir.was_asked:
-                heir.note_asked()
+                heir.mark_asked()
                 self._output.send(peer, stream.encode_hand_over())
                 self._membership.member.expect_successor(heir.until_ms, self._membership.now_ms())
                 self._membership.wake_member()
-                self.confirm()  # a member that is about to join the set counts from now on
+                # A member that is about to join the set counts from now on.
+                self.update_confirmed_end()
 
-    def families(self) -> list[MetricFamily]:
+    def metric_families(self) -> list[MetricFamily]:
         """Return the metrics of replication: the lag of each copy, members in sync, the epoch."""
         end = self._store.end_offset
         samples = tuple(
@@ -466,7 +471,7 @@ class GroupMaster(Part):
             ),
         ]
 
-    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+    def issue_ticket(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """Refuse: RocketMQ's slaves and tickets are not for groups."""
         raise UsageError(
             "this broker is a member of a group, which has a replication protocol of its own"

@@ -18,13 +18,13 @@ class LogGrowth:
     def __init__(self) -> None:
         self._samples: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_SAMPLES_MAX)
 
-    def note(self, end: int, now_ms: int) -> None:
+    def add_sample(self, end: int, now_ms: int) -> None:
         """Record where the log ends now."""
         last_ms, last_end = self._samples[-1]
         if end != last_end and now_ms >= last_ms + SAMPLE_MS:
             self._samples.append((now_ms, end))
 
-    def reached_ms(self, end: int) -> int:
+    def time_reached_ms(self, end: int) -> int:
         """Return the time of the last sample that is not after this log offset; 0 if there is
         none."""
         return next((ms for ms, sampled in reversed(self._samples) if sampled <= end), 0)

@@ -9,7 +9,7 @@ from escrowmq.base.command import Command
 from escrowmq.broker.peer import Peer
 
 
-class PortDialogue:
+class ReplicationDialogue:
     """Passes the received bytes, and the loss of the connection, to two functions
     (broker.dialogue.Dialogue)."""
 
@@ -34,15 +34,15 @@ class PortDialogue:
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
         """Do nothing: the protocols have no requests to answer."""
 
-    def ask(
+    def send_request(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
         """Do nothing: the broker sends no requests over these protocols."""
 
-    def let_in(self) -> None:
+    def lift_stranger_limits(self) -> None:
         """Do nothing: peers of these ports have no accounts."""
 
-    def lost(self, now_ms: int) -> None:
+    def disconnected(self, now_ms: int) -> None:
         """Report the lost connection."""
         if self._gone is not None:
             self._gone(self._peer, now_ms)

@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.answer import PullAnswer, Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.replica_settings import ReplicaSettings
-from escrowmq.broker.asked import Asked, Question, RequestRow
+from escrowmq.broker.incoming_request import IncomingRequest, Question, RequestRow
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.broker.requests.on_pull import PullHandlers
 from escrowmq.codec.headers import PullHeader
@@ -19,7 +19,7 @@ from escrowmq.errors import SLAVE_REMARK
 
 _R: Final = Request
 
-OF_THE_MASTER: Final = frozenset(
+MASTER_ONLY: Final = frozenset(
     {
         _R.SEND_MESSAGE, _R.SEND_MESSAGE_V2, _R.SEND_BATCH_MESSAGE, _R.SEND_REPLY_MESSAGE,
         _R.SEND_REPLY_MESSAGE_V2, _R.CONSUMER_SEND_MSG_BACK, _R.RECALL_MESSAGE,
@@ -41,7 +41,7 @@ OF_THE_MASTER: Final = frozenset(
 """The requests that only a master serves: those that store messages, change copied tables, or need
 data that a slave does not keep (pending halves, popped messages)."""
 
-OF_A_GROUPS_MASTER: Final = OF_THE_MASTER | {
+GROUP_MASTER_ONLY: Final = MASTER_ONLY | {
     _R.UPDATE_BROKER_CONFIG,
     _R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER, _R.AUTH_DELETE_USER,
     _R.AUTH_CREATE_ACL, _R.AUTH_UPDATE_ACL, _R.AUTH_DELETE_ACL,
@@ -55,22 +55,22 @@ _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 instead."""
 
 
-def of_a_slave() -> str:
+def slave_advice() -> str:
     """Return the advice for clients of a slave: which broker to ask."""
     return "ask the master of its name, brokerId 0"
 
 
-def rows_of_slave(
+def slave_rows(
     rows: dict[int, RequestRow],
     replica: ReplicaSettings,
     pulls: PullHandlers,
-    of_the_master: frozenset[int] = OF_THE_MASTER,
-    advice: Callable[[], str] = of_a_slave,
+    master_only: frozenset[int] = MASTER_ONLY,
+    advice: Callable[[], str] = slave_advice,
 ) -> dict[int, RequestRow]:
-    """Return the request table of a slave. It refuses the requests in `of_the_master`, with the
+    """Return the request table of a slave. It refuses the requests in `master_only`, with the
     text of `advice`, which names the broker to ask."""
 
-    def refused(_: Question) -> Reply:
+    def refuse(_: Question) -> Reply:
         # RocketMQ's producers try SERVICE_NOT_AVAILABLE at another broker
         # (DefaultMQProducer.retryResponseCodes).
         return Refusal(
@@ -79,21 +79,21 @@ def rows_of_slave(
             f"{advice()}",
         )
 
-    def pulled(asked: Asked[PullHeader]) -> Reply:
+    def pull(asked: IncomingRequest[PullHeader]) -> Reply:
         if not replica.slave_reads:
             return Refusal(Response.SYSTEM_BUSY, _BUSY)
         # Pulls do not wait at a slave: messages missing here may be at the master.
         asked.header = _without_waiting(asked.header)
-        reply = pulls.pull(asked)
+        reply = pulls.pull_messages(asked)
         if isinstance(reply, PullAnswer) and reply.code != Response.SUCCESS:
             return msgspec.structs.replace(reply, code=Response.PULL_RETRY_IMMEDIATELY)
         return reply
 
-    served = {code: row for code, row in rows.items() if code not in of_the_master}
-    for code in of_the_master & rows.keys():
-        served[code] = msgspec.structs.replace(rows[code], header=None, serve=refused)
+    served = {code: row for code, row in rows.items() if code not in master_only}
+    for code in master_only & rows.keys():
+        served[code] = msgspec.structs.replace(rows[code], header=None, serve=refuse)
     for code in _PULLS:
-        served[code] = msgspec.structs.replace(rows[code], serve=pulled)
+        served[code] = msgspec.structs.replace(rows[code], serve=pull)
     return served
 
 

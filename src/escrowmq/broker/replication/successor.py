@@ -16,6 +16,6 @@ class Successor:
         self.until_ms = until_ms
         self.was_asked = False
 
-    def note_asked(self) -> None:
+    def mark_asked(self) -> None:
         """Note that the member has been asked to take over."""
         self.was_asked = True

@@ -19,21 +19,21 @@ class TableFrames:
         """The newest content of each table, by path: the file may not be written yet when the frame
         is sent."""
 
-    def changed(self, path: str, data: bytes) -> bool:
+    def record_change(self, path: str, data: bytes) -> bool:
         """Note the new content of a file. Return whether the file is one that copies get."""
         if path not in COPIED:
             return False
         self._latest[path] = data
         return True
 
-    def deletion(self, topic: str) -> bytes:
+    def deletion_frame(self, topic: str) -> bytes:
         """Return the frame that reports the deletion of a topic."""
         found = self._deleted.of_topic[topic]
         return encode_struct(
             GroupFrameKind.GONE, TopicDeletion(topic, found.log_end, found.stored_ms)
         )
 
-    def all(self, log_end: int) -> list[tuple[str, bytes, int]]:
+    def all_frames(self, log_end: int) -> list[tuple[str, bytes, int]]:
         """Return each table and deletion: its key, its frame, and the log offset after which to
         send it. A table that does not exist is sent empty, because a copy may have one from its
         time as master. A deletion is sent before the records of a new topic of that name."""
@@ -42,5 +42,5 @@ class TableFrames:
             data = self._latest.get(path) or self._disk.read(path) or b""
             found.append((path, encode_table(path, data), log_end))
         for topic, deletion in self._deleted.of_topic.items():
-            found.append((deletion_key(topic), self.deletion(topic), deletion.log_end))
+            found.append((deletion_key(topic), self.deletion_frame(topic), deletion.log_end))
         return found

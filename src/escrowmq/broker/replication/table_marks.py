@@ -79,24 +79,24 @@ class TableMarks:
         self._mark: PutResult | None = None
         self._denials_mark: PutResult | None = None
 
-    def of_denials(self) -> PutResult:
+    def denial_mark(self) -> PutResult:
         """Append the mark that answers about missing things wait for, once per input. It does not
         use the space that is reserved for ENDs, because clients may ask for missing things as often
         as they like."""
         if self._denials_mark is None:
             is_short = self._store.write_gate.is_short_of_disk
-            self._denials_mark = self._put(is_settling=not is_short)
+            self._denials_mark = self._append_mark(is_settling=not is_short)
         return self._denials_mark
 
-    def changed(self) -> None:
+    def note_table_change(self) -> None:
         """Note that this input has changed a table, so that its answer needs a mark."""
         self.is_due, self._mark = True, None
 
-    def of_changes(self) -> PutResult | None:
+    def change_mark(self) -> PutResult | None:
         """Append a mark for this input's changes; None if it changed no table. The mark may use the
         space that is reserved for ENDs, because tables may change while messages are refused."""
         if self.is_due and self._mark is None:
-            self._mark = self._put(is_settling=True)
+            self._mark = self._append_mark(is_settling=True)
             self.changes_end = max(self.changes_end, self._mark.log_end)
         return self._mark
 
@@ -104,6 +104,6 @@ class TableMarks:
         """Forget the marks of the input that has ended."""
         self.is_due, self._mark, self._denials_mark = False, None, None
 
-    def _put(self, *, is_settling: bool) -> PutResult:
+    def _append_mark(self, *, is_settling: bool) -> PutResult:
         mark = Message(topic=MARK_TOPIC, body=b"", sys_flag=_NO_QUEUE)
         return self._store.put(mark, self._moment.now_ms, is_settling=is_settling)

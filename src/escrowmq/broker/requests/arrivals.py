@@ -7,14 +7,14 @@ from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.message import Topic
 from escrowmq.broker.part import Part
 from escrowmq.broker.requests.on_pull import PullHandlers
-from escrowmq.broker.requests.pop_part import Pops
+from escrowmq.broker.requests.pop_part import PopPart
 from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Store
 
 
-class Arrivals(Part):
+class ArrivalServer(Part):
     """Passes arrived messages on to delayed delivery, pulls and pops."""
 
     name = "arrivals"
@@ -28,7 +28,7 @@ class Arrivals(Part):
         rounds: BackgroundRounds,
         present: RequestAccount,
         pulls: PullHandlers,
-        pops: Pops,
+        pops: PopPart,
     ) -> None:
         self._present = present
         self._delays = delays
@@ -38,11 +38,11 @@ class Arrivals(Part):
         self._pulls = pulls
         self._pops = pops
         self._pulled = pulls.holds.by_queue
-        self._popped, self._peeked = (polls.waiting_by_topic for polls in pops.polls)
+        self._popped, self._peeked = (polls.waiting_by_topic for polls in pops.poll_tables)
         self._own_topics = {pops.ledger.topic, Topic.SCHEDULE, Topic.TIMER}
         self.work = (store.dispatcher.arrivals,)
         store.dispatcher.report_only_awaited(self.is_awaited)
-        pops.set_arrival_server(self._settle_early)
+        pops.set_arrival_server(self._serve_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
         """Whether a pull, a pop or delayed delivery waits for messages of a queue. It is called for
@@ -55,14 +55,14 @@ class Arrivals(Part):
             or topic in self._own_topics
         )
 
-    def _settle_early(self, now_ms: int) -> None:
+    def _serve_early(self, now_ms: int) -> None:
         """Serve waiting requests in the middle of an input. This does not count for the account
         whose request is being served."""
         account, self._present.account = self._present.account, ""
-        self.settle(now_ms)
+        self.finish_input(now_ms)
         self._present.account = account
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """Serve the requests that wait for the messages of this input."""
         unawaited: tuple[str, int] | None = None
         for arrival in self._store.take_arrivals():
@@ -75,8 +75,8 @@ class Arrivals(Part):
                 elif topic == Topic.TIMER:
                     self._timer.note_arrival(arrival)
                 elif self.is_awaited(topic, arrival.queue_id):
-                    self._pulls.arrived(arrival, now_ms)
-                    self._pops.arrived(arrival, now_ms)
+                    self._pulls.serve_arrival(arrival, now_ms)
+                    self._pops.serve_arrival(arrival, now_ms)
                 else:
                     unawaited = (topic, arrival.queue_id)
             except Exception as error:  # noqa: BLE001 - one message; the next ones are still served

@@ -7,42 +7,42 @@ from typing import Final
 from escrowmq.acl.acl1_accounts import PUB, SUB
 from escrowmq.acl.acl2_accesses import (
     GET,
-    LOOK,
-    OPERATE,
+    OPERATOR_CHANGE,
+    OPERATOR_READ,
     SUB_GET,
     SUB_UPDATE,
-    Rule,
-    fields,
+    RightsRule,
+    field_accesses,
     route_access,
 )
 from escrowmq.acl.request_needs import (
     ANY_TOPIC,
     GROUP,
     READ,
-    Stored,
-    acked,
-    all_of,
-    assigned,
-    batch_acked,
-    checked,
-    decided,
-    ended,
-    field,
-    given,
-    heartbeat,
-    locked,
-    recalled,
-    replied,
-    sent,
-    sent_back,
-    viewed,
+    StoredDataNeeds,
+    ack_needs,
+    assignment_needs,
+    batch_ack_needs,
+    check_needs,
+    combined_needs,
+    decision_needs,
+    end_needs,
+    heartbeat_needs,
+    lock_needs,
+    needs_if_present,
+    recall_needs,
+    reply_needs,
+    send_back_needs,
+    send_needs,
+    topic_field_needs,
+    view_needs,
 )
 from escrowmq.base.codes import Request
-from escrowmq.broker.asked import Family, RequestRow, family
+from escrowmq.broker.incoming_request import HandlerRows, RequestRow, handler_rows
 from escrowmq.broker.requests.on_ack import AckHandlers
 from escrowmq.broker.requests.on_assignment import AssignmentHandlers
 from escrowmq.broker.requests.on_epoch import EpochHandlers
-from escrowmq.broker.requests.on_heartbeats import ClientHandlers
+from escrowmq.broker.requests.on_heartbeats import HeartbeatHandlers
 from escrowmq.broker.requests.on_offsets import OffsetHandlers
 from escrowmq.broker.requests.on_peek import PeekHandlers
 from escrowmq.broker.requests.on_pop import PopHandlers
@@ -53,7 +53,7 @@ from escrowmq.broker.requests.on_relay import RelayHandlers
 from escrowmq.broker.requests.on_reply import ReplyHandlers
 from escrowmq.broker.requests.on_route import RouteHandlers
 from escrowmq.broker.requests.on_send import SendHandlers
-from escrowmq.broker.requests.on_send_back import BackHandlers
+from escrowmq.broker.requests.on_send_back import SendBackHandlers
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.codec.headers import (
     AckHeader,
@@ -79,215 +79,298 @@ from escrowmq.codec.headers import (
 
 _R: Final = Request
 
-CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
-    family(
+CLIENT_REQUESTS: Final[tuple[HandlerRows, ...]] = (
+    handler_rows(
         SendHandlers,
         RequestRow(
             _R.SEND_MESSAGE,
             SendHeader,
             SendHandlers.send,
-            Rule(sent("topic", "properties")),
+            RightsRule(send_needs("topic", "properties")),
             is_brief=True,
         ),
         RequestRow(
-            _R.SEND_MESSAGE_V2, SendHeaderV2, SendHandlers.send, Rule(sent("b", "i")), is_brief=True
+            _R.SEND_MESSAGE_V2,
+            SendHeaderV2,
+            SendHandlers.send,
+            RightsRule(send_needs("b", "i")),
+            is_brief=True,
         ),
         RequestRow(
             _R.SEND_BATCH_MESSAGE,
             SendHeaderV2,
             SendHandlers.send,
-            Rule(field("b", PUB)),
+            RightsRule(topic_field_needs("b", PUB)),
             is_brief=True,
         ),
     ),
-    family(
+    handler_rows(
         EndHandlers,
-        RequestRow(_R.END_TRANSACTION, None, EndHandlers.end, Rule(Stored(ended)), is_free=True),
+        RequestRow(
+            _R.END_TRANSACTION,
+            None,
+            EndHandlers.end_transaction,
+            RightsRule(StoredDataNeeds(end_needs)),
+            is_free=True,
+        ),
         RequestRow(
             _R.RESUME_CHECK_HALF_MESSAGE,
             ResumeCheckHeader,
-            EndHandlers.resume,
-            OPERATE,
+            EndHandlers.resume_check,
+            OPERATOR_CHANGE,
             is_audited=True,
         ),
     ),
-    family(
+    handler_rows(
         EpochHandlers,
-        RequestRow(_R.ESCROW_DECIDE, None, EpochHandlers.decide, Rule(decided)),
-        RequestRow(_R.ESCROW_ABANDON, None, EpochHandlers.abandon, Rule(decided)),
-        RequestRow(_R.ESCROW_DECISION, None, EpochHandlers.show_decision, Rule(decided)),
+        RequestRow(_R.ESCROW_DECIDE, None, EpochHandlers.decide_epoch, RightsRule(decision_needs)),
+        RequestRow(
+            _R.ESCROW_ABANDON, None, EpochHandlers.abandon_tokens, RightsRule(decision_needs)
+        ),
+        RequestRow(
+            _R.ESCROW_DECISION, None, EpochHandlers.show_decision, RightsRule(decision_needs)
+        ),
     ),
-    family(
+    handler_rows(
         PullHandlers,
         RequestRow(
-            _R.PULL_MESSAGE, PullHeader, PullHandlers.pull, Rule(READ), is_read=True, is_brief=True
+            _R.PULL_MESSAGE,
+            PullHeader,
+            PullHandlers.pull_messages,
+            RightsRule(READ),
+            is_read=True,
+            is_brief=True,
         ),
         RequestRow(
             _R.LITE_PULL_MESSAGE,
             PullHeader,
-            PullHandlers.pull,
-            Rule(READ),
+            PullHandlers.pull_messages,
+            RightsRule(READ),
             is_read=True,
             is_brief=True,
         ),
     ),
-    family(
+    handler_rows(
         OffsetHandlers,
         RequestRow(
             _R.QUERY_CONSUMER_OFFSET,
             OffsetHeader,
-            OffsetHandlers.query,
-            Rule(READ, actions=SUB_GET),
+            OffsetHandlers.query_offset,
+            RightsRule(READ, actions=SUB_GET),
         ),
         RequestRow(
             _R.UPDATE_CONSUMER_OFFSET,
             CommitHeader,
-            OffsetHandlers.commit,
-            Rule(READ, actions=SUB_UPDATE),
+            OffsetHandlers.commit_offset,
+            RightsRule(READ, actions=SUB_UPDATE),
             is_brief=True,
             is_free=True,
         ),
         RequestRow(
             _R.SEARCH_OFFSET_BY_TIMESTAMP,
             SearchOffsetHeader,
-            OffsetHandlers.search,
-            Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
+            OffsetHandlers.search_offset,
+            RightsRule(ANY_TOPIC, accesses=field_accesses(GET, topics="topic")),
         ),
         RequestRow(
             _R.GET_MAX_OFFSET,
             QueueHeader,
-            OffsetHandlers.newest,
-            Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
+            OffsetHandlers.max_offset,
+            RightsRule(ANY_TOPIC, accesses=field_accesses(GET, topics="topic")),
         ),
         RequestRow(
             _R.GET_MIN_OFFSET,
             QueueHeader,
-            OffsetHandlers.oldest_time,
-            Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
+            OffsetHandlers.min_offset,
+            RightsRule(ANY_TOPIC, accesses=field_accesses(GET, topics="topic")),
         ),
         RequestRow(
             _R.GET_EARLIEST_MSG_STORETIME,
             QueueHeader,
-            OffsetHandlers.earliest_time,
-            Rule(ANY_TOPIC, accesses=fields(GET, topics="topic")),
+            OffsetHandlers.earliest_store_time,
+            RightsRule(ANY_TOPIC, accesses=field_accesses(GET, topics="topic")),
         ),
     ),
-    family(
+    handler_rows(
         PopHandlers,
-        RequestRow(_R.POP_MESSAGE, PopHeader, PopHandlers.pop, Rule(READ), is_read=True),
-        RequestRow(_R.POP_ROLLBACK, None, PopHandlers.roll_back, OPERATE),
+        RequestRow(
+            _R.POP_MESSAGE, PopHeader, PopHandlers.pop_messages, RightsRule(READ), is_read=True
+        ),
+        RequestRow(_R.POP_ROLLBACK, None, PopHandlers.ignore_rollback, OPERATOR_CHANGE),
     ),
-    family(
+    handler_rows(
         PeekHandlers,
-        RequestRow(_R.PEEK_MESSAGE, PopHeader, PeekHandlers.peek, Rule(READ), is_read=True),
-        RequestRow(_R.NOTIFICATION, PopHeader, PeekHandlers.notify, Rule(READ), is_read=True),
-        RequestRow(_R.POLLING_INFO, PopHeader, PeekHandlers.count_polls, Rule(READ, actions=GET)),
+        RequestRow(
+            _R.PEEK_MESSAGE, PopHeader, PeekHandlers.peek_messages, RightsRule(READ), is_read=True
+        ),
+        RequestRow(
+            _R.NOTIFICATION,
+            PopHeader,
+            PeekHandlers.notify_of_message,
+            RightsRule(READ),
+            is_read=True,
+        ),
+        RequestRow(
+            _R.POLLING_INFO,
+            PopHeader,
+            PeekHandlers.count_waiting_pops,
+            RightsRule(READ, actions=GET),
+        ),
     ),
-    family(
+    handler_rows(
         AckHandlers,
-        RequestRow(_R.ACK_MESSAGE, AckHeader, AckHandlers.ack, Rule(acked), is_free=True),
         RequestRow(
-            _R.BATCH_ACK_MESSAGE, None, AckHandlers.ack_batch, Rule(batch_acked), is_free=True
+            _R.ACK_MESSAGE, AckHeader, AckHandlers.ack_message, RightsRule(ack_needs), is_free=True
         ),
-        RequestRow(_R.CHANGE_MESSAGE_INVISIBLETIME, AckHeader, AckHandlers.change, Rule(acked)),
+        RequestRow(
+            _R.BATCH_ACK_MESSAGE,
+            None,
+            AckHandlers.ack_batch,
+            RightsRule(batch_ack_needs),
+            is_free=True,
+        ),
+        RequestRow(
+            _R.CHANGE_MESSAGE_INVISIBLETIME,
+            AckHeader,
+            AckHandlers.change_invisible_time,
+            RightsRule(ack_needs),
+        ),
     ),
-    family(
+    handler_rows(
         AssignmentHandlers,
-        RequestRow(_R.QUERY_ASSIGNMENT, None, AssignmentHandlers.query, Rule(assigned)),
         RequestRow(
-            _R.SET_MESSAGE_REQUEST_MODE, None, AssignmentHandlers.set_mode, OPERATE, is_audited=True
+            _R.QUERY_ASSIGNMENT,
+            None,
+            AssignmentHandlers.query_assignment,
+            RightsRule(assignment_needs),
         ),
-        RequestRow(_R.GET_ALL_MESSAGE_REQUEST_MODE, None, AssignmentHandlers.list_modes, LOOK),
+        RequestRow(
+            _R.SET_MESSAGE_REQUEST_MODE,
+            None,
+            AssignmentHandlers.set_mode,
+            OPERATOR_CHANGE,
+            is_audited=True,
+        ),
+        RequestRow(
+            _R.GET_ALL_MESSAGE_REQUEST_MODE, None, AssignmentHandlers.list_modes, OPERATOR_READ
+        ),
     ),
-    family(
-        BackHandlers,
+    handler_rows(
+        SendBackHandlers,
         RequestRow(
             _R.CONSUMER_SEND_MSG_BACK,
             SendBackHeader,
-            BackHandlers.send_back,
-            Rule(Stored(sent_back)),
+            SendBackHandlers.send_back,
+            RightsRule(StoredDataNeeds(send_back_needs)),
         ),
     ),
-    family(
+    handler_rows(
         QueryHandlers,
         RequestRow(
             _R.QUERY_MESSAGE,
             QueryHeader,
-            QueryHandlers.query,
-            Rule(field("topic", SUB), actions=SUB_GET),
+            QueryHandlers.query_messages,
+            RightsRule(topic_field_needs("topic", SUB), actions=SUB_GET),
         ),
         RequestRow(
-            _R.VIEW_MESSAGE_BY_ID, ViewHeader, QueryHandlers.view, Rule(Stored(viewed), actions=GET)
+            _R.VIEW_MESSAGE_BY_ID,
+            ViewHeader,
+            QueryHandlers.view_message,
+            RightsRule(StoredDataNeeds(view_needs), actions=GET),
         ),
     ),
-    family(
+    handler_rows(
         RouteHandlers,
         RequestRow(
             _R.GET_ROUTEINFO_BY_TOPIC,
             None,
-            RouteHandlers.route,
-            Rule(all_of(ANY_TOPIC, given(GROUP, "consumerGroup")), accesses=route_access),
+            RouteHandlers.answer_route,
+            RightsRule(
+                combined_needs(ANY_TOPIC, needs_if_present(GROUP, "consumerGroup")),
+                accesses=route_access,
+            ),
         ),
     ),
-    family(
+    handler_rows(
         RecallHandlers,
-        RequestRow(_R.RECALL_MESSAGE, RecallHeader, RecallHandlers.recall, Rule(recalled)),
+        RequestRow(
+            _R.RECALL_MESSAGE, RecallHeader, RecallHandlers.recall_message, RightsRule(recall_needs)
+        ),
     ),
-    family(
+    handler_rows(
         RelayHandlers,
         RequestRow(
             _R.GET_CONSUMER_RUNNING_INFO,
             RunningInfoHeader,
             RelayHandlers.running_info,
-            Rule(accesses=fields(GET, groups="consumerGroup")),
+            RightsRule(accesses=field_accesses(GET, groups="consumerGroup")),
         ),
         RequestRow(
             _R.CONSUME_MESSAGE_DIRECTLY,
             ConsumeDirectlyHeader,
             RelayHandlers.consume_directly,
-            OPERATE,
+            OPERATOR_CHANGE,
             is_audited=True,
         ),
         RequestRow(
             _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
             GroupTopicHeader,
             RelayHandlers.consumer_status,
-            Rule(accesses=fields(GET, groups="group", topics="topic", groups_first=False)),
+            RightsRule(
+                accesses=field_accesses(GET, groups="group", topics="topic", groups_first=False)
+            ),
         ),
     ),
-    family(
+    handler_rows(
         ReplyHandlers,
         RequestRow(
             _R.SEND_REPLY_MESSAGE,
             SendHeader,
-            ReplyHandlers.reply,
-            Rule(replied("topic", "properties")),
+            ReplyHandlers.push_reply,
+            RightsRule(reply_needs("topic", "properties")),
         ),
         RequestRow(
             _R.SEND_REPLY_MESSAGE_V2,
             SendHeaderV2,
-            ReplyHandlers.reply,
-            Rule(replied("b", "i")),
+            ReplyHandlers.push_reply,
+            RightsRule(reply_needs("b", "i")),
         ),
     ),
-    family(
-        ClientHandlers,
-        RequestRow(_R.HEART_BEAT, None, ClientHandlers.heartbeat, Rule(heartbeat), is_free=True),
+    handler_rows(
+        HeartbeatHandlers,
+        RequestRow(
+            _R.HEART_BEAT,
+            None,
+            HeartbeatHandlers.heartbeat,
+            RightsRule(heartbeat_needs),
+            is_free=True,
+        ),
         RequestRow(
             _R.UNREGISTER_CLIENT,
             UnregisterClientHeader,
-            ClientHandlers.unregister,
-            Rule(given(GROUP, "consumerGroup")),
+            HeartbeatHandlers.unregister_client,
+            RightsRule(needs_if_present(GROUP, "consumerGroup")),
             is_free=True,
         ),
         RequestRow(
             _R.GET_CONSUMER_LIST_BY_GROUP,
             ConsumerGroupHeader,
-            ClientHandlers.list_consumers,
-            Rule(GROUP, actions=SUB_GET),
+            HeartbeatHandlers.list_consumers,
+            RightsRule(GROUP, actions=SUB_GET),
         ),
-        RequestRow(_R.LOCK_BATCH_MQ, None, ClientHandlers.lock, Rule(locked)),
-        RequestRow(_R.UNLOCK_BATCH_MQ, None, ClientHandlers.unlock, Rule(locked), is_free=True),
-        RequestRow(_R.CHECK_CLIENT_CONFIG, None, ClientHandlers.check_config, Rule(checked)),
+        RequestRow(_R.LOCK_BATCH_MQ, None, HeartbeatHandlers.lock_queues, RightsRule(lock_needs)),
+        RequestRow(
+            _R.UNLOCK_BATCH_MQ,
+            None,
+            HeartbeatHandlers.unlock_queues,
+            RightsRule(lock_needs),
+            is_free=True,
+        ),
+        RequestRow(
+            _R.CHECK_CLIENT_CONFIG,
+            None,
+            HeartbeatHandlers.check_subscription,
+            RightsRule(check_needs),
+        ),
     ),
 )

@@ -10,8 +10,8 @@ from typing import Final
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.fixed_limits import INT_MAX
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.batch_ack_body import AckBatch, decode_acks
 from escrowmq.codec.headers import AckHeader
@@ -50,7 +50,7 @@ class AckHandlers:
         store: Store,
         topics: TopicTable,
         offsets: OffsetTable,
-        answers: Answers,
+        answers: AnswerSender,
         ledger: PopLedger,
         orders: OrderlyBatches,
         on_freed: OnFreed,
@@ -67,10 +67,10 @@ class AckHandlers:
 
     # -- acks ------------------------------------------------------------------------------------
 
-    def ack(self, asked: Asked[AckHeader]) -> Reply:
+    def ack_message(self, asked: IncomingRequest[AckHeader]) -> Reply:
         """Acknowledge one message."""
         header = asked.header
-        bounds = self._bounds(asked.peer, header)
+        bounds = self._queue_bounds(asked.peer, header)
         if isinstance(bounds, Refusal):
             return bounds
         low, high = bounds
@@ -82,16 +82,16 @@ class AckHandlers:
             )
             return Refusal(Response.NO_MESSAGE, remark)
         receipt = decode_receipt(header.extra_info)
-        handle = _handle(header, receipt)
+        handle = _check_point_key(header, receipt)
         if receipt.is_order:
             refusal = self._ack_orderly(asked.peer, handle, header.offset, asked.now_ms)
-            return refusal or self._when_stored(asked)
+            return refusal or self._answer_when_stored(asked)
         self._ledger.acknowledge(
             handle, [header.offset], invisible_ms=receipt.invisible_ms, now_ms=asked.now_ms
         )
-        return self._when_stored(asked)
+        return self._answer_when_stored(asked)
 
-    def _bounds(self, peer: Peer, header: AckHeader) -> tuple[int, int] | Refusal:
+    def _queue_bounds(self, peer: Peer, header: AckHeader) -> tuple[int, int] | Refusal:
         """Return the first and end offsets of the queue that a receipt names, or the refusal."""
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -132,7 +132,7 @@ class AckHandlers:
             self._on_freed(group, topic, now_ms)
         return None
 
-    def ack_batch(self, asked: Asked[None]) -> Reply:
+    def ack_batch(self, asked: IncomingRequest[None]) -> Reply:
         """Acknowledge many messages."""
         batches = decode_acks(asked.body)
         if not batches:
@@ -142,7 +142,7 @@ class AckHandlers:
             kind = number_in(batch.r, most=INT_MAX)
             topic = retry_topic(batch.t, batch.c, _NO_KIND if kind is None else kind)
             low, high = self._store.bounds(topic, batch.q)
-            offsets = [offset for offset in _offsets(batch) if low <= offset <= high]
+            offsets = [offset for offset in _acked_offsets(batch) if low <= offset <= high]
             handle = CheckPointKey(batch.c, topic, batch.q, batch.so, batch.pt, batch.rq)
             if batch.rq != ORDER_QUEUE:
                 if offsets:
@@ -153,9 +153,9 @@ class AckHandlers:
             for offset in offsets:
                 found = self._ack_orderly(asked.peer, handle, offset, asked.now_ms)
                 refusal = found or refusal
-        return refusal or self._when_stored(asked)
+        return refusal or self._answer_when_stored(asked)
 
-    def _when_stored(self, asked: Question) -> Reply:
+    def _answer_when_stored(self, asked: Question) -> Reply:
         """Hold the answer to an acknowledgement until its record is stored, at the end of this
         input."""
         if not self._store.ends.holds_answers:
@@ -163,7 +163,7 @@ class AckHandlers:
         self._done.append(asked)
         return HELD
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """Store the acknowledgements of this input, and answer those that waited for it."""
         self._ledger.flush(now_ms)
         done = self._done.copy()
@@ -173,14 +173,14 @@ class AckHandlers:
         # The log's end now, not the record's: waiting answers must stay in the order of the log.
         told = DONE if is_stored else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
         for asked in done:
-            self._answers.give(asked, told)
+            self._answers.send(asked, told)
 
     # -- more time -------------------------------------------------------------------------------
 
-    def change(self, asked: Asked[AckHeader]) -> Reply:
+    def change_invisible_time(self, asked: IncomingRequest[AckHeader]) -> Reply:
         """Set a message's invisible time anew, counted from now."""
         header = asked.header
-        bounds = self._bounds(asked.peer, header)
+        bounds = self._queue_bounds(asked.peer, header)
         if isinstance(bounds, Refusal):
             return bounds.with_fields(_NOTHING)
         low, high = bounds
@@ -188,9 +188,9 @@ class AckHandlers:
             return Answer(Response.NO_MESSAGE, ext=_NOTHING)
         receipt = decode_receipt(header.extra_info)
         if receipt.is_order:
-            return self._change_orderly(header, receipt, asked.now_ms)
+            return self._change_orderly_time(header, receipt, asked.now_ms)
         pop_ms = self._ledger.change_invisible_time(
-            _handle(header, receipt),
+            _check_point_key(header, receipt),
             header.offset,
             old_ms=receipt.invisible_ms,
             invisible_ms=header.invisible_time,
@@ -205,8 +205,8 @@ class AckHandlers:
         }
         return Answer(ext=ext)
 
-    def _change_orderly(self, header: AckHeader, receipt: Receipt, now_ms: int) -> Answer:
-        group, topic, queue_id = line = _handle(header, receipt)[:3]
+    def _change_orderly_time(self, header: AckHeader, receipt: Receipt, now_ms: int) -> Answer:
+        group, topic, queue_id = line = _check_point_key(header, receipt)[:3]
         if header.offset < self._offsets.get(group, topic, queue_id):
             return Answer(ext=_NOTHING)
         visible_ms = now_ms + header.invisible_time
@@ -219,7 +219,7 @@ class AckHandlers:
         return Answer(ext=ext)
 
 
-def _handle(header: AckHeader, receipt: Receipt) -> CheckPointKey:
+def _check_point_key(header: AckHeader, receipt: Receipt) -> CheckPointKey:
     return CheckPointKey(
         header.consumer_group,
         header.topic,
@@ -230,7 +230,7 @@ def _handle(header: AckHeader, receipt: Receipt) -> CheckPointKey:
     )
 
 
-def _offsets(batch: AckBatch) -> list[int]:
+def _acked_offsets(batch: AckBatch) -> list[int]:
     """Return the offsets of a batch whose bits are set. The lowest bit of the first byte is the
     batch's first offset."""
     try:

@@ -14,8 +14,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import QUESTION_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
@@ -40,7 +40,7 @@ QUEUES_MAX: Final = 100_000
 OnRoute = Callable[[list[Queue]], None]
 
 
-class _Query(msgspec.Struct, rename="camel", kw_only=True):
+class _AssignmentQuery(msgspec.Struct, rename="camel", kw_only=True):
     """The body of QUERY_ASSIGNMENT."""
 
     size_max: ClassVar[int] = QUESTION_SIZE_MAX
@@ -67,7 +67,7 @@ class AssignmentHandlers:
         groups: GroupTable,
         clients: Clients,
         peers: Peers,
-        answers: Answers,
+        answers: AnswerSender,
         disk: Disk,
         name_server: Callable[[], int | None],
     ) -> None:
@@ -85,7 +85,7 @@ class AssignmentHandlers:
 
     # -- modes -----------------------------------------------------------------------------------
 
-    def set_mode(self, asked: Asked[None]) -> Reply:
+    def set_mode(self, asked: IncomingRequest[None]) -> Reply:
         """Set whether a group pops or pulls a topic."""
         mode = decode_body(RequestMode, asked.body)
         if mode.topic.startswith(Topic.RETRY_PREFIX):
@@ -101,23 +101,23 @@ class AssignmentHandlers:
         self.modes.put(mode)
         return DONE
 
-    def list_modes(self, asked: Asked[None]) -> Reply:
+    def list_modes(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the modes that operators have set."""
         return Answer(body=self.modes.encode())
 
     # -- assignments -----------------------------------------------------------------------------
 
-    def query(self, asked: Asked[None]) -> Reply:
+    def query_assignment(self, asked: IncomingRequest[None]) -> Reply:
         """Answer a client with the queues of a topic that are assigned to it."""
-        query = decode_body(_Query, asked.body)
+        query = decode_body(_AssignmentQuery, asked.body)
 
-        def known(queues: list[Queue]) -> None:
-            self._answers.give(asked, Answer(body=self._answer(query, queues)))
+        def on_route(queues: list[Queue]) -> None:
+            self._answers.send(asked, Answer(body=self._assignment_body(query, queues)))
 
-        self._find_route(query.topic, known, asked.now_ms)
+        self._find_route(query.topic, on_route, asked.now_ms)
         return HELD
 
-    def _answer(self, query: _Query, queues: list[Queue]) -> bytes:
+    def _assignment_body(self, query: _AssignmentQuery, queues: list[Queue]) -> bytes:
         mode = self.modes.get(query.topic, query.consumer_group)
         found: list[Queue] | None
         if not queues:
@@ -168,7 +168,7 @@ class AssignmentHandlers:
             for each in self._asked.pop(topic):
                 each(queues)
 
-        self._peers.call(
+        self._peers.send_request(
             server,
             Request.GET_ROUTEINFO_BY_TOPIC,
             ext={"topic": topic, "acceptStandardJsonOnly": "true"},

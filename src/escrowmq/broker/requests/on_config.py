@@ -14,8 +14,8 @@ from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import settings_of
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.access import audit_log
-from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.changed_settings import Changes
@@ -65,7 +65,7 @@ _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackL
 CHANGES_FILE: Final = "config/brokerChanges.json"
 
 
-def restore(
+def restore_changed_settings(
     disk: Disk, settings: BrokerSettings, store_settings: StoreSettings, replica: ReplicaSettings
 ) -> Changes:
     """Restore the settings that were changed before this start. Call it before anything reads
@@ -105,7 +105,7 @@ class ConfigHandlers:
 
     # -- settings ----------------------------------------------------------------------------
 
-    def _properties(self) -> dict[str, str]:
+    def _shown_settings(self) -> dict[str, str]:
         found = self._changes.texts()
         for name in _OURS + _SECRET:
             del found[name]
@@ -115,9 +115,11 @@ class ConfigHandlers:
         found["listenPort"] = self._identity.address.rpartition(":")[2]
         return found
 
-    def show(self, asked: Asked[None]) -> Reply:
+    def show_settings(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with all settings, one line each."""
-        body = "".join(f"{name}={value}\n" for name, value in sorted(self._properties().items()))
+        body = "".join(
+            f"{name}={value}\n" for name, value in sorted(self._shown_settings().items())
+        )
         version = fastjson.encode(self._version).decode()
         changed = {
             name: change for name, change in self._changes.changed().items() if name not in _SECRET
@@ -128,7 +130,7 @@ class ConfigHandlers:
             ext={"version": version, "escrowChanges": fastjson.encode(changed).decode()},
         )
 
-    def update(self, asked: Asked[None]) -> Reply:
+    def update_settings(self, asked: IncomingRequest[None]) -> Reply:
         """Change settings permanently, all of them or none. They are saved before they take
         effect."""
         try:
@@ -159,37 +161,37 @@ class ConfigHandlers:
             check_hours(parsed.get("deleteWhen", ""))
         except UsageError as error:
             return Refusal(Response.INVALID_PARAMETER, str(error))
-        before, who = self._changes.texts(), audit_log.who(asked)
+        before, who = self._changes.texts(), audit_log.sender_text(asked)
         data = self._changes.saved_with(parsed, who=who, at_ms=asked.now_ms)
         self._disk.replace(CHANGES_FILE, data)
         self._changes.apply(parsed, who=who, at_ms=asked.now_ms)
         self._version.advance(asked.now_ms)
-        self._answer_changes(asked, before, texts)
+        self._log_changes(asked, before, texts)
         if "brokerPermission" in texts:
             self._topics.mark_all_unregistered(asked.now_ms)
         later = sorted(_FROM_NEXT_START & texts.keys())
         remark = f"{', '.join(later)}: saved; it takes effect at the next start" if later else None
         return Answer(remark=remark)
 
-    def _answer_changes(
-        self, asked: Asked[None], before: dict[str, str], names: Iterable[str]
+    def _log_changes(
+        self, asked: IncomingRequest[None], before: dict[str, str], names: Iterable[str]
     ) -> None:
         """Write each changed setting, with its old and new value, to the broker's log and the audit
         log."""
         after = self._changes.texts()
         for name in sorted(names):
             old, new = (_HIDDEN if name in _SECRET else texts[name] for texts in (before, after))
-            audit_log.write("setting", asked, name=name, before=old, after=new)
+            audit_log.write_line("setting", asked, name=name, before=old, after=new)
             _log.warning("%s changed %s from %s to %s", asked.peer.address, name, old, new)
 
     # -- figures -----------------------------------------------------------------------------
 
-    def runtime(self, asked: Asked[None]) -> Reply:
+    def runtime_info(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the metrics that mqadmin's clusterList and brokerStatus show."""
-        body = fastjson.encode({"table": dict(sorted(self._figures(asked.now_ms).items()))})
+        body = fastjson.encode({"table": dict(sorted(self._runtime_figures(asked.now_ms).items()))})
         return Answer(body=body)
 
-    def _figures(self, now_ms: int) -> dict[str, str]:
+    def _runtime_figures(self, now_ms: int) -> dict[str, str]:
         store = self._store
         stats = self._stats
         puts = stats.meter(BROKER_PUT, "") or StatMeter()
@@ -215,11 +217,11 @@ class ConfigHandlers:
             "msgGetTotalTodayMorning": "0",
             "msgPutTotalYesterdayMorning": "0",
             "msgGetTotalYesterdayMorning": "0",
-            "putTps": _three(puts),
-            "getTotalTps": _three(gets),
-            "getFoundTps": _three(stats.pulls_found),
-            "getMissTps": _three(stats.pulls_missed),
-            "getTransferredTps": _three(stats.meter(GET_SIZE, "") or gets),
+            "putTps": _three_rates(puts),
+            "getTotalTps": _three_rates(gets),
+            "getFoundTps": _three_rates(stats.pulls_found),
+            "getMissTps": _three_rates(stats.pulls_missed),
+            "getTransferredTps": _three_rates(stats.meter(GET_SIZE, "") or gets),
             "putMessageTimesTotal": str(puts.total),
             "putMessageFailedTimes": str(stats.put_failed_count),
             "putMessageSizeTotal": str(store.end_offset - store.min_log_offset),
@@ -227,8 +229,8 @@ class ConfigHandlers:
             "earliestMessageTimeStamp": str(oldest_ms),
             "commitLogMinOffset": str(store.min_log_offset),
             "commitLogMaxOffset": str(store.end_offset),
-            "commitLogDirCapacity": f"Total : {_readable(usage.total_size)}, "
-            f"Free : {_readable(usage.free_size)}.",
+            "commitLogDirCapacity": f"Total : {_readable_size(usage.total_size)}, "
+            f"Free : {_readable_size(usage.free_size)}.",
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
             "dispatchBehindBytes": str(store.unseen_size),
@@ -242,7 +244,7 @@ class ConfigHandlers:
             figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return figures
 
-    def cold_info(self, asked: Asked[None]) -> Reply:
+    def cold_data_info(self, asked: IncomingRequest[None]) -> Reply:
         """Answer that reads of old data are not throttled."""
         body = {
             "runtimeTable": {},
@@ -253,22 +255,22 @@ class ConfigHandlers:
         }
         return Answer(body=fastjson.encode(body))
 
-    def accept(self, asked: Asked[None]) -> Reply:
+    def ignore_cold_data_hint(self, asked: IncomingRequest[None]) -> Reply:
         """Ignore a hint about reading old data, and answer that it was accepted: the operating
         system's page cache decides."""
         return DONE
 
-    def rocksdb(self, asked: Asked[None]) -> Reply:
+    def answer_no_rocksdb(self, asked: IncomingRequest[None]) -> Reply:
         """Answer that the store does not use RocksDB."""
         return Answer(body=b'{"checkStatus":2}')
 
-    def export(self, asked: Asked[None]) -> Reply:
+    def export_tables(self, asked: IncomingRequest[None]) -> Reply:
         """Answer that the export is done: the tables are in JSON already."""
         return Answer(remark="export done.")
 
     # -- clean-up ----------------------------------------------------------------------------
 
-    def clean_queues(self, asked: Asked[None]) -> Reply:
+    def remove_unused_queues(self, asked: IncomingRequest[None]) -> Reply:
         """Remove the queues of deleted topics."""
         cleaned = self._store.remove_other_queues(self._topics.names())
         _log.info(
@@ -278,7 +280,7 @@ class ConfigHandlers:
         )
         return DONE
 
-    def delete_old(self, asked: Asked[None]) -> Reply:
+    def delete_expired_files(self, asked: IncomingRequest[None]) -> Reply:
         """Start deleting expired log files now, at any hour."""
         self._store.retention.request_cleanup()
         return DONE
@@ -311,7 +313,7 @@ _POOLS: Final = {
 }
 
 
-def _readable(size: int) -> str:
+def _readable_size(size: int) -> str:
     """Format a size as RocketMQ does (MixAll.humanReadableByteCount)."""
     if size < _UNIT_SIZE:
         return f"{size:.0f} B"
@@ -321,7 +323,7 @@ def _readable(size: int) -> str:
     return f"{size / _UNIT_SIZE**power:.1f} {_UNITS[power - 1]}iB"
 
 
-def _three(meter: StatMeter) -> str:
+def _three_rates(meter: StatMeter) -> str:
     """Format three rates, separated by spaces, as clusterList parses them: over ten seconds, a
     minute, and an hour."""
     return f"{meter.tps(1)} {meter.tps(6)} {meter.hour().tps}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.codes import Response
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec import fastjson
 from escrowmq.codec.headers import ConsumerGroupHeader, GroupTopicHeader, ProducerGroupHeader
 from escrowmq.delivery.clients import Channel, Clients
@@ -21,7 +21,7 @@ class ConnectionHandlers:
         self._clients = clients
         self._readers = readers
 
-    def consumer_connections(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
+    def consumer_connections(self, asked: IncomingRequest[ConsumerGroupHeader]) -> Reply:
         """Answer with the live members of a group and their subscriptions. Members that only pop
         are included; RocketMQ (AdminBrokerProcessor) calls a group of only such members not
         online."""
@@ -31,7 +31,7 @@ class ConnectionHandlers:
             return Refusal(Response.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         body = fastjson.encode(
             {
-                "connectionSet": [_connection(channel) for channel in group.channels.values()],
+                "connectionSet": [_connection_body(channel) for channel in group.channels.values()],
                 "consumeFromWhere": group.consume_from,
                 "consumeType": group.consume_type,
                 "messageModel": group.message_model,
@@ -40,16 +40,16 @@ class ConnectionHandlers:
         )
         return Answer(body=body)
 
-    def producer_connections(self, asked: Asked[ProducerGroupHeader]) -> Reply:
+    def producer_connections(self, asked: IncomingRequest[ProducerGroupHeader]) -> Reply:
         """Answer with the live members of a producer group."""
         name = asked.header.producer_group
         channels = self._clients.producers.get(name)
         if channels is None:
             return Refusal(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        found = [_connection(channel) for channel in channels.values()]
+        found = [_connection_body(channel) for channel in channels.values()]
         return Answer(body=fastjson.encode({"connectionSet": found}))
 
-    def all_producers(self, asked: Asked[None]) -> Reply:
+    def all_producers(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with every live producer."""
         data = {
             name: [
@@ -66,7 +66,7 @@ class ConnectionHandlers:
         }
         return Answer(body=fastjson.encode({"data": data}))
 
-    def subscription(self, asked: Asked[GroupTopicHeader]) -> Reply:
+    def subscription(self, asked: IncomingRequest[GroupTopicHeader]) -> Reply:
         """Answer with the subscription of a live group to a topic."""
         header = asked.header
         body: dict[str, Any] = {"group": header.group, "topic": header.topic}
@@ -76,7 +76,7 @@ class ConnectionHandlers:
         return Answer(body=fastjson.encode(body))
 
 
-def _connection(channel: Channel) -> dict[str, Any]:
+def _connection_body(channel: Channel) -> dict[str, Any]:
     return {
         "clientAddr": channel.address,
         "clientId": channel.client_id,

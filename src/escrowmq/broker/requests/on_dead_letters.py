@@ -16,9 +16,9 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.own_properties import DEAD_LETTER
-from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.sends.log_puts import Putter, is_retry
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.sends.log_puts import MessageStorer, is_retry_topic
 from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.dead_letter_bodies import DeadLetter, DeadLettersPage, WhichLetters
 from escrowmq.codec.ids import offset_id
@@ -60,7 +60,7 @@ class DeadLetterHandlers:
         retries: RetryTopics,
         poppers: PopMembers,
         identity: Identity,
-        putter: Putter,
+        putter: MessageStorer,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -71,7 +71,7 @@ class DeadLetterHandlers:
         self._putter = putter
         self._fresh: deque[tuple[str, str]] = deque(maxlen=_FRESH_MAX)
 
-    def redeliver(self, asked: Asked[None]) -> Reply:
+    def redeliver(self, asked: IncomingRequest[None]) -> Reply:
         """Redeliver dead letters of one queue to their group, the oldest first."""
         wanted = read_own_body(asked.command, WhichLetters)
         queue = Topic.DLQ_PREFIX + wanted.group
@@ -82,17 +82,17 @@ class DeadLetterHandlers:
         put: PutResult | None = None
         count = size = 0
         for letter in walk_queue(self._store, queue, first, last, queue_id=wanted.queue_id):
-            topic = self._topic_of(letter, wanted.group)
+            topic = self._original_topic(letter, wanted.group)
             if wanted.topic not in ("", topic):
                 continue
-            item = _item(letter, topic)
+            item = _letter_item(letter, topic)
             page.items.append(item)
-            if self._is_given_back(letter, wanted.group, topic):
+            if self._is_redelivered(letter, wanted.group, topic):
                 item.status = "done"
                 continue
             count += 1
             if not wanted.is_dry_run:
-                found = self._give_back(letter, wanted.group, topic, asked.now_ms)
+                found = self._redeliver_letter(letter, wanted.group, topic, asked.now_ms)
                 if isinstance(found, Refusal):
                     if put is None:
                         return found
@@ -108,7 +108,7 @@ class DeadLetterHandlers:
         log_end = 0 if put is None else put.log_end
         return Answer(body=msgspec.json.encode(page), log_end=log_end)
 
-    def _topic_of(self, letter: StoredMessage, group: str) -> str:
+    def _original_topic(self, letter: StoredMessage, group: str) -> str:
         """Return the topic where the message failed; empty when it was not recorded."""
         topic = letter.properties.get(Property.RETRY_TOPIC, "")
         for kind in (RETRY_V1, RETRY_V2):  # its last pop was from a retry topic
@@ -119,7 +119,7 @@ class DeadLetterHandlers:
 
     def _destination(self, letter: StoredMessage, group: str, topic: str) -> str:
         """Return the topic for a letter's copy, which only this group reads."""
-        is_popped = is_retry(letter.properties.get(Property.RETRY_TOPIC, "")) or (
+        is_popped = is_retry_topic(letter.properties.get(Property.RETRY_TOPIC, "")) or (
             Property.FIRST_POP_TIME in letter.properties
         )
         popper = self._poppers.find(group)
@@ -129,32 +129,32 @@ class DeadLetterHandlers:
         newer = self._retries.uses_newer_name(topic, group, is_v2=is_v2)
         return retry_topic(topic, group, RETRY_V2 if newer else RETRY_V1)
 
-    def _is_given_back(self, letter: StoredMessage, group: str, topic: str) -> bool:
-        mark = _mark(letter)
+    def _is_redelivered(self, letter: StoredMessage, group: str, topic: str) -> bool:
+        mark = _letter_id(letter)
         if (group, mark) in self._fresh:
             return True
         places = {self._destination(letter, group, topic), Topic.RETRY_PREFIX + group, letter.topic}
         if topic:
             places |= {retry_topic(topic, group, kind) for kind in (RETRY_V1, RETRY_V2)}
-        key = _key(letter)
+        key = _message_key(letter)
         return any(
             copy.properties.get(DEAD_LETTER) == mark
             for place in places
             for copy in find_by_unique_key(self._store, place, key, after=letter.log_offset)
         )
 
-    def _give_back(
+    def _redeliver_letter(
         self, letter: StoredMessage, group: str, topic: str, now_ms: int
     ) -> PutResult | Refusal:
         place = self._topics.get_or_create(self._destination(letter, group, topic), now_ms=now_ms)
         properties = {
             name: value for name, value in letter.properties.items() if name not in _OF_COPY
         }
-        properties |= {DEAD_LETTER: _mark(letter), Property.UNIQ_KEY: _key(letter)}
+        properties |= {DEAD_LETTER: _letter_id(letter), Property.UNIQ_KEY: _message_key(letter)}
         properties.pop(Property.RETRY_TOPIC, None)
         if topic and place.topic_name == Topic.RETRY_PREFIX + group:
             properties[Property.RETRY_TOPIC] = topic  # the name of a pop's retry topic includes it
-        put = self._putter.put(
+        put = self._putter.store_message(
             Message(
                 topic=place.topic_name,
                 body=letter.body,
@@ -169,13 +169,13 @@ class DeadLetterHandlers:
             now_ms,
         )
         if not isinstance(put, Refusal):
-            self._fresh.append((group, _mark(letter)))
+            self._fresh.append((group, _letter_id(letter)))
         return put
 
 
-def _item(letter: StoredMessage, topic: str) -> DeadLetter:
+def _letter_item(letter: StoredMessage, topic: str) -> DeadLetter:
     return DeadLetter(
-        message_id=_key(letter),
+        message_id=_message_key(letter),
         offset_id=offset_id(letter.store_host, letter.log_offset),
         topic=topic,
         keys=letter.properties.get(Property.KEYS, ""),
@@ -185,13 +185,13 @@ def _item(letter: StoredMessage, topic: str) -> DeadLetter:
     )
 
 
-def _mark(letter: StoredMessage) -> str:
+def _letter_id(letter: StoredMessage) -> str:
     """Return text that identifies a dead letter, also among those of a deleted topic with the same
     name."""
     return f"{letter.queue_id}:{letter.queue_offset}:{letter.stored_ms}"
 
 
-def _key(letter: StoredMessage) -> str:
+def _message_key(letter: StoredMessage) -> str:
     """Return the message's unique key, or its offset id, for messages of very old clients that have
     no key."""
     stored_id = offset_id(letter.store_host, letter.log_offset)

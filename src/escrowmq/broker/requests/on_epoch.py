@@ -8,12 +8,12 @@ import msgspec
 from escrowmq.base.answer import HELD, Answer, AnswerLater, Refusal, Reply
 from escrowmq.base.codes import Flag, Response
 from escrowmq.base.message import Topic
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.answers.answer_delivery import AnswerSender
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.part import NOTHING, File, Part, Start
+from escrowmq.broker.incoming_request import IncomingRequest, Question
+from escrowmq.broker.part import NOTHING, File, Part, StartContext
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.delivery.topics import TopicTable
@@ -25,7 +25,7 @@ from escrowmq.txn.epoch import StreamQuery, parse_epoch
 from escrowmq.txn.epoch_decision import EpochDecider
 
 
-class _Waiting(msgspec.Struct):
+class _WaitingRequest(msgspec.Struct):
     """A request to be answered once the decision is carried out."""
 
     asked: Question
@@ -46,8 +46,8 @@ class EpochHandlers(Part):
         topics: TopicTable,
         identity: Identity,
         peers: Peers,
-        answers: Answers,
-        putter: Putter,
+        answers: AnswerSender,
+        putter: MessageStorer,
         engine: TransactionEngine,
     ) -> None:
         self._store = store
@@ -57,13 +57,13 @@ class EpochHandlers(Part):
         self._putter = putter
         self._engine = engine
         self._decider = EpochDecider(engine, store, host=identity.packed)
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingRequest] = []
         self.work = (self._waiting,)
         self._marks: ProgressMarks[bytes] = ProgressMarks()
 
     # -- life --------------------------------------------------------------------------------
 
-    def load(self, start: Start) -> None:
+    def load(self, start: StartContext) -> None:
         """Load the decisions. The pending halves are loaded already."""
         self._decider.load(start.disk.read(epoch_decision.PATH), start.now_ms)
 
@@ -79,7 +79,7 @@ class EpochHandlers(Part):
 
     # -- requests ----------------------------------------------------------------------------
 
-    def decide(self, asked: Asked[None]) -> Reply:
+    def decide_epoch(self, asked: IncomingRequest[None]) -> Reply:
         """Decide which tokens of an epoch count. The answer is sent once their messages are visible
         and this is durable."""
         wish = read_own_body(asked.command, Decide)
@@ -87,45 +87,47 @@ class EpochHandlers(Part):
         self._topics.get_or_create(Topic.DECISIONS, now_ms=asked.now_ms)
         decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
         if decided.refusal:
-            return self._answers.once_confirmed(Refusal(Response.SYSTEM_ERROR, decided.refusal))
+            return self._answers.after_confirmation(Refusal(Response.SYSTEM_ERROR, decided.refusal))
         if decided.put is not None:
-            return self._putter.refusal(decided.put)
+            return self._putter.put_refusal(decided.put)
         body = Decided(
             decided="now" if decided.is_new else "before",
             tokens=decided.tokens,
             count=sum(decided.tokens.values()),
         )
-        return self._wait(asked, query, batch, body)
+        return self._hold_until_visible(asked, query, batch, body)
 
-    def abandon(self, asked: Asked[None]) -> Reply:
+    def abandon_tokens(self, asked: IncomingRequest[None]) -> Reply:
         """Delete the halves of tokens that do not count."""
         wish = read_own_body(asked.command, Abandon)
         query, batch = parse_epoch(wish.group, wish.epoch)
         count = self._decider.abandon(query, batch, wish.tokens, asked.now_ms)
         return Answer(body=msgspec.json.encode(Abandoned(count=count)))
 
-    def show_decision(self, asked: Asked[None]) -> Reply:
+    def show_decision(self, asked: IncomingRequest[None]) -> Reply:
         """Answer whether an epoch is decided, and for which tokens."""
         wish = read_own_body(asked.command, Epoch)
         query, batch = parse_epoch(wish.group, wish.epoch)
         known = self._engine.halves.epochs.decision(query, batch)
         if known is None:
             body = Decided(decided="no", tokens={}, count=0)
-            return self._answers.once_confirmed(Answer(body=msgspec.json.encode(body)))
+            return self._answers.after_confirmation(Answer(body=msgspec.json.encode(body)))
         body = Decided(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
-        return self._wait(asked, query, batch, body)
+        return self._hold_until_visible(asked, query, batch, body)
 
-    def _wait(self, asked: Question, query: StreamQuery, batch: int, body: Decided) -> AnswerLater:
+    def _hold_until_visible(
+        self, asked: Question, query: StreamQuery, batch: int, body: Decided
+    ) -> AnswerLater:
         """Hold the answer until all messages of the epoch are visible and the outcome is
         durable."""
         if not asked.command.flag & Flag.ONE_WAY:
-            self._waiting.append(_Waiting(asked, query, batch, msgspec.json.encode(body)))
+            self._waiting.append(_WaitingRequest(asked, query, batch, msgspec.json.encode(body)))
         return HELD
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """Answer the requests whose decisions are carried out. Call it after the ENDs of the input
         are sealed."""
-        still: list[_Waiting] = []
+        still: list[_WaitingRequest] = []
         for item in self._waiting:
             if item.asked.peer.id not in self._peers.by_id:
                 continue
@@ -133,5 +135,5 @@ class EpochHandlers(Part):
                 still.append(item)
                 continue
             told = Answer(body=item.body, log_end=self._store.end_offset)
-            self._answers.give(item.asked, told, since_ms=now_ms)
+            self._answers.send(item.asked, told, since_ms=now_ms)
         self._waiting[:] = still

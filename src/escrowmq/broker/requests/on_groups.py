@@ -13,7 +13,7 @@ from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.names import NAME_LETTERS
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.headers import DeleteGroupHeader, GroupHeader, GroupTopicHeader
@@ -50,23 +50,23 @@ class GroupHandlers:
         self._clients = clients
         self._forgetters = forgetters
 
-    def put_group(self, asked: Asked[None]) -> Reply:
+    def put_group(self, asked: IncomingRequest[None]) -> Reply:
         """Create a consumer group or change it."""
         config = decode_body(GroupConfig, asked.body)
-        self._merge(config)
+        self._apply_attributes(config)
         self._groups.put(config, asked.now_ms)
         return DONE
 
-    def put_groups(self, asked: Asked[None]) -> Reply:
+    def put_groups(self, asked: IncomingRequest[None]) -> Reply:
         """Create or change several consumer groups; none if one is refused."""
         configs = decode_body(_GroupListBody, asked.body).group_config_list
         for config in configs:
-            self._merge(config)
+            self._apply_attributes(config)
         for config in configs:
             self._groups.put(config, asked.now_ms)
         return DONE
 
-    def _merge(self, config: GroupConfig) -> None:
+    def _apply_attributes(self, config: GroupConfig) -> None:
         """Apply attributes to a configuration. Raises UsageError if it is invalid."""
         if not 0 <= config.retry_queue_nums <= TOPIC_QUEUES_MAX:
             raise UsageError(
@@ -88,12 +88,12 @@ class GroupHandlers:
             known.attributes if known else {}, changes, is_new=known is None
         )
 
-    def all_groups(self, asked: Asked[None]) -> Reply:
+    def all_groups(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with every group's configuration."""
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(self._groups.file())))
         return Answer(body=body)
 
-    def delete_group(self, asked: Asked[DeleteGroupHeader]) -> Reply:
+    def delete_group(self, asked: IncomingRequest[DeleteGroupHeader]) -> Reply:
         """Delete a group, and its offsets if requested."""
         header = asked.header
         self._groups.delete(header.group_name, asked.now_ms)
@@ -107,7 +107,7 @@ class GroupHandlers:
                 self._topics.delete(retry, asked.now_ms)
         return DONE
 
-    def get_group(self, asked: Asked[GroupHeader]) -> Reply:
+    def get_group(self, asked: IncomingRequest[GroupHeader]) -> Reply:
         """Answer with one group's configuration; create the group first where groups may be created
         by use."""
         config = self._groups.get_or_create(asked.header.group, asked.now_ms)
@@ -116,7 +116,7 @@ class GroupHandlers:
         body = fastjson.encode(_without_nulls(msgspec.to_builtins(config)))
         return Answer(body=body)
 
-    def forbid(self, asked: Asked[GroupTopicHeader]) -> Reply:
+    def forbid_reading(self, asked: IncomingRequest[GroupTopicHeader]) -> Reply:
         """Allow or forbid a group to read a topic. Without a value, only answer with the present
         state."""
         header = asked.header

@@ -18,11 +18,11 @@ from escrowmq.base.fixed_limits import (
     TOPIC_SIZE_MAX_LONG,
 )
 from escrowmq.base.message import Topic
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.reads.message_selection import Selectors, is_tag
+from escrowmq.broker.reads.message_selection import SelectorCache, is_tag_expression
 from escrowmq.broker.sends.forbidden_to_senders import group_fault
 from escrowmq.codec import fastjson
 from escrowmq.codec.binary_header import LANGUAGES
@@ -51,7 +51,7 @@ OnProducer = Callable[[str, Channel, int], None]
 time."""
 
 
-class ClientHandlers(Part):
+class HeartbeatHandlers(Part):
     """Serves HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
     LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42) and CHECK_CLIENT_CONFIG (46)."""
 
@@ -78,7 +78,7 @@ class ClientHandlers(Part):
         self._peers = peers
         self._on_producer = on_producer
         self._fingerprints: dict[int, int] = {}
-        self._selectors = Selectors()
+        self._selectors = SelectorCache()
         self._scan_at_ms = 0
         self._unnotified: dict[str, deque[int]] = {}
         """By changed group: the members still to be notified."""
@@ -87,10 +87,10 @@ class ClientHandlers(Part):
 
     # -- membership --------------------------------------------------------------------------
 
-    def heartbeat(self, asked: Asked[None]) -> Reply:
+    def heartbeat(self, asked: IncomingRequest[None]) -> Reply:
         """Register a client's groups and subscriptions."""
         body = decode_body(HeartbeatBody, asked.body)
-        self._judge(asked.peer, body)
+        self._check_limits(asked.peer, body)
         channel = Channel(
             peer=asked.peer.id,
             client_id=body.client_id,
@@ -113,14 +113,14 @@ class ClientHandlers(Part):
                 new_count += 1
                 if new_count > GROUPS_AT_ONCE_MAX:
                     continue  # its next heartbeat adds it
-            self._consume(consumer, channel, asked.now_ms, without_sub=body.without_sub)
+            self._register_consumer(consumer, channel, asked.now_ms, without_sub=body.without_sub)
         ext = {
             "IS_SUPPORT_HEART_BEAT_V2": "true",
             "IS_SUB_CHANGE": "false" if is_known else "true",
         }
         return Answer(ext=ext)
 
-    def _judge(self, peer: Peer, body: HeartbeatBody) -> None:
+    def _check_limits(self, peer: Peer, body: HeartbeatBody) -> None:
         """Raise UsageError if a heartbeat exceeds a limit; nothing of it is accepted then."""
         if len(body.client_id) > CLIENT_ID_SIZE_MAX:
             raise UsageError(
@@ -143,8 +143,8 @@ class ClientHandlers(Part):
             subscriptions = consumer.subscription_data_set or ()
             consumers[consumer.group_name] = len(subscriptions)
             for subscription in subscriptions:
-                _judge_subscription(subscription)
-                if not is_tag(subscription.expression_type):
+                _check_subscription_size(subscription)
+                if not is_tag_expression(subscription.expression_type):
                     sql_size += len(subscription.sub_string or "")
         if sql_size > HEARTBEAT_SQL_SIZE_MAX:
             raise UsageError(
@@ -155,7 +155,7 @@ class ClientHandlers(Part):
             peer.id, producers=producers, consumers=consumers, account=peer.counted_for
         )
 
-    def _consume(
+    def _register_consumer(
         self, consumer: ConsumerBody, channel: Channel, now_ms: int, *, without_sub: bool
     ) -> None:
         config = self._groups.get_or_create(consumer.group_name, now_ms)
@@ -183,9 +183,9 @@ class ClientHandlers(Part):
         group.message_model = (consumer.message_model or "").upper()
         group.consume_from = (consumer.consume_from_where or "").upper()
         if is_changed and config.notify_consumer_ids_changed_enable:
-            self._notify(group)
+            self._notify_members(group)
 
-    def _notify(self, group: ConsumerGroup) -> None:
+    def _notify_members(self, group: ConsumerGroup) -> None:
         """Notify the members of a group that it has changed, so that they divide its queues anew.
         Many members are notified over several turns: if a thousand members of a thousand groups
         disconnect together, they cause a million notifications."""
@@ -203,18 +203,18 @@ class ClientHandlers(Part):
                 self._notified_count += 1
                 peer = members.popleft()
                 if peer in self._peers.by_id:
-                    self._peers.tell(
+                    self._peers.send_one_way(
                         peer, Request.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": name}
                     )
             if not members:
                 del self._unnotified[name]
 
-    def _member_left(self, group: ConsumerGroup) -> None:
+    def _notify_member_left(self, group: ConsumerGroup) -> None:
         config = self._groups.find(group.name)
         if config is None or config.notify_consumer_ids_changed_enable:
-            self._notify(group)
+            self._notify_members(group)
 
-    def unregister(self, asked: Asked[UnregisterClientHeader]) -> Reply:
+    def unregister_client(self, asked: IncomingRequest[UnregisterClientHeader]) -> Reply:
         """Remove a client from its groups."""
         header = asked.header
         clients = self._clients
@@ -224,18 +224,18 @@ class ClientHandlers(Part):
         if header.consumer_group:
             group = clients.remove_consumer(header.consumer_group, asked.peer.id)
             if group is not None:
-                self._member_left(group)
+                self._notify_member_left(group)
         return DONE
 
-    def lost(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
         """Remove a client whose connection was lost from its groups."""
-        self._leave(peer.id)
+        self._remove_client(peer.id)
 
-    def _leave(self, peer: int) -> None:
+    def _remove_client(self, peer: int) -> None:
         self._fingerprints.pop(peer, None)
         self._poppers.remove_connection(peer)
         for group in self._clients.remove_connection(peer):
-            self._member_left(group)
+            self._notify_member_left(group)
 
     def wake(self, now_ms: int) -> None:
         """Remove clients that have been silent for too long, and notify waiting members."""
@@ -252,7 +252,7 @@ class ClientHandlers(Part):
                 if self._clients.client_id(peer) is None:
                     self._poppers.remove_connection(peer)
             for group in groups:
-                self._member_left(group)
+                self._notify_member_left(group)
 
     def clock_leapt(self, by_ms: int) -> None:
         """Shift the clients' last-seen times by the clock's jump, so that none is removed for
@@ -264,7 +264,7 @@ class ClientHandlers(Part):
         """The time at which `wake` has something to do."""
         return 0 if self._unnotified else self._scan_at_ms
 
-    def list_consumers(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
+    def list_consumers(self, asked: IncomingRequest[ConsumerGroupHeader]) -> Reply:
         """Answer with the client ids of a group's members."""
         name = asked.header.consumer_group
         group = self._clients.consumers.get(name)
@@ -275,7 +275,7 @@ class ClientHandlers(Part):
 
     # -- order -------------------------------------------------------------------------------
 
-    def lock(self, asked: Asked[None]) -> Reply:
+    def lock_queues(self, asked: IncomingRequest[None]) -> Reply:
         """Lock queues for a client, except those that another client of its group holds. Answer
         with the locked queues."""
         body = decode_body(LockBody, asked.body)
@@ -292,7 +292,7 @@ class ClientHandlers(Part):
         ]
         return Answer(body=fastjson.encode({"lockOKMQSet": locked}))
 
-    def unlock(self, asked: Asked[None]) -> Reply:
+    def unlock_queues(self, asked: IncomingRequest[None]) -> Reply:
         """Unlock queues that a client holds."""
         body = decode_body(LockBody, asked.body)
         for queue in body.mq_set:
@@ -301,11 +301,11 @@ class ClientHandlers(Part):
 
     # -- filters -----------------------------------------------------------------------------
 
-    def check_config(self, asked: Asked[None]) -> Reply:
+    def check_subscription(self, asked: IncomingRequest[None]) -> Reply:
         """Answer whether this broker supports a subscription."""
         if asked.body:
             subscription = decode_body(CheckClientBody, asked.body).subscription_data
-            if subscription is not None and not is_tag(subscription.expression_type):
+            if subscription is not None and not is_tag_expression(subscription.expression_type):
                 if not self._settings.has_property_filter:
                     return Refusal(
                         Response.SYSTEM_ERROR,
@@ -313,13 +313,13 @@ class ClientHandlers(Part):
                         f"{subscription.expression_type}",
                     )
                 try:
-                    self._selectors.of_subscription(subscription)
+                    self._selectors.selector_of_subscription(subscription)
                 except FilterError as error:
                     return Refusal(Response.SUBSCRIPTION_PARSE_FAILED, str(error))
         return DONE
 
 
-def _judge_subscription(subscription: SubscriptionBody) -> None:
+def _check_subscription_size(subscription: SubscriptionBody) -> None:
     size = len(subscription.topic) + len(subscription.sub_string or "")
     size += sum(map(len, subscription.tags_set)) + len(subscription.code_set)
     if size > SUBSCRIPTION_SIZE_MAX:

@@ -6,8 +6,8 @@ from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec.headers import (
     CommitHeader,
     OffsetHeader,
@@ -32,7 +32,7 @@ class OffsetHandlers:
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
-        answers: Answers,
+        answers: AnswerSender,
     ) -> None:
         self._settings = settings
         self._store_settings = store_settings
@@ -42,21 +42,21 @@ class OffsetHandlers:
         self._offsets = offsets
         self._answers = answers
 
-    def query(self, asked: Asked[OffsetHeader]) -> Reply:
+    def query_offset(self, asked: IncomingRequest[OffsetHeader]) -> Reply:
         """Answer with the committed offset of a group in a queue."""
         header = asked.header
         topic, queue_id = header.topic, header.queue_id
         offset = self._offsets.get(header.consumer_group, topic, queue_id)
         if offset >= 0:
-            return _offset(offset)
-        unknown = self._unknown(header)
+            return _offset_answer(offset)
+        unknown = self._answer_without_offset(header)
         # Without a confirmed answer the group could start like a new one, and skip messages. On a
         # full disk nothing can be confirmed, but new groups must still be able to start.
         if self._store.write_gate.is_short_of_disk:
             return unknown
-        return self._answers.once_confirmed(unknown)
+        return self._answers.after_confirmation(unknown)
 
-    def _unknown(self, header: OffsetHeader) -> Answer | Refusal:
+    def _answer_without_offset(self, header: OffsetHeader) -> Answer | Refusal:
         """Return the answer about a group that has no offset in a queue: offset 0, or that none was
         found."""
         topic, queue_id = header.topic, header.queue_id
@@ -68,14 +68,14 @@ class OffsetHandlers:
         low, _ = self._store.bounds(topic, queue_id)
         # A new group starts at 0 where the whole queue is there and still in memory, whatever
         # CONSUME_FROM_LAST_OFFSET says: RocketMQ's rule (ConsumerManageProcessor).
-        if low <= 0 and self._is_recent(topic, queue_id):
-            return _offset(0)
+        if low <= 0 and self._is_queue_in_memory(topic, queue_id):
+            return _offset_answer(0)
         return Refusal(
             Response.QUERY_NOT_FOUND,
             "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
 
-    def _is_recent(self, topic: str, queue_id: int) -> bool:
+    def _is_queue_in_memory(self, topic: str, queue_id: int) -> bool:
         store = self._store
         entries = store.read_units(topic, queue_id, 0, 1)
         if not entries:
@@ -85,7 +85,7 @@ class OffsetHandlers:
             settings.memory_size * settings.memory_percent // 100
         )
 
-    def commit(self, asked: Asked[CommitHeader]) -> Reply:
+    def commit_offset(self, asked: IncomingRequest[CommitHeader]) -> Reply:
         """Commit an offset for a group."""
         header = asked.header
         group, topic = header.consumer_group, header.topic
@@ -117,7 +117,7 @@ class OffsetHandlers:
         count = max(config.read_queue_nums, config.write_queue_nums)
         return 0 <= queue_id < count or self._store.bounds(topic, queue_id)[1] > 0
 
-    def search(self, asked: Asked[SearchOffsetHeader]) -> Reply:
+    def search_offset(self, asked: IncomingRequest[SearchOffsetHeader]) -> Reply:
         """Answer with the queue offset for a time."""
         header = asked.header
         offset = self._store.offset_at(
@@ -126,20 +126,20 @@ class OffsetHandlers:
             header.timestamp,
             upper=header.boundary_type.upper() == "UPPER",
         )
-        return _offset(offset)
+        return _offset_answer(offset)
 
-    def newest(self, asked: Asked[QueueHeader]) -> Reply:
+    def max_offset(self, asked: IncomingRequest[QueueHeader]) -> Reply:
         """Answer with the offset after a queue's newest message."""
         header = asked.header
-        return _offset(self._store.bounds(header.topic, header.queue_id)[1])
+        return _offset_answer(self._store.bounds(header.topic, header.queue_id)[1])
 
-    def oldest_time(self, asked: Asked[QueueHeader]) -> Reply:
+    def min_offset(self, asked: IncomingRequest[QueueHeader]) -> Reply:
         """Answer with the offset of a queue's oldest message."""
         header = asked.header
         low = self._store.bounds(header.topic, header.queue_id)[0]
-        return _offset(low, remark="")
+        return _offset_answer(low, remark="")
 
-    def earliest_time(self, asked: Asked[QueueHeader]) -> Reply:
+    def earliest_store_time(self, asked: IncomingRequest[QueueHeader]) -> Reply:
         """Answer with the time of a queue's oldest message; -1 when it has none."""
         header = asked.header
         store = self._store
@@ -148,5 +148,5 @@ class OffsetHandlers:
         return Answer(ext={"timestamp": str(stored_ms)})
 
 
-def _offset(offset: int, remark: str | None = None) -> Answer:
+def _offset_answer(offset: int, remark: str | None = None) -> Answer:
     return Answer(ext={"offset": str(offset)}, remark=remark)

@@ -6,7 +6,7 @@ from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
@@ -27,7 +27,7 @@ _ANY_QUEUE = -1
 _LATEST = -1
 
 
-class ResetHandlers:
+class OperatorOffsetHandlers:
     """Serves operators' requests about offsets (codes 43, 45, 222, 308, 314)."""
 
     def __init__(
@@ -53,15 +53,15 @@ class ResetHandlers:
         self._delays = delays
         self._peers = peers
 
-    def all_offsets(self, asked: Asked[None]) -> Reply:
+    def all_offsets(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with every committed offset."""
         return Answer(body=self._offsets.encode())
 
-    def delay_offsets(self, asked: Asked[None]) -> Reply:
+    def delay_offsets(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the progress of each delay level."""
         return Answer(body=self._delays.encode())
 
-    def reset(self, asked: Asked[ResetOffsetHeader]) -> Reply:
+    def reset_offsets(self, asked: IncomingRequest[ResetOffsetHeader]) -> Reply:
         """Move a group back or forward to a time or an offset."""
         header = asked.header
         topic = self._topics.get(header.topic)
@@ -77,7 +77,7 @@ class ResetHandlers:
             queues = list(range(topic.read_queue_nums))
         targets: dict[int, int] = {}
         for queue_id in queues:
-            target = self._target(header, queue_id)
+            target = self._target_offset(header, queue_id)
             low, high = self._store.bounds(header.topic, queue_id)
             if not low <= target <= high:
                 return Refusal(
@@ -90,12 +90,12 @@ class ResetHandlers:
         for queue_id, target in targets.items():
             if self._settings.resets_offsets_here:
                 self._offsets.reset(header.group, header.topic, queue_id, target, asked.now_ms)
-        body = self._table(header.topic, targets)
+        body = self._offset_table_body(header.topic, targets)
         if not self._settings.resets_offsets_here:
-            self._send_to_members(header, body)
+            self._send_reset_to_members(header, body)
         return Answer(body=body)
 
-    def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
+    def _target_offset(self, header: ResetOffsetHeader, queue_id: int) -> int:
         store = self._store
         if header.queue_id != _ANY_QUEUE and header.offset not in (None, -1):
             assert header.offset is not None
@@ -104,7 +104,7 @@ class ResetHandlers:
             return store.bounds(header.topic, queue_id)[1]
         return store.offset_at(header.topic, queue_id, header.timestamp, upper=False)
 
-    def _table(self, topic: str, targets: dict[int, int]) -> bytes:
+    def _offset_table_body(self, topic: str, targets: dict[int, int]) -> bytes:
         name = self._settings.name
         table = fastjson.encode_map(
             (Queue(broker_name=name, queue_id=queue_id, topic=topic), offset)
@@ -112,12 +112,12 @@ class ResetHandlers:
         )
         return b'{"offsetTable":' + table + b"}"
 
-    def _send_to_members(self, header: ResetOffsetHeader, body: bytes) -> None:
+    def _send_reset_to_members(self, header: ResetOffsetHeader, body: bytes) -> None:
         """Order the members of a group to set their own offsets, which is RocketMQ's older
         method."""
         group = self._clients.consumers.get(header.group)
         for peer in group.channels if group is not None else ():
-            self._peers.tell(
+            self._peers.send_one_way(
                 peer,
                 Request.RESET_CONSUMER_CLIENT_OFFSET,
                 ext={
@@ -129,7 +129,7 @@ class ResetHandlers:
                 body=body,
             )
 
-    def correction(self, asked: Asked[CorrectionHeader]) -> Reply:
+    def correction_offsets(self, asked: IncomingRequest[CorrectionHeader]) -> Reply:
         """Answer with the lowest offset of the other groups in each queue of a topic, where it is
         lower than the given group's own."""
         header = asked.header
@@ -147,7 +147,7 @@ class ResetHandlers:
         body = b'{"correctionOffsets":' + fastjson.encode_map(found.items()) + b"}"
         return Answer(body=body)
 
-    def clone(self, asked: Asked[CloneOffsetHeader]) -> Reply:
+    def clone_offsets(self, asked: IncomingRequest[CloneOffsetHeader]) -> Reply:
         """Copy the offsets of one group to another."""
         header = asked.header
         topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)

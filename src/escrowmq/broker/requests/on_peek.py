@@ -11,9 +11,9 @@ from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import RELEASED_AT_ONCE_MAX
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked
-from escrowmq.broker.reads.pop_reader import Pop, Popper
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.reads.pop_reader import Pop, QueuePopper
 from escrowmq.broker.requests.on_pop import MARGIN_MS, PopHandlers
 from escrowmq.codec.headers import PopHeader
 from escrowmq.delivery.held_pops import PopPolls
@@ -34,8 +34,8 @@ class PeekHandlers:
         settings: BrokerSettings,
         stats: Stats,
         polls_counts: Counter[str],
-        answers: Answers,
-        popper: Popper,
+        answers: AnswerSender,
+        popper: QueuePopper,
         pops: PopHandlers,
     ) -> None:
         self._stats = stats
@@ -48,11 +48,11 @@ class PeekHandlers:
             counts=polls_counts,
         )
 
-    def _refusal(self, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
+    def _refusal(self, asked: IncomingRequest[PopHeader], now_ms: int) -> Refusal | None:
         popper = self._popper
-        return popper.broker_refusal("peeking") or popper.place_refusal(asked, now_ms)
+        return popper.broker_refusal("peeking") or popper.group_refusal(asked, now_ms)
 
-    def peek(self, asked: Asked[PopHeader]) -> Reply:
+    def peek_messages(self, asked: IncomingRequest[PopHeader]) -> Reply:
         """Answer with the messages that a pop would return."""
         header = asked.header
         refusal = self._refusal(asked, asked.now_ms)
@@ -67,7 +67,7 @@ class PeekHandlers:
             self._stats.count_gets(header.consumer_group, header.topic, finds.count, size)
         return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
 
-    def count_polls(self, asked: Asked[PopHeader]) -> Reply:
+    def count_waiting_pops(self, asked: IncomingRequest[PopHeader]) -> Reply:
         """Answer with the number of pops that wait for a queue."""
         header = asked.header
         refusal = self._refusal(asked, asked.now_ms)
@@ -78,7 +78,7 @@ class PeekHandlers:
 
     # -- telling that there is something ---------------------------------------------------------
 
-    def notify(self, asked: Asked[PopHeader]) -> Reply:
+    def notify_of_message(self, asked: IncomingRequest[PopHeader]) -> Reply:
         """Answer as soon as there is a message to pop, or when the poll's time is over."""
         header, now_ms = asked.header, asked.now_ms
         refusal = self._refusal(asked, now_ms)
@@ -86,7 +86,7 @@ class PeekHandlers:
             return refusal.with_fields(_peek_fields(has_message=False))
         if self._popper.has_message(header, now_ms):
             return Answer(ext=_peek_fields(has_message=True))
-        self._pops.set_birth(asked)
+        self._pops.convert_born_time(asked)
         born_ms = header.born_time
         until_ms = born_ms + header.poll_time - MARGIN_MS
         if header.poll_time <= 0 or until_ms <= now_ms:
@@ -104,7 +104,7 @@ class PeekHandlers:
             return HELD
         return Answer(ext=_peek_fields(has_message=False, is_full=True))
 
-    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+    def serve_arrival(self, arrival: Arrival, now_ms: int) -> None:
         """Notify one waiting client of each group that an arrived message can be popped, unless a
         pop took it."""
         for place in self.polls.woken_by(arrival.topic):
@@ -112,17 +112,17 @@ class PeekHandlers:
                 if arrival.topic == place[0] and queue_id not in (-1, arrival.queue_id):
                     continue
                 for held in self.polls.polls_at(place, queue_id)[:1]:
-                    self._try(held, now_ms)
+                    self._answer_if_ready(held, now_ms)
 
-    def freed(self, group: str, topic: str, now_ms: int) -> None:
+    def serve_freed_queues(self, group: str, topic: str, now_ms: int) -> None:
         """Notify waiting clients of an orderly group, one for each queue, that the queue may be
         popped again."""
         place = (topic, group)
         for queue_id in self.polls.polled_queues(place):
             for held in self.polls.polls_at(place, queue_id)[:1]:
-                self._try(held, now_ms)
+                self._answer_if_ready(held, now_ms)
 
-    def _is_still_allowed(self, asked: Asked[PopHeader], now_ms: int) -> bool:
+    def _is_still_allowed(self, asked: IncomingRequest[PopHeader], now_ms: int) -> bool:
         """Whether a waiting request is still allowed. If not, answer it with the refusal."""
         try:
             refusal = self._refusal(asked, now_ms)
@@ -130,10 +130,10 @@ class PeekHandlers:
             refusal = Refusal(Response.SYSTEM_ERROR, str(error))
         if refusal is None:
             return True
-        self._answers.give(asked, refusal.with_fields(_peek_fields(has_message=False)))
+        self._answers.send(asked, refusal.with_fields(_peek_fields(has_message=False)))
         return False
 
-    def _try(self, held: LongPoll[Pop], now_ms: int) -> None:
+    def _answer_if_ready(self, held: LongPoll[Pop], now_ms: int) -> None:
         """Answer a waiting request if there is a message, or if the request is no longer
         allowed."""
         asked = held.question.asked
@@ -141,9 +141,9 @@ class PeekHandlers:
             self.polls.remove(held)
         elif self._popper.has_message(asked.header, now_ms):
             self.polls.remove(held)
-            self._answers.give(asked, Answer(ext=_peek_fields(has_message=True)))
+            self._answers.send(asked, Answer(ext=_peek_fields(has_message=True)))
 
-    def lost(self, peer: int) -> None:
+    def disconnected(self, peer: int) -> None:
         """Drop the waiting requests of a disconnected client."""
         self.polls.remove_polls_of(peer)
 
@@ -153,7 +153,7 @@ class PeekHandlers:
             asked = held.question.asked
             if self._is_still_allowed(asked, now_ms):
                 has_message = self._popper.has_message(asked.header, now_ms)
-                self._answers.give(asked, Answer(ext=_peek_fields(has_message=has_message)))
+                self._answers.send(asked, Answer(ext=_peek_fields(has_message=has_message)))
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` has something to do next."""

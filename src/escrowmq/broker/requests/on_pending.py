@@ -16,12 +16,12 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.access import audit_log
-from escrowmq.broker.access.audit_log import Denials
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.access.audit_log import DenialLog
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.pending_filter import is_wanted_half
-from escrowmq.broker.requests.transaction_view import Showing
+from escrowmq.broker.requests.transaction_view import TransactionItems
 from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.pending_bodies import Done, Filter, Item, PendingCounts, PendingPage, Which
@@ -47,13 +47,13 @@ _CHECKED_MAX: Final = 10_000
 _VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
 
 
-def _for_operators(
-    handler: Callable[[PendingHandlers, Asked[None]], Reply],
-) -> Callable[[PendingHandlers, Asked[None]], Reply]:
+def _operators_only(
+    handler: Callable[[PendingHandlers, IncomingRequest[None]], Reply],
+) -> Callable[[PendingHandlers, IncomingRequest[None]], Reply]:
     """Wrap a handler so that it serves permitted operators only."""
 
-    def serve(self: PendingHandlers, asked: Asked[None]) -> Reply:
-        return self.refusal(asked) or handler(self, asked)
+    def serve(self: PendingHandlers, asked: IncomingRequest[None]) -> Reply:
+        return self.address_refusal(asked) or handler(self, asked)
 
     return serve
 
@@ -68,7 +68,7 @@ class PendingHandlers:
         store: Store,
         transactions: Transactions,
         ends: EndHandlers,
-        denials: Denials,
+        denials: DenialLog,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -76,25 +76,25 @@ class PendingHandlers:
         self._ends = ends
         self._transactions = transactions
         self._engine = transactions.engine
-        self._showing = Showing(store, transactions)
+        self._showing = TransactionItems(store, transactions)
 
-    def refusal(self, asked: Asked[None]) -> Refusal | None:
+    def address_refusal(self, asked: IncomingRequest[None]) -> Refusal | None:
         """Return why a peer may not administer transactions from its address; None when it may."""
         allowed = self._settings.admin_from
         if allowed == "everybody" or (allowed == "loopback" and _is_local(asked.peer)):
             return None
         remark = f"escrowAdmin={allowed} does not let {asked.peer.address} administer transactions"
-        self._denials.note(asked, remark, asked.now_ms)
+        self._denials.log_denial(asked, remark, asked.now_ms)
         return Refusal(Response.NO_PERMISSION, remark)
 
     # -- looking -----------------------------------------------------------------------------
 
-    @_for_operators
-    def list_pending(self, asked: Asked[None]) -> Reply:
+    @_operators_only
+    def list_pending(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with a page of the pending transactions."""
         wanted = read_own_body(asked.command, Filter)
         items: list[Item] = []
-        matching, last = self._matching(wanted, asked.now_ms)
+        matching, last = self._matching_halves(wanted, asked.now_ms)
         for queue_offset, _, _ in matching:
             half = self._engine.halves.read_half(queue_offset)
             if half is not None:
@@ -102,9 +102,9 @@ class PendingHandlers:
             if len(items) == wanted.limit:
                 last = queue_offset
                 break
-        return _reply(PendingPage(items=items, next=last))
+        return _json_answer(PendingPage(items=items, next=last))
 
-    def _matching(self, wanted: Filter, now_ms: int) -> tuple[Iterator[Row], int]:
+    def _matching_halves(self, wanted: Filter, now_ms: int) -> tuple[Iterator[Row], int]:
         """Examine a limited number of pending halves, and return those that match a filter. Also
         return the offset after which to continue; -1 at the end."""
         until_ms = now_ms - (wanted.min_age_ms or 0)
@@ -119,26 +119,28 @@ class PendingHandlers:
         )
         found = iter(rows)
         if wanted.state is not None:
-            found = filter(lambda row: self._state(row) == wanted.state, found)
+            found = filter(lambda row: self._pending_state(row) == wanted.state, found)
         if wanted.transaction is not None:
-            found = filter(lambda row: self._is_part(row[0], wanted), found)
+            found = filter(lambda row: self._matches_filter(row[0], wanted), found)
         return found, last
 
-    def _state(self, row: Row) -> str:
+    def _pending_state(self, row: Row) -> str:
         group, *_ = self._engine.halves.pending.sources.source(row[1])
         return self._showing.pending_state(row[0], group)
 
-    def _is_part(self, queue_offset: int, wanted: Filter) -> bool:
+    def _matches_filter(self, queue_offset: int, wanted: Filter) -> bool:
         half = self._engine.halves.read_half(queue_offset)
         return half is not None and is_wanted_half(half, wanted)
 
-    @_for_operators
-    def count_pending(self, asked: Asked[None]) -> Reply:
+    @_operators_only
+    def count_pending(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the number of pending halves, or of those that match a filter. With a filter,
         only a limited number of halves is examined."""
         wanted = read_own_body(asked.command, Filter)
-        counts = self._count_all() if wanted == Filter() else self._count_some(wanted, asked.now_ms)
-        return _reply(counts)
+        counts = (
+            self._count_all() if wanted == Filter() else self._count_matching(wanted, asked.now_ms)
+        )
+        return _json_answer(counts)
 
     def _count_all(self) -> PendingCounts:
         engine, checker = self._engine, self._transactions.checker
@@ -155,8 +157,8 @@ class PendingHandlers:
             },
         )
 
-    def _count_some(self, wanted: Filter, now_ms: int) -> PendingCounts:
-        matching, last = self._matching(wanted, now_ms)
+    def _count_matching(self, wanted: Filter, now_ms: int) -> PendingCounts:
+        matching, last = self._matching_halves(wanted, now_ms)
         rows = list(matching)
         by_topic: Counter[str] = Counter()
         by_group: Counter[str] = Counter()
@@ -168,7 +170,7 @@ class PendingHandlers:
             by_group[group] += count
         if not by_group.keys().isdisjoint(self._transactions.checker.parked_groups()):
             for row in rows:
-                if self._state(row) == "parked":
+                if self._pending_state(row) == "parked":
                     parked[sources.source(row[1])[0]] += 1
         return PendingCounts(
             count=len(rows),
@@ -180,14 +182,14 @@ class PendingHandlers:
             next=last,
         )
 
-    @_for_operators
-    def show(self, asked: Asked[None]) -> Reply:
+    @_operators_only
+    def show_transaction(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with everything that is known of one transaction."""
-        found = self._find(read_own_body(asked.command, Which), asked.now_ms)
-        items = [self._showing.whole(half, asked.now_ms) for half in found]
-        return _reply(PendingPage(items=items))
+        found = self._named_halves(read_own_body(asked.command, Which), asked.now_ms)
+        items = [self._showing.item_with_events(half, asked.now_ms) for half in found]
+        return _json_answer(PendingPage(items=items))
 
-    def _find(self, which: Which, now_ms: int) -> list[StoredMessage]:
+    def _named_halves(self, which: Which, now_ms: int) -> list[StoredMessage]:
         """Return the halves that a request names, the newest first. Raises UsageError when there
         are none."""
         store = self._store
@@ -208,13 +210,13 @@ class PendingHandlers:
 
     # -- deciding ----------------------------------------------------------------------------
 
-    @_for_operators
-    def settle(self, asked: Asked[None]) -> Reply:
+    @_operators_only
+    def settle_transaction(self, asked: IncomingRequest[None]) -> Reply:
         """Commit or roll back a transaction on behalf of its producer."""
         which = read_own_body(asked.command, Which)
         if which.verdict is None:
             raise UsageError("give the verdict: commit or rollback")
-        halves = self._find(which, asked.now_ms)
+        halves = self._named_halves(which, asked.now_ms)
         pending = [half for half in halves if half.queue_offset in self._engine.halves.pending]
         half = (pending or halves)[0]
         claim = Claim(
@@ -223,33 +225,33 @@ class PendingHandlers:
             group=half.properties.get(Property.PGROUP, ""),
             verdict=_VERDICTS[which.verdict],
             is_from_check=True,
-            who=f"{audit_log.who(asked)} {which.reason}".strip(),
+            who=f"{audit_log.sender_text(asked)} {which.reason}".strip(),
         )
         ended = self._transactions.ends.end(claim, asked.now_ms)
         what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
-        self._note(asked, what, which.reason)
-        return self._ends.answer(asked, ended)
+        self._write_audit_line(asked, what, which.reason)
+        return self._ends.end_answer(asked, ended)
 
-    @_for_operators
-    def check(self, asked: Asked[None]) -> Reply:
+    @_operators_only
+    def send_checks(self, asked: IncomingRequest[None]) -> Reply:
         """Send checks of the named or matching halves to their producers now."""
         which = read_own_body(asked.command, Which)
         if which.id or which.message_id:
-            offsets = [half.queue_offset for half in self._find(which, asked.now_ms)]
+            offsets = [half.queue_offset for half in self._named_halves(which, asked.now_ms)]
             offsets = [offset for offset in offsets if offset in self._engine.halves.pending]
             behind = -1
         else:
-            matching, behind = self._matching(which, asked.now_ms)
+            matching, behind = self._matching_halves(which, asked.now_ms)
             offsets = [queue_offset for queue_offset, _, _ in islice(matching, _CHECKED_MAX)]
             if len(offsets) == _CHECKED_MAX:
                 behind = offsets[-1]
         self._transactions.checker.check_now(offsets, asked.now_ms)
-        self._note(asked, f"check of {len(offsets)} halves", which.reason)
-        return _reply(Done(count=len(offsets), next=behind))
+        self._write_audit_line(asked, f"check of {len(offsets)} halves", which.reason)
+        return _json_answer(Done(count=len(offsets), next=behind))
 
     # -- those that were given up ------------------------------------------------------------
 
-    def _discarded(self, wanted: Filter) -> tuple[Iterator[StoredMessage], int]:
+    def _matching_discarded(self, wanted: Filter) -> tuple[Iterator[StoredMessage], int]:
         """Examine a limited number of discarded transactions, and return those that match a filter.
         Also return the offset after which to continue; -1 at the end."""
         store = self._store
@@ -260,21 +262,21 @@ class PendingHandlers:
         found = (message for message in messages if is_wanted_half(message, wanted))
         return found, last - 1 if last < end else -1
 
-    @_for_operators
-    def list_discarded(self, asked: Asked[None]) -> Reply:
+    @_operators_only
+    def list_discarded(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with a page of the discarded transactions."""
         wanted = read_own_body(asked.command, Filter)
-        messages, behind = self._discarded(wanted)
+        messages, behind = self._matching_discarded(wanted)
         page = PendingPage(items=[], next=behind)
         for message in messages:
-            page.items.append(self._showing.discarded(message, asked.now_ms))
+            page.items.append(self._showing.discarded_item(message, asked.now_ms))
             if len(page.items) == wanted.limit:
                 page.next = message.queue_offset
                 break
-        return _reply(page)
+        return _json_answer(page)
 
-    @_for_operators
-    def resume_discarded(self, asked: Asked[None]) -> Reply:
+    @_operators_only
+    def resume_discarded(self, asked: IncomingRequest[None]) -> Reply:
         """Resume the checks of discarded transactions."""
         which = read_own_body(asked.command, Which)
         done = Done()
@@ -284,7 +286,7 @@ class PendingHandlers:
                 raise UsageError(f"no discarded message has the id {which.offset_id}")
             sources: Iterator[StoredMessage] = iter([source])
         else:
-            sources, done.next = self._discarded(which)
+            sources, done.next = self._matching_discarded(which)
         resumption = self._transactions.resumption
         for source in sources:
             if resumption.state_of(source) == State.EXPIRED:
@@ -298,24 +300,24 @@ class PendingHandlers:
             if done.count >= which.limit:
                 done.next = source.queue_offset
                 break
-        self._note(asked, f"resumption of {done.count} messages", which.reason)
-        return _reply(done)
+        self._write_audit_line(asked, f"resumption of {done.count} messages", which.reason)
+        return _json_answer(done)
 
-    @_for_operators
-    def rotate_key(self, asked: Asked[None]) -> Reply:
+    @_operators_only
+    def rotate_key(self, asked: IncomingRequest[None]) -> Reply:
         """Create a new key for signing transaction ids."""
         reason = read_own_body(asked.command, Which).reason
         done = Done(key=self._transactions.renew_key(asked.now_ms))
-        self._note(asked, f"rotation to key {done.key}", reason)
-        return _reply(done)
+        self._write_audit_line(asked, f"rotation to key {done.key}", reason)
+        return _json_answer(done)
 
-    def _note(self, asked: Asked[None], what: str, reason: str) -> None:
-        audit_log.write("operation", asked, what=what, reason=reason)
+    def _write_audit_line(self, asked: IncomingRequest[None], what: str, reason: str) -> None:
+        audit_log.write_line("operation", asked, what=what, reason=reason)
 
 
 def _is_local(peer: Peer) -> bool:
     return ipaddress.ip_address(peer.packed[:-4]).is_loopback
 
 
-def _reply(body: msgspec.Struct) -> Answer:
+def _json_answer(body: msgspec.Struct) -> Answer:
     return Answer(body=msgspec.json.encode(body))

@@ -13,10 +13,10 @@ from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked
-from escrowmq.broker.reads.message_selection import EVERYTHING, TAG, Selectors, subscription_of
-from escrowmq.broker.reads.pop_reader import Pop, Popper, PopResult
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.reads.message_selection import EVERYTHING, TAG, SelectorCache, subscription_of
+from escrowmq.broker.reads.pop_reader import Pop, PopResult, QueuePopper
 from escrowmq.broker.requests.on_heartbeats import language_name
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.pop_receipt import encode_offsets, encode_starts
@@ -60,8 +60,8 @@ class PopHandlers:
         poppers: PopMembers,
         stats: Stats,
         polls_counts: Counter[str],
-        answers: Answers,
-        popper: Popper,
+        answers: AnswerSender,
+        popper: QueuePopper,
         orders: OrderlyBatches,
         on_freed: Callable[[str, str, int], None],
     ) -> None:
@@ -75,7 +75,7 @@ class PopHandlers:
         self._popper = popper
         self._orders = orders
         self._on_freed = on_freed
-        self._selectors = Selectors()
+        self._selectors = SelectorCache()
         self._clocks = ClientClocks()
         self._again: deque[tuple[TopicAndGroup, int]] = deque()
         self._tell_arrivals: Callable[[int], None] = _ignore_arrivals
@@ -85,28 +85,30 @@ class PopHandlers:
             counts=polls_counts,
         )
 
-    def roll_back(self, asked: Asked[None]) -> Reply:
+    def ignore_rollback(self, asked: IncomingRequest[None]) -> Reply:
         """Accept without effect. Tools send it to switch from another way of storing pops, which
         this broker does not have."""
         return DONE
 
-    def pop(self, asked: Asked[PopHeader]) -> Reply:
+    def pop_messages(self, asked: IncomingRequest[PopHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
         now_ms = asked.now_ms
-        self.set_birth(asked)
-        pop = self._judge(asked, now_ms)
+        self.convert_born_time(asked)
+        pop = self._accept_pop(asked, now_ms)
         if isinstance(pop, Refusal):
             return pop
-        self._note(asked)
-        if self.polls.may_have(_place(pop.header)) and self._waits_behind_others(pop, now_ms):
+        self._record_client(asked)
+        if self.polls.may_have(_group_and_topic(pop.header)) and self._must_wait_for_others(
+            pop, now_ms
+        ):
             return HELD
-        finds = self._popper.find(pop, now_ms)
+        finds = self._popper.take_messages(pop, now_ms)
         if finds.count:
             return self._pop_answer(pop, finds, Response.SUCCESS)
-        code = self._hold(pop, finds, now_ms)
+        code = self._hold_pop(pop, finds, now_ms)
         return HELD if code is None else self._pop_answer(pop, finds, code)
 
-    def set_birth(self, asked: Asked[PopHeader]) -> None:
+    def convert_born_time(self, asked: IncomingRequest[PopHeader]) -> None:
         """Convert the time at which a client made its request from the client's clock to the
         broker's."""
         header = asked.header
@@ -117,11 +119,11 @@ class PopHandlers:
         new request takes them."""
         self._tell_arrivals = tell
 
-    def _waits_behind_others(self, pop: Pop, now_ms: int) -> bool:
+    def _must_wait_for_others(self, pop: Pop, now_ms: int) -> bool:
         """Serve waiting pops of the same group and topic first, because this one came later. If not
         all can be served in this turn, hold this pop and return True."""
         header = pop.header
-        place = _place(header)
+        place = _group_and_topic(header)
         if self._store.dispatcher.arrivals:
             self._tell_arrivals(now_ms)
         if header.order and self._orders.wake_at_ms() <= now_ms:
@@ -131,12 +133,12 @@ class PopHandlers:
         keys = [key for key in self._again if key[0] == place]
         for key in keys:
             self._again.remove(key)
-            self._try_first(key, now_ms)
+            self._serve_longest_waiting(key, now_ms)
         if not any(key[0] == place for key in self._again):
             return False
-        return self._hold(pop, PopResult(now_ms, has_skipped=True), now_ms) is None
+        return self._hold_pop(pop, PopResult(now_ms, has_skipped=True), now_ms) is None
 
-    def _judge(self, asked: Asked[PopHeader], now_ms: int) -> Pop | Refusal:
+    def _accept_pop(self, asked: IncomingRequest[PopHeader], now_ms: int) -> Pop | Refusal:
         header = asked.header
         born_ms = header.born_time
         refusal = self._refusal(asked, born_ms, now_ms)
@@ -145,12 +147,14 @@ class PopHandlers:
         if not header.exp:
             return Pop(asked, EVERYTHING, born_ms)
         try:
-            return Pop(asked, self._selectors.of(header.exp_type, header.exp), born_ms)
+            return Pop(asked, self._selectors.selector_of(header.exp_type, header.exp), born_ms)
         except FilterError:
             remark = "parse the consumer's subscription failed"
             return Refusal(Response.SUBSCRIPTION_PARSE_FAILED, remark, _EMPTY)
 
-    def _refusal(self, asked: Asked[PopHeader], born_ms: int, now_ms: int) -> Refusal | None:
+    def _refusal(
+        self, asked: IncomingRequest[PopHeader], born_ms: int, now_ms: int
+    ) -> Refusal | None:
         header, settings = asked.header, self._settings
         front = f"the broker[{settings.advertised_host}] pop message"
         if now_ms - born_ms - header.poll_time > LATE_MS:
@@ -165,9 +169,9 @@ class PopHandlers:
         if not settings.has_timer:
             remark = f"{front} is forbidden because timerWheelEnable is false"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        return self._popper.place_refusal(asked, now_ms)
+        return self._popper.group_refusal(asked, now_ms)
 
-    def _note(self, asked: Asked[PopHeader]) -> None:
+    def _record_client(self, asked: IncomingRequest[PopHeader]) -> None:
         """Record the client that pops, so that operators see it even without heartbeats."""
         peer, header, now_ms = asked.peer, asked.header, asked.now_ms
         group, expression = header.consumer_group, header.exp or ALL
@@ -204,19 +208,19 @@ class PopHandlers:
             size = sum(map(len, finds.chunks))
             self._stats.count_gets(header.consumer_group, header.topic, finds.count, size)
             if finds.rest:
-                self._look_again(_place(header), header.queue_id)
+                self._retry_queue_later(_group_and_topic(header), header.queue_id)
         return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def _hold(self, pop: Pop, finds: PopResult, now_ms: int) -> int | None:
+    def _hold_pop(self, pop: Pop, finds: PopResult, now_ms: int) -> int | None:
         """Hold a pop until messages arrive, and return None. If it may not wait, return the code to
         answer with."""
         header = pop.header
         if header.poll_time <= 0:
             return Response.POLLING_TIMEOUT
         until_ms = pop.born_ms + header.poll_time - MARGIN_MS
-        place = _place(header)
+        place = _group_and_topic(header)
         if until_ms <= now_ms:
             polls = self.polls
             is_full = polls.is_full(place, header.queue_id)
@@ -234,71 +238,71 @@ class PopHandlers:
         ):
             return Response.POLLING_FULL
         if finds.has_skipped:
-            self._look_again(place, header.queue_id)
+            self._retry_queue_later(place, header.queue_id)
         return None
 
-    def _look_again(self, place: TopicAndGroup, queue_id: int) -> None:
+    def _retry_queue_later(self, place: TopicAndGroup, queue_id: int) -> None:
         """Try the waiting pops of a queue again at the next wake, because there may be messages for
         them."""
         if self.polls.count_at(place, queue_id) and (place, queue_id) not in self._again:
             self._again.append((place, queue_id))
 
-    def _judge_again(self, asked: Asked[PopHeader], now_ms: int) -> Pop | None:
+    def _judge_again(self, asked: IncomingRequest[PopHeader], now_ms: int) -> Pop | None:
         """Judge a waiting pop again, as RocketMQ (PopLongPollingService) does. Answer it, and
         return None, if its topic was deleted or its group may no longer read."""
         try:
-            pop = self._judge(asked, now_ms)
+            pop = self._accept_pop(asked, now_ms)
         except UsageError as error:
             pop = Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY)
         if isinstance(pop, Pop):
             return pop
-        self._answers.give(asked, pop)
+        self._answers.send(asked, pop)
         return None
 
-    def _try(self, held: LongPoll[Pop], now_ms: int) -> bool:
+    def _answer_if_ready(self, held: LongPoll[Pop], now_ms: int) -> bool:
         """Answer a waiting pop if there are messages for it, or if it is no longer allowed. Return
         whether it was answered."""
         pop = self._judge_again(held.question.asked, now_ms)
         if pop is None:
             self.polls.remove(held)
             return True
-        finds = self._popper.find(pop, now_ms)
+        finds = self._popper.take_messages(pop, now_ms)
         if finds.count:
             self.polls.remove(held)
-            self._answers.give(pop.asked, self._pop_answer(pop, finds, Response.SUCCESS))
+            self._answers.send(pop.asked, self._pop_answer(pop, finds, Response.SUCCESS))
             return True
         if finds.has_skipped:
-            self._look_again(_place(pop.header), pop.header.queue_id)
+            self._retry_queue_later(_group_and_topic(pop.header), pop.header.queue_id)
         return False
 
-    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+    def serve_arrival(self, arrival: Arrival, now_ms: int) -> None:
         """Serve waiting pops with an arrived message: one of each group, the one that has waited
         longest."""
         for place in self.polls.woken_by(arrival.topic):
             queue_ids = self.polls.polled_queues(place)
             if arrival.topic == place[0]:
                 queue_ids = [each for each in queue_ids if each in (-1, arrival.queue_id)]
-            self._offer(place, queue_ids, arrival, now_ms)
+            self._offer_arrival(place, queue_ids, arrival, now_ms)
 
-    def _offer(
+    def _offer_arrival(
         self, place: TopicAndGroup, queue_ids: list[int], arrival: Arrival, now_ms: int
     ) -> None:
         """Serve the pops that wait for these queues, one after another, until the arrived message
         is taken. Each may also take others that arrived with it."""
         while queue_ids:
-            each = [self._wanting(place, queue_id, arrival) for queue_id in queue_ids]
+            each = [self._find_waiting_pop(place, queue_id, arrival) for queue_id in queue_ids]
             wanting = [held for held in each if held is not None]
             if not wanting:
                 return
             held = min(wanting, key=_SERIAL) if len(wanting) > 1 else wanting[0]
-            is_served = self._try(held, now_ms)
+            is_served = self._answer_if_ready(held, now_ms)
             offset = self._offsets.get(place[1], arrival.topic, arrival.queue_id)
             if offset > arrival.queue_offset or (is_served and held.question.header.order):
                 return
             if not is_served:
                 queue_ids = [queue_id for queue_id in queue_ids if queue_id != held.key[1]]
 
-    def _wanting(
+    def _find_waiting_pop(
         self, place: TopicAndGroup, queue_id: int, arrival: Arrival
     ) -> LongPoll[Pop] | None:
         store = self._store
@@ -311,7 +315,7 @@ class PopHandlers:
                 return held
         return None
 
-    def freed(self, group: str, topic: str, now_ms: int) -> None:
+    def serve_freed_queues(self, group: str, topic: str, now_ms: int) -> None:
         """Serve the waiting pops of an orderly group, the oldest of each queue, because the queue
         may be popped again."""
         place = (topic, group)
@@ -319,18 +323,18 @@ class PopHandlers:
             self.polls.polls_at(place, queue_id)[0] for queue_id in self.polls.polled_queues(place)
         ]
         for held in sorted(firsts, key=_SERIAL):
-            self._try(held, now_ms)
+            self._answer_if_ready(held, now_ms)
 
     def _free_queues(self, now_ms: int) -> None:
         """Free the queues of orderly groups whose messages were not acknowledged in time."""
         for group, topic, _ in self._orders.take_freed_queues(now_ms):
             self._on_freed(group, topic, now_ms)
 
-    def _try_first(self, key: tuple[TopicAndGroup, int], now_ms: int) -> None:
+    def _serve_longest_waiting(self, key: tuple[TopicAndGroup, int], now_ms: int) -> None:
         for held in self.polls.polls_at(*key)[:1]:
-            self._try(held, now_ms)
+            self._answer_if_ready(held, now_ms)
 
-    def lost(self, peer: int) -> None:
+    def disconnected(self, peer: int) -> None:
         """Drop the waiting pops of a disconnected client."""
         self.polls.remove_polls_of(peer)
         self._clocks.forget_client(peer)
@@ -339,18 +343,18 @@ class PopHandlers:
         """Serve the pops that can be served now, and answer those whose poll time is over."""
         self._free_queues(now_ms)
         for _ in range(min(len(self._again), AGAIN_MAX)):
-            self._try_first(self._again.popleft(), now_ms)
+            self._serve_longest_waiting(self._again.popleft(), now_ms)
         for held in islice(self.polls.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
             pop = self._judge_again(held.question.asked, now_ms)
             if pop is None:
                 continue
             try:
-                finds = self._popper.find(pop, now_ms)
+                finds = self._popper.take_messages(pop, now_ms)
             except (StorageError, OSError) as error:
-                self._answers.give(pop.asked, Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY))
+                self._answers.send(pop.asked, Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY))
                 continue
             code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
-            self._answers.give(pop.asked, self._pop_answer(pop, finds, code))
+            self._answers.send(pop.asked, self._pop_answer(pop, finds, code))
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` has something to do next."""
@@ -363,5 +367,5 @@ def _ignore_arrivals(now_ms: int) -> None:
     """Do nothing: the default, if no function serves arrivals during a request."""
 
 
-def _place(header: PopHeader) -> TopicAndGroup:
+def _group_and_topic(header: PopHeader) -> TopicAndGroup:
     return header.topic, header.consumer_group

@@ -20,12 +20,12 @@ from escrowmq.base.fixed_limits import (
     RELEASED_SIZE_MAX,
 )
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.reads.message_selection import EVERYTHING, Selector
-from escrowmq.broker.reads.pull_judgements import Judged, PullJudge
+from escrowmq.broker.reads.pull_decisions import PullDecision, PullJudge
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import pull_fields
@@ -54,11 +54,11 @@ _REMARKS: Final = {status: status.name for status in GetStatus}
 class Pull(msgspec.Struct):
     """A pull that was accepted, with its selector. It may wait for messages."""
 
-    asked: Asked[PullHeader]
+    asked: IncomingRequest[PullHeader]
     selector: Selector
 
 
-_Crowd = deque[tuple[Arrival, list[LongPoll[Pull]] | None]]
+_CrowdedQueue = deque[tuple[Arrival, list[LongPoll[Pull]] | None]]
 """Arrived messages of a queue for which many pulls wait, the oldest first. Each has the pulls that
 are still to be tried; None if none was tried yet."""
 
@@ -80,7 +80,7 @@ class PullHandlers(Part):
         clients: Clients,
         stats: Stats,
         polls_counts: Counter[str],
-        answers: Answers,
+        answers: AnswerSender,
     ) -> None:
         self._settings = settings
         self._store_settings = store_settings
@@ -89,22 +89,22 @@ class PullHandlers(Part):
         self._stats = stats
         self._answers = answers
         self.judge = PullJudge(settings, topics, groups, clients)
-        self._crowds: dict[tuple[str, int], _Crowd] = {}
+        self._crowds: dict[tuple[str, int], _CrowdedQueue] = {}
         """Queues for which more pulls wait than may be answered in one turn."""
         self._released_size = 0
         """The size of the answers that were sent in this turn."""
         self.holds: LongPolls[Pull] = LongPolls(counts=polls_counts)
 
-    def pull(self, asked: Asked[PullHeader]) -> Reply:
+    def pull_messages(self, asked: IncomingRequest[PullHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
         header, offsets = asked.header, self._offsets
-        judged = self.judge.judge(asked, asked.now_ms)
+        judged = self.judge.decide(asked, asked.now_ms)
         if isinstance(judged, Refusal):
             return judged
         place = header.consumer_group, header.topic, header.queue_id
         # Checked before the answer reports a reset: offsets from before a reset must not count.
         commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not offsets.has_reset(*place)
-        reply = self._answer(
+        reply = self._answer_or_hold(
             asked, judged, asked.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
         )
         if commits:
@@ -113,8 +113,13 @@ class PullHandlers(Part):
 
     # -- what --------------------------------------------------------------------------------
 
-    def _answer(
-        self, asked: Asked[PullHeader], judged: Judged, now_ms: int, *, may_hold: bool
+    def _answer_or_hold(
+        self,
+        asked: IncomingRequest[PullHeader],
+        judged: PullDecision,
+        now_ms: int,
+        *,
+        may_hold: bool,
     ) -> Reply:
         """Answer a pull with messages, or with the offset that an operator has set. If there are no
         messages, hold it if `may_hold` is set."""
@@ -141,17 +146,17 @@ class PullHandlers(Part):
             is_start = header.queue_offset == 0
             code = Response.PULL_NOT_FOUND if is_start else Response.PULL_OFFSET_MOVED
         if code == Response.PULL_NOT_FOUND and may_hold:
-            self._hold(Pull(asked, selector), now_ms)
+            self._hold_pull(Pull(asked, selector), now_ms)
             return HELD
         self._offsets.note_pulled(group, topic, queue_id, got.next_offset)
         pulled = self._pull_answer(header, judged, got, code)
         # The client would go back to the queue's end and read messages again, so the end must be
         # confirmed.
         is_beyond = code == Response.PULL_OFFSET_MOVED and got.next_offset < header.queue_offset
-        return self._answers.once_confirmed(pulled) if is_beyond else pulled
+        return self._answers.after_confirmation(pulled) if is_beyond else pulled
 
     def _pull_answer(
-        self, header: PullHeader, judged: Judged, got: GetResult, code: int
+        self, header: PullHeader, judged: PullDecision, got: GetResult, code: int
     ) -> PullAnswer:
         chunks = got.chunks if code == Response.SUCCESS else []
         size = sum(map(len, chunks))
@@ -171,7 +176,7 @@ class PullHandlers(Part):
 
     # -- when --------------------------------------------------------------------------------
 
-    def _hold(self, pull: Pull, now_ms: int) -> None:
+    def _hold_pull(self, pull: Pull, now_ms: int) -> None:
         header = pull.asked.header
         crowded = self.holds.hold(
             LongPoll(
@@ -185,26 +190,26 @@ class PullHandlers(Part):
             )
         )
         if crowded is not None:
-            self._release(crowded, now_ms)
+            self._answer_held(crowded, now_ms)
 
-    def _release(self, held: LongPoll[Pull], now_ms: int) -> None:
+    def _answer_held(self, held: LongPoll[Pull], now_ms: int) -> None:
         """Answer a pull that was held. It is judged again, as RocketMQ (PullRequestHoldService)
         does: its topic may have been deleted, or its group may have lost the right to read."""
         self.holds.remove(held)
         asked = held.question.asked
         reply: Reply
         try:
-            judged = self.judge.judge(asked, now_ms)
+            judged = self.judge.decide(asked, now_ms)
             if isinstance(judged, Refusal):
                 reply = judged
             else:
-                reply = self._answer(asked, judged, now_ms, may_hold=False)
+                reply = self._answer_or_hold(asked, judged, now_ms, may_hold=False)
         except (UsageError, StorageError, OSError) as error:
             reply = Refusal(Response.SYSTEM_ERROR, str(error))
         if reply is not HELD:
-            self._answers.give(asked, reply)
+            self._answers.send(asked, reply)
 
-    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+    def serve_arrival(self, arrival: Arrival, now_ms: int) -> None:
         """Answer the pulls that wait for an arrived message."""
         key = (arrival.topic, arrival.queue_id)
         if not self.holds.has(key):
@@ -215,11 +220,11 @@ class PullHandlers(Part):
                 crowd.pop()  # pulls that waited for the dropped message get this one
             crowd.append((arrival, None))
             return
-        rest = self._wake_some(arrival, self.holds.polls_at(key), now_ms)
+        rest = self._answer_first(arrival, self.holds.polls_at(key), now_ms)
         if rest:
             self._crowds[key] = deque([(arrival, rest)])
 
-    def _wake_some(
+    def _answer_first(
         self, arrival: Arrival, waiting: list[LongPoll[Pull]], now_ms: int
     ) -> list[LongPoll[Pull]]:
         """Answer the first pulls that wait for a message, up to the limits of a turn. Return the
@@ -236,10 +241,10 @@ class PullHandlers(Part):
                 arrival.tags_code,
                 lambda: store.read_record(arrival.log_offset, arrival.record_size),
             ):
-                self._release(held, now_ms)
+                self._answer_held(held, now_ms)
         return waiting[RELEASED_AT_ONCE_MAX:]
 
-    def _wake_crowd(self, now_ms: int) -> None:
+    def _answer_crowded_queue(self, now_ms: int) -> None:
         """Answer more pulls of the first crowded queue; the next queue follows in the next turn."""
         key = next(iter(self._crowds))
         crowd = self._crowds.pop(key)
@@ -248,7 +253,7 @@ class PullHandlers(Part):
             arrival, waiting = crowd.popleft()
             if waiting is None:
                 waiting = self.holds.polls_at(key)
-            rest = self._wake_some(arrival, waiting, now_ms)
+            rest = self._answer_first(arrival, waiting, now_ms)
             asked_count += 1 + len(waiting) - len(rest)
             if rest:
                 crowd.appendleft((arrival, rest))
@@ -256,16 +261,16 @@ class PullHandlers(Part):
         if crowd:
             self._crowds[key] = crowd
 
-    def lost(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
         """Drop the waiting pulls of a lost connection."""
         self.holds.remove_polls_of(peer.id)
 
     def wake(self, now_ms: int) -> None:
         """Answer the pulls that have timed out, and more pulls of a crowded queue."""
         if self._crowds:
-            self._wake_crowd(now_ms)
+            self._answer_crowded_queue(now_ms)
         for held in islice(self.holds.take_expired(now_ms), RELEASED_AT_ONCE_MAX):
-            self._release(held, now_ms)
+            self._answer_held(held, now_ms)
 
     def wake_at_ms(self) -> int:
         """The time at which the next held pull must be answered."""

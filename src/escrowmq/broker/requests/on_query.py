@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec.headers import QueryHeader, ViewHeader
 from escrowmq.store.store import Store
 
@@ -21,7 +21,7 @@ class QueryHandlers:
         self._settings = settings
         self._store = store
 
-    def query(self, asked: Asked[QueryHeader]) -> Reply:
+    def query_messages(self, asked: IncomingRequest[QueryHeader]) -> Reply:
         """Answer with the messages that have a key. Others with the same hash may be among them:
         clients must compare."""
         header = asked.header
@@ -47,7 +47,7 @@ class QueryHandlers:
             )
         return Answer(ext=ext, body=b"".join(found.records))
 
-    def view(self, asked: Asked[ViewHeader]) -> Reply:
+    def view_message(self, asked: IncomingRequest[ViewHeader]) -> Reply:
         """Answer with the message at an offset of the log."""
         offset = asked.header.offset
         message = self._store.read(offset)

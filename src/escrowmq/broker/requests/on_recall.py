@@ -8,9 +8,9 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, is_sendable
-from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.codec.headers import RecallHeader
 from escrowmq.codec.recall_handle import decode_handle
 from escrowmq.delivery.topics import TopicTable
@@ -24,14 +24,18 @@ class RecallHandlers:
     """Serves RECALL_MESSAGE (370)."""
 
     def __init__(
-        self, settings: BrokerSettings, topics: TopicTable, identity: Identity, putter: Putter
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        identity: Identity,
+        putter: MessageStorer,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._identity = identity
         self._putter = putter
 
-    def recall(self, asked: Asked[RecallHeader]) -> Reply:
+    def recall_message(self, asked: IncomingRequest[RecallHeader]) -> Reply:
         """Recall a delayed message: store an order that makes the timer drop it."""
         header = asked.header
         if not self._settings.allows_recall:
@@ -47,19 +51,19 @@ class RecallHandlers:
         try:
             handle = decode_handle(header.recall_handle)
         except UsageError:
-            return _illegal("recall handle is invalid")
+            return _illegal_refusal("recall handle is invalid")
         if handle.topic != header.topic:
-            return _illegal("recall failed, topic not match")
+            return _illegal_refusal("recall failed, topic not match")
         if handle.broker_name != self._settings.name:
-            return _illegal("recall failed, broker service not available")
+            return _illegal_refusal("recall failed, broker service not available")
         ahead_max_ms = self._settings.timer_delay_max_s * 1000
         if not 0 < handle.deliver_ms - asked.now_ms <= ahead_max_ms:
-            return _illegal("recall failed, timestamp invalid")
+            return _illegal_refusal("recall failed, timestamp invalid")
         # The handle has the beginning of the message's slot. The recall must be due after the
         # message, which may be anywhere in the slot.
         precision_ms = self._settings.timer_precision_ms
         last_ms = -(-handle.deliver_ms // precision_ms) * precision_ms
-        put = self._putter.put(
+        put = self._putter.store_message(
             Message(
                 topic=handle.topic,
                 body=_BODY,
@@ -81,5 +85,5 @@ class RecallHandlers:
         return Answer(ext={"msgId": handle.unique_key})
 
 
-def _illegal(remark: str) -> Refusal:
+def _illegal_refusal(remark: str) -> Refusal:
     return Refusal(Response.ILLEGAL_OPERATION, remark)

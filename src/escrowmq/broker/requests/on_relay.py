@@ -8,8 +8,8 @@ from collections.abc import Callable
 from escrowmq.base.answer import HELD, Answer, Refusal, Reply
 from escrowmq.base.codes import Request, Response, Version
 from escrowmq.base.command import Command
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.outgoing_requests import CLIENT_MS
 from escrowmq.broker.peers import Peers
 from escrowmq.codec.headers import (
@@ -25,18 +25,18 @@ from escrowmq.store.store import Store
 class RelayHandlers:
     """Serves requests that are relayed to consumers (codes 223, 307 and 309)."""
 
-    def __init__(self, store: Store, clients: Clients, peers: Peers, answers: Answers) -> None:
+    def __init__(self, store: Store, clients: Clients, peers: Peers, answers: AnswerSender) -> None:
         self._store = store
         self._clients = clients
         self._peers = peers
         self._answers = answers
 
-    def running_info(self, asked: Asked[RunningInfoHeader]) -> Reply:
+    def running_info(self, asked: IncomingRequest[RunningInfoHeader]) -> Reply:
         """Answer with a consumer's report of its own state."""
         header = asked.header
-        return self._relay(asked, group=header.consumer_group, client=header.client_id)
+        return self._relay_to_consumer(asked, group=header.consumer_group, client=header.client_id)
 
-    def consume_directly(self, asked: Asked[ConsumeDirectlyHeader]) -> Reply:
+    def consume_directly(self, asked: IncomingRequest[ConsumeDirectlyHeader]) -> Reply:
         """Make a consumer consume one message now."""
         header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
@@ -44,9 +44,13 @@ class RelayHandlers:
         if message is None:
             return Refusal(Response.SYSTEM_ERROR, f"no message with the offset id {header.msg_id}")
         body = self._store.read_record(log_offset, message.record_size)
-        return self._relay(asked, group=header.consumer_group, client=header.client_id, body=body)
+        return self._relay_to_consumer(
+            asked, group=header.consumer_group, client=header.client_id, body=body
+        )
 
-    def _relay(self, asked: Question, *, group: str, client: str, body: bytes = b"") -> Reply:
+    def _relay_to_consumer(
+        self, asked: Question, *, group: str, client: str, body: bytes = b""
+    ) -> Reply:
         channel = self._clients.find_consumer(group, client)
         if channel is None:
             return Refusal(Response.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
@@ -56,22 +60,22 @@ class RelayHandlers:
                 "please upgrade it to V3_1_8_SNAPSHOT"
             )
             return Refusal(Response.SYSTEM_ERROR, remark)
-        self._pass_on(asked, channel, body, group)
+        self._send_to_channel(asked, channel, body, group)
         return HELD
 
-    def _pass_on(self, asked: Question, channel: Channel, body: bytes, group: str) -> None:
+    def _send_to_channel(self, asked: Question, channel: Channel, body: bytes, group: str) -> None:
 
         def on_reply(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None:
                 told = Answer(reply.code, ext=reply.ext, body=reply.body, remark=reply.remark)
-                self._answers.give(asked, told)
+                self._answers.send(asked, told)
                 return
             remark = (
                 f"consumer <{group}> <{channel.client_id}> Timeout: no answer within {CLIENT_MS} ms"
             )
-            self._answers.give(asked, Refusal(Response.CONSUME_MSG_TIMEOUT, remark))
+            self._answers.send(asked, Refusal(Response.CONSUME_MSG_TIMEOUT, remark))
 
-        self._peers.call(
+        self._peers.send_request(
             channel.peer,
             asked.command.code,
             ext=asked.command.ext,
@@ -80,7 +84,7 @@ class RelayHandlers:
             until_ms=asked.now_ms + CLIENT_MS,
         )
 
-    def consumer_status(self, asked: Asked[GroupTopicHeader]) -> Reply:
+    def consumer_status(self, asked: IncomingRequest[GroupTopicHeader]) -> Reply:
         """Answer with the offsets that the members of a group hold in memory."""
         header = asked.header
         group = self._clients.consumers.get(header.group)
@@ -102,22 +106,22 @@ class RelayHandlers:
                 found.append(b'"%b":%b' % (client_id.encode(), table))
             if left == 0:
                 body = b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(found)
-                self._answers.give(asked, Answer(body=body))
+                self._answers.send(asked, Answer(body=body))
 
         if not members:
             return Answer(body=b'{"consumerTable":{},"messageQueueTable":{}}')
         for channel in members:
-            self._peers.call(
+            self._peers.send_request(
                 channel.peer,
                 Request.GET_CONSUMER_STATUS_FROM_CLIENT,
                 ext={"topic": header.topic, "group": header.group},
-                on_answer=functools.partial(_drop_time, on_reply, channel.client_id),
+                on_answer=functools.partial(_call_without_time, on_reply, channel.client_id),
                 until_ms=asked.now_ms + CLIENT_MS,
             )
         return HELD
 
 
-def _drop_time(
+def _call_without_time(
     on_reply: Callable[[str, Command | None], None],
     client_id: str,
     reply: Command | None,

@@ -8,13 +8,13 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, Property, is_sendable
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.answers.answer_delivery import AnswerSender
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.outgoing_requests import CLIENT_MS
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.sends.forbidden_to_senders import admit, take_off
-from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.sends.forbidden_to_senders import clean_message, remove_forbidden
+from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.properties import parse_properties
@@ -37,8 +37,8 @@ class ReplyHandlers:
         present: RequestAccount,
         requesters: WaitingRequests,
         peers: Peers,
-        answers: Answers,
-        putter: Putter,
+        answers: AnswerSender,
+        putter: MessageStorer,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -50,7 +50,7 @@ class ReplyHandlers:
         self._answers = answers
         self._putter = putter
 
-    def reply(self, asked: Asked[SendHeader | SendHeaderV2]) -> Reply:
+    def push_reply(self, asked: IncomingRequest[SendHeader | SendHeaderV2]) -> Reply:
         """Push a reply to the requesting client, and store it as a message."""
         header = asked.header
         properties = parse_properties(header.properties)
@@ -61,7 +61,7 @@ class ReplyHandlers:
         if not asker:
             remark = "reply message properties[REPLY_TO_CLIENT] is null"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        channel = self._asker(asker, properties, asked.now_ms)
+        channel = self._requester_channel(asker, properties, asked.now_ms)
         if channel is None:
             remark = f"push reply message fail, channel of <{asker}> not found."
             return Refusal(Response.SYSTEM_ERROR, remark)
@@ -71,12 +71,12 @@ class ReplyHandlers:
         def on_reply(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None and reply.code == Response.SUCCESS:
                 self._requesters.forget_answered(properties)
-                self._answers.give(asked, Answer(ext=ext))
+                self._answers.send(asked, Answer(ext=ext))
                 return
             remark = f"push reply message to <{asker}>fail."
-            self._answers.give(asked, Refusal(Response.SYSTEM_ERROR, remark))
+            self._answers.send(asked, Refusal(Response.SYSTEM_ERROR, remark))
 
-        self._peers.call(
+        self._peers.send_request(
             channel.peer,
             Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
             ext=_push_fields(asked, properties, format_host(self._identity.packed)),
@@ -86,7 +86,9 @@ class ReplyHandlers:
         )
         return HELD
 
-    def _asker(self, client_id: str, properties: dict[str, str], now_ms: int) -> Channel | None:
+    def _requester_channel(
+        self, client_id: str, properties: dict[str, str], now_ms: int
+    ) -> Channel | None:
         """Return the connection of the client that sent the request; None if it is unknown. With
         accounts, the connection must belong to the account that sent the request, because any
         client may use another's client id. If the request went to another broker, the connection is
@@ -103,7 +105,7 @@ class ReplyHandlers:
         return next(iter(of_account.values())) if len(of_account) == 1 else None
 
     def _store_reply(
-        self, asked: Asked[SendHeader | SendHeaderV2], properties: dict[str, str]
+        self, asked: IncomingRequest[SendHeader | SendHeaderV2], properties: dict[str, str]
     ) -> dict[str, str]:
         header = asked.header
         topic = self._topics.get(header.topic)
@@ -122,9 +124,9 @@ class ReplyHandlers:
             store_host=self._identity.packed,
             reconsume_times=header.reconsume_times,
         )
-        if admit(message, is_half=False):
+        if clean_message(message, is_half=False):
             return {}
-        put = self._putter.put(message, asked.now_ms)
+        put = self._putter.store_message(message, asked.now_ms)
         if isinstance(put, Refusal):
             return {}
         return {
@@ -140,12 +142,12 @@ def _refusal(header: SendHeader | SendHeaderV2, properties: dict[str, str]) -> R
     if not is_sendable(header.topic):
         remark = f"Sending message to topic[{header.topic}] is forbidden."
         return Refusal(Response.NO_PERMISSION, remark)
-    fault = take_off(properties, header.topic)
+    fault = remove_forbidden(properties, header.topic)
     return Refusal(Response.MESSAGE_ILLEGAL, fault) if fault else None
 
 
 def _push_fields(
-    asked: Asked[SendHeader | SendHeaderV2], properties: dict[str, str], store_host: str
+    asked: IncomingRequest[SendHeader | SendHeaderV2], properties: dict[str, str], store_host: str
 ) -> dict[str, str]:
     header = asked.header
     return {

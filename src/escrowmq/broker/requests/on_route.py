@@ -6,8 +6,8 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import is_sendable
-from escrowmq.broker.asked import Asked, not_supported
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.incoming_request import IncomingRequest, not_supported
 from escrowmq.codec.headers import TopicHeader, read_header
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute, encode_route
 from escrowmq.delivery.topics import TopicTable
@@ -22,7 +22,7 @@ class RouteHandlers:
         self._topics = topics
         self._identity = identity
 
-    def route(self, asked: Asked[None]) -> Reply:
+    def answer_route(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with this broker's queues of a topic."""
         if not asked.peer.is_guest:  # RocketMQ's brokers leave it to name servers
             return not_supported(asked)

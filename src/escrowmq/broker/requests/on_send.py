@@ -6,17 +6,17 @@ from escrowmq.base.answer import Refusal, Reply, SendAnswer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Message, Property
 from escrowmq.base.own_properties import WANTS_ID
-from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.sends.batches import BatchSends
 from escrowmq.broker.sends.destinations import Destinations, Header
-from escrowmq.broker.sends.forbidden_to_senders import admit
+from escrowmq.broker.sends.forbidden_to_senders import clean_message
 from escrowmq.broker.sends.incoming_halves import IncomingHalves
-from escrowmq.broker.sends.log_puts import Delayed, Putter, is_retry
+from escrowmq.broker.sends.log_puts import DelayedPut, MessageStorer, is_retry_topic
 from escrowmq.broker.sends.message_from_request import MessageMaker
-from escrowmq.broker.sends.send_rules import key_missing
-from escrowmq.broker.sends.shedding import Shedding
-from escrowmq.broker.sends.wanted_answers import waits, with_safety
+from escrowmq.broker.sends.send_rules import missing_key_refusal
+from escrowmq.broker.sends.shedding import LoadShedding
+from escrowmq.broker.sends.wanted_answers import wants_to_wait, with_safety_level
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.requesters import WaitingRequests
@@ -32,10 +32,10 @@ class SendHandlers:
     def __init__(
         self,
         *,
-        shedding: Shedding,
+        shedding: LoadShedding,
         destinations: Destinations,
         maker: MessageMaker,
-        putter: Putter,
+        putter: MessageStorer,
         halves: IncomingHalves,
         batches: BatchSends,
         stats: Stats,
@@ -54,78 +54,78 @@ class SendHandlers:
         self._present = present
         self._requesters = requesters
 
-    def send(self, asked: Asked[Header]) -> Reply:
+    def send(self, asked: IncomingRequest[Header]) -> Reply:
         """Store one message or a batch."""
-        topic = self._judge(asked)
+        topic = self._find_topic(asked)
         reply: Reply
         if isinstance(topic, Refusal):
             reply = topic
         elif asked.header.batch or asked.command.code == Request.SEND_BATCH_MESSAGE:
-            reply = self._batches.send(asked, topic)
+            reply = self._batches.send_batch(asked, topic)
         else:
             reply = self._send_one(asked, topic)
         if isinstance(reply, Refusal):
-            self._maker.note_settings()
+            self._maker.update_from_settings()
             return reply.with_fields(self._maker.reply_fields)
         return reply
 
-    def _judge(self, asked: Asked[Header]) -> TopicConfig | Refusal:
+    def _find_topic(self, asked: IncomingRequest[Header]) -> TopicConfig | Refusal:
         """Return the topic that a message goes to, or why it is refused."""
         header = asked.header
-        return self._shedding.refusal(header.properties) or self._destinations.find(
+        return self._shedding.late_refusal(header.properties) or self._destinations.find_topic(
             asked.peer, header, asked.now_ms
         )
 
-    def _send_one(self, asked: Asked[Header], topic: TopicConfig) -> Reply:
+    def _send_one(self, asked: IncomingRequest[Header], topic: TopicConfig) -> Reply:
         header, body, now_ms = asked.header, asked.command.body, asked.now_ms
         if not body:
             # RocketMQ fails with a NullPointerException here; an empty body cannot be sent.
             remark = "the message has no body; send at least one byte"
             return Refusal(Response.SYSTEM_ERROR, remark)
-        message = self._maker.message(asked, topic, body)
+        message = self._maker.make_message(asked, topic, body)
         is_transactional = Property.TRAN_MSG in message.properties and is_half(
             message.properties, message.reconsume_times
         )
-        fault = admit(message, is_half=is_transactional)
+        fault = clean_message(message, is_half=is_transactional)
         if fault:
             return Refusal(Response.MESSAGE_ILLEGAL, fault)
         refusal: Refusal | None = None
-        if is_retry(header.topic):
-            refusal = self._destinations.redirect(asked, message)
+        if is_retry_topic(header.topic):
+            refusal = self._destinations.prepare_retry(asked, message)
         elif topic.is_compacted:
-            refusal = key_missing(message.properties)
+            refusal = missing_key_refusal(message.properties)
         if refusal is not None:
             return refusal
         wants_id = is_transactional and asked.ext.get(WANTS_ID) == "true"
         put: PutResult | Refusal
         if is_transactional:
-            put = self._halves.store(asked, message, wants_id=wants_id)
+            put = self._halves.store_half(asked, message, wants_id=wants_id)
         else:
-            put = self._putter.put(message, now_ms)
+            put = self._putter.store_message(message, now_ms)
         if isinstance(put, Refusal):
             return put
-        if Property.REPLY_TO_CLIENT in message.properties and not is_retry(header.topic):
-            self._note_asked(asked, message)
+        if Property.REPLY_TO_CLIENT in message.properties and not is_retry_topic(header.topic):
+            self._remember_requester(asked, message)
         self._stats.count_puts(header.topic, 1, put.record_size)
         unique_key = message.properties[Property.UNIQ_KEY]
         more: dict[str, str] | None = None
         if type(put) is not PutResult or wants_id:
             more = {}
-            if isinstance(put, Delayed) and put.recall_handle:
+            if isinstance(put, DelayedPut) and put.recall_handle:
                 more["recallHandle"] = put.recall_handle
             if wants_id:
-                more["escrowId"] = self._halves.sign(put, unique_key, now_ms)
+                more["escrowId"] = self._halves.signed_id(put, unique_key, now_ms)
         sent = SendAnswer(
             message_id=offset_id(self._identity.packed, put.log_offset),
             queue_id=header.queue_id if header.queue_id >= 0 else message.queue_id,
             queue_offset=put.queue_offset,
             transaction_id=unique_key,
             ext=more,
-            log_end=put.log_end if waits(message.properties) else 0,
+            log_end=put.log_end if wants_to_wait(message.properties) else 0,
         )
-        return with_safety(asked, sent)
+        return with_safety_level(asked, sent)
 
-    def _note_asked(self, asked: Asked[Header], message: Message) -> None:
+    def _remember_requester(self, asked: IncomingRequest[Header], message: Message) -> None:
         """Remember which account sent a request message, so that its reply can be checked."""
         if self._present.has_owners:
             known = self._requesters

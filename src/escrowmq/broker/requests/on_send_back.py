@@ -10,10 +10,10 @@ from escrowmq.base.delay_levels import RETRY_FIRST_LEVEL
 from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.ports import RandomSource
-from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.sends.log_puts import Putter
-from escrowmq.broker.sends.retry_limit import is_dead
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.sends.log_puts import MessageStorer
+from escrowmq.broker.sends.retry_limit import is_dead_letter
 from escrowmq.codec.headers import SendBackHeader
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.groups import GroupConfig, GroupTable
@@ -22,7 +22,7 @@ from escrowmq.delivery.topics import Perm, TopicTable
 from escrowmq.store.store import Store
 
 
-class BackHandlers:
+class SendBackHandlers:
     """Serves CONSUMER_SEND_MSG_BACK (36)."""
 
     def __init__(
@@ -35,7 +35,7 @@ class BackHandlers:
         stats: Stats,
         identity: Identity,
         chance: RandomSource,
-        putter: Putter,
+        putter: MessageStorer,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -46,7 +46,7 @@ class BackHandlers:
         self._chance = chance
         self._putter = putter
 
-    def send_back(self, asked: Asked[SendBackHeader]) -> Reply:
+    def send_back(self, asked: IncomingRequest[SendBackHeader]) -> Reply:
         """Store a failed message again for its group, to be retried or as a dead letter."""
         header = asked.header
         group = self._groups.get_or_create(header.group, asked.now_ms)
@@ -77,7 +77,7 @@ class BackHandlers:
         if source is None:
             return Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         message = self._retry_copy(source, header, group, asked.command.version, asked.now_ms)
-        put = self._putter.put(message, asked.now_ms)
+        put = self._putter.store_message(message, asked.now_ms)
         if isinstance(put, Refusal):
             return Refusal(Response.SYSTEM_ERROR, put.remark)
         self._stats.note_sent_back(header.group, source.topic)
@@ -99,7 +99,7 @@ class BackHandlers:
         )
         properties[Property.WAIT] = "false"
         properties.pop(Property.DELAY, None)
-        is_spent = is_dead(
+        is_spent = is_dead_letter(
             source.reconsume_times + 1,
             group,
             times_max=header.max_reconsume_times,

@@ -8,8 +8,8 @@ from typing import Any
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import NOT_SET, Response
-from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec import fastjson
 from escrowmq.codec.fastjson import Queue
 from escrowmq.codec.headers import (
@@ -63,12 +63,12 @@ class StatisticsHandlers:
 
     # -- topics ------------------------------------------------------------------------------
 
-    def topic_stats(self, asked: Asked[TopicHeader]) -> Reply:
+    def topic_stats(self, asked: IncomingRequest[TopicHeader]) -> Reply:
         """Answer with the ends and last store times of a topic's queues."""
         name = asked.header.topic
         topic = self._topics.get(name)
         if topic is None:
-            return _no_topic(name)
+            return _no_topic_refusal(name)
         table = []
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             low, high = self._store.bounds(name, queue_id)
@@ -87,7 +87,7 @@ class StatisticsHandlers:
         )
         return Answer(body=body)
 
-    def who_consumes(self, asked: Asked[TopicHeader]) -> Reply:
+    def consuming_groups(self, asked: IncomingRequest[TopicHeader]) -> Reply:
         """Answer with the groups that read a topic: those that are connected or have offsets in
         it."""
         name = asked.header.topic
@@ -98,7 +98,7 @@ class StatisticsHandlers:
 
     # -- progress ----------------------------------------------------------------------------
 
-    def _progress(self, group: str, topic: str) -> list[tuple[Queue, dict[str, int]]]:
+    def _group_progress(self, group: str, topic: str) -> list[tuple[Queue, dict[str, int]]]:
         config = self._topics.get(topic)
         found = []
         for queue_id in range(config.read_queue_nums if config else 0):
@@ -121,7 +121,7 @@ class StatisticsHandlers:
             )
         return found
 
-    def consume_stats(self, asked: Asked[ConsumeStatsHeader]) -> Reply:
+    def consume_stats(self, asked: IncomingRequest[ConsumeStatsHeader]) -> Reply:
         """Answer with the progress of one group."""
         header = asked.header
         group = header.consumer_group
@@ -138,7 +138,7 @@ class StatisticsHandlers:
             is_foreign = online is not None and self._readers.subscription(group, topic) is None
             if is_foreign and not header.topic:
                 continue
-            table += self._progress(group, topic)
+            table += self._group_progress(group, topic)
             meter = self._stats.meter(GET_COUNT, f"{topic}@{group}")
             tps += meter.minute().tps if meter else 0.0
         body = b'{"consumeTps":%b,"offsetTable":%b}' % (
@@ -147,7 +147,7 @@ class StatisticsHandlers:
         )
         return Answer(body=body)
 
-    def all_consume_stats(self, asked: Asked[None]) -> Reply:
+    def all_consume_stats(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the progress of every group."""
         is_order = (asked.command.ext or {}).get("isOrder", "false").lower() == "true"
         rows: list[bytes] = []
@@ -158,7 +158,7 @@ class StatisticsHandlers:
                 config = self._topics.get(topic)
                 if config is None or (is_order and not config.order):
                     continue
-                table = self._progress(group, topic)
+                table = self._group_progress(group, topic)
                 behind += sum(max(0, q["brokerOffset"] - q["consumerOffset"]) for _, q in table)
                 in_flight += sum(max(0, q["pullOffset"] - q["consumerOffset"]) for _, q in table)
                 stats.append(
@@ -172,12 +172,12 @@ class StatisticsHandlers:
             % (fastjson.encode(self._identity.address), b",".join(rows), behind, in_flight)
         )
 
-    def time_span(self, asked: Asked[GroupTopicHeader]) -> Reply:
+    def consume_time_span(self, asked: IncomingRequest[GroupTopicHeader]) -> Reply:
         """Answer with the oldest and newest message times of each queue, and a group's position."""
         header = asked.header
         topic = self._topics.get(header.topic)
         if topic is None:
-            return _no_topic(header.topic)
+            return _no_topic_refusal(header.topic)
         spans = []
         for queue_id in range(topic.write_queue_nums):
             low, high = self._store.bounds(header.topic, queue_id)
@@ -197,7 +197,7 @@ class StatisticsHandlers:
             )
         return Answer(body=fastjson.encode({"consumeTimeSpanSet": spans}))
 
-    def topics_of_group(self, asked: Asked[GroupHeader]) -> Reply:
+    def topics_of_group(self, asked: IncomingRequest[GroupHeader]) -> Reply:
         """Answer with the topics where a group has offsets."""
         group = asked.header.group
         body = {
@@ -208,7 +208,7 @@ class StatisticsHandlers:
 
     # -- counters and queues -----------------------------------------------------------------
 
-    def stats(self, asked: Asked[StatsHeader]) -> Reply:
+    def counter_stats(self, asked: IncomingRequest[StatsHeader]) -> Reply:
         """Answer with one counter over a minute, an hour and a day."""
         header = asked.header
         meter = self._stats.meter(header.stats_name, header.stats_key)
@@ -226,7 +226,7 @@ class StatisticsHandlers:
         )
         return Answer(body=body)
 
-    def queue_units(self, asked: Asked[QueryQueueHeader]) -> Reply:
+    def queue_units(self, asked: IncomingRequest[QueryQueueHeader]) -> Reply:
         """Answer with units of a consume queue as they are on disk."""
         header = asked.header
         name = f"{header.queue_id}@{header.topic}"
@@ -252,5 +252,5 @@ class StatisticsHandlers:
         return Answer(body=fastjson.encode(body), remark=NOT_SET)
 
 
-def _no_topic(name: str) -> Refusal:
+def _no_topic_refusal(name: str) -> Refusal:
     return Refusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist")

@@ -12,7 +12,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.headers import (
@@ -66,7 +66,7 @@ class TopicHandlers:
         self._clients = clients
         self._forgetters = forgetters
 
-    def put_topic(self, asked: Asked[CreateTopicHeader]) -> Reply:
+    def put_topic(self, asked: IncomingRequest[CreateTopicHeader]) -> Reply:
         """Create a topic or change it."""
         header = asked.header
         config = TopicConfig(
@@ -100,13 +100,13 @@ class TopicHandlers:
         return None
 
     def _put_topic(self, config: TopicConfig, changes: dict[str, str], now_ms: int) -> Reply:
-        refusal = self._merge(config, changes)
+        refusal = self._apply_attributes(config, changes)
         if refusal is not None:
             return refusal
         self._topics.put(config, now_ms)
         return Answer(remark=NOT_SET)
 
-    def _merge(self, config: TopicConfig, changes: dict[str, str]) -> Refusal | None:
+    def _apply_attributes(self, config: TopicConfig, changes: dict[str, str]) -> Refusal | None:
         """Check a topic's configuration and apply attribute changes to it. Return why it is
         invalid; None if it is valid."""
         fault = self._topic_fault(config)
@@ -125,7 +125,7 @@ class TopicHandlers:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         return None
 
-    def put_topics(self, asked: Asked[None]) -> Reply:
+    def put_topics(self, asked: IncomingRequest[None]) -> Reply:
         """Create or change several topics; none of them if any is refused."""
         configs = decode_body(_TopicListBody, asked.body).topic_config_list
         for config in configs:
@@ -133,14 +133,14 @@ class TopicHandlers:
                 f"{name if name[:1] in ('+', '-') else f'+{name}'}={value}"
                 for name, value in config.attributes.items()
             )
-            refusal = self._merge(config, parse_attributes(changes))
+            refusal = self._apply_attributes(config, parse_attributes(changes))
             if refusal is not None:
                 return refusal
         for config in configs:
             self._topics.put(config, asked.now_ms)
         return Answer(remark=NOT_SET)
 
-    def all_topics(self, asked: Asked[None]) -> Reply:
+    def all_topics(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with every topic's configuration."""
         file = msgspec.to_builtins(self._topics.file())
         file["mappingDataVersion"] = file["dataVersion"]
@@ -149,7 +149,7 @@ class TopicHandlers:
         ext = {"totalTopicNum": str(len(file["topicConfigTable"]))}
         return Answer(body=fastjson.encode(file), ext=ext)
 
-    def delete_topic(self, asked: Asked[TopicHeader]) -> Reply:
+    def delete_topic(self, asked: IncomingRequest[TopicHeader]) -> Reply:
         """Delete a topic, its queues and its offsets."""
         name = asked.header.topic
         if not name.strip():
@@ -190,7 +190,7 @@ class TopicHandlers:
                 found.append(older)
         return [topic for topic in found if self._topics.get(topic) is not None]
 
-    def get_topic(self, asked: Asked[TopicHeader]) -> Reply:
+    def get_topic(self, asked: IncomingRequest[TopicHeader]) -> Reply:
         """Answer with one topic's configuration."""
         name = asked.header.topic
         config = self._topics.get(name)
@@ -198,7 +198,7 @@ class TopicHandlers:
             return Refusal(Response.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         return Answer(body=fastjson.encode(config))
 
-    def system_topics(self, asked: Asked[None]) -> Reply:
+    def system_topics(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the topics that the broker creates for itself."""
         topics = self._topics
         names = [name for name in topics.names() if topics.is_system(name)]

@@ -13,13 +13,13 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import OPEN, OUTCOME
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.sends.end_reading import HALF_NOT_FOUND, read_end
-from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.codec.headers import (
     ResumeCheckHeader,
 )
@@ -47,7 +47,7 @@ _REMARKS: Final = {
     EndResult.OF_EPOCH: "this message is of an epoch; request 7709 ends all of it",
     EndResult.UNREADABLE: "a message of the transaction cannot be read; it can be rolled back only",
 }
-_TOLD: Final = {
+_CONTRARY_OUTCOME_CODES: Final = {
     State.COMMITTED: Response.TRANSACTION_SHOULD_COMMIT,
     State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
 }
@@ -62,7 +62,7 @@ class UnsealedEnd(msgspec.Struct):
     ended: EndReply
     tell: Callable[[Question, EndReply, SealResult], None]
 
-    def give(self, sealed: SealResult) -> None:
+    def send_answer(self, sealed: SealResult) -> None:
         """Answer the END."""
         self.tell(self.asked, self.ended, sealed)
 
@@ -80,8 +80,8 @@ class EndHandlers(Part):
         topics: TopicTable,
         clients: Clients,
         peers: Peers,
-        answers: Answers,
-        putter: Putter,
+        answers: AnswerSender,
+        putter: MessageStorer,
         transactions: Transactions,
     ) -> None:
         self._settings = settings
@@ -99,12 +99,12 @@ class EndHandlers(Part):
 
     # -- ends --------------------------------------------------------------------------------
 
-    def end(self, asked: Asked[None]) -> Reply:
+    def end_transaction(self, asked: IncomingRequest[None]) -> Reply:
         """Commit or roll back a transaction. The answer is sent when the op record may be
         acknowledged."""
         header = read_end(asked.command, self._transactions, asked.now_ms)
         if isinstance(header, Refusal):
-            return self._answers.once_confirmed(header)
+            return self._answers.after_confirmation(header)
         claim = Claim(
             log_offset=header.commit_log_offset,
             queue_offset=header.tran_state_table_offset,
@@ -130,52 +130,52 @@ class EndHandlers(Part):
             self.engine.halves.events.add(
                 asked.now_ms, ended.queue_offset, what, who=asked.peer.address, detail=detail
             )
-        return self.answer(asked, ended)
+        return self.end_answer(asked, ended)
 
-    def answer(self, asked: Question, ended: EndReply) -> Reply:
+    def end_answer(self, asked: Question, ended: EndReply) -> Reply:
         """Return the answer to an END. For an outcome, return HELD: it is answered once it is
         durable."""
         match ended.answer:
             case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
                 if not asked.command.flag & Flag.ONE_WAY:
-                    self._unsealed.answers.append(UnsealedEnd(asked, ended, self.tell))
+                    self._unsealed.answers.append(UnsealedEnd(asked, ended, self.send_end_answer))
                 return HELD
             case EndResult.UNKNOWN:
                 return HELD  # as in RocketMQ: nothing is changed or answered
             case EndResult.TOO_LATE:
-                return self._answers.once_confirmed(Answer(Response.ILLEGAL_OPERATION))
+                return self._answers.after_confirmation(Answer(Response.ILLEGAL_OPERATION))
             case EndResult.COUNT_WRONG:
                 remark = (
                     f"the broker has {ended.count} messages of this transaction, not the number "
                     f"in escrowCount; nothing was changed"
                 )
-                return self._answers.once_confirmed(Refusal(Response.SYSTEM_ERROR, remark))
+                return self._answers.after_confirmation(Refusal(Response.SYSTEM_ERROR, remark))
             case EndResult.NOT_STORED:
                 assert ended.put is not None
-                return self._putter.refusal(ended.put)
+                return self._putter.put_refusal(ended.put)
             case _:
                 refusal = Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
-                return self._answers.once_confirmed(refusal)
+                return self._answers.after_confirmation(refusal)
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """Append the op records of this input's ENDs, and answer the ENDs."""
         self._unsealed.seal(now_ms)
 
-    def tell(self, asked: Question, ended: EndReply, sealed: SealResult) -> None:
+    def send_end_answer(self, asked: Question, ended: EndReply, sealed: SealResult) -> None:
         """Send the answer to an END after its op record was appended, or report that this
         failed."""
         if ended.queue_offset in sealed.undone:
             remark = "the end could not be stored; the transaction is pending still"
-            self._answers.give(asked, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
+            self._answers.send(asked, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
         else:
-            self._answers.give(asked, self._outcome(ended, sealed.log_end))
+            self._answers.send(asked, self._outcome_answer(ended, sealed.log_end))
 
-    def _outcome(self, ended: EndReply, log_end: int) -> Answer:
+    def _outcome_answer(self, ended: EndReply, log_end: int) -> Answer:
         """Return the answer that reports a transaction's outcome, to be sent once it is durable."""
         state = ended.state
         code, remark = Response.SUCCESS, None
         if ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
-            code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
+            code = _CONTRARY_OUTCOME_CODES.get(state, Response.TRANSACTION_STATE_UNKNOW)
             remark = f"the transaction is {state.name} already; nothing was changed"
         ext = {OUTCOME: state.name.lower()}
         if ended.count > 1:
@@ -184,11 +184,11 @@ class EndHandlers(Part):
 
     # -- checks ------------------------------------------------------------------------------
 
-    def producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
+    def resume_parked_checks(self, group: str, channel: Channel, now_ms: int) -> None:
         """Resume checks of a group's parked halves, because a new producer can be sent checks."""
         self._checker.unpark_for_producer(group, now_ms)
 
-    def lost(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
         """Subtract the checks that the producer on a lost connection may not have received."""
         self._checker.peer_lost(peer.id, now_ms)
 
@@ -197,7 +197,7 @@ class EndHandlers(Part):
         if now_ms < self._checker.wake_at_ms():
             return
         for ask in self._checker.take_due_checks(now_ms):
-            self._ask(ask, now_ms)
+            self._send_check(ask, now_ms)
         if self.engine.halves.counters.expired:
             self._topics.get_or_create(Topic.CHECK_MAX_TIME, now_ms=now_ms)
 
@@ -209,7 +209,7 @@ class EndHandlers(Part):
         """The time at which the next check is due."""
         return self._checker.wake_at_ms()
 
-    def _ask(self, ask: CheckToSend, now_ms: int) -> None:
+    def _send_check(self, ask: CheckToSend, now_ms: int) -> None:
         half = ask.half
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
         ext = {
@@ -231,17 +231,17 @@ class EndHandlers(Part):
                     "a check is postponed, because no signing key could be saved: %s", error
                 )
                 return
-        body = encode_message(_as_asked(half, ask.count))
-        self._peers.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
+        body = encode_message(_half_for_producer(half, ask.count))
+        self._peers.send_one_way(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
 
-    def resume(self, asked: Asked[ResumeCheckHeader]) -> Reply:
+    def resume_check(self, asked: IncomingRequest[ResumeCheckHeader]) -> Reply:
         """Resume the checks of a discarded transaction."""
         header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
         source = self._store.read(log_offset)
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
-            return self._answers.once_confirmed(Refusal(Response.SYSTEM_ERROR, remark))
+            return self._answers.after_confirmation(Refusal(Response.SYSTEM_ERROR, remark))
         # RocketMQ also resumes an ended transaction, which can lead to a second final message.
         state = self._transactions.resumption.state_of(source)
         if state == State.PENDING:
@@ -256,7 +256,7 @@ class EndHandlers(Part):
         return DONE
 
 
-def _as_asked(half: StoredMessage, count: int) -> StoredMessage:
+def _half_for_producer(half: StoredMessage, count: int) -> StoredMessage:
     """Return the half as the producer sees it: under its own topic, with the number of the
     check."""
     topic, queue_id = target_queue(half) or ("", 0)

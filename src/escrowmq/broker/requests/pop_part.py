@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from escrowmq.broker.part import NOTHING, File, Part, Start
+from escrowmq.broker.part import NOTHING, File, Part, StartContext
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.reads.pop_reader import Pop
 from escrowmq.broker.requests.on_ack import AckHandlers, OnFreed
@@ -36,7 +36,7 @@ class FreedListeners:
             listener(group, topic, now_ms)
 
 
-class Pops(Part):
+class PopPart(Part):
     """Pop consumption of one broker, as one part: handlers, messages in flight, and offsets."""
 
     name = "pops"
@@ -71,25 +71,27 @@ class Pops(Part):
         """Return the handlers of the pop requests."""
         return self._pops, self._peeks, self._acks, self._assignments
 
-    def load(self, start: Start) -> None:
+    def load(self, start: StartContext) -> None:
         """Load messages in flight, queues in order and consume modes from the last run."""
-        start.take_lesser(assignment.PATH, self._assignments.modes.load)
-        start.take_lesser(orderly_pops.PATH, lambda data: self.orders.load(data, start.now_ms))
+        start.read_optional_table(assignment.PATH, self._assignments.modes.load)
+        start.read_optional_table(
+            orderly_pops.PATH, lambda data: self.orders.load(data, start.now_ms)
+        )
         self.ledger.load(start.now_ms, is_sound=start.is_sound)
         start.restore_groups(list(self.ledger.popped.counts), start.now_ms)
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """Store the acknowledgements of this input."""
-        self._acks.settle(now_ms)
-        self._saver.release()
+        self._acks.finish_input(now_ms)
+        self._saver.write_if_durable()
 
-    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+    def serve_arrival(self, arrival: Arrival, now_ms: int) -> None:
         """Pass an arrived message to the waiting pops, or a revive record to the ledger."""
         if arrival.topic == self.ledger.topic:
             self.ledger.apply_arrival(arrival, now_ms)
         else:
-            self._pops.arrived(arrival, now_ms)
-            self._peeks.arrived(arrival, now_ms)
+            self._pops.serve_arrival(arrival, now_ms)
+            self._peeks.serve_arrival(arrival, now_ms)
 
     def forget_topic(self, topic: str) -> None:
         """Treat the popped messages of a deleted topic as acknowledged."""
@@ -102,14 +104,14 @@ class Pops(Part):
         self.orders.forget_group(group)
 
     @property
-    def polls(self) -> tuple[PopPolls[Pop], PopPolls[Pop]]:
+    def poll_tables(self) -> tuple[PopPolls[Pop], PopPolls[Pop]]:
         """Return the tables of waiting pops and of waiting notification requests."""
         return self._pops.polls, self._peeks.polls
 
-    def lost(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
         """Drop the waiting requests of a disconnected client."""
-        self._pops.lost(peer.id)
-        self._peeks.lost(peer.id)
+        self._pops.disconnected(peer.id)
+        self._peeks.disconnected(peer.id)
 
     def wake(self, now_ms: int) -> None:
         """Make due messages visible again, and answer due requests."""
@@ -131,7 +133,7 @@ class Pops(Part):
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
         """Encode the consumer offsets and the messages in flight, to be written once the log they
         refer to is durable. Return no files."""
-        self._saver.note(now_ms)
+        self._saver.save_when_durable(now_ms)
         return NOTHING
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:

@@ -22,7 +22,7 @@ _OPS_READ_MAX: Final = 5_000
 _ENDED: Final = frozenset(state.name.lower() for state in STATES.values())
 
 
-class Showing:
+class TransactionItems:
     """Builds the items that describe transactions to operators, and their events."""
 
     def __init__(self, store: Store, transactions: Transactions) -> None:
@@ -39,7 +39,7 @@ class Showing:
 
     def item(self, half: StoredMessage, queue_offset: int, now_ms: int) -> Item:
         """Return a half's item with its present state."""
-        item, state = self._item(half, now_ms), State.PENDING
+        item, state = self._basic_item(half, now_ms), State.PENDING
         if queue_offset not in self._engine.halves.pending:
             state, queue_offset = self._status(half)
         if state == State.PENDING:
@@ -61,15 +61,15 @@ class Showing:
         state, (queue_offset, *_) = status_of(named, self._engine.halves, self._store)
         return state, queue_offset
 
-    def discarded(self, message: StoredMessage, now_ms: int) -> Item:
+    def discarded_item(self, message: StoredMessage, now_ms: int) -> Item:
         """Return the item of a discarded transaction. Its offset is its position in the queue of
         discarded ones."""
-        item = self._item(message, now_ms)
+        item = self._basic_item(message, now_ms)
         item.checks = recorded_checks(message.properties)
         item.state = self._transactions.resumption.state_of(message).name.lower()
         return item
 
-    def _item(self, half: StoredMessage, now_ms: int) -> Item:
+    def _basic_item(self, half: StoredMessage, now_ms: int) -> Item:
         properties = half.properties
         topic, queue_id = target_queue(half) or ("", -1)
         return Item(
@@ -90,12 +90,12 @@ class Showing:
             state="",
         )
 
-    def whole(self, half: StoredMessage, now_ms: int) -> Item:
+    def item_with_events(self, half: StoredMessage, now_ms: int) -> Item:
         """Return a half's item with its events, in order of time."""
         item = self.item(half, half.queue_offset, now_ms)
         noted = self._engine.halves.events.events_of(half.queue_offset)
         if item.state in _ENDED:
-            self._add_end(item, half, noted)
+            self._add_end_event(item, half, noted)
         sender = item.origin or format_host(half.born_host)
         events = [PendingEvent(at_ms=half.stored_ms, what="stored", who=sender)]
         events += [
@@ -108,7 +108,7 @@ class Showing:
         item.events = sorted(events, key=lambda event: event.at_ms)
         return item
 
-    def _add_end(self, item: Item, half: StoredMessage, noted: list[Event]) -> None:
+    def _add_end_event(self, item: Item, half: StoredMessage, noted: list[Event]) -> None:
         """Add when and by whom the transaction was ended, from the op record that names the
         half."""
         store = self._store

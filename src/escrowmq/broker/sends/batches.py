@@ -16,20 +16,20 @@ from escrowmq.base.fixed_limits import (
     TOPIC_SIZE_MAX,
 )
 from escrowmq.base.message import Message, Property, SysFlag
-from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.peer import Long
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.peer import LongRequest
 from escrowmq.broker.sends.destinations import Destinations, Header
 from escrowmq.broker.sends.forbidden_to_senders import (
-    MARKED,
-    admit,
+    EXAMINED_PROPERTIES,
+    clean_message,
     count_keys,
     keys_fault,
-    take_off,
+    remove_forbidden,
 )
-from escrowmq.broker.sends.log_puts import Putter, awaited_end, is_retry
+from escrowmq.broker.sends.log_puts import MessageStorer, is_retry_topic, log_end_to_await
 from escrowmq.broker.sends.message_from_request import MessageMaker
-from escrowmq.broker.sends.wanted_answers import with_safety
+from escrowmq.broker.sends.wanted_answers import with_safety_level
 from escrowmq.codec.batch import decode_part, entry_size
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
@@ -43,7 +43,9 @@ _IDS_AT_ONCE: Final = 5_000
 """The most messages of a long batch whose ids are computed in one turn."""
 
 _EXPECTED: Final = frozenset({Property.UNIQ_KEY})
-_OURS: Final = _EXPECTED | MARKED | {Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER}
+_OURS: Final = (
+    _EXPECTED | EXAMINED_PROPERTIES | {Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER}
+)
 """Properties that must be examined or set. A message of a batch that has none of them, except the
 unique key, is stored as its sender encoded it."""
 
@@ -57,7 +59,7 @@ class BatchSends:
         store: Store,
         stats: Stats,
         identity: Identity,
-        putter: Putter,
+        putter: MessageStorer,
         maker: MessageMaker,
         destinations: Destinations,
     ) -> None:
@@ -68,17 +70,17 @@ class BatchSends:
         self._maker = maker
         self._destinations = destinations
 
-    def send(self, asked: Asked[Header], topic: TopicConfig) -> Reply:
+    def send_batch(self, asked: IncomingRequest[Header], topic: TopicConfig) -> Reply:
         """Store a batch. A long one takes several turns."""
         header = asked.header
         if len(header.topic) > TOPIC_SIZE_MAX:
             remark = f"message topic length too long {len(header.topic)}"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
-        if is_retry(header.topic):
+        if is_retry_topic(header.topic):
             remark = f"batch request does not support retry group {header.topic}"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
-        first = self._maker.bare(asked, topic, b"")
-        part = self._part(asked, first, 0, count_max=BATCH_AT_ONCE_MAX)
+        first = self._maker.make_bare_message(asked, topic, b"")
+        part = self._prepare_part(asked, first, 0, count_max=BATCH_AT_ONCE_MAX)
         if isinstance(part, Refusal):
             return part
         pieces, end = part
@@ -86,30 +88,30 @@ class BatchSends:
             remark = "the batch is empty; send one message or more"
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
         if end < len(asked.body):
-            asked.peer.long = Long(asked, self._in_parts(asked, first, pieces, end))
+            asked.peer.long = LongRequest(asked, self._send_in_parts(asked, first, pieces, end))
             return HELD
         puts = self._store.batches.put(first, pieces, asked.now_ms)
         if puts[0].log_offset < 0:
-            return self._putter.refusal(puts[0])
+            return self._putter.put_refusal(puts[0])
         size = sum(put.record_size for put in puts)
         self._stats.count_puts(header.topic, len(puts), size)
         packed = self._identity.packed
         ids = [offset_id(packed, put.log_offset) for put in puts]
-        return self._batch_sent(
+        return self._batch_answer(
             asked,
             first,
             ids,
             puts[0].queue_offset,
-            log_end=awaited_end(puts[-1], first),
+            log_end=log_end_to_await(puts[-1], first),
         )
 
-    def _part(
-        self, asked: Asked[Header], first: Message, at: int, *, count_max: int
+    def _prepare_part(
+        self, asked: IncomingRequest[Header], first: Message, at: int, *, count_max: int
     ) -> tuple[list[Piece], int] | Refusal:
         """Prepare the next messages of a batch for storing. Return them and the position after
         them. The number is limited, also by the messages' keys."""
         is_hidden = bool(first.sys_flag & SysFlag.PREPARED)
-        fault = "" if is_hidden else admit(first, is_half=False)
+        fault = "" if is_hidden else clean_message(first, is_half=False)
         pieces: list[Piece] = []
         # Each message keeps its own unique key. In RocketMQ 5.3.x all messages have the batch's key
         # when they are read, which later releases fixed.
@@ -129,19 +131,19 @@ class BatchSends:
                 remark = "a batch cannot hold transactional messages; send them one by one"
                 return Refusal(Response.MESSAGE_ILLEGAL, remark)
             is_plain = properties.keys() & _OURS == _EXPECTED and encoded.endswith(b"\x02")
-            fault = fault or ("" if is_plain else take_off(properties, first.topic))
+            fault = fault or ("" if is_plain else remove_forbidden(properties, first.topic))
             if fault:
                 return Refusal(Response.MESSAGE_ILLEGAL, fault)
             if is_plain:
                 completed = encoded + self._maker.suffix
             else:
-                self._maker.complete(properties, asked.peer, asked.now_ms)
+                self._maker.add_broker_properties(properties, asked.peer, asked.now_ms)
                 completed = encode_properties(properties)
             pieces.append((flag, body, completed, properties))
         return pieces, end
 
-    def _in_parts(
-        self, asked: Asked[Header], first: Message, pieces: list[Piece], at: int
+    def _send_in_parts(
+        self, asked: IncomingRequest[Header], first: Message, pieces: list[Piece], at: int
     ) -> Iterator[Reply]:
         """Read a long batch, one part each turn, then store it as a whole. Yield HELD for each
         part, and at the end the answer. If one message is refused, none is stored."""
@@ -151,7 +153,7 @@ class BatchSends:
         while True:
             refused = batches.refusal(first, pieces)
             if refused is not None:
-                yield self._putter.refusal(refused).with_fields(self._maker.reply_fields)
+                yield self._putter.put_refusal(refused).with_fields(self._maker.reply_fields)
                 return
             if len(batch.sizes) + len(pieces) > BATCH_MESSAGES_MAX:
                 remark = f"a batch of more than {BATCH_MESSAGES_MAX} messages; send it in parts"
@@ -171,18 +173,18 @@ class BatchSends:
             yield HELD
             if at == len(asked.body):
                 break
-            part = self._part(asked, first, at, count_max=BATCH_PART_COUNT)
+            part = self._prepare_part(asked, first, at, count_max=BATCH_PART_COUNT)
             if isinstance(part, Refusal):
                 yield part.with_fields(self._maker.reply_fields)
                 return
             pieces, at = part
-        found = self._destinations.find(asked.peer, asked.header, asked.now_ms)
+        found = self._destinations.find_topic(asked.peer, asked.header, asked.now_ms)
         if isinstance(found, Refusal):  # it was deleted meanwhile
             yield found.with_fields(self._maker.reply_fields)
             return
         put = batches.put_long(batch, asked.now_ms)
         if put.log_offset < 0:
-            yield self._putter.refusal(put).with_fields(self._maker.reply_fields)
+            yield self._putter.put_refusal(put).with_fields(self._maker.reply_fields)
             return
         self._stats.count_puts(topic, len(batch.sizes), put.record_size)
         yield HELD
@@ -191,12 +193,12 @@ class BatchSends:
             ids.append(offset_id(self._identity.packed, log_offset))
             if len(ids) % _IDS_AT_ONCE == 0:
                 yield HELD
-        log_end = awaited_end(put, first)
-        yield self._batch_sent(asked, first, ids, put.queue_offset, log_end=log_end)
+        log_end = log_end_to_await(put, first)
+        yield self._batch_answer(asked, first, ids, put.queue_offset, log_end=log_end)
 
-    def _batch_sent(
+    def _batch_answer(
         self,
-        asked: Asked[Header],
+        asked: IncomingRequest[Header],
         first: Message,
         ids: list[str],
         queue_offset: int,
@@ -212,4 +214,4 @@ class BatchSends:
             ext={},
             log_end=log_end,
         )
-        return with_safety(asked, sent)
+        return with_safety_level(asked, sent)

@@ -6,12 +6,12 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import Message, Property, Topic, is_sendable
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.rules import refusal_of
-from escrowmq.broker.sends.log_puts import is_retry
-from escrowmq.broker.sends.retry_limit import is_dead
-from escrowmq.broker.sends.send_rules import EARLY, REFUSING, Input, ToQueue
+from escrowmq.broker.rules import first_refusal
+from escrowmq.broker.sends.log_puts import is_retry_topic
+from escrowmq.broker.sends.retry_limit import is_dead_letter
+from escrowmq.broker.sends.send_rules import EARLY, REFUSING_QUEUE_RULES, ArrivalFacts, QueueFacts
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.queue_locks import QueueLocks
@@ -31,12 +31,12 @@ class Destinations:
         self._groups = groups
         self._locks = locks
 
-    def find(self, peer: Peer, header: Header, now_ms: int) -> TopicConfig | Refusal:
+    def find_topic(self, peer: Peer, header: Header, now_ms: int) -> TopicConfig | Refusal:
         """Return the topic that a message goes to, created if needed, or why the message is
         refused."""
         topic = self._topics.get(header.topic)
         if self._settings.accepts_sends_from_ms:
-            refusal = EARLY.refusal(Input(self._settings, 0, now_ms))
+            refusal = EARLY.refusal(ArrivalFacts(self._settings, 0, now_ms))
             if refusal is not None:
                 return refusal
         if topic is None:
@@ -44,17 +44,17 @@ class Destinations:
             if fault is not None:
                 return Refusal(Response.INVALID_PARAMETER, fault)
             if is_sendable(header.topic):
-                topic = self._create(header, now_ms)
-        to = ToQueue(self._settings, header.topic, header.queue_id, topic, peer.address)
-        refusal = refusal_of(REFUSING, to)
+                topic = self._create_topic(header, now_ms)
+        to = QueueFacts(self._settings, header.topic, header.queue_id, topic, peer.address)
+        refusal = first_refusal(REFUSING_QUEUE_RULES, to)
         if refusal is not None:
             return refusal
         assert topic is not None
         return topic
 
-    def _create(self, header: Header, now_ms: int) -> TopicConfig | None:
+    def _create_topic(self, header: Header, now_ms: int) -> TopicConfig | None:
         topics = self._topics
-        if is_retry(header.topic):
+        if is_retry_topic(header.topic):
             return topics.get_or_create(
                 header.topic, is_unit=header.unit_mode, is_asked_for=True, now_ms=now_ms
             )
@@ -66,7 +66,7 @@ class Destinations:
             now_ms=now_ms,
         )
 
-    def redirect(self, asked: Asked[Header], message: Message) -> Refusal | None:
+    def prepare_retry(self, asked: IncomingRequest[Header], message: Message) -> Refusal | None:
         """Prepare a message that a consumer sends to its retry topic; after too many redeliveries,
         make it a dead letter. Return why it is refused, if it is."""
         header, now_ms = asked.header, asked.now_ms
@@ -75,7 +75,7 @@ class Destinations:
         if group is None:
             remark = f"subscription group not exist, {group_name} {FAQ}"
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        is_spent = is_dead(
+        is_spent = is_dead_letter(
             header.reconsume_times,
             group,
             times_max=header.max_reconsume_times,

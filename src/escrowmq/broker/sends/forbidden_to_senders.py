@@ -68,34 +68,34 @@ a right. In other topics they are removed, because they would make a message loo
 another topic."""
 
 _TAKEN_OFF: Final = _OF_STORE | _OF_TIMER | _OF_TRANSACTIONS | _OF_POPS | _OF_LIGHT_QUEUES
-MARKED: Final = _TAKEN_OFF | _OF_CONSUMERS | {Property.TIMER_DEL_UNIQKEY}
+EXAMINED_PROPERTIES: Final = _TAKEN_OFF | _OF_CONSUMERS | {Property.TIMER_DEL_UNIQKEY}
 """The names of all properties that are examined. Very few messages have one."""
 
-_ORDINARY: Final = SysFlag.COMPRESSED | SysFlag.MULTI_TAGS | 0x300
+_ORDINARY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.MULTI_TAGS | 0x300
 """The flags that any client may set on a plain message: compression (types 0 to 3) and many
 tags."""
 
-ODD: Final = ~_ORDINARY
+UNUSUAL_FLAGS: Final = ~_ORDINARY_FLAGS
 """Flags that a plain message does not have."""
 
-ODD_OF_HALF: Final = ODD & ~SysFlag.TRANSACTION_MASK
-_SENT: Final = _ORDINARY | SysFlag.TRANSACTION_MASK | SysFlag.COMPRESSION_MASK
+ODD_OF_HALF: Final = UNUSUAL_FLAGS & ~SysFlag.TRANSACTION_MASK
+_SENT: Final = _ORDINARY_FLAGS | SysFlag.TRANSACTION_MASK | SysFlag.COMPRESSION_MASK
 _HIDDEN: Final = frozenset({SysFlag.PREPARED, SysFlag.ROLLBACK})
 _TYPE_MAX: Final = 0x300
 
 
-def admit(message: Message, *, is_half: bool) -> str:
+def clean_message(message: Message, *, is_half: bool) -> str:
     """Remove from a client's message what its sender may not set. Return why the message is
     refused, else an empty text.
 
     Measured: 0.3 us for a message with nothing special in it.
     """
-    if not MARKED.isdisjoint(message.properties):
-        fault = take_off(message.properties, message.topic)
+    if not EXAMINED_PROPERTIES.isdisjoint(message.properties):
+        fault = remove_forbidden(message.properties, message.topic)
         if fault:
             return fault
-    if message.sys_flag & (ODD_OF_HALF if is_half else ODD):
-        fault = _judge_flag(message, is_half=is_half)
+    if message.sys_flag & (ODD_OF_HALF if is_half else UNUSUAL_FLAGS):
+        fault = _clean_flag(message, is_half=is_half)
         if fault:
             return fault
     keys = message.properties.get("KEYS")
@@ -118,7 +118,7 @@ def keys_fault(count: int) -> str:
     )
 
 
-def take_off(properties: dict[str, str], topic: str) -> str:
+def remove_forbidden(properties: dict[str, str], topic: str) -> str:
     """Remove the properties that the sender may not set. Return why the message is refused, else an
     empty text."""
     is_sent_back = topic.startswith(Topic.RETRY_PREFIX)
@@ -138,7 +138,7 @@ def take_off(properties: dict[str, str], topic: str) -> str:
     return ""
 
 
-def _judge_flag(message: Message, *, is_half: bool) -> str:
+def _clean_flag(message: Message, *, is_half: bool) -> str:
     """Return why a message with this flag is refused, else an empty text, and remove transaction
     bits. Recovery would mistake a message with a commit flag for a committed one; a message with a
     half's flag would be in no queue."""

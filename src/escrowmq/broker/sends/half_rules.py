@@ -22,7 +22,7 @@ from escrowmq.base.own_properties import ORDER_KEY
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.rules import Rule
 from escrowmq.broker.sends.forbidden_to_senders import group_fault
-from escrowmq.broker.sends.send_rules import forbidden
+from escrowmq.broker.sends.send_rules import forbidden_remark
 from escrowmq.codec.hashes import java_hash
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delayed_messages import DelayRules, delay_message
@@ -36,7 +36,7 @@ from escrowmq.txn.half_records import is_delayed
 _log = logging.getLogger(__name__)
 
 
-class HalfAsked(NamedTuple):
+class HalfFacts(NamedTuple):
     """The input of the rules for halves: a message that should be stored as a half, or only its
     group."""
 
@@ -65,22 +65,22 @@ def room_for_halves(settings: BrokerSettings, pending_count: int) -> int:
     return 0 if settings.rejects_transactions else max(0, settings.pending_max - pending_count)
 
 
-def _reject(about: HalfAsked) -> Refusal:
-    remark = forbidden(about.settings, "sending transaction message")
+def _refuse_forbidden(about: HalfFacts) -> Refusal:
+    remark = forbidden_remark(about.settings, "sending transaction message")
     return Refusal(Response.NO_PERMISSION, remark)
 
 
-def _refuse_unnamed(_: HalfAsked) -> Refusal:
+def _refuse_without_group(_: HalfFacts) -> Refusal:
     # RocketMQ stores such a half, and fails with a NullPointerException when it is ended.
     remark = "a transactional message needs the property PGROUP, its producer group"
     return Refusal(Response.MESSAGE_ILLEGAL, remark)
 
 
-def _refuse_group(about: HalfAsked) -> Refusal:
+def _refuse_group(about: HalfFacts) -> Refusal:
     return Refusal(Response.MESSAGE_ILLEGAL, group_fault(about.group))
 
 
-def _refuse_delay(about: HalfAsked) -> Refusal | None:
+def _refuse_delay(about: HalfFacts) -> Refusal | None:
     # A half that could not be delivered after its commit is refused now. Clients mark a half as
     # prepared, and prepared messages are never delayed.
     message, delays = about.message, about.delays
@@ -91,11 +91,11 @@ def _refuse_delay(about: HalfAsked) -> Refusal | None:
     return None if isinstance(delayed, Message) else delayed
 
 
-def _is_full(about: HalfAsked) -> bool:
+def _has_no_room(about: HalfFacts) -> bool:
     return not room_for_halves(about.settings, about.pending_count)
 
 
-def _refuse_more(about: HalfAsked) -> Refusal:
+def _refuse_too_many(about: HalfFacts) -> Refusal:
     remark = (
         f"{about.pending_count} transactions are pending, escrowPendingMax allows no more; "
         "end some of them first"
@@ -103,7 +103,7 @@ def _refuse_more(about: HalfAsked) -> Refusal:
     return Refusal(Response.SYSTEM_BUSY, remark)
 
 
-def _refuse_decided(about: HalfAsked) -> Refusal | None:
+def _refuse_decided_epoch(about: HalfFacts) -> Refusal | None:
     attempt = attempt_of(about.properties)
     assert attempt is not None
     assert about.halves is not None
@@ -112,11 +112,11 @@ def _refuse_decided(about: HalfAsked) -> Refusal | None:
     return Refusal(Response.TRANSACTION_STATE_UNKNOW, reason) if reason else None
 
 
-def _is_of_bundle(about: HalfAsked) -> bool:
+def _is_of_bundle(about: HalfFacts) -> bool:
     return bundle_of(about.properties) is not None  # a half cannot have both a bundle and an epoch
 
 
-def _refuse_bundle(about: HalfAsked) -> Refusal | None:
+def _refuse_bundle(about: HalfFacts) -> Refusal | None:
     bundle = bundle_of(about.properties)
     assert bundle is not None
     assert about.halves is not None
@@ -125,24 +125,24 @@ def _refuse_bundle(about: HalfAsked) -> Refusal | None:
     return Refusal(Response.MESSAGE_ILLEGAL, reason) if reason else None
 
 
-REJECTED: Final = Rule[HalfAsked](
-    "transactions are rejected", lambda half: half.settings.rejects_transactions, _reject
+REJECTED: Final = Rule[HalfFacts](
+    "transactions are rejected", lambda half: half.settings.rejects_transactions, _refuse_forbidden
 )
 GROUP_RULES: Final = (
-    Rule[HalfAsked]("no producer group", lambda half: not half.group, _refuse_unnamed),
-    Rule[HalfAsked](
+    Rule[HalfFacts]("no producer group", lambda half: not half.group, _refuse_without_group),
+    Rule[HalfFacts](
         "an odd producer group", lambda half: bool(group_fault(half.group)), _refuse_group
     ),
 )
 HALF_RULES: Final = (
     REJECTED,
     *GROUP_RULES,
-    Rule[HalfAsked](
+    Rule[HalfFacts](
         "a delay from the commit on", lambda half: is_delayed(half.properties), _refuse_delay
     ),
-    Rule("too many pending", _is_full, _refuse_more),
-    Rule[HalfAsked](
-        "of an epoch", lambda half: attempt_of(half.properties) is not None, _refuse_decided
+    Rule("too many pending", _has_no_room, _refuse_too_many),
+    Rule[HalfFacts](
+        "of an epoch", lambda half: attempt_of(half.properties) is not None, _refuse_decided_epoch
     ),
     Rule("of several messages", _is_of_bundle, _refuse_bundle),
 )
@@ -165,12 +165,12 @@ class HalfRules:
         self._is_there = is_there
         self._rules = DelayRules(store_settings, settings)
 
-    def asked(self, message: Message, halves: Halves, now_ms: int) -> HalfAsked:
+    def facts_of(self, message: Message, halves: Halves, now_ms: int) -> HalfFacts:
         """Return the input of HALF_RULES for a message that should be stored as a half."""
         group = message.properties.get(Property.PGROUP, "")
-        return HalfAsked(self._settings, group, message, halves, now_ms, self._rules)
+        return HalfFacts(self._settings, group, message, halves, now_ms, self._rules)
 
-    def as_delivered(self, final: Message, now_ms: int) -> Message:
+    def record_to_deliver(self, final: Message, now_ms: int) -> Message:
         """Return the record to store for a committed message: in the queue for its ordering key,
         and as a delayed message if it is one."""
         if key := final.properties.get(ORDER_KEY):
@@ -187,7 +187,7 @@ class HalfRules:
             )
         return final
 
-    def members(self, group: str) -> list[LiveProducer]:
+    def producers_of(self, group: str) -> list[LiveProducer]:
         """Return the connected producers of a group, which checks can be sent to."""
         channels = self._clients.producers.get(group, {})
         return [

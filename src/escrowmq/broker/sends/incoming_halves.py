@@ -5,11 +5,11 @@ from __future__ import annotations
 from escrowmq.base.answer import Refusal
 from escrowmq.base.message import Message, Property
 from escrowmq.base.own_properties import OWNER
-from escrowmq.broker.asked import Asked
-from escrowmq.broker.rules import refusal_of
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.rules import first_refusal
 from escrowmq.broker.sends.destinations import Header
 from escrowmq.broker.sends.half_rules import HALF_RULES, REJECTED, HalfRules
-from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.codec.hashes import account_mark
 from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.clients import Clients
@@ -25,7 +25,7 @@ class IncomingHalves:
         *,
         clients: Clients,
         present: RequestAccount,
-        putter: Putter,
+        putter: MessageStorer,
         transactions: Transactions,
         rules: HalfRules,
     ) -> None:
@@ -35,8 +35,8 @@ class IncomingHalves:
         self._transactions = transactions
         self._rules = rules
 
-    def store(
-        self, asked: Asked[Header], message: Message, *, wants_id: bool
+    def store_half(
+        self, asked: IncomingRequest[Header], message: Message, *, wants_id: bool
     ) -> PutResult | Refusal:
         """Store a half message. With `wants_id`, its sender requests a signed id: if a new signing
         key is due, create that first."""
@@ -45,21 +45,21 @@ class IncomingHalves:
             message.properties[OWNER] = account_mark(asked.account)
         transactions, now_ms = self._transactions, asked.now_ms
         engine = transactions.engine
-        about = self._rules.asked(message, engine.halves, now_ms)
+        about = self._rules.facts_of(message, engine.halves, now_ms)
         if (
             wants_id
             and transactions.keyring.is_rotation_due(now_ms)
             and not REJECTED.concerns(about)
         ):
             transactions.renew_key(now_ms)
-        refusal = refusal_of(HALF_RULES, about)
+        refusal = first_refusal(HALF_RULES, about)
         if refusal is not None:
             return refusal
         group = message.properties.get(Property.PGROUP, "")
         origin = self._clients.note_published(group, asked.peer.id, message.topic)
         put = engine.prepare(message, now_ms, origin=origin, account=asked.peer.counted_for)
-        return put if put.log_offset >= 0 else self._putter.refusal(put)
+        return put if put.log_offset >= 0 else self._putter.put_refusal(put)
 
-    def sign(self, put: PutResult, unique_key: str, now_ms: int) -> str:
+    def signed_id(self, put: PutResult, unique_key: str, now_ms: int) -> str:
         """Return the signed id of a stored half, with which any client can end its transaction."""
         return self._transactions.sign(put, unique_key, now_ms)

@@ -12,8 +12,8 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.sends.send_rules import DELAYING
-from escrowmq.broker.sends.wanted_answers import waits
+from escrowmq.broker.sends.send_rules import DELAY_PROPERTIES
+from escrowmq.broker.sends.wanted_answers import wants_to_wait
 from escrowmq.codec import recall_handle
 from escrowmq.delivery.delayed_messages import DelayRules, delay_message
 from escrowmq.delivery.stats import Stats
@@ -30,13 +30,13 @@ _UNAVAILABLE: Final = (
 )
 
 
-class Delayed(PutResult, kw_only=True):
+class DelayedPut(PutResult, kw_only=True):
     """The result of storing a message that will be delivered later."""
 
     recall_handle: str = ""
 
 
-class Putter:
+class MessageStorer:
     """Stores messages of all senders in the log. Delayed messages are stored in a topic of delayed
     delivery."""
 
@@ -49,29 +49,29 @@ class Putter:
         self._stats = stats
         self._rules = DelayRules(store_settings, settings)
 
-    def put(self, message: Message, now_ms: int) -> PutResult | Refusal:
+    def store_message(self, message: Message, now_ms: int) -> PutResult | Refusal:
         """Store a message. A delayed one is stored in a timer or delay-level topic first, and gives
         a Delayed."""
-        if not DELAYING.isdisjoint(message.properties):
-            return self._put_later(message, now_ms)
+        if not DELAY_PROPERTIES.isdisjoint(message.properties):
+            return self._store_delayed(message, now_ms)
         put = self._store.put(message, now_ms)
-        return put if put.log_offset >= 0 else self.refusal(put)
+        return put if put.log_offset >= 0 else self.put_refusal(put)
 
-    def _put_later(self, message: Message, now_ms: int) -> PutResult | Refusal:
+    def _store_delayed(self, message: Message, now_ms: int) -> PutResult | Refusal:
         delayed = delay_message(message, now_ms, self._rules)
         if not isinstance(delayed, Message):
             return delayed
         put = self._store.put(delayed, now_ms)
         if put.log_offset < 0:
-            return self.refusal(put)
-        return Delayed(
+            return self.put_refusal(put)
+        return DelayedPut(
             **msgspec.structs.asdict(put), recall_handle=self._recall_handle(message, delayed)
         )
 
     def _recall_handle(self, message: Message, delayed: Message) -> str:
         """Return the handle with which the sender can recall a delayed message; empty if it cannot
         be recalled."""
-        if delayed.topic != Topic.TIMER or is_retry(message.topic):
+        if delayed.topic != Topic.TIMER or is_retry_topic(message.topic):
             return ""
         slot_ms = int(delayed.properties[Property.TIMER_OUT_MS])
         return recall_handle.encode_handle(
@@ -85,7 +85,7 @@ class Putter:
             )
         )
 
-    def refusal(self, put: PutResult) -> Refusal:
+    def put_refusal(self, put: PutResult) -> Refusal:
         """Return RocketMQ's code and remark for a message that the store did not accept
         (SendMessageProcessor)."""
         self._stats.put_failed_count += 1
@@ -103,12 +103,12 @@ class Putter:
                 return Refusal(Response.SYSTEM_ERROR, put.reason or "UNKNOWN_ERROR")
 
 
-def awaited_end(put: PutResult, message: Message) -> int:
+def log_end_to_await(put: PutResult, message: Message) -> int:
     """Return the log offset that the answer to a send must wait for; 0 if the sender does not want
     to wait."""
-    return put.log_end if waits(message.properties) else 0
+    return put.log_end if wants_to_wait(message.properties) else 0
 
 
-def is_retry(topic: str) -> bool:
+def is_retry_topic(topic: str) -> bool:
     """Whether a topic is a group's retry topic."""
     return topic.startswith(Topic.RETRY_PREFIX)

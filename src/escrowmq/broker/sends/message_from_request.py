@@ -6,9 +6,9 @@ from __future__ import annotations
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.base.ports import RandomSource
-from escrowmq.broker.answers.frames import Frames
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.answers.answer_frames import AnswerFrames
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.sends.destinations import Header
 from escrowmq.codec.properties import encode_properties, parse_properties
@@ -19,7 +19,11 @@ class MessageMaker:
     """Builds messages from send requests."""
 
     def __init__(
-        self, settings: BrokerSettings, frames: Frames, identity: Identity, chance: RandomSource
+        self,
+        settings: BrokerSettings,
+        frames: AnswerFrames,
+        identity: Identity,
+        chance: RandomSource,
     ) -> None:
         self._settings = settings
         self._frames = frames
@@ -29,9 +33,9 @@ class MessageMaker:
         """The fields that every answer to a send has."""
         self.suffix = b""
         """The encoded properties that are added to every message."""
-        self.note_settings()
+        self.update_from_settings()
 
-    def note_settings(self) -> None:
+    def update_from_settings(self) -> None:
         """Update the added properties and fields from the settings, which operators may change."""
         reply_fields = self._frames.send_reply_fields()
         if reply_fields is not self.reply_fields:
@@ -39,15 +43,19 @@ class MessageMaker:
             self._added = {**reply_fields, Property.CLUSTER: self._settings.cluster}
             self.suffix = encode_properties(self._added)
 
-    def message(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
+    def make_message(
+        self, asked: IncomingRequest[Header], topic: TopicConfig, body: bytes
+    ) -> Message:
         """Return the message to store for a request, with all properties."""
-        message = self.bare(asked, topic, body)
-        self.complete(message.properties, asked.peer, asked.now_ms)
+        message = self.make_bare_message(asked, topic, body)
+        self.add_broker_properties(message.properties, asked.peer, asked.now_ms)
         return message
 
-    def bare(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
+    def make_bare_message(
+        self, asked: IncomingRequest[Header], topic: TopicConfig, body: bytes
+    ) -> Message:
         """Return the message with its sender's properties only."""
-        self.note_settings()
+        self.update_from_settings()
         header = asked.header
         queue_id = header.queue_id
         if queue_id < 0:
@@ -69,7 +77,7 @@ class MessageMaker:
             reconsume_times=header.reconsume_times,
         )
 
-    def complete(self, properties: dict[str, str], peer: Peer, now_ms: int) -> None:
+    def add_broker_properties(self, properties: dict[str, str], peer: Peer, now_ms: int) -> None:
         """Add the properties that RocketMQ adds to every message."""
         if Property.UNIQ_KEY not in properties:
             properties[Property.UNIQ_KEY] = self._unique_key(peer, now_ms)

@@ -6,7 +6,7 @@ from escrowmq.base.codes import Version
 from escrowmq.delivery.groups import GroupConfig
 
 
-def is_dead(
+def is_dead_letter(
     redelivery: int, group: GroupConfig, *, times_max: int | None, sender_version: int
 ) -> bool:
     """Whether a message becomes a dead letter, because redelivery number `redelivery` would exceed

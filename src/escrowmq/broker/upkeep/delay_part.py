@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from escrowmq.broker.part import NOTHING, File, Part, Start
+from escrowmq.broker.part import NOTHING, File, Part, StartContext
 
 
-class _Queues(Protocol):
+class _DelayedDelivery(Protocol):
     def wake(self, now_ms: int) -> None: ...
 
     def wake_at_ms(self) -> int: ...
@@ -23,7 +23,7 @@ class DelayPart(Part):
         self,
         name: str,
         path: str,
-        queues: _Queues,
+        queues: _DelayedDelivery,
         load: Callable[[bytes | None, int], object],
         *,
         is_in_log: bool = False,
@@ -36,16 +36,16 @@ class DelayPart(Part):
         self._load = load
         self._is_in_log = is_in_log
 
-    def load(self, start: Start) -> None:
+    def load(self, start: StartContext) -> None:
         """Load the progress of delayed deliveries."""
 
-        def take(data: bytes | None) -> None:
+        def load_progress(data: bytes | None) -> None:
             self._load(data, start.now_ms)
 
         if self._is_in_log:
-            start.take_lesser(self._path, take)
+            start.read_optional_table(self._path, load_progress)
         else:
-            start.take(self._path, take)
+            start.read_table(self._path, load_progress)
 
     def wake(self, now_ms: int) -> None:
         """Deliver the messages that are due."""

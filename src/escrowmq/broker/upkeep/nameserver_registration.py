@@ -107,7 +107,7 @@ class Registration(Part):
         self.on_connected: Callable[[int], None] | None = None
         """Called when a connection to a name server was opened, before this broker registers over
         it."""
-        self.on_welcome: Callable[[dict[str, str]], None] | None = None
+        self.on_accepted: Callable[[dict[str, str]], None] | None = None
         """Called with the fields of a name server's answer to the registration; a slave learns its
         master from them."""
         for index, address in enumerate(
@@ -117,13 +117,17 @@ class Registration(Part):
             peer = -1 - index
             self._servers[peer] = _NameServer(peer, host.strip("[]"), int(port))
 
-    def ask(self, code: int, ext: dict[str, str], on_answer: OnAnswer, now_ms: int) -> None:
+    def send_request(
+        self, code: int, ext: dict[str, str], on_answer: OnAnswer, now_ms: int
+    ) -> None:
         """Send a request to a connected name server. If none is connected, do nothing."""
         server = next((s for s in self._servers.values() if s.is_connected), None)
         if server is not None:
-            signed = self._signed(server, code, ext)
+            signed = self._signed_fields(server, code, ext)
             until_ms = now_ms + self._settings.register_interval_ms
-            self._peers.call(server.peer, code, ext=signed, on_answer=on_answer, until_ms=until_ms)
+            self._peers.send_request(
+                server.peer, code, ext=signed, on_answer=on_answer, until_ms=until_ms
+            )
 
     def register_again(self, now_ms: int) -> None:
         """Register again, with an empty topic table, at each name server that has accepted this
@@ -135,27 +139,27 @@ class Registration(Part):
                 self._register(server, nothing, now_ms)
                 server.due_ms = due_ms
 
-    def calls(self, peer: int) -> bool:
+    def has_dialled(self, peer: int) -> bool:
         """Whether a connection is one to a name server."""
         return peer in self._servers
 
     @property
-    def is_known(self) -> bool:
+    def is_registered(self) -> bool:
         """Whether at least one name server has this broker registered, or none is configured."""
         return not self._servers or any(s.is_registered for s in self._servers.values())
 
     @property
-    def has_outcome(self) -> bool:
+    def has_tried_all(self) -> bool:
         """Whether each name server has accepted the registration, or at least one attempt with it
         has failed."""
         return all(s.is_registered or s.failures_count for s in self._servers.values())
 
     @property
-    def is_under_way(self) -> bool:
+    def is_registering(self) -> bool:
         """Whether a name server is being dialled, or has not answered a registration yet."""
         return any(s.is_dialling or s.unanswered_count for s in self._servers.values())
 
-    def any_connected(self) -> int | None:
+    def connected_server(self) -> int | None:
         """Return a connected name server's peer number; None if there is none."""
         return next((s.peer for s in self._servers.values() if s.is_connected), None)
 
@@ -169,7 +173,7 @@ class Registration(Part):
             self.on_connected(now_ms)
         self._register(server, self._topics.file(), now_ms)
 
-    def unreached(self, peer: int, now_ms: int) -> None:
+    def connection_failed(self, peer: int, now_ms: int) -> None:
         """Note that a name server disconnected or could not be reached; dial again after a
         back-off."""
         server = self._servers[peer]
@@ -185,7 +189,7 @@ class Registration(Part):
         server.is_connected = server.is_dialling = server.is_registered = False
         server.due_ms = now_ms + server.retry_ms
         server.retry_ms = min(server.retry_ms * 2, _RETRY_MAX_MS)
-        self._note_outcome()
+        self._call_on_outcome()
 
     def wake(self, now_ms: int) -> None:
         """Dial disconnected name servers, and repeat the registration periodically."""
@@ -199,7 +203,7 @@ class Registration(Part):
             server.due_ms = now_ms + _SILENT_MS
             if not server.is_dialling:
                 server.is_dialling = True
-                self._output.add(Dial(server.peer, server.host, server.port))
+                self._output.add_effect(Dial(server.peer, server.host, server.port))
 
     def register_changes(self, now_ms: int) -> None:
         """Register the topics that have changed since the last registration."""
@@ -226,7 +230,7 @@ class Registration(Part):
             server.due_ms = now_ms + _RETRY_MS
             return
         server.due_ms = now_ms + settings.register_interval_ms
-        for part in _parts_of(self._permitted(file)):
+        for part in _split_topics(self._with_broker_permissions(file)):
             self._register_part(server, part, now_ms)
 
     def _register_part(self, server: _NameServer, part: TopicFile, now_ms: int) -> None:
@@ -251,10 +255,10 @@ class Registration(Part):
         def on_reply(reply: Command | None, now_ms: int) -> None:
             server.unanswered_count -= 1
             if reply is not None and reply.code == Response.SUCCESS:
-                self._note_taken(server)
-                if self.on_welcome is not None:
-                    self.on_welcome(reply.ext or {})
-                self._note_outcome()
+                self._log_registered(server)
+                if self.on_accepted is not None:
+                    self.on_accepted(reply.ext or {})
+                self._call_on_outcome()
             elif self._signs_as and reply and reply.code == Response.ESCROW_SIGNATURE_WANTED:
                 self._ask_for_session(server, now_ms)
             else:
@@ -264,13 +268,13 @@ class Registration(Part):
                     server,
                     "no answer" if reply is None else reply.remark,
                 )
-                self._note_outcome()
+                self._call_on_outcome()
 
         server.unanswered_count += 1
-        self._peers.call(
+        self._peers.send_request(
             server.peer,
             Request.REGISTER_BROKER,
-            ext=self._signed(server, Request.REGISTER_BROKER, ext, body),
+            ext=self._signed_fields(server, Request.REGISTER_BROKER, ext, body),
             body=body,
             on_answer=on_reply,
             until_ms=now_ms + settings.register_interval_ms,
@@ -289,11 +293,11 @@ class Registration(Part):
                 self._register(server, self._topics.file(), now_ms)
 
         until_ms = now_ms + self._settings.register_interval_ms
-        self._peers.call(
+        self._peers.send_request(
             server.peer, Request.ESCROW_SESSION, ext={}, on_answer=on_reply, until_ms=until_ms
         )
 
-    def _signed(
+    def _signed_fields(
         self, server: _NameServer, code: int, ext: dict[str, str], body: bytes = b""
     ) -> dict[str, str]:
         """Return the fields with the signature of this broker's account, if it has one."""
@@ -308,7 +312,7 @@ class Registration(Part):
             return {**ext, SIGNATURE: sealed}
         return {**ext, SIGNATURE: sign(ext, body, secret=secret)}
 
-    def signed_for_broker(self, ext: dict[str, str]) -> dict[str, str]:
+    def sign_fields(self, ext: dict[str, str]) -> dict[str, str]:
         """Return the fields of a request without a body, with the signature of this broker's
         account, if it has one."""
         if self._signs_as is None:
@@ -317,7 +321,7 @@ class Registration(Part):
         ext = {**ext, ACCESS_KEY: key}
         return {**ext, SIGNATURE: sign(ext, b"", secret=secret)}
 
-    def _note_taken(self, server: _NameServer) -> None:
+    def _log_registered(self, server: _NameServer) -> None:
         if not server.is_registered:
             after = f", after {server.failures_count} attempts in vain"
             _log.info(
@@ -329,11 +333,11 @@ class Registration(Part):
             )
         server.is_registered, server.failures_count = True, 0
 
-    def _note_outcome(self) -> None:
+    def _call_on_outcome(self) -> None:
         if self.on_outcome is not None:
             self.on_outcome()
 
-    def _permitted(self, file: TopicFile) -> TopicFile:
+    def _with_broker_permissions(self, file: TopicFile) -> TopicFile:
         """Return the topics with their permissions restricted by the broker's own."""
         permission = self._settings.permission
         if permission & (Perm.READ | Perm.WRITE) == Perm.READ | Perm.WRITE:
@@ -357,10 +361,12 @@ class Registration(Part):
                     "brokerId": str(settings.broker_id),
                 }
                 code = Request.UNREGISTER_BROKER
-                self._peers.tell(server.peer, code, ext=self._signed(server, code, ext))
+                self._peers.send_one_way(
+                    server.peer, code, ext=self._signed_fields(server, code, ext)
+                )
 
 
-def _parts_of(file: TopicFile) -> list[TopicFile]:
+def _split_topics(file: TopicFile) -> list[TopicFile]:
     """Split topics into parts that each fit into a frame. Each part gets a version of its own,
     because name servers ignore topics of a version that they know already; the last part gets the
     table's version."""

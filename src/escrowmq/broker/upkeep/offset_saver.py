@@ -5,7 +5,7 @@ from __future__ import annotations
 from escrowmq.base.effects import Replace
 from escrowmq.base.message import Topic
 from escrowmq.broker.output import Output
-from escrowmq.broker.part import NOTHING, File, Part, Start
+from escrowmq.broker.part import NOTHING, File, Part, StartContext
 from escrowmq.delivery import orderly_pops
 from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
@@ -17,7 +17,7 @@ from escrowmq.txn import pending_snapshot
 from escrowmq.txn.transactions import Transactions
 
 
-class ProgressOfHalves(Part):
+class HalfProgressSaver(Part):
     """Saves up to where the transaction queues were processed, as consumer offsets like RocketMQ
     does. At a start, it loads the pending halves from there on."""
 
@@ -27,7 +27,7 @@ class ProgressOfHalves(Part):
         self._offsets = offsets
         self._transactions = transactions
 
-    def load(self, start: Start) -> None:
+    def load(self, start: StartContext) -> None:
         """Load the pending halves, starting at the saved progress."""
         offsets = self._offsets
         self._transactions.load(
@@ -77,40 +77,42 @@ class OffsetSaver:
         """The file that waits to be written, and the log offset that must be durable first; None if
         none waits."""
 
-    def note(self, now_ms: int) -> None:
+    def save_when_durable(self, now_ms: int) -> None:
         """Encode changed offsets, and write them as soon as the log they depend on is durable."""
         self._ledger.note_progress(now_ms)
         if self._orders.is_changed:
             self._orders.mark_saved()
-            data = self._orders.content_to_save(self._exists, now_ms)
-            self._output.add(Replace(orderly_pops.PATH, data))
+            data = self._orders.content_to_save(self._has_group_and_queue, now_ms)
+            self._output.add_effect(Replace(orderly_pops.PATH, data))
         # Newer offsets never replace those that wait. Otherwise continuous pops could postpone the
         # file again and again, each time to a log offset that is not durable yet.
         if self._offsets.is_changed and not self.waiting:
             self._offsets.mark_saved()
-            self.waiting.append((self._ledger.log_end, self._save()))
-        self.release()
+            self.waiting.append((self._ledger.log_end, self._encode_offsets()))
+        self.write_if_durable()
 
-    def release(self) -> None:
+    def write_if_durable(self) -> None:
         """Write the waiting file if its part of the log is durable."""
         if self.waiting and self.waiting[0][0] <= self._store.irrevocable_offset:
             _, data = self.waiting.pop()
-            self._output.add(Replace(self._path, data))
+            self._output.add_effect(Replace(self._path, data))
 
     def final_files(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return the files to write when the broker stops, without offsets of records that may be
         lost."""
         found = []
         if self._orders.has_any or self._orders.is_changed:  # the file may still have the last one
-            found.append((orderly_pops.PATH, self._orders.content_to_save(self._exists, now_ms)))
+            found.append(
+                (orderly_pops.PATH, self._orders.content_to_save(self._has_group_and_queue, now_ms))
+            )
         if self._ledger.log_end <= self._store.irrevocable_offset:
-            found.append((self._path, self._save()))
+            found.append((self._path, self._encode_offsets()))
         return found
 
-    def _save(self) -> bytes:
+    def _encode_offsets(self) -> bytes:
         return self._offsets.content_to_save(log_end=self._store.end_offset)
 
-    def _exists(self, line: GroupQueue) -> bool:
+    def _has_group_and_queue(self, line: GroupQueue) -> bool:
         group, topic, queue_id = line
         config = self._topics.get(topic)
         is_queue = config is not None and queue_id < config.read_queue_nums

@@ -33,7 +33,7 @@ _NAMED_MAX: Final = 5
 _log = logging.getLogger(__name__)
 
 
-def readers() -> dict[str, TableParser]:
+def table_parsers() -> dict[str, TableParser]:
     """Return by path the parser of each table's file, with which a check of a store finds
     unreadable files."""
     settings = BrokerSettings()
@@ -41,11 +41,11 @@ def readers() -> dict[str, TableParser]:
         TOPICS_FILE: TopicTable(settings).load,
         GROUPS_FILE: GroupTable(settings).load,
         OFFSETS_FILE: OffsetTable().load,
-        delay_queues.PATH: _read_delays,
+        delay_queues.PATH: _parse_delays,
     }
 
 
-def _read_delays(data: bytes | None) -> None:
+def _parse_delays(data: bytes | None) -> None:
     file = fastjson.decode(data) if data else {}
     _ = {int(level): int(offset) for level, offset in (file.get("offsetTable") or {}).items()}
 
@@ -55,9 +55,9 @@ _BEHIND_MAX_MS: Final = 24 * 3_600_000
 record. If it is behind by more, the record's time is probably wrong."""
 
 
-class Opening:
-    """The checks of one start. Call `tables` before the store is opened, `agree` after that, and
-    `restore_topics` when the broker's own topics exist."""
+class StartChecks:
+    """The checks of one start. Call `read_tables` before the store is opened, `reconcile_tables`
+    after that, and `restore_topics` when the broker's own topics exist."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Opening:
         self._offsets = offsets
         self.disk = disk
         self.now_ms = 0
-        """The time at which the broker started; set by `agree`."""
+        """The time at which the broker started; set by `reconcile_tables`."""
         self.is_sound = False
         """Whether no part of the log was found damaged."""
         self.lost_from: int | None = None
@@ -83,7 +83,7 @@ class Opening:
         self._has_all_topics = False
         self._has_snapshot = disk.size(queue_snapshot.PATH) is not None
 
-    def take(self, path: str, take: TableParser) -> bool:
+    def read_table(self, path: str, take: TableParser) -> bool:
         """Read a table. Return whether its newest version was read. Raises StorageError when no
         version is valid."""
         note = load_table(self.disk, path, take)
@@ -91,21 +91,21 @@ class Opening:
             _log.warning("%s", note)
         return not note
 
-    def take_lesser(self, path: str, take: TableParser) -> None:
+    def read_optional_table(self, path: str, take: TableParser) -> None:
         """Read a table that the broker can start without; if it is invalid, log that and go on
         without it."""
         try:
-            self.take(path, take)
+            self.read_table(path, take)
         except CorruptRecord as error:
             _log.error("%s; it is ignored", error)
             take(None)
 
-    def tables(self) -> None:
+    def read_tables(self) -> None:
         """Read the tables of topics, groups and offsets."""
-        is_newest = self.take(TOPICS_FILE, self._topics.load)
+        is_newest = self.read_table(TOPICS_FILE, self._topics.load)
         self._has_all_topics = is_newest and bool(self._topics.names())
-        self.take(GROUPS_FILE, self._groups.load)
-        self.take(OFFSETS_FILE, self._offsets.load)
+        self.read_table(GROUPS_FILE, self._groups.load)
+        self.read_table(OFFSETS_FILE, self._offsets.load)
         read_from = {
             (topic, queue_id)
             for key, offsets in self._offsets.items()
@@ -115,18 +115,18 @@ class Opening:
         }
         self._store.queues.expect_queues(read_from)
 
-    def agree(self, report: RecoveryReport, now_ms: int) -> None:
+    def reconcile_tables(self, report: RecoveryReport, now_ms: int) -> None:
         """Log what the store found at its recovery, and make the tables agree with it."""
         self.now_ms, self.is_sound = now_ms, not report.damaged
         self.lost_from = report.lost_from
         _log_repairs(report)
-        self._refuse_offsets_alone()
-        self._miss_offsets()
-        self._restart_transactions(now_ms)
-        self._forget_deleted()
-        self._cut_offsets(now_ms, was_clean=report.was_clean)
+        self._refuse_offsets_without_log()
+        self._warn_of_missing_offsets()
+        self._reset_transaction_progress(now_ms)
+        self._remove_deleted_offsets()
+        self._set_back_offsets(now_ms, was_clean=report.was_clean)
 
-    def _refuse_offsets_alone(self) -> None:
+    def _refuse_offsets_without_log(self) -> None:
         """Raise StorageError if consumers have offsets but the log is empty, because the log is
         then probably elsewhere. If the snapshot of queues exists, an empty log is accepted: a power
         failure has lost the first messages."""
@@ -135,13 +135,13 @@ class Opening:
         found = [key for key, queues in self._offsets.items() if any(queues.values())]
         if found:
             raise StorageError(
-                f"{OFFSETS_FILE} has offsets of {len(found)} groups ({_named(found)}), but the log "
-                "is empty. Mount the disk that holds the log, or name its folder as "
+                f"{OFFSETS_FILE} has offsets of {len(found)} groups ({_join_names(found)}), but "
+                "the log is empty. Mount the disk that holds the log, or name its folder as "
                 "storePathCommitLog; to start with an empty store, remove "
                 f"{OFFSETS_FILE} and its .bak"
             )
 
-    def _miss_offsets(self) -> None:
+    def _warn_of_missing_offsets(self) -> None:
         """Log a warning if there are messages and groups, but no offsets."""
         groups = [name for name in self._groups.names() if name not in SYSTEM_GROUPS]
         if self._store.end_offset and groups and not self._offsets.items():
@@ -150,10 +150,10 @@ class Opening:
                 "consumers begin like new ones",
                 OFFSETS_FILE,
                 len(groups),
-                _named(groups),
+                _join_names(groups),
             )
 
-    def _restart_transactions(self, now_ms: int) -> None:
+    def _reset_transaction_progress(self, now_ms: int) -> None:
         """Reset the progress of transactions if it is after the end of its queue, and so belongs to
         another log. All halves are then examined again."""
         for topic in (Topic.HALF, Topic.OP):
@@ -172,7 +172,7 @@ class Opening:
                 self._save_offsets()
                 return
 
-    def _forget_deleted(self) -> None:
+    def _remove_deleted_offsets(self) -> None:
         """Remove offsets in topics that were deleted after the offsets were saved: a new topic of
         the same name counts from 0."""
         end = self._store.end_offset
@@ -188,16 +188,16 @@ class Opening:
         if self._offsets.is_changed or saved_end > end:  # else deletions look older
             self._save_offsets()
 
-    def _cut_offsets(self, now_ms: int, *, was_clean: bool) -> None:
+    def _set_back_offsets(self, now_ms: int, *, was_clean: bool) -> None:
         """Set back offsets that are after the ends of their queues. After a clean stop, offsets in
         unknown queues are kept: an operator may have set them ahead."""
 
-        def end_of(topic: str, queue_id: int) -> int | None:
+        def queue_end(topic: str, queue_id: int) -> int | None:
             if was_clean and (topic, queue_id) not in self._store.queues.by_key:
                 return None
             return self._store.bounds(topic, queue_id)[1]
 
-        cut = self._offsets.set_back_to_ends(end_of, now_ms)
+        cut = self._offsets.set_back_to_ends(queue_end, now_ms)
         for text in cut[:_TOLD_MAX]:
             _log.warning("%s: the queue ends there; everything after it is lost", text)
         if len(cut) > _TOLD_MAX:
@@ -234,7 +234,7 @@ class Opening:
                 "attributes, such as permission, order and message type, must be set again",
                 TOPICS_FILE,
                 len(found),
-                _named(found),
+                _join_names(found),
             )
 
     def _may_be_unsaved(self, topic: str) -> bool:
@@ -278,7 +278,7 @@ def _log_repairs(report: RecoveryReport) -> None:
         _log.warning("%d bytes after the end of the log are cut off", report.truncated_size)
     if report.queues_mended:
         found = report.queues_mended
-        _log.warning("%d queues were rebuilt from the log: %s", len(found), _named(found))
+        _log.warning("%d queues were rebuilt from the log: %s", len(found), _join_names(found))
     for text in report.index_rebuilt[:_TOLD_MAX]:
         _log.warning("the index is rebuilt: %s", text)
     for damage in report.damaged[:_TOLD_MAX]:
@@ -294,12 +294,12 @@ def _log_repairs(report: RecoveryReport) -> None:
         _log.error("damage: %d more places of the log", len(report.damaged) - _TOLD_MAX)
 
 
-def _named(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more
 
 
-def continue_time(now_ms: int, store: Store) -> int:
+def resume_time_ms(now_ms: int, store: Store) -> int:
     """Return the time from which the clock must continue: its own, or that of the store's newest
     record if that is a little later."""
     stored_ms = store.last_stored_ms

@@ -10,8 +10,8 @@ from typing import Final
 from escrowmq.base.answer import HELD, Answer, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Question
+from escrowmq.broker.answers.answer_delivery import AnswerSender
+from escrowmq.broker.incoming_request import Question
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.broker.upkeep.start_checks import GROUPS_FILE, TOPICS_FILE
 from escrowmq.delivery.groups import GroupTable
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _AGAIN_MS: Final = 1_000
 
 
-class Tables:
+class TableSaver:
     """Saves the tables of topics and groups, answers the requests that changed them, and registers
     the changes at name servers."""
 
@@ -34,7 +34,7 @@ class Tables:
         *,
         disk: Disk,
         registration: Registration,
-        answers: Answers,
+        answers: AnswerSender,
     ) -> None:
         self._topics, self._groups = topics, groups
         self._disk = disk
@@ -45,7 +45,7 @@ class Tables:
         self._seen = self._failed_at = (0, 0)
 
     @property
-    def are_changed(self) -> bool:
+    def has_unsaved_changes(self) -> bool:
         """Whether any table has unsaved changes."""
         return self._topics.is_changed or self._groups.is_changed
 
@@ -63,7 +63,7 @@ class Tables:
         try:
             self.save()
         except StorageError as error:
-            self._postpone(now_ms)
+            self._postpone_save(now_ms)
             _log.error("%s; retrying until it is saved", error)
 
     def save_at_end(self, what: str, save: Callable[[], None]) -> None:
@@ -75,49 +75,49 @@ class Tables:
             _log.error("%s (%s); the next start will read the version saved before", error, what)
 
     @property
-    def _wishes(self) -> tuple[int, int]:
+    def _change_counts(self) -> tuple[int, int]:
         return self._topics.requested_changes_count, self._groups.requested_changes_count
 
-    def _postpone(self, now_ms: int) -> None:
-        self._retry_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
+    def _postpone_save(self, now_ms: int) -> None:
+        self._retry_ms, self._failed_at = now_ms + _AGAIN_MS, self._change_counts
 
-    def answer(self, asked: Question, reply: Reply) -> None:
+    def answer_when_saved(self, asked: Question, reply: Reply) -> None:
         """Send the answer to a request: now, or once the changes that it made to tables are
         saved."""
         is_changed = self._topics.is_changed or self._groups.is_changed
-        has_changed = is_changed and self._wishes != self._seen
+        has_changed = is_changed and self._change_counts != self._seen
         if has_changed:
             # This applies to a held answer too; otherwise the next request of this read would count
             # as the one that changed the table, and get the error of a failed save.
-            self._seen = self._wishes
+            self._seen = self._change_counts
         if reply is HELD:
             return
         if has_changed and isinstance(reply, Answer):
             self._unsaid.append((asked, reply))
         else:
-            self._answers.give(asked, reply)
+            self._answers.send(asked, reply)
 
     def save_and_answer(self, now_ms: int) -> None:
         """Save the changed tables, and answer the requests that changed them. If saving fails, the
         answers say so, and saving is retried after a pause."""
         # A request after the failure is tried immediately, and its answer reports the result.
         # Requests count, not changes, because one may repeat the change that failed.
-        is_new = self._wishes != self._failed_at
+        is_new = self._change_counts != self._failed_at
         if not is_new and now_ms < self._retry_ms:
             return
         unsaid, self._unsaid = self._unsaid, []
-        self._seen = self._wishes
+        self._seen = self._change_counts
         try:
             self.save()
         except StorageError as error:
-            self._postpone(now_ms)
+            self._postpone_save(now_ms)
             if is_new:
                 _log.error("%s; retrying until it is saved", error)
             reason = f"{error}; the change is in force, and saving it is retried"
             for asked, _ in unsaid:
-                self._answers.give(asked, Answer(Response.SYSTEM_ERROR, remark=reason))
+                self._answers.send(asked, Answer(Response.SYSTEM_ERROR, remark=reason))
             return
         for asked, reply in unsaid:
-            self._answers.give(asked, reply)
+            self._answers.send(asked, reply)
         self._retry_ms = 0
         self._registration.register_changes(now_ms)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from escrowmq.acl.acl1_accounts import PERMISSIONS
-from escrowmq.acl.yaml_document import write_document
+from escrowmq.acl.yaml_document import encode_yaml
 from escrowmq.errors import UsageError
 
 
@@ -29,7 +29,7 @@ class Account(msgspec.Struct, frozen=True):
 
 def accounts_file(accounts: Sequence[Account]) -> bytes:
     """Return the content of a plain_acl.yml with these accounts."""
-    return write_document({"accounts": [_entry(account) for account in accounts]})
+    return encode_yaml({"accounts": [_entry(account) for account in accounts]})
 
 
 def _entry(account: Account) -> dict[str, str | list[str]]:

@@ -12,8 +12,8 @@ import msgspec
 from escrowmq.base.answer import Refusal, Reply
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.broker.asked import Asked
 from escrowmq.broker.core import BrokerCore
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.delivery.clients import Channel
 from escrowmq.delivery.topics import TopicConfig
 
@@ -40,7 +40,9 @@ class KitCore(BrokerCore):
         end = rows[Request.END_TRANSACTION]
         rows[end.code] = msgspec.structs.replace(end, serve=partial(self._end, end.serve))
 
-    def _end(self, serve: Callable[[Asked[Any]], Reply], asked: Asked[Any]) -> Reply:
+    def _end(
+        self, serve: Callable[[IncomingRequest[Any]], Reply], asked: IncomingRequest[Any]
+    ) -> Reply:
         if not (self.ends_to_lose and _is_end(asked.command)):
             return serve(asked)
         self.ends_to_lose -= 1
@@ -52,7 +54,7 @@ class KitCore(BrokerCore):
         """Create a topic, and register it at the name server."""
         config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
         self.broker.topics.put(config, now_ms)
-        self._settle(now_ms)
+        self._finish_input(now_ms)
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ class KitCore(BrokerCore):
 
     def ask(self, peer: int, code: int, ext: dict[str, str], answer: Any) -> None:  # noqa: ANN401
         """Make a request to a client; `answer(reply, now_ms)` is called in any case."""
-        self.broker.peers.call(peer, code, ext=ext, on_answer=answer, until_ms=_NEVER_MS)
+        self.broker.peers.send_request(peer, code, ext=ext, on_answer=answer, until_ms=_NEVER_MS)
 
 
 def _is_end(command: Command) -> bool:
@@ -83,7 +85,9 @@ def _is_end(command: Command) -> bool:
     )
 
 
-def _asked_now(serve: Callable[[Asked[Any]], Reply], asked: Asked[Any]) -> Reply:
+def _asked_now(
+    serve: Callable[[IncomingRequest[Any]], Reply], asked: IncomingRequest[Any]
+) -> Reply:
     """Serve a request as if it had been sent now: the clients' clocks run while the broker's stands
     still or is advanced."""
     asked.header.born_time = 0

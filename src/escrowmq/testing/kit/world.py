@@ -159,7 +159,7 @@ class World:
         else:
             open_gate(host, port, partial(self._enter, shell))
         shell.start()
-        await self._await_condition(lambda: core.registration.is_known)
+        await self._await_condition(lambda: core.registration.is_registered)
         await self._await_condition(
             lambda: self._gone <= {channel.client_id for channel in core.channels()}
         )
@@ -348,7 +348,7 @@ class World:
         is_writing = not self.disk.is_stalled and any(shell.is_syncing for shell in self._shells)
         # The registration uses a socket, which counts no traffic. Wait for it: a name server whose
         # time is ahead would remove the broker.
-        is_registering = self.core is not None and self.core.registration.is_under_way
+        is_registering = self.core is not None and self.core.registration.is_registering
         is_busy = is_writing or is_registering
         return self.traffic.is_quiet and not is_busy and not self._unanswered()
 

@@ -8,10 +8,10 @@ import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
-from escrowmq.broker.access.audit_log import Denials, write
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.access.audit_log import DenialLog, write_line
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.requests import rows
+from escrowmq.broker.requests.request_table import request_rows
 from escrowmq.codec.key_value_line import quoted
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Exchange
@@ -85,7 +85,7 @@ def test_looks_are_not_operations(caplog: pytest.LogCaptureFixture) -> None:
     for code in (26, 28, 30, 202):
         client.ask(code, {"topic": "T", "queueId": "0"})
     assert lines(caplog) == []
-    assert 26 not in {row.code for row in rows() if row.is_audited}
+    assert 26 not in {row.code for row in request_rows() if row.is_audited}
 
 
 def test_what_failed_is_written_too(caplog: pytest.LogCaptureFixture) -> None:
@@ -148,7 +148,7 @@ def test_denials_are_written_some_times_and_then_counted(
     assert exchange.core.assembly.door.denials.count == 37
 
 
-ROW = next(rows())  # any
+ROW = next(request_rows())  # any
 
 
 def stranger_address(exchange: Exchange) -> str:
@@ -160,11 +160,11 @@ def stranger_address(exchange: Exchange) -> str:
 
 
 def test_denials_of_many_names_take_bounded_room(caplog: pytest.LogCaptureFixture) -> None:
-    denials = Denials()
+    denials = DenialLog()
     peer = Peer(1, "10.0.0.8", 5)
     for number in range(10_050):
         request = Command(code=310, opaque=1, ext={"AccessKey": f"name-{number}"})
-        denials.note(Asked(peer, ROW, request, None, 0), "no", 0)
+        denials.log_denial(IncomingRequest(peer, ROW, request, None, 0), "no", 0)
     assert len(lines(caplog)) == 600
     assert denials.wake_at_ms() == 60_000
     denials.wake(60_000)
@@ -176,7 +176,10 @@ def test_denials_of_many_names_take_bounded_room(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_request_without_fields_has_no_account(caplog: pytest.LogCaptureFixture) -> None:
-    write("operation", Asked(Peer(1, "::1", 5), ROW, Command(code=99_999, opaque=1), None, 0))
+    write_line(
+        "operation",
+        IncomingRequest(Peer(1, "::1", 5), ROW, Command(code=99_999, opaque=1), None, 0),
+    )
     assert lines(caplog) == [
         {
             "event": "operation",

@@ -12,7 +12,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
-from escrowmq.broker.requests.requests import UNKNOWN, rows
+from escrowmq.broker.requests.request_table import UNKNOWN_REQUEST_ROW, request_rows
 from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
@@ -44,7 +44,7 @@ CODES = sorted(
     {code for name, code in vars(Request).items() if name[0] != "_" and isinstance(code, int)}
     - {Request.ESCROW_SESSION}  # anybody's, and opens nothing (test_account_proofs)
 )
-ROWS = {row.code: row for row in rows()}
+ROWS = {row.code: row for row in request_rows()}
 NEEDS_NOTHING = {Request.UNREGISTER_CLIENT, Request.END_TRANSACTION, Request.BATCH_ACK_MESSAGE}
 """What a request that names nothing at all does: nothing."""
 
@@ -124,7 +124,7 @@ def test_without_rights_nothing_gets_through(exchange: Exchange, code: int) -> N
 def test_administration_and_what_nobody_knows_is_for_administrators(
     exchange: Exchange, code: int
 ) -> None:
-    if ROWS.get(code, UNKNOWN).rule.needs is not ADMIN:
+    if ROWS.get(code, UNKNOWN_REQUEST_ROW).rule.needs is not ADMIN:
         return
     caller = come(exchange, "everything")
     for fields in ({}, everything_about("mine")):

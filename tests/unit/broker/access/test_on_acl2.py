@@ -10,7 +10,7 @@ import pytest
 from escrowmq.acl.acl2_users import PATH
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.broker.access.on_acl2 import read_terms
+from escrowmq.broker.access.on_acl2 import read_auth_requirements
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import COMMIT, Caller, Exchange
@@ -252,11 +252,13 @@ def test_rights_without_names_are_a_contradiction() -> None:
 
 
 def test_codes_that_are_left_open_are_numbers() -> None:
-    terms = read_terms(settings(unauthenticated=" 310, 34,", unauthorized="apache.v2.Send,10"))
+    terms = read_auth_requirements(
+        settings(unauthenticated=" 310, 34,", unauthorized="apache.v2.Send,10")
+    )
     assert (terms.unauthenticated, terms.unauthorized) == (frozenset({310, 34}), frozenset({10}))
     for bad in ("all", "-1", "1;2", "9" * 10):
         with pytest.raises(UsageError, match="authenticationWhitelist"):
-            read_terms(settings(unauthenticated=bad))
+            read_auth_requirements(settings(unauthenticated=bad))
 
 
 def test_settings_of_the_door_are_not_changed_over_the_wire(operator: Caller) -> None:

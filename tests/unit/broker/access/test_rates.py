@@ -3,33 +3,33 @@ from __future__ import annotations
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
-from escrowmq.broker.access.rates import Rates
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.access.rates import AddressRates
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.requests import rows
+from escrowmq.broker.requests.request_table import request_rows
 from tests.harness.exchange import Exchange
 
 FLOW_CONTROL = 215
 
 
-ROWS = {row.code: row for row in rows()}
+ROWS = {row.code: row for row in request_rows()}
 
 
 def request(code: int = 310, size: int = 0) -> Command:
     return Command(code=code, opaque=1, body=bytes(size))
 
 
-def judge(rates: Rates, host: str, one: Command, now_ms: int) -> Refusal | None:
+def judge(rates: AddressRates, host: str, one: Command, now_ms: int) -> Refusal | None:
     row = ROWS.get(one.code, ROWS[310])
-    return rates.judge(Asked(Peer(1, host, 5), row, one, None, now_ms))
+    return rates.judge(IncomingRequest(Peer(1, host, 5), row, one, None, now_ms))
 
 
-def passed(rates: Rates, host: str, count: int, now_ms: int, one: Command) -> int:
+def passed(rates: AddressRates, host: str, count: int, now_ms: int, one: Command) -> int:
     return sum(judge(rates, host, one, now_ms) is None for _ in range(count))
 
 
 def test_an_address_has_a_seconds_worth_at_once_and_then_its_rate() -> None:
-    rates = Rates(BrokerSettings(requests_per_s=10))
+    rates = AddressRates(BrokerSettings(requests_per_s=10))
     assert passed(rates, "10.0.0.1", 30, 0, request()) == 10
     assert passed(rates, "10.0.0.1", 30, 500, request()) == 5
     assert passed(rates, "10.0.0.2", 30, 500, request()) == 10
@@ -37,20 +37,20 @@ def test_an_address_has_a_seconds_worth_at_once_and_then_its_rate() -> None:
 
 
 def test_a_clock_that_stands_gives_nothing() -> None:
-    rates = Rates(BrokerSettings(requests_per_s=5))
+    rates = AddressRates(BrokerSettings(requests_per_s=5))
     assert passed(rates, "10.0.0.1", 100, 7, request()) == 5
     assert rates.refused_count == 95
 
 
 def test_bytes_are_paid_for_afterwards() -> None:
-    rates = Rates(BrokerSettings(bytes_per_s=1_000))
+    rates = AddressRates(BrokerSettings(bytes_per_s=1_000))
     assert passed(rates, "10.0.0.1", 3, 0, request(size=4_000)) == 1
     assert passed(rates, "10.0.0.1", 1, 3_000, request(size=1)) == 0
     assert passed(rates, "10.0.0.1", 1, 3_001, request(size=1)) == 1
 
 
 def test_what_ends_something_is_never_refused_but_counts() -> None:
-    rates = Rates(BrokerSettings(requests_per_s=2))
+    rates = AddressRates(BrokerSettings(requests_per_s=2))
     for code in (37, 34, 35, 15, 200051, 42):
         assert passed(rates, "10.0.0.1", 10, 0, request(code)) == 10
     refused = judge(rates, "10.0.0.1", request(), 0)
@@ -60,7 +60,7 @@ def test_what_ends_something_is_never_refused_but_counts() -> None:
 
 
 def test_bytes_of_what_is_never_refused_leave_a_bounded_debt() -> None:
-    rates = Rates(BrokerSettings(bytes_per_s=1_000))
+    rates = AddressRates(BrokerSettings(bytes_per_s=1_000))
     assert passed(rates, "10.0.0.1", 100, 0, request(200151, size=10_000)) == 100
     assert passed(rates, "10.0.0.1", 1, 900, request(size=1)) == 0
     assert passed(rates, "10.0.0.1", 1, 1_001, request(size=1)) == 1
@@ -72,14 +72,14 @@ def test_bytes_of_what_is_never_refused_leave_a_bounded_debt() -> None:
 
 def test_nothing_is_owed_from_a_time_without_a_limit() -> None:
     settings = BrokerSettings(requests_per_s=1_000)
-    rates = Rates(settings)
+    rates = AddressRates(settings)
     assert passed(rates, "10.0.0.1", 100, 0, request(size=1_000_000)) == 100
     settings.bytes_per_s = 1_000_000
     assert passed(rates, "10.0.0.1", 1, 2_001, request(size=1)) == 1
 
 
 def test_readers_are_told_to_rest_and_senders_that_the_broker_is_busy() -> None:
-    rates = Rates(BrokerSettings(requests_per_s=1))
+    rates = AddressRates(BrokerSettings(requests_per_s=1))
     judge(rates, "10.0.0.1", request(), 0)
     for code, expected in ((11, FLOW_CONTROL), (361, FLOW_CONTROL), (310, 2), (17, 2)):
         refused = judge(rates, "10.0.0.1", request(code), 0)
@@ -89,7 +89,7 @@ def test_readers_are_told_to_rest_and_senders_that_the_broker_is_busy() -> None:
 
 
 def test_addresses_that_were_silent_for_longest_are_forgotten(monkeypatch: object) -> None:
-    rates = Rates(BrokerSettings(requests_per_s=1))
+    rates = AddressRates(BrokerSettings(requests_per_s=1))
     import escrowmq.broker.access.rates as module
 
     monkeypatch.setattr(module, "RATED_CLIENTS_MAX", 2)  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ class Note(msgspec.Struct):
     def send(self) -> None:
         self.said.append(f"{self.name} said")
 
-    def send_late(self, code: int) -> None:
+    def send_timed_out(self, code: int) -> None:
         self.said.append(f"{self.name} late {code}")
 
     def refuse(self, refusal: Refusal) -> None:
@@ -38,14 +38,14 @@ def waiting_for_disk() -> tuple[WaitingAnswers, LogEnds, list[str]]:
     store.put(Message(topic="t", body=b"x" * 500), 0)
     waiting, said = WaitingAnswers(store.ends), list[str]()
     for nth in range(4):
-        waiting.keep(Note(said, str(nth), 100 * nth + 100, 10 * nth))
+        waiting.hold(Note(said, str(nth), 100 * nth + 100, 10 * nth))
     return waiting, store.ends, said
 
 
 def test_each_is_given_when_its_record_is_durable_or_late() -> None:
     waiting, ends, said = waiting_for_disk()
     ends.set_durable(199)
-    waiting.release()
+    waiting.send_ready()
     assert said == ["0 said"]
     assert waiting.wake_at_ms() == 5_010
     waiting.wake(5_009)
@@ -53,7 +53,7 @@ def test_each_is_given_when_its_record_is_durable_or_late() -> None:
     waiting.wake(5_020)
     code = int(Response.FLUSH_DISK_TIMEOUT)
     assert said == ["0 said", f"1 late {code}", f"2 late {code}"]
-    waiting.failed("no disk")
+    waiting.refuse_all("no disk")
     assert said[3:] == ["3 refused"]
 
 
@@ -69,10 +69,10 @@ def test_an_answer_that_waits_for_both_is_given_after_the_later_one() -> None:
     waiting, ends, said = waiting_for_disk()
     ends.wait_for_copies(timeout_ms=3_000)
     ends.set_durable(400)
-    waiting.release()
+    waiting.send_ready()
     assert said == []
     ends.set_confirmed(200)
-    waiting.release()
+    waiting.send_ready()
     assert said == ["0 said", "1 said"]
     waiting.wake(3_020)
     assert said[2:] == [f"2 late {int(Response.FLUSH_SLAVE_TIMEOUT)}"]

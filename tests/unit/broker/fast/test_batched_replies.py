@@ -136,7 +136,7 @@ def copied(both: Both) -> list[Command]:
     def confirm(side: Side) -> None:
         store = side.core.broker.store
         store.ends.set_confirmed(store.end_offset)
-        side.core.broker.answers.waiting.release()
+        side.core.broker.answers.waiting.send_ready()
         side.perform()
 
     return both._each(confirm)

@@ -16,7 +16,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.fast import plain_sends
-from escrowmq.broker.guests import Guests
+from escrowmq.broker.guests import GuestClients
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.proxy.gen import v2
 from escrowmq.testing.disk import SimDisk
@@ -54,7 +54,7 @@ class Side:
         store_settings = msgspec.structs.replace(store_settings)
         self.world = World(settings, store_settings=store_settings, disk=disk)
         guests = self.world.front.backend
-        assert isinstance(guests, Guests)
+        assert isinstance(guests, GuestClients)
         assert guests.plain is not None
         self.plain = guests.plain
         if not is_put:

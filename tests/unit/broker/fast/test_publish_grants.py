@@ -190,7 +190,7 @@ def test_requests_that_could_not_be_written_together_count_once(
 def test_certificate_decides_whose_requests_these_are(account: str) -> None:
     pair = both()
     for side in pair.sides:
-        side.core.proved(1, account)
+        side.core.set_certificate_account(1, account)
     plain = signed(send())
     pair.feed((1, plain), (1, plain), (1, plain * 3), (1, send()), (1, signed(send(), "bills-app")))
     assert pair.fast.served_count == 0

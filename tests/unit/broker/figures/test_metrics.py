@@ -147,11 +147,11 @@ def test_store_and_readers_have_their_figures() -> None:
     assert found["escrowmq_delayed_messages", "5"] == 1
     assert found["escrowmq_read_only",] == 0
     assert found["escrowmq_disk_used_percent",] == 10
-    assert exchange.core.refusal() == ""
+    assert exchange.core.write_refusal_reason() == ""
     exchange.disk.used_percent = 99
     exchange.advance(60_000)
     assert figures(exchange)["escrowmq_read_only",] == 1
-    assert "the disk is full" in exchange.core.refusal()
+    assert "the disk is full" in exchange.core.write_refusal_reason()
 
 
 def test_sizes_of_messages_are_a_distribution() -> None:

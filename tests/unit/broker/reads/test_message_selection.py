@@ -7,7 +7,7 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import SELECTORS_SIZE_MAX, SQL_TOKENS_MAX, SUBSCRIPTION_SIZE_MAX
-from escrowmq.broker.reads.message_selection import EVERYTHING, Selectors
+from escrowmq.broker.reads.message_selection import EVERYTHING, SelectorCache
 from escrowmq.filter.operands import FilterError
 from tests.harness.exchange import Exchange
 
@@ -17,17 +17,17 @@ SQL = {"expressionType": "SQL92"}
 @pytest.mark.parametrize("kind", ["TAG", "SQL92", None])
 def test_an_expression_is_bounded_before_it_is_read(kind: str | None) -> None:
     with pytest.raises(FilterError, match="16384 are allowed"):
-        Selectors().of(kind, "a" * (SUBSCRIPTION_SIZE_MAX + 1))
+        SelectorCache().selector_of(kind, "a" * (SUBSCRIPTION_SIZE_MAX + 1))
 
 
 def test_selectors_that_are_kept_are_bounded_by_their_size_too() -> None:
-    selectors = Selectors()
+    selectors = SelectorCache()
     for number in range(5 * (SELECTORS_SIZE_MAX // SUBSCRIPTION_SIZE_MAX)):
         expression = f"{number}-" + "a" * (SUBSCRIPTION_SIZE_MAX - 20)
-        assert selectors.of("TAG", expression) is selectors.of("TAG", expression)
+        assert selectors.selector_of("TAG", expression) is selectors.selector_of("TAG", expression)
         assert selectors._kept_size <= SELECTORS_SIZE_MAX
     assert sum(len(key[1] or "") for key in selectors._kept) <= SELECTORS_SIZE_MAX
-    assert selectors.of("TAG", "*") is EVERYTHING
+    assert selectors.selector_of("TAG", "*") is EVERYTHING
 
 
 def test_a_pull_s_own_subscription_is_bounded_as_a_heartbeat_s_is() -> None:
@@ -59,9 +59,9 @@ def test_sql_of_one_heartbeat_is_bounded_in_sum() -> None:
 
 def test_sql_is_bounded_by_what_it_costs_to_compile() -> None:
     words = " OR ".join(["a = 1"] * (SQL_TOKENS_MAX // 4))
-    assert Selectors().of("SQL92", words) is not EVERYTHING
+    assert SelectorCache().selector_of("SQL92", words) is not EVERYTHING
     with pytest.raises(FilterError, match="more than 2000 names, numbers, signs and words"):
-        Selectors().of("SQL92", f"{words} OR b = 2")
+        SelectorCache().selector_of("SQL92", f"{words} OR b = 2")
 
 
 def test_a_broker_without_sql_compiles_none() -> None:

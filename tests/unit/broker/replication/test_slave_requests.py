@@ -9,8 +9,8 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.replica_settings import ReplicaSettings
-from escrowmq.broker.replication.slave_requests import OF_THE_MASTER
-from escrowmq.broker.requests.requests import rows
+from escrowmq.broker.replication.slave_requests import MASTER_ONLY
+from escrowmq.broker.requests.request_table import request_rows
 from tests.harness.exchange import COMMIT
 from tests.harness.pair import Pair
 
@@ -62,12 +62,12 @@ def copied(replica: ReplicaSettings | None = None) -> Pair:
 
 
 def test_every_request_is_the_masters_or_served() -> None:
-    known = {row.code for row in rows()}
-    assert not OF_THE_MASTER & SERVED
-    assert known == OF_THE_MASTER | SERVED
+    known = {row.code for row in request_rows()}
+    assert not MASTER_ONLY & SERVED
+    assert known == MASTER_ONLY | SERVED
 
 
-@pytest.mark.parametrize("code", sorted(OF_THE_MASTER))
+@pytest.mark.parametrize("code", sorted(MASTER_ONLY))
 def test_the_masters_work_is_refused_with_a_code_that_clients_retry(code: int) -> None:
     reply = copied().slave.connect().ask(code, {"topic": "orders"})
     assert reply.code == Response.SERVICE_NOT_AVAILABLE

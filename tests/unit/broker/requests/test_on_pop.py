@@ -322,7 +322,7 @@ def test_no_more_polls_than_allowed_wait(world: World) -> None:
     third.wait()
     reply = world.reply(3)
     assert (reply.code, reply.remark) == (209, "NO_MESSAGE_IN_QUEUE")
-    world.core.lost(1, world.now_ms)
+    world.core.disconnected(1, world.now_ms)
     third.wait()
     assert world.take_replies(3) == []
 

@@ -11,13 +11,13 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import MESSAGE_KEYS_MAX
 from escrowmq.base.message import Topic
-from escrowmq.broker.sends.forbidden_to_senders import MARKED, group_fault
+from escrowmq.broker.sends.forbidden_to_senders import EXAMINED_PROPERTIES, group_fault
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from tests.harness.exchange import COMMIT, START_MS, Caller, Exchange
 
-TAKEN_OFF = sorted(MARKED - {"TIMER_DEL_UNIQKEY"})
+TAKEN_OFF = sorted(EXAMINED_PROPERTIES - {"TIMER_DEL_UNIQKEY"})
 PLAIN = {"TAGS": "a", "KEYS": "k", "own": "word"}
 
 
@@ -46,7 +46,7 @@ def reply(
                "bornTimestamp": "5", "flag": "0", "properties": text}  # fmt: skip
     pending = caller.begin(code, ext, b"body")
     for push in caller.take():
-        assert not set(text_of(push.ext or {})) & MARKED
+        assert not set(text_of(push.ext or {})) & EXAMINED_PROPERTIES
         caller.answer(push)
     return pending.now.code
 
@@ -57,7 +57,7 @@ def text_of(ext: dict[str, str]) -> list[str]:
 
 def kept(caller: Caller, topic: str = "T") -> set[str]:
     (message,) = caller.messages(topic)
-    return set(message.properties) & MARKED
+    return set(message.properties) & EXAMINED_PROPERTIES
 
 
 def old_send(caller: Caller, topic: str, properties: dict[str, str]) -> int:
@@ -88,7 +88,7 @@ def test_marks_of_the_broker_are_taken_off_whatever_request_brings_them(name: st
         else:
             assert reply(caller, "T", said, code=int(way)) == 0
         (message,) = caller.messages("T")
-        assert not message.properties.keys() & MARKED, way
+        assert not message.properties.keys() & EXAMINED_PROPERTIES, way
         assert {key: message.properties[key] for key in PLAIN} == PLAIN
 
 
@@ -138,14 +138,14 @@ def test_a_consumer_that_sends_back_keeps_its_marks_and_no_one_elses() -> None:
     caller = exchange.connect()
     caller.heartbeat(consumer="CG", topics={"T": "*"})
     marks = {"RETRY_TOPIC": "T", "RECONSUME_TIME": "1", "ORIGIN_MESSAGE_ID": "ID"}
-    said = {**dict.fromkeys(MARKED, "9"), **marks, "DELAY": "1"}
+    said = {**dict.fromkeys(EXAMINED_PROPERTIES, "9"), **marks, "DELAY": "1"}
     assert caller.send("%RETRY%CG", b"again", fields={"j": "1", "l": "16"}, **said).code == 0
     exchange.advance(2_000)
     (message,) = caller.messages("%RETRY%CG")
     assert {name: message.properties[name] for name in marks} == marks
     assert message.properties["REAL_TOPIC"] == "%RETRY%CG"
     kept = {*marks, "escrowDeadLetter", "REAL_TOPIC", "REAL_QID"}
-    assert message.properties.keys() & MARKED == kept
+    assert message.properties.keys() & EXAMINED_PROPERTIES == kept
 
 
 def test_a_plain_message_does_not_tell_consumers_of_another_topic(exchange: Exchange) -> None:

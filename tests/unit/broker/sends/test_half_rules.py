@@ -23,7 +23,7 @@ def make_rules() -> HalfRules:
 
 def queue_of(rules: HalfRules, topic: str, **properties: str) -> int:
     message = Message(topic=topic, body=b"x", queue_id=7, properties=properties)
-    return rules.as_delivered(message, 1_000).queue_id
+    return rules.record_to_deliver(message, 1_000).queue_id
 
 
 def test_a_message_with_an_order_key_goes_to_the_queue_of_the_key(rules: HalfRules) -> None:
@@ -39,7 +39,7 @@ def test_any_other_message_stays_in_the_queue_that_its_sender_chose(rules: HalfR
 def test_a_delay_begins_at_the_commit(rules: HalfRules) -> None:
     marked = {"DELAY": "3", "escrowDelay": "true"}
     message = Message(topic="T", body=b"x", properties=marked)
-    assert rules.as_delivered(message, 1_000).topic == "SCHEDULE_TOPIC_XXXX"
+    assert rules.record_to_deliver(message, 1_000).topic == "SCHEDULE_TOPIC_XXXX"
 
 
 def test_only_producers_that_can_be_reached_are_asked() -> None:
@@ -49,4 +49,4 @@ def test_only_producers_that_can_be_reached_are_asked() -> None:
     rules = HalfRules(
         settings, StoreSettings(), TopicTable(settings), clients, is_there=lambda peer: peer == 2
     )
-    assert [member.client_id for member in rules.members("PG")] == ["c2"]
+    assert [member.client_id for member in rules.producers_of("PG")] == ["c2"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.codes import Version
-from escrowmq.broker.sends.retry_limit import is_dead
+from escrowmq.broker.sends.retry_limit import is_dead_letter
 from escrowmq.delivery.groups import GroupConfig
 
 
@@ -24,5 +24,5 @@ def test_the_redelivery_after_the_last_is_none(
 ) -> None:
     group = GroupConfig(group_name="G")
     assert group.retry_max_times == 16
-    found = is_dead(redelivery, group, times_max=times_max, sender_version=version)
+    found = is_dead_letter(redelivery, group, times_max=times_max, sender_version=version)
     assert found is expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.broker.sends.wanted_answers import may_not_wait, waits
+from escrowmq.broker.sends.wanted_answers import may_hold_unwaiting_send, wants_to_wait
 from tests.unit.broker.both import PLAIN, send
 
 
@@ -15,12 +15,12 @@ from tests.unit.broker.both import PLAIN, send
 def test_a_sender_waits_for_the_disk_unless_it_says_no(
     properties: dict[str, str], *, does_wait: bool
 ) -> None:
-    assert waits(properties) is does_wait
+    assert wants_to_wait(properties) is does_wait
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_a_sender_that_may_not_wait_is_seen_in_an_input(*, is_binary: bool) -> None:
     plain = send(is_binary=is_binary)
     odd = send({**PLAIN, "WAIT": "false"}, is_binary=is_binary)
-    assert not may_not_wait(plain + plain)
-    assert may_not_wait(plain + odd + plain)
+    assert not may_hold_unwaiting_send(plain + plain)
+    assert may_hold_unwaiting_send(plain + odd + plain)

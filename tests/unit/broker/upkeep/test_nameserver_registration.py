@@ -40,7 +40,7 @@ def test_every_name_server_is_dialled_at_the_start(exchange: Exchange) -> None:
 def test_broker_without_name_servers_dials_nobody_and_counts_as_known() -> None:
     exchange = Exchange()
     assert exchange.dials == []
-    assert exchange.core.registration.is_known
+    assert exchange.core.registration.is_registered
 
 
 def test_name_server_is_told_the_broker_and_all_its_topics(exchange: Exchange) -> None:
@@ -58,16 +58,16 @@ def test_name_server_is_told_the_broker_and_all_its_topics(exchange: Exchange) -
         "bodyCrc32": "0",
     }
     assert set(topics_of(request)) == set(exchange.core.broker.topics.names())
-    assert not exchange.core.registration.is_known
+    assert not exchange.core.registration.is_registered
     server.answer(request)
-    assert exchange.core.registration.is_known
+    assert exchange.core.registration.is_registered
 
 
 def test_refused_registration_does_not_make_the_broker_known(exchange: Exchange) -> None:
     server = connect(exchange)
     (request,) = server.take()
     server.answer(request, 1, remark="no")
-    assert not exchange.core.registration.is_known
+    assert not exchange.core.registration.is_registered
 
 
 @pytest.mark.parametrize("code", [0, 1], ids=["accepted", "refused"])
@@ -75,16 +75,16 @@ def test_there_is_an_outcome_once_each_name_server_has_answered_or_was_not_reach
     exchange: Exchange, code: int
 ) -> None:
     registration, noted = exchange.core.registration, []
-    registration.on_outcome = lambda: noted.append(registration.has_outcome)
+    registration.on_outcome = lambda: noted.append(registration.has_tried_all)
     server = connect(exchange)
-    assert not registration.has_outcome
+    assert not registration.has_tried_all
     server.answer(server.take()[0], code)
-    exchange.core.lost(-2, exchange.now_ms)
+    exchange.core.disconnected(-2, exchange.now_ms)
     assert noted == [False, True]
 
 
 def test_broker_without_name_servers_waits_for_none() -> None:
-    assert Exchange().core.registration.has_outcome
+    assert Exchange().core.registration.has_tried_all
 
 
 def test_many_topics_are_registered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_lost_name_server_is_dialled_again_after_growing_spans(exchange: Exchang
     server.answer(server.take()[0])
     exchange.dials.clear()
     server.leave()
-    assert not exchange.core.registration.is_known
+    assert not exchange.core.registration.is_registered
     spans = []
     for _ in range(7):
         start_ms = exchange.now_ms
@@ -134,7 +134,7 @@ def test_lost_name_server_is_dialled_again_after_growing_spans(exchange: Exchang
             exchange.advance(100)
         spans.append(round((exchange.now_ms - start_ms) / 1_000))
         exchange.dials.clear()
-        exchange.core.lost(-1, exchange.now_ms)
+        exchange.core.disconnected(-1, exchange.now_ms)
     assert spans == [1, 2, 4, 8, 16, 30, 30]
 
 

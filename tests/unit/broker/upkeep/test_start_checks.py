@@ -10,7 +10,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.broker.upkeep.start_checks import readers
+from escrowmq.broker.upkeep.start_checks import table_parsers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import CheckResult, StoreCheck
 from escrowmq.testing.disk import Loss, SimDisk
@@ -64,7 +64,7 @@ def checked(disk: SimDisk) -> CheckResult:
     settings = StoreSettings(
         index_slots_count=SMALL.index_slots_count, index_entries_max=SMALL.index_entries_max
     )
-    return StoreCheck(disk, settings, readers=readers()).run(0x7FFF_FFFF_FFFF)
+    return StoreCheck(disk, settings, readers=table_parsers()).run(0x7FFF_FFFF_FFFF)
 
 
 def without(*prefixes: str) -> Change:

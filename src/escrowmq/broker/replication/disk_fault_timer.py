@@ -17,14 +17,14 @@ over."""
 _NEVER_MS: Final = (1 << 62) - 1
 
 
-class DiskPatience:
+class DiskFaultTimer:
     """Decides when a master with a faulty disk asks another member to take over."""
 
     def __init__(self) -> None:
         self._due_ms = _NEVER_MS
         self._said = ""
 
-    def is_over(self, fault: str, now_ms: int) -> bool:
+    def must_hand_over(self, fault: str, now_ms: int) -> bool:
         """Whether to ask another member to take over now. `fault`: why the disk takes no messages;
         empty if it does."""
         if not fault:
@@ -36,11 +36,11 @@ class DiskPatience:
             return True
         return False
 
-    def ask_next(self, now_ms: int) -> None:
+    def allow_next_request(self, now_ms: int) -> None:
         """Let another member be asked immediately, because the asked one has not taken over."""
         self._due_ms = min(self._due_ms, now_ms)
 
-    def log(self, text: str) -> None:
+    def log_once(self, text: str) -> None:
         """Log what was tried, unless the last line was the same."""
         if text != self._said:
             self._said = text

@@ -6,54 +6,56 @@ from collections.abc import Callable
 
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
-from escrowmq.broker.access.door import Door
-from escrowmq.broker.assembly.shared_state import Broker
+from escrowmq.broker.access.access_check import AccessCheck
+from escrowmq.broker.assembly.shared_state import BrokerState
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
-from escrowmq.broker.replication.master import Master
-from escrowmq.broker.replication.master_tables import Ask, MasterTables
-from escrowmq.broker.replication.rivals import Rivals
-from escrowmq.broker.replication.slave_requests import OF_A_GROUPS_MASTER, rows_of_slave
-from escrowmq.broker.replication.slaves import Slaves
+from escrowmq.broker.replication.rival_detector import RivalDetector
+from escrowmq.broker.replication.slave_copy import SlaveCopy
+from escrowmq.broker.replication.slave_requests import GROUP_MASTER_ONLY, slave_rows
+from escrowmq.broker.replication.slave_streams import SlaveStreams
+from escrowmq.broker.replication.table_copier import SendTableRequest, TableCopier
 from escrowmq.broker.replication.table_marks import TableMarks
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.group.membership import GroupMembership
 from escrowmq.txn.transactions import Transactions
 
 __all__ = [
-    "OF_A_GROUPS_MASTER",
-    "group_copy_of",
-    "group_master_of",
-    "master_of",
-    "rivals_of",
-    "rows_of_slave",
-    "slaves_of",
+    "GROUP_MASTER_ONLY",
+    "make_group_copy",
+    "make_group_master",
+    "make_rival_detector",
+    "make_slave_copy",
+    "make_slaves",
+    "slave_rows",
 ]
 
 
-def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
+def make_slaves(b: BrokerState, replica: ReplicaSettings) -> SlaveStreams:
     """Create the part of a master that sends the log to its slaves."""
-    return Slaves(
+    return SlaveStreams(
         replica,
         b.store,
         output=b.output,
         moment=b.moment,
         chance=b.chance,
-        release=b.answers.waiting.release,
+        release=b.answers.waiting.send_ready,
     )
 
 
-def rivals_of(b: Broker, registration: Registration) -> Rivals:
+def make_rival_detector(b: BrokerState, registration: Registration) -> RivalDetector:
     """Create the part that detects other masters with this broker's name."""
-    return Rivals(b.settings, b.identity, registration)
+    return RivalDetector(b.settings, b.identity, registration)
 
 
-def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -> Master:
+def make_slave_copy(
+    b: BrokerState, replica: ReplicaSettings, registration: Registration
+) -> SlaveCopy:
     """Create the part of a slave that copies from its master."""
     log = b.store.become_copy()
 
-    def tables(ask: Ask) -> MasterTables:
-        return MasterTables(
+    def make_table_copier(ask: SendTableRequest) -> TableCopier:
+        return TableCopier(
             store=b.store,
             deletions=log.deletions,
             topics=b.topics,
@@ -63,7 +65,7 @@ def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -
             ask=ask,
         )
 
-    return Master(
+    return SlaveCopy(
         b.settings,
         replica,
         log,
@@ -72,13 +74,13 @@ def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -
         peers=b.peers,
         output=b.output,
         moment=b.moment,
-        tables=tables,
+        tables=make_table_copier,
         drain=b.store.take_arrivals,
     )
 
 
-def group_master_of(
-    b: Broker, membership: GroupMembership, disk: Disk, save: Callable[[], None]
+def make_group_master(
+    b: BrokerState, membership: GroupMembership, disk: Disk, save: Callable[[], None]
 ) -> GroupMaster:
     """Create the part of a group's master that replicates to the other members."""
 
@@ -88,7 +90,7 @@ def group_master_of(
         else:
             b.store.write_gate.resume()
 
-    def stamp(epoch: int) -> None:
+    def register_epoch(epoch: int) -> None:
         b.topics.version.state_version = epoch
 
     master = GroupMaster(
@@ -97,19 +99,23 @@ def group_master_of(
         disk,
         output=b.output,
         moment=b.moment,
-        release=b.answers.waiting.release,
+        release=b.answers.waiting.send_ready,
         refuse=refuse,
-        stamp=stamp,
+        stamp=register_epoch,
         save=save,
     )
     marks = TableMarks(b.store, b.moment)
-    b.answers.wait_for(marks)
-    master.watch(disk, marks)
+    b.answers.set_marks(marks)
+    master.watch_tables(disk, marks)
     return master
 
 
-def group_copy_of(
-    b: Broker, membership: GroupMembership, disk: Disk, door: Door, transactions: Transactions
+def make_group_copy(
+    b: BrokerState,
+    membership: GroupMembership,
+    disk: Disk,
+    door: AccessCheck,
+    transactions: Transactions,
 ) -> GroupCopy:
     """Create the part of a group's member that copies from the master."""
     return GroupCopy(
@@ -117,7 +123,7 @@ def group_copy_of(
         b.store,
         b.store.become_copy(),
         disk,
-        users_replaced=door.users_replaced,
+        users_replaced=door.reload_users,
         topics=b.topics,
         groups=b.groups,
         offsets=b.offsets,

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from escrowmq.acl.acl1_accounts import Rules, merge, read_accounts
+from escrowmq.acl.access_explanation import explain_account, explain_user, question_access
+from escrowmq.acl.acl1_accounts import Acl1Rules, merge_files, read_accounts
 from escrowmq.acl.acl1_guard import refusal as account_refusal
 from escrowmq.acl.acl2_guard import AuthRequirements
 from escrowmq.acl.acl2_guard import refusal as user_refusal
 from escrowmq.acl.acl2_users import UserTable
-from escrowmq.acl.explain import access_of, explain_account, explain_user
-from escrowmq.acl.trusted_addresses import parts_of
+from escrowmq.acl.trusted_addresses import address_parts
 from escrowmq.base.command import Command
 from escrowmq.codec.acl2_bodies import AclInfo, EntryInfo, PolicyInfo, Question, UserInfo
 from escrowmq.codec.signature import sign
@@ -39,7 +39,7 @@ class Nowhere:
     def has_offsets(self, group: str, topic: str) -> bool:
         return group == "g" and topic.startswith("%RETRY%g_")
 
-    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+    def request_topic_of_reply(self, properties: Mapping[str, str]) -> str | None:
         return "asked" if properties.get("CORRELATION_ID") == "known" else None
 
     def has_topic(self, topic: str) -> bool:
@@ -74,17 +74,17 @@ accounts:
 
 
 @pytest.fixture(name="rules")
-def make_rules() -> Rules:
-    return merge([("plain_acl.yml", read_accounts(FILE.encode()))], default="plain_acl.yml")
+def make_rules() -> Acl1Rules:
+    return merge_files([("plain_acl.yml", read_accounts(FILE.encode()))], default="plain_acl.yml")
 
 
-def test_what_is_told_of_accounts_is_what_is_done(rules: Rules) -> None:
+def test_what_is_told_of_accounts_is_what_is_done(rules: Acl1Rules) -> None:
     users = ("operator", "nothing", "readers", "writers", "stranger")
     seen = set()
     for user, action, topic, host in itertools.product(users, ("pub", "sub"), TOPICS, HOSTS):
         told = explain_account(rules, question(user, action, topic, host))
         asked = request(user, action, topic)
-        done = account_refusal(rules, asked, parts_of(host), rights_of(asked, Nowhere()).needs)
+        done = account_refusal(rules, asked, address_parts(host), rights_of(asked, Nowhere()).needs)
         assert told.is_allowed == (not done), (user, action, topic, host, told, done)
         assert told.decided_by == told.steps[-1]
         seen.add(told.is_allowed)
@@ -106,7 +106,7 @@ def test_what_is_told_of_accounts_is_what_is_done(rules: Rules) -> None:
         ("stranger", "pub", "orders", "there is no account stranger"),
     ],
 )
-def test_the_rule_that_decides_is_named(rules: Rules, user: str, action: str, resource: str,
+def test_the_rule_that_decides_is_named(rules: Acl1Rules, user: str, action: str, resource: str,
                                         rule: str) -> None:  # fmt: skip
     assert explain_account(rules, question(user, action, resource)).decided_by == rule
 
@@ -169,4 +169,4 @@ def test_who_is_no_normal_user_is_told_so() -> None:
 )  # fmt: skip
 def test_what_cannot_be_asked_is_told(action: str, resource: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        access_of(question("u", action, resource))
+        question_access(question("u", action, resource))

@@ -15,7 +15,7 @@ from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.replication.port_dialogue import PortDialogue
+from escrowmq.broker.replication.port_dialogue import ReplicationDialogue
 from escrowmq.errors import RemoteProtocolError, UsageError
 from escrowmq.replica.replicas import Replicas
 from escrowmq.replica.sending import SendingLimits, Ticket
@@ -25,7 +25,7 @@ from escrowmq.store.store import Store
 _log = logging.getLogger(__name__)
 
 
-class Slaves(Part):
+class SlaveStreams(Part):
     """The replication part of a master: it sends the log to its slaves, and is the front of its
     replication port."""
 
@@ -63,16 +63,16 @@ class Slaves(Part):
 
     # -- connections -------------------------------------------------------------------------
 
-    def begin(self, peer: Peer) -> PortDialogue:
+    def create_dialogue(self, peer: Peer) -> ReplicationDialogue:
         """Accept a connection to the replication port, of a slave or of any other client."""
         now_ms = self._moment.now_ms
         host, _, port = peer.address.rpartition(":")
-        doomed = self.replicas.add(peer.id, host, int(port), self._redeem, now_ms)
+        doomed = self.replicas.add(peer.id, host, int(port), self._redeem_ticket, now_ms)
         if doomed is not None:
-            self._output.add(Close(doomed, "too many connections of slaves"))
-        return PortDialogue(peer, self.receive, self.gone)
+            self._output.add_effect(Close(doomed, "too many connections of slaves"))
+        return ReplicationDialogue(peer, self.receive, self.remove_copy)
 
-    def _redeem(self, number: int) -> Ticket | None:
+    def _redeem_ticket(self, number: int) -> Ticket | None:
         return self._tickets.redeem(number, self._moment.now_ms)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
@@ -81,10 +81,10 @@ class Slaves(Part):
             self.replicas.receive(peer.id, data, now_ms)
         except RemoteProtocolError as error:
             self._close(peer.id, str(error), now_ms)
-        if self._confirm():
+        if self._update_confirmed_end():
             self._release()
 
-    def gone(self, peer: Peer, now_ms: int) -> None:
+    def remove_copy(self, peer: Peer, now_ms: int) -> None:
         """Remove a disconnected slave, which no longer counts as a copy."""
         if peer.id in self.replicas.peers:
             self.replicas.remove(peer.id)
@@ -95,17 +95,17 @@ class Slaves(Part):
         ending = self._said.suppressed_note(address.rpartition(":")[0], now_ms)
         if ending is not None:
             _log.warning("a slave's connection from %s is closed: %s%s", address, reason, ending)
-        self._output.add(Close(peer, reason))
+        self._output.add_effect(Close(peer, reason))
 
     # -- the log -----------------------------------------------------------------------------
 
-    def take(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
         """Return the effects at the end of an input, including log for the slaves."""
         if len(self.replicas):
-            self._send()
-        return self._output.take()
+            self._send_to_slaves()
+        return self._output.take_effects()
 
-    def _send(self) -> None:
+    def _send_to_slaves(self) -> None:
         """Send new records to each slave."""
         replicas, now_ms = self.replicas, self._moment.now_ms
         if replicas.has_lag():
@@ -118,7 +118,7 @@ class Slaves(Part):
                 if found:
                     self._output.send(peer, *found)
 
-    def _confirm(self) -> bool:
+    def _update_confirmed_end(self) -> bool:
         """Confirm the log up to what enough slaves have. Return whether this moved the confirmed
         end."""
         ends, copies = self._store.ends, self._settings.copies
@@ -147,7 +147,7 @@ class Slaves(Part):
 
     # -- requests ----------------------------------------------------------------------------
 
-    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+    def issue_ticket(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """Return a ticket for a slave that wants to copy the log from an offset, or all of it (-1).
         Raises UsageError with the reason if it cannot."""
         low, end = self._store.min_log_offset, self._store.end_offset
@@ -165,7 +165,7 @@ class Slaves(Part):
         ticket = self._tickets.issue(Ticket(start=begins, identity=identity), now_ms)
         return {"ticket": str(ticket), "start": str(begins), "end": str(end)}
 
-    def families(self) -> list[MetricFamily]:
+    def metric_families(self) -> list[MetricFamily]:
         """Return the metrics of replication: the lag of each slave."""
         slaves = self.replicas.slaves_progress()
         text = "Bytes of the log that a slave has not reported as stored."

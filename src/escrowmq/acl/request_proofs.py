@@ -23,7 +23,7 @@ _SESSION_BITS: Final = 128
 _DIGITS_MAX: Final = 18
 
 
-class Party(Protocol):
+class ProvingConnection(Protocol):
     """A connection, as authentication sees it."""
 
     identity: str
@@ -34,14 +34,14 @@ class Party(Protocol):
     """The number of the last request that was signed with the session."""
 
 
-class Secrets(msgspec.Struct, frozen=True):
+class AccountSecrets(msgspec.Struct, frozen=True):
     """The secrets of an account, and whether it is an administrator."""
 
     secrets: tuple[str, ...]
     is_admin: bool
 
 
-class Proof(msgspec.Struct, frozen=True):
+class ProofResult(msgspec.Struct, frozen=True):
     """What the checks before RocketMQ's signature have shown about a request."""
 
     is_proved: bool = False
@@ -50,38 +50,38 @@ class Proof(msgspec.Struct, frozen=True):
     """Why the request is refused, whatever its signature; empty if it is not."""
 
 
-_PROVED: Final = Proof(is_proved=True)
-_UNPROVED: Final = Proof()
+_PROVED: Final = ProofResult(is_proved=True)
+_UNPROVED: Final = ProofResult()
 
 
-class Proofs:
+class RequestProofs:
     """Checks certificates, sessions and signatures of requests."""
 
     def __init__(
-        self, text: str, *, chance: RandomSource, find: Callable[[str], list[Secrets]]
+        self, text: str, *, chance: RandomSource, find: Callable[[str], list[AccountSecrets]]
     ) -> None:
         self._wanted = frozenset(filter(None, (part.strip() for part in text.split(";"))))
         self._chance = chance
         self._find = find
-        self._vouched_last: tuple[str, bytes, list[Secrets], bytes] | None = None
+        self._vouched_last: tuple[str, bytes, list[AccountSecrets], bytes] | None = None
         """The last valid signature of a gRPC call: account, signed content, secrets, signature. All
         requests of one call have the same one, so it is verified once."""
 
-    def session_of(self, peer: Party) -> str:
+    def session_of(self, peer: ProvingConnection) -> str:
         """Return the session of a connection; it is chosen once, at random."""
         if not peer.session:
             peer.session = f"{self._chance.getrandbits(_SESSION_BITS):032x}"
         return peer.session
 
-    def of(
+    def verify_request(
         self,
-        peer: Party,
+        peer: ProvingConnection,
         request: Command,
         *,
         is_held: bool,
         now_ms: int = 0,
         window_s: int = 0,
-    ) -> Proof:
+    ) -> ProofResult:
         """Verify the signature of a request, and return what it proves. `is_held`: it was accepted
         before and waited since, so its request number may be used already. With `window_s`, the
         signed time must be at most that far from `now_ms`."""
@@ -91,26 +91,26 @@ class Proofs:
             return _PROVED
         number = ext.get(NUMBER)
         if number is not None:
-            return self._signed(peer, request, key, number, is_held=is_held)
-        if self.wants(key):
-            return Proof(
+            return self._verify_own_signature(peer, request, key, number, is_held=is_held)
+        if self.requires_own_signature(key):
+            return ProofResult(
                 code=Response.ESCROW_SIGNATURE_WANTED,
                 fault=f"{key} must sign as EscrowMQ's own clients do ({SETTING}): "
                 "RocketMQ's signature can be replayed, even for another request",
             )
         if not isinstance(request, ForeignRequest):
             return _UNPROVED
-        proof = self._vouched(request, key)
+        proof = self._verify_front_call(request, key)
         if window_s and proof.is_proved:
             # The time is not needed at a start, nor without a window.
-            from escrowmq.acl.signed_time import time_fault
+            from escrowmq.acl.signed_time import signed_time_fault
 
-            fault = time_fault(request.content, request.signed_ms or now_ms, window_s)
+            fault = signed_time_fault(request.content, request.signed_ms or now_ms, window_s)
             if fault:
-                return Proof(code=Response.NO_PERMISSION, fault=f"{key}: {fault}")
+                return ProofResult(code=Response.NO_PERMISSION, fault=f"{key}: {fault}")
         return proof
 
-    def _vouched(self, request: ForeignRequest, key: str) -> Proof:
+    def _verify_front_call(self, request: ForeignRequest, key: str) -> ProofResult:
         """Verify the signature of a gRPC call: whether the account has signed the content."""
         found = self._find(key)
         if not found:
@@ -123,11 +123,11 @@ class Proofs:
             made = [key_of(secret).signature(request.content) for secret in one.secrets if secret]
             if not any(hmac.compare_digest(given, each) for each in made):
                 fault = f"the signature of {key} is not right; check the secret key"
-                return Proof(code=Response.NO_PERMISSION, fault=fault)
+                return ProofResult(code=Response.NO_PERMISSION, fault=fault)
         self._vouched_last = (*signed, given)
         return _PROVED
 
-    def wants(self, key: str) -> bool:
+    def requires_own_signature(self, key: str) -> bool:
         """Whether requests of an account must have the signature of our own clients."""
         if key in self._wanted:
             return True
@@ -136,22 +136,24 @@ class Proofs:
         found = self._find(key)
         return bool(found) and (_ALL in self._wanted or any(one.is_admin for one in found))
 
-    def _signed(
-        self, peer: Party, request: Command, key: str, number: str, *, is_held: bool
-    ) -> Proof:
-        failed = Proof(code=Response.NO_PERMISSION, fault=f"the signature of {key} is not right")
+    def _verify_own_signature(
+        self, peer: ProvingConnection, request: Command, key: str, number: str, *, is_held: bool
+    ) -> ProofResult:
+        failed = ProofResult(
+            code=Response.NO_PERMISSION, fault=f"the signature of {key} is not right"
+        )
         found = self._find(key)
         is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX
         if not (found and peer.session and is_number):
             return failed
         # If both kinds of access control are on, it must satisfy both.
         for one in found:
-            if not any(self._is_by(peer, request, secret) for secret in one.secrets):
+            if not any(self._is_signed_with(peer, request, secret) for secret in one.secrets):
                 return failed
         if is_held:
             return _PROVED
         if int(number) <= peer.signed_number:
-            return Proof(
+            return ProofResult(
                 code=Response.NO_PERMISSION,
                 fault=f"request {number} of this session was sent before; number {key}'s requests "
                 f"upwards, the last one was {peer.signed_number}",
@@ -160,13 +162,13 @@ class Proofs:
         return _PROVED
 
     @staticmethod
-    def _is_by(peer: Party, request: Command, secret: str) -> bool:
+    def _is_signed_with(peer: ProvingConnection, request: Command, secret: str) -> bool:
         return bool(secret) and is_signed_own(
             request.code, request.ext or {}, request.body, secret=secret, session=peer.session
         )
 
 
-def name(request: Command, account: str) -> None:
+def name_account(request: Command, account: str) -> None:
     """Add the account of the connection's certificate to a request that names no account. A request
     that names one must be signed by it, whatever the certificate says, because a gateway forwards
     requests that others have signed."""

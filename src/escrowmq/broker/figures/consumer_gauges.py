@@ -27,22 +27,22 @@ would take over 10 ms."""
 _LABELS: Final = ("topic", "consumer_group", "is_retry")
 
 
-class _Queue(NamedTuple):
+class _QueueProgress(NamedTuple):
     lag: int
     queue_id: int
     offset: int
     """The offset of the next message to be consumed."""
-    asked: int
+    fetched: int
     """The offset of the next message to be fetched. The messages between `offset` and this one are
     in flight."""
 
 
-class _Reading(NamedTuple):
+class _GroupProgress(NamedTuple):
     """A group's progress in the queues of one topic."""
 
     topic: str
     group: str
-    queues: list[_Queue]
+    queues: list[_QueueProgress]
 
     @property
     def labels(self) -> tuple[str, str, str]:
@@ -56,7 +56,7 @@ class _Reading(NamedTuple):
         return sum(queue.lag for queue in self.queues)
 
 
-class ReaderGauges:
+class ConsumerGauges:
     """The consumer-lag gauges of one broker."""
 
     def __init__(self, *, store: Store, offsets: OffsetTable, ledger: PopLedger) -> None:
@@ -64,17 +64,17 @@ class ReaderGauges:
         self._offsets = offsets
         self._ledger = ledger
 
-    def families(self, now_ms: int) -> list[MetricFamily]:
+    def metric_families(self, now_ms: int) -> list[MetricFamily]:
         """The gauges as metric families."""
-        readings = list(self._readings())
+        readings = list(self._progress_of_groups())
         return [
-            *self._counts(readings),
-            *self._times(readings, now_ms),
-            self._queues(readings),
-            self._dead_letters(),
+            *self._count_families(readings),
+            *self._time_families(readings, now_ms),
+            self._queue_lag_family(readings),
+            self._dead_letter_family(),
         ]
 
-    def _readings(self) -> Iterator[_Reading]:
+    def _progress_of_groups(self) -> Iterator[_GroupProgress]:
         bounds, offsets = self._store.bounds, self._offsets
         for key, queues in offsets.items():
             topic, _, group = key.partition("@")
@@ -85,15 +85,17 @@ class ReaderGauges:
                 start, end = bounds(topic, queue_id)
                 offset = max(start, committed)
                 asked = max(offset, offsets.pulled_offset(group, topic, queue_id))
-                found.append(_Queue(max(0, end - offset), queue_id, offset, min(asked, end)))
-            yield _Reading(topic, group, found)
+                found.append(
+                    _QueueProgress(max(0, end - offset), queue_id, offset, min(asked, end))
+                )
+            yield _GroupProgress(topic, group, found)
 
-    def _counts(self, readings: list[_Reading]) -> Iterator[MetricFamily]:
+    def _count_families(self, readings: list[_GroupProgress]) -> Iterator[MetricFamily]:
         popped = self._ledger.popped
         held = popped.in_flight_counts(POINTS_MAX)
         in_flight = {}
         for one in readings:
-            pulled = sum(max(0, queue.asked - queue.offset) for queue in one.queues)
+            pulled = sum(max(0, queue.fetched - queue.offset) for queue in one.queues)
             if not popped.counts.get(one.group):
                 in_flight[one.labels] = pulled
             elif held is not None:
@@ -120,15 +122,15 @@ class ReaderGauges:
                 f"rocketmq_consumer_{name}_messages", "gauge", text, _LABELS, samples
             )
 
-    def _times(self, readings: list[_Reading], now_ms: int) -> Iterator[MetricFamily]:
+    def _time_families(self, readings: list[_GroupProgress], now_ms: int) -> Iterator[MetricFamily]:
         largest = nlargest(QUEUES_MAX, readings, key=lambda one: one.lag)
         unconsumed, unfetched = [], []
         for one in largest:
             consumed = [(queue.queue_id, queue.offset) for queue in one.queues if queue.lag]
             fetched = [
-                (queue.queue_id, queue.asked)
+                (queue.queue_id, queue.fetched)
                 for queue in one.queues
-                if queue.asked < queue.offset + queue.lag
+                if queue.fetched < queue.offset + queue.lag
             ]
             unconsumed.append(Sample(one.labels, self._age_ms(one.topic, consumed, now_ms)))
             unfetched.append(Sample(one.labels, self._age_ms(one.topic, fetched, now_ms)))
@@ -152,7 +154,7 @@ class ReaderGauges:
         known = [each for each in times if each > 0]
         return max(0, now_ms - min(known)) if known else 0
 
-    def _queues(self, readings: list[_Reading]) -> MetricFamily:
+    def _queue_lag_family(self, readings: list[_GroupProgress]) -> MetricFamily:
         rows = [
             (queue.lag, one.topic, one.group, str(queue.queue_id))
             for one in readings
@@ -168,7 +170,7 @@ class ReaderGauges:
             tuple(samples),
         )
 
-    def _dead_letters(self) -> MetricFamily:
+    def _dead_letter_family(self) -> MetricFamily:
         store = self._store
         dead = [topic for topic in store.topics() if topic.startswith(Topic.DLQ_PREFIX)]
         return MetricFamily(

@@ -10,8 +10,8 @@ import msgspec
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.group_report import GroupReport
-from escrowmq.broker.access.audit_log import who
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.access.audit_log import sender_text
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.errors import UsageError
 
 _ALONE: Final = Refusal(
@@ -20,7 +20,7 @@ _ALONE: Final = Refusal(
 )
 
 
-class GroupEnd(Protocol):
+class GroupRole(Protocol):
     """This member in its role: as the group's master, or as a copy. Methods raise UsageError if
     they refuse an order."""
 
@@ -28,29 +28,29 @@ class GroupEnd(Protocol):
         """Return the state of the group as this member knows it."""
         ...
 
-    def switch(self, member: str) -> str:
+    def switch_master(self, member: str) -> str:
         """Make another member the master; without a name, the one with the newest log. Return its
         name. It becomes master a little later."""
         ...
 
-    def rebuild(self) -> None:
+    def become_master_by_force(self) -> None:
         """Become master by force; records that only other members have are lost."""
         ...
 
-    def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
+    def inject_fault(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
         """Inject a fault into this member, for a failover drill. Return what the drill must know
         about the member."""
         ...
 
 
-class GroupEndHandlers:
+class GroupMemberHandlers:
     """Serves ESCROW_GROUP_STATUS (7726), ESCROW_GROUP_SWITCH (7727), ESCROW_GROUP_REBUILD (7728)
     and ESCROW_GROUP_DRILL (7729)."""
 
     def __init__(self) -> None:
-        self._end: GroupEnd | None = None
+        self._end: GroupRole | None = None
 
-    def set_role(self, end: GroupEnd) -> None:
+    def set_role(self, end: GroupRole) -> None:
         """Set the object for this member's role."""
         self._end = end
 
@@ -58,22 +58,22 @@ class GroupEndHandlers:
         """Return the state of the group as this member knows it; None if it is in no group."""
         return None if self._end is None else self._end.report()
 
-    def status(self, asked: Asked[None]) -> Reply:
+    def group_status(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the state of the group as this member knows it."""
         if self._end is None:
             return _ALONE
         return Answer(body=msgspec.json.encode(self._end.report()))
 
-    def switch(self, asked: Asked[None]) -> Reply:
+    def switch_master(self, asked: IncomingRequest[None]) -> Reply:
         """Begin a planned change of the master."""
         if self._end is None:
             return _ALONE
         try:
-            return Answer(ext={"member": self._end.switch(asked.ext.get("member", ""))})
+            return Answer(ext={"member": self._end.switch_master(asked.ext.get("member", ""))})
         except UsageError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
 
-    def rebuild(self, asked: Asked[None]) -> Reply:
+    def become_master_by_force(self, asked: IncomingRequest[None]) -> Reply:
         """Make this member the master by force; records that only other members have are lost."""
         if self._end is None:
             return _ALONE
@@ -84,17 +84,17 @@ class GroupEndHandlers:
             )
             return Refusal(Response.INVALID_PARAMETER, remark)
         try:
-            self._end.rebuild()
+            self._end.become_master_by_force()
         except UsageError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         return DONE
 
-    def drill(self, asked: Asked[None]) -> Reply:
+    def inject_fault(self, asked: IncomingRequest[None]) -> Reply:
         """Inject a fault into this member, for a failover drill."""
         if self._end is None:
             return _ALONE
         try:
-            found = self._end.drill(asked.ext, who=who(asked), at_ms=asked.now_ms)
+            found = self._end.inject_fault(asked.ext, who=sender_text(asked), at_ms=asked.now_ms)
         except UsageError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         return Answer(ext=found)

@@ -244,18 +244,18 @@ def test_a_broker_alone_gives_no_tickets() -> None:
 
 def test_a_slave_is_well_while_it_copies() -> None:
     pair = Pair()
-    assert "name server" in pair.slave.core.refusal()
+    assert "name server" in pair.slave.core.write_refusal_reason()
     some_traffic(pair, 3)
     pair.introduce()
     pair.advance(100)
-    assert pair.slave.core.refusal() == ""
+    assert pair.slave.core.write_refusal_reason() == ""
     pair.cut()
-    assert "10.0.0.1:10912" in pair.slave.core.refusal()
+    assert "10.0.0.1:10912" in pair.slave.core.write_refusal_reason()
     status = msgspec.json.decode(pair.slave.connect().ask(STATUS).body)
     assert "10.0.0.1:10912" in status["escrowFault"]
     pair.mend()
     pair.advance(6_000)
-    assert pair.slave.core.refusal() == ""
+    assert pair.slave.core.write_refusal_reason() == ""
 
 
 def test_figures_of_both() -> None:

@@ -7,18 +7,18 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.acl.acl2_accesses import OPERATE
-from escrowmq.broker.asked import RequestRow, not_supported
+from escrowmq.acl.acl2_accesses import OPERATOR_CHANGE
+from escrowmq.broker.incoming_request import RequestRow, not_supported
 from escrowmq.broker.requests.client_requests import CLIENT_REQUESTS
 from escrowmq.broker.requests.operator_requests import OPERATOR_REQUESTS
 
 
-def rows() -> Iterator[RequestRow]:
+def request_rows() -> Iterator[RequestRow]:
     """Yield the rows of all requests."""
     return (row for _, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS for row in rows_of)
 
 
-def bound(handlers: Iterable[object]) -> dict[int, RequestRow]:
+def bind_rows(handlers: Iterable[object]) -> dict[int, RequestRow]:
     """Return the rows of these handlers' requests by code, each bound to its handler's method."""
     by_family = {type(handler): handler for handler in handlers}
     found: dict[int, RequestRow] = {}
@@ -32,6 +32,6 @@ def bound(handlers: Iterable[object]) -> dict[int, RequestRow]:
     return found
 
 
-UNKNOWN: Final = RequestRow(-1, None, not_supported, OPERATE)
+UNKNOWN_REQUEST_ROW: Final = RequestRow(-1, None, not_supported, OPERATOR_CHANGE)
 """The row for unknown requests: they need an operator's rights, and are then answered as
 unsupported."""

@@ -9,11 +9,11 @@ import pytest
 
 from escrowmq.base.answer import Reply
 from escrowmq.base.codes import Request
-from escrowmq.broker.asked import RequestRow
-from escrowmq.broker.requests.requests import rows
+from escrowmq.broker.incoming_request import RequestRow
+from escrowmq.broker.requests.request_table import request_rows
 from tests.harness.exchange import Exchange
 
-ROWS = list(rows())
+ROWS = list(request_rows())
 NAMES = {code: name for name, code in vars(Request).items() if name.isupper()}
 
 
@@ -38,4 +38,4 @@ def test_each_request_has_one_row_and_every_row_is_served() -> None:
 
 
 def test_what_gives_rights_is_written_down() -> None:
-    assert all(row.is_audited for row in ROWS if row.rule.gives_rights)
+    assert all(row.is_audited for row in ROWS if row.rule.changes_rights)

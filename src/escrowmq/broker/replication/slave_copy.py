@@ -20,8 +20,8 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.replication.master_tables import Ask, MasterTables
-from escrowmq.broker.replication.port_dialogue import PortDialogue
+from escrowmq.broker.replication.port_dialogue import ReplicationDialogue
+from escrowmq.broker.replication.table_copier import SendTableRequest, TableCopier
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.codec.large_answers import ACCEPTS_ZLIB
 from escrowmq.errors import RemoteProtocolError, StorageError, UsageError
@@ -50,13 +50,13 @@ _GIVE_UP: Final = (
 Address = tuple[str, int]
 
 
-def address_of(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
     """Parse HOST:PORT; None for any other text."""
     host, _, port = text.rpartition(":")
     return (host.strip("[]"), int(port)) if host and port.isdigit() else None
 
 
-class Link:
+class MasterLink:
     """One of the two connections to the master, for the log and for requests."""
 
     def __init__(self, peer: int, wire: Wire) -> None:
@@ -71,7 +71,7 @@ class Link:
         return not self.is_dialling and not self.is_connected
 
 
-class Master(Part):
+class SlaveCopy(Part):
     """The replication part of a slave: it copies the master's log and tables, and is the front of
     its connection to the master."""
 
@@ -88,7 +88,7 @@ class Master(Part):
         peers: Peers,
         output: Output,
         moment: InputTime,
-        tables: Callable[[Ask], MasterTables],
+        tables: Callable[[SendTableRequest], TableCopier],
         drain: Callable[[], object],
     ) -> None:
         self._settings = settings
@@ -99,10 +99,10 @@ class Master(Part):
         self._peers = peers
         self._output = output
         self._moment = moment
-        self._tables_link = Link(TABLES_PEER, Wire.REMOTING)
-        self._log_link = Link(LOG_PEER, Wire.HA)
-        self.tables = tables(self._ask)
-        self._ha_address = address_of(replica.ha_master)
+        self._tables_link = MasterLink(TABLES_PEER, Wire.REMOTING)
+        self._log_link = MasterLink(LOG_PEER, Wire.HA)
+        self.tables = tables(self._request_table)
+        self._ha_address = parse_address(replica.ha_master)
         self._address: Address | None = None
         self._look_ms = 0
         self._terms = SlaveTimeouts(
@@ -120,15 +120,15 @@ class Master(Part):
         """Whether the present connection was found to lead to the master of this log."""
         self.heard_ms = self.said_ms = 0
         self._drain = drain
-        registration.on_welcome = self._welcomed
+        registration.on_accepted = self._learn_master
 
     # -- who the master is -------------------------------------------------------------------
 
-    def _welcomed(self, ext: dict[str, str]) -> None:
+    def _learn_master(self, ext: dict[str, str]) -> None:
         """Learn the master's address from a name server's answer to the registration, if it
         contains one."""
-        ha_address = address_of(ext.get("haServerAddr", ""))
-        address = address_of(ext.get("masterAddr", ""))
+        ha_address = parse_address(ext.get("haServerAddr", ""))
+        address = parse_address(ext.get("masterAddr", ""))
         if address is None:
             return
         if not self._replica.ha_master and ha_address is not None:
@@ -139,36 +139,36 @@ class Master(Part):
             self._look_ms = self._tables_link.due_ms = self._log_link.due_ms = 0
             for link in (self._tables_link, self._log_link):
                 if link.is_connected:
-                    self._output.add(Close(link.peer, "the master is another one now"))
+                    self._output.add_effect(Close(link.peer, "the master is another one now"))
 
-    def calls(self, peer: int) -> bool:
+    def has_dialled(self, peer: int) -> bool:
         """Whether a connection is one of those to the master."""
         return peer in (LOG_PEER, TABLES_PEER)
 
     # -- connections -------------------------------------------------------------------------
 
-    def begin(self, peer: Peer) -> PortDialogue:
+    def create_dialogue(self, peer: Peer) -> ReplicationDialogue:
         """Start copying over the connection that the master has accepted. Close any other
         connection: a slave has no slaves."""
         if peer.id == LOG_PEER:
             self._log_link.is_connected, self._log_link.is_dialling = True, False
             self.follower, self._next = self._next, None
             self._is_copying = False
-            self._report()
+            self._report_stored()
         else:
-            self._output.add(Close(peer.id, "a slave has no slaves"))
-        return PortDialogue(peer, self.receive)
+            self._output.add_effect(Close(peer.id, "a slave has no slaves"))
+        return ReplicationDialogue(peer, self.receive)
 
     def connected(self, peer: int, now_ms: int) -> None:
         """Note that the connection for requests is open, and request the tables."""
         if peer == TABLES_PEER:
             self._tables_link.is_connected, self._tables_link.is_dialling = True, False
-            self.tables.connected()
+            self.tables.start_over()
             self.tables.wake(now_ms)
             if self._log_link.is_down:
                 self._log_link.due_ms = now_ms
 
-    def unreached(self, peer: int, now_ms: int) -> None:
+    def connection_failed(self, peer: int, now_ms: int) -> None:
         """Note that a connection is lost, or could not be opened, and dial again later."""
         link = self._log_link if peer == LOG_PEER else self._tables_link
         was_dialling = link.is_dialling
@@ -197,7 +197,7 @@ class Master(Part):
             self.tables.wake(now_ms)
         if log.is_down and now_ms >= log.due_ms:
             self._begin_copying(now_ms)
-        self._report()
+        self._report_stored()
 
     def wake_at_ms(self) -> int:
         """The time at which `wake` has something to do."""
@@ -215,10 +215,10 @@ class Master(Part):
             due_ms.append(self.follower.wake_at_ms())
         return min(due_ms)
 
-    def _dial(self, link: Link, address: Address, now_ms: int) -> None:
+    def _dial(self, link: MasterLink, address: Address, now_ms: int) -> None:
         link.is_dialling = True
         link.due_ms = now_ms + RETRY_MS
-        self._output.add(Dial(link.peer, *address, wire=link.wire))
+        self._output.add_effect(Dial(link.peer, *address, wire=link.wire))
 
     # -- the log -----------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Master(Part):
                 self._log_fault(f"the master gives this slave nothing: {reply.remark}. {_GIVE_UP}")
 
         ext = {"start": str(start), "identity": self._identity.address}
-        self._call(Request.ESCROW_FOLLOW, ext, on_reply)
+        self._send_request(Request.ESCROW_FOLLOW, ext, on_reply)
 
     def _dial_log(
         self, start: int, now_ms: int, *, ticket: int | None = None, begins_at: int | None = None
@@ -275,19 +275,19 @@ class Master(Part):
         try:
             follower.receive(data, now_ms)
         except ForeignLogError as error:
-            self._foreign(error, now_ms)
+            self._handle_foreign_log(error, now_ms)
         except (RemoteProtocolError, StorageError, OSError) as error:
-            self._stop(str(error), now_ms)
+            self._stop_copying(str(error), now_ms)
         else:
             if follower.is_ahead:
-                self._log_fault(self._why_nothing_comes())
+                self._log_fault(self._silence_reason())
             elif follower.is_proved and not self._is_copying:
                 self._overlap.note_equal()
                 self._log_progress()
-        self.tables.learn(self._log.take_topics(), now_ms)
-        self.tables.take_behind_log()
+        self.tables.create_missing_topics(self._log.take_topics(), now_ms)
+        self.tables.apply_fetched()
 
-    def _why_nothing_comes(self) -> str:
+    def _silence_reason(self) -> str:
         """Return the reason why the master sends keep-alives but no log."""
         begin, end = self.tables.log_begin, self._log.end_offset
         if begin > end:
@@ -300,24 +300,24 @@ class Master(Part):
             f"something, or is another one. {_GIVE_UP}"
         )
 
-    def _foreign(self, error: ForeignLogError, now_ms: int) -> None:
+    def _handle_foreign_log(self, error: ForeignLogError, now_ms: int) -> None:
         if not self._overlap.note_difference(self._log, error.log_offset):
-            self._close(str(error), now_ms, retry_ms=now_ms)
+            self._close_log_link(str(error), now_ms, retry_ms=now_ms)
             return
         self._log_fault(
             f"the master's log is not this slave's: {error}. Nothing was appended. {_GIVE_UP}"
         )
-        self._close(str(error), now_ms, retry_ms=now_ms + _QUIET_MS)
+        self._close_log_link(str(error), now_ms, retry_ms=now_ms + _QUIET_MS)
 
-    def _stop(self, reason: str, now_ms: int) -> None:
+    def _stop_copying(self, reason: str, now_ms: int) -> None:
         self._log_fault(f"copying has stopped: {reason}")
-        self._close(reason, now_ms, retry_ms=now_ms + RETRY_MS)
+        self._close_log_link(reason, now_ms, retry_ms=now_ms + RETRY_MS)
 
-    def _close(self, reason: str, now_ms: int, *, retry_ms: int) -> None:
+    def _close_log_link(self, reason: str, now_ms: int, *, retry_ms: int) -> None:
         self.follower = None
         self._is_copying = False
         self._log_link.due_ms = retry_ms
-        self._output.add(Close(LOG_PEER, reason))
+        self._output.add_effect(Close(LOG_PEER, reason))
 
     def _log_progress(self) -> None:
         self._is_copying = True
@@ -331,32 +331,32 @@ class Master(Part):
             self._said = fault
             _log.error("%s", fault)
 
-    def settle(self, now_ms: int) -> None:
+    def finish_input(self, now_ms: int) -> None:
         """Report to the master what is stored by now. Drop arrived messages: no consumer waits at a
         slave."""
         self._drain()
-        self._report()
+        self._report_stored()
 
-    def _report(self) -> None:
+    def _report_stored(self) -> None:
         follower, now_ms = self.follower, self._moment.now_ms
         if follower is None:
             return
         try:
             report = follower.next_report(now_ms)
         except RemoteProtocolError as error:
-            self._stop(str(error), now_ms)
+            self._stop_copying(str(error), now_ms)
             return
         if report:
             self.said_ms = now_ms
             self._output.send(LOG_PEER, report)
 
-    def take(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
         """Return the effects at the end of an input."""
         if self.follower is not None:
-            self._report()
-        return self._output.take()
+            self._report_stored()
+        return self._output.take_effects()
 
-    def keeps_from(self, until: int, now_ms: int) -> int:
+    def keep_segments_from(self, until: int, now_ms: int) -> int:
         """Return the log offset from which on segments must be kept, because the master still has
         them."""
         begin = self.tables.log_begin
@@ -364,15 +364,15 @@ class Master(Part):
 
     # -- questions ---------------------------------------------------------------------------
 
-    def _ask(self, code: int, on_reply: OnAnswer) -> None:
-        self._call(code, dict(ACCEPTS_ZLIB), on_reply)
+    def _request_table(self, code: int, on_reply: OnAnswer) -> None:
+        self._send_request(code, dict(ACCEPTS_ZLIB), on_reply)
 
-    def _call(self, code: int, ext: dict[str, str], on_reply: OnAnswer) -> None:
+    def _send_request(self, code: int, ext: dict[str, str], on_reply: OnAnswer) -> None:
         until_ms = self._moment.now_ms + _ANSWER_MS
-        ext = self._registration.signed_for_broker(ext)
-        self._peers.call(TABLES_PEER, code, ext=ext, on_answer=on_reply, until_ms=until_ms)
+        ext = self._registration.sign_fields(ext)
+        self._peers.send_request(TABLES_PEER, code, ext=ext, on_answer=on_reply, until_ms=until_ms)
 
-    def families(self) -> list[MetricFamily]:
+    def metric_families(self) -> list[MetricFamily]:
         """Return the metrics of copying: whether it works, and the last known lag."""
         behind = max(self.tables.log_end - self._log.end_offset, 0)
         text = "Bytes of the master's log that are missing here, as of its last message."
@@ -383,7 +383,7 @@ class Master(Part):
             unlabelled_metric("escrowmq_master_behind_bytes", "gauge", text, behind),
         ]
 
-    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+    def issue_ticket(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """Refuse: a slave has no slaves."""
         raise UsageError("this broker is a slave itself: ask its master, brokerId 0")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.measure import Sample
-from escrowmq.broker.figures import reader_gauges
+from escrowmq.broker.figures import consumer_gauges
 from tests.harness.exchange import Exchange
 
 ONE = ("T", "readers", "false")
@@ -62,7 +62,7 @@ def test_an_offset_outside_of_its_queue_is_no_negative_lag() -> None:
 
 
 def test_of_many_queues_those_that_lag_most_have_a_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_gauges, "QUEUES_MAX", 2)
+    monkeypatch.setattr(consumer_gauges, "QUEUES_MAX", 2)
     exchange = Exchange()
     client = exchange.connect()
     for queue_id in range(4):

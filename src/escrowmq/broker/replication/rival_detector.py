@@ -25,15 +25,15 @@ LOOK_MS: Final = 7_000
 between these times one of the two sees the other's address."""
 
 
-class _Group(msgspec.Struct, rename="camel"):
+class _RegisteredBroker(msgspec.Struct, rename="camel"):
     broker_addrs: dict[str, str] = {}
 
 
-class _Answer(msgspec.Struct, rename="camel"):
-    broker_member_group: _Group | None = None
+class _RouteAnswer(msgspec.Struct, rename="camel"):
+    broker_member_group: _RegisteredBroker | None = None
 
 
-class Rivals(Part):
+class RivalDetector(Part):
     """Detects another master with this broker's name, by asking a name server who is registered."""
 
     name = "other masters"
@@ -62,13 +62,15 @@ class Rivals(Part):
 
     def _request_master(self, now_ms: int) -> None:
         ext = {"clusterName": self._settings.cluster, "brokerName": self._settings.name}
-        self._registration.ask(Request.GET_BROKER_MEMBER_GROUP, ext, self._on_reply, now_ms)
+        self._registration.send_request(
+            Request.GET_BROKER_MEMBER_GROUP, ext, self._on_reply, now_ms
+        )
 
     def _on_reply(self, reply: Command | None, now_ms: int) -> None:
         if reply is None or reply.code != Response.SUCCESS or not reply.body:
             return
         try:
-            group = decode_body(_Answer, reply.body).broker_member_group
+            group = decode_body(_RouteAnswer, reply.body).broker_member_group
         except EscrowMQError:
             return
         master = "" if group is None else group.broker_addrs.get("0", "")

@@ -66,11 +66,11 @@ _STATE_FIELDS: Final = {
     Request.GET_ALL_CONSUMER_OFFSET: "offsets",
 }
 
-Ask = Callable[[int, Callable[[Command | None, int], None]], None]
+SendTableRequest = Callable[[int, Callable[[Command | None, int], None]], None]
 """Sends a request to the master, and calls a function with the answer."""
 
 
-class MasterTables:
+class TableCopier:
     """Requests a master's tables in rounds, over one connection, and applies them to the slave."""
 
     def __init__(
@@ -82,7 +82,7 @@ class MasterTables:
         groups: GroupTable,
         offsets: OffsetTable,
         output: Output,
-        ask: Ask,
+        ask: SendTableRequest,
     ) -> None:
         self._store = store
         self._deletions = deletions
@@ -112,7 +112,7 @@ class MasterTables:
         self.is_complete = False
         """Whether all tables were applied at least once."""
 
-    def connected(self) -> None:
+    def start_over(self) -> None:
         """Start over on a new connection, which may lead to another master."""
         self._todo.clear()
         self._fetched.clear()
@@ -128,11 +128,11 @@ class MasterTables:
             return
         # A round without an answer ends with its connection, or when the next one begins.
         self.due_ms = now_ms + ROUND_MS
-        self._ask_state(self._compare)
+        self._request_state(self._choose_tables)
 
     # -- what has changed --------------------------------------------------------------------
 
-    def _ask_state(self, then: Callable[[TablesState, int], None]) -> None:
+    def _request_state(self, on_state: Callable[[TablesState, int], None]) -> None:
         code = Request.ESCROW_REPLICA_STATE if self._is_ours else Request.GET_BROKER_RUNTIME_INFO
 
         def on_reply(reply: Command | None, now_ms: int) -> None:
@@ -140,15 +140,15 @@ class MasterTables:
                 return
             if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED and self._is_ours:
                 self._is_ours = False  # RocketMQ's
-                self._ask_state(then)
+                self._request_state(on_state)
             elif reply.code == Response.SUCCESS:
-                self._guarded("its state", lambda: then(self._state_of(reply), now_ms))
+                self._apply_or_log("its state", lambda: on_state(self._parse_state(reply), now_ms))
             else:
                 self._log_fault(f"its state is not told: {reply.remark}")
 
         self._ask(code, on_reply)
 
-    def _state_of(self, reply: Command) -> TablesState:
+    def _parse_state(self, reply: Command) -> TablesState:
         if self._is_ours:
             state = decode_body(TablesState, reply.body)
         else:
@@ -158,7 +158,7 @@ class MasterTables:
         self.log_begin, self.log_end = state.log_begin, state.log_end
         return state
 
-    def _compare(self, state: TablesState, now_ms: int) -> None:
+    def _choose_tables(self, state: TablesState, now_ms: int) -> None:
         wanted: tuple[int, ...] = _AT_ONCE + _BEHIND_THE_LOG
         known = self._known
         if known is not None and self._is_ours:
@@ -171,11 +171,11 @@ class MasterTables:
         self._known = state
         self._asked_end = state.log_end
         self._todo = deque(wanted)
-        self._next(now_ms)
+        self._request_next_table(now_ms)
 
-    def _next(self, now_ms: int) -> None:
+    def _request_next_table(self, now_ms: int) -> None:
         if not self._todo:
-            self._ask_state(self._note_end)
+            self._request_state(self._set_needed_end)
             return
         code = self._todo.popleft()
 
@@ -184,38 +184,39 @@ class MasterTables:
                 self._known = None  # so the next round requests all tables
                 return
             if reply.code == Response.SUCCESS:
-                self._guarded(
-                    f"the answer to request {code}", lambda: self._take(code, whole_body(reply))
+                self._apply_or_log(
+                    f"the answer to request {code}",
+                    lambda: self._accept_table(code, whole_body(reply)),
                 )
             elif code != Request.GET_TIMER_CHECK_POINT:  # it may have no timer
                 self._known = None
                 self._log_fault(f"request {code} is not served: {reply.remark}")
-            self._next(now_ms)
+            self._request_next_table(now_ms)
 
         self._ask(code, on_reply)
 
-    def _note_end(self, state: TablesState, now_ms: int) -> None:
+    def _set_needed_end(self, state: TablesState, now_ms: int) -> None:
         """Note where the master's log ended after all tables were requested. The tables are applied
         once the slave's log has reached that."""
         self._needed_end = state.log_end
         self._lives = dict(state.deleted)
-        self.take_behind_log()
+        self.apply_fetched()
 
-    def learn(self, topics: dict[str, int], now_ms: int) -> None:
+    def create_missing_topics(self, topics: dict[str, int], now_ms: int) -> None:
         """Create topics and queues that occur in the copied log and are unknown here, so that a
         slave that is promoted now has them. The next round requests all topics, in case these were
         deleted since."""
         for topic, queue_id in topics.items():
-            if self._is_new(topic, queue_id) and is_path_safe(topic):
-                self._make(topic, queue_id + 1, now_ms)
+            if self._is_unknown_queue(topic, queue_id) and is_path_safe(topic):
+                self._create_queues(topic, queue_id + 1, now_ms)
                 self._known = None
                 self._bodies.pop(Request.GET_ALL_TOPIC_CONFIG, None)
 
-    def _is_new(self, topic: str, queue_id: int) -> bool:
+    def _is_unknown_queue(self, topic: str, queue_id: int) -> bool:
         config = self._topics.get(topic)
         return config is None or queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
-    def _make(self, topic: str, count: int, now_ms: int) -> None:
+    def _create_queues(self, topic: str, count: int, now_ms: int) -> None:
         config = self._topics.get(topic)
         if config is None:
             self._topics.get_or_create(topic, queues_count=count, now_ms=now_ms)
@@ -223,10 +224,10 @@ class MasterTables:
             wider = msgspec.structs.replace(config, read_queue_nums=count, write_queue_nums=count)
             self._topics.put(wider, now_ms)
 
-    def _is_newer(self, topic: str) -> bool:
-        return self._has_behind(topic, self._asked_end)
+    def _is_newer_than_answer(self, topic: str) -> bool:
+        return self._has_messages_after(topic, self._asked_end)
 
-    def _has_behind(self, topic: str, log_end: int) -> bool:
+    def _has_messages_after(self, topic: str, log_end: int) -> bool:
         """Whether a topic has messages after a log offset. If that is the master's end at its
         answer, the topic was created after the answer."""
         store = self._store
@@ -238,13 +239,13 @@ class MasterTables:
 
     # -- taking over -------------------------------------------------------------------------
 
-    def _take(self, code: int, body: bytes) -> None:
+    def _accept_table(self, code: int, body: bytes) -> None:
         is_timer = code == Request.GET_TIMER_CHECK_POINT
         told = timer_file.progress_part(body) if is_timer else body
         if self._bodies.get(code) == told:
             return
         if code == Request.GET_ALL_TOPIC_CONFIG:
-            gone = self._topics.replace_with(body, self._is_newer)
+            gone = self._topics.replace_with(body, self._is_newer_than_answer)
             self._gone |= dict.fromkeys(gone, self._asked_end)
         elif code == Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
             self._groups.replace_with(body)
@@ -256,7 +257,7 @@ class MasterTables:
                 self._delays_end = self._asked_end
         self._bodies[code] = told
 
-    def take_behind_log(self) -> None:
+    def apply_fetched(self) -> None:
         """Apply the fetched tables and deletions, if the log has reached the end they refer to."""
         if self._needed_end < 0 or self._store.end_offset < self._needed_end:
             return
@@ -266,28 +267,30 @@ class MasterTables:
                 del self._lives[topic]
         gone, self._gone = self._gone, {}
         for topic, log_end in gone.items():
-            if self._topics.get(topic) is None and not self._has_behind(topic, log_end):
+            if self._topics.get(topic) is None and not self._has_messages_after(topic, log_end):
                 self._store.delete_topic(topic)
         fetched, self._fetched = self._fetched, {}
         for code, body in fetched.items():
-            self._guarded(f"the answer to request {code}", partial(self._apply_table, code, body))
+            self._apply_or_log(
+                f"the answer to request {code}", partial(self._apply_table, code, body)
+            )
         self.is_complete = True
 
     def _apply_table(self, code: int, body: bytes) -> None:
         if code == Request.GET_ALL_CONSUMER_OFFSET:
             self._offsets.replace_with(body)
             data = self._offsets.content_to_save(log_end=self._offsets_end)
-            self._output.add(Replace(OFFSETS_FILE, data))
+            self._output.add_effect(Replace(OFFSETS_FILE, data))
         elif code == Request.GET_ALL_DELAY_OFFSET:
             data = delay_queues.with_log_offset(body, self._delays_end)
-            self._output.add(Replace(delay_queues.PATH, data))
+            self._output.add_effect(Replace(delay_queues.PATH, data))
         elif code == Request.GET_TIMER_CHECK_POINT:
-            self._output.add(Replace(timer_file.PATH, timer_file.complete_file(body)))
+            self._output.add_effect(Replace(timer_file.PATH, timer_file.complete_file(body)))
         else:
             fastjson.decode(body)
-            self._output.add(Replace(assignment.PATH, body))
+            self._output.add_effect(Replace(assignment.PATH, body))
 
-    def _guarded(self, what: str, take: Callable[[], object]) -> None:
+    def _apply_or_log(self, what: str, take: Callable[[], object]) -> None:
         """Process an answer of the master; log a fault if it is invalid."""
         try:
             take()

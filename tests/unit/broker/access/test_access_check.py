@@ -9,7 +9,7 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.measure import Sample
-from escrowmq.broker.access import door as door_module
+from escrowmq.broker.access import access_check as door_module
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import COMMIT, Caller, Exchange, Pending, half_of_check
 
@@ -106,8 +106,10 @@ def test_a_repeated_poll_is_judged_by_its_fields(monkeypatch: pytest.MonkeyPatch
     polls = [caller.begin_pull("T", hold_ms=5_000) for _ in range(3)]
     door = exchange.core.assembly.door
     judged = []
-    monkeypatch.setattr(door, "_judge", lambda asked, _, **__: judged.append(asked.command.ext))
-    door._changed()
+    monkeypatch.setattr(
+        door, "_judge_by_rules", lambda asked, _, **__: judged.append(asked.command.ext)
+    )
+    door._apply_changed_rules()
     exchange.advance(100)
     assert [ext["queueOffset"] for ext in judged] == ["0", "0", "0"]
     assert not any(polls)
@@ -120,7 +122,7 @@ def test_many_polls_are_judged_by_stretches(monkeypatch: pytest.MonkeyPatch) -> 
     exchange = world()
     owner = come(exchange, "owner-1")
     polls = [hold(exchange, owner, "pull") for _ in range(5)]
-    owner.exchange.core.assembly.door._changed()
+    owner.exchange.core.assembly.door._apply_changed_rules()
     exchange.disk.small["plain_acl.yml"] = WITHOUT
     exchange.advance(1_000)
     assert all(pending.now.code == 1 for pending in polls)
@@ -301,7 +303,7 @@ def test_a_name_that_nobody_asked_to_prove_is_shown_no_half() -> None:
     assert forger.heartbeat(producer="PG").code == 0
     exchange.advance(60_000)
     assert checks(exchange, forger) == 0
-    assert not exchange.core.assembly.door._may_see(999, "T", "PG", "")
+    assert not exchange.core.assembly.door._may_get_check(999, "T", "PG", "")
 
 
 def test_without_authorization_every_user_of_the_group_is_asked() -> None:
@@ -321,7 +323,7 @@ def test_a_poll_that_was_answered_meanwhile_is_not_judged(monkeypatch: pytest.Mo
     exchange = world()
     owner = come(exchange, "owner-1")
     polls = [hold(exchange, owner, "pull") for _ in range(2)]
-    exchange.core.assembly.door._changed()
+    exchange.core.assembly.door._apply_changed_rules()
     owner.send("T", b"in between")
     assert [pending.now.code for pending in polls] == [0, 0]
     exchange.advance(100)
@@ -422,7 +424,7 @@ def world_of(kind: str) -> Exchange:
 
 def certified(exchange: Exchange, account: str) -> Caller:
     caller = exchange.connect(host="10.0.0.1")
-    exchange.core.proved(caller.id, account)
+    exchange.core.set_certificate_account(caller.id, account)
     return caller
 
 

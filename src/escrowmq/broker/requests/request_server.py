@@ -11,13 +11,13 @@ from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.background_rounds import BackgroundRounds
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command, RepeatedRequest
-from escrowmq.broker.access.audit_log import note_operation
-from escrowmq.broker.access.door import Door
-from escrowmq.broker.asked import Asked, Question, RequestRow
+from escrowmq.broker.access.access_check import AccessCheck
+from escrowmq.broker.access.audit_log import log_operation
+from escrowmq.broker.incoming_request import IncomingRequest, Question, RequestRow
 from escrowmq.broker.outgoing_requests import PeerCalls
-from escrowmq.broker.peer import Long, Peer
-from escrowmq.broker.requests.requests import UNKNOWN, bound
-from escrowmq.broker.upkeep.table_saving import Tables
+from escrowmq.broker.peer import LongRequest, Peer
+from escrowmq.broker.requests.request_table import UNKNOWN_REQUEST_ROW, bind_rows
+from escrowmq.broker.upkeep.table_saving import TableSaver
 from escrowmq.codec.headers import read_header
 from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.errors import EscrowMQError
@@ -33,8 +33,8 @@ class RequestServer:
         *,
         present: RequestAccount,
         calls: PeerCalls,
-        tables: Tables,
-        door: Door,
+        tables: TableSaver,
+        door: AccessCheck,
         rounds: BackgroundRounds,
         handlers: Iterable[object],
     ) -> None:
@@ -43,11 +43,11 @@ class RequestServer:
         self._tables = tables
         self._door = door
         self._rounds = rounds
-        self._judge: Door | None = None
+        self._judge: AccessCheck | None = None
         self.is_judging = False
         """Whether requests must pass the access check: there are accounts, or rate limits."""
-        self.rows = bound(handlers)
-        self.needs_settle = False
+        self.rows = bind_rows(handlers)
+        self.needs_finish = False
         """Whether a request was served for which parts may have work to finish at the end of the
         input."""
 
@@ -57,34 +57,34 @@ class RequestServer:
         """Replace the table of requests by a modified copy. Call it before the first request."""
         self.rows = change(self.rows)
 
-    def look_at_door(self) -> None:
+    def update_is_judging(self) -> None:
         """Update whether the access check must judge requests, because limits may have been set or
         lifted."""
-        self._judge = self._door if self._door.is_needed else None
+        self._judge = self._door if self._door.can_refuse else None
         self.is_judging = self._judge is not None
 
-    def ask_to_settle(self) -> None:
+    def request_finish(self) -> None:
         """Note that the fast path served a request for which the parts may have work to finish."""
-        self.needs_settle = True
+        self.needs_finish = True
 
-    def settled(self) -> None:
+    def clear_needs_finish(self) -> None:
         """Note that the parts are finishing the work of all served requests."""
-        self.needs_settle = False
+        self.needs_finish = False
 
     def row(self, code: int) -> RequestRow:
         """Return the row of a request code."""
-        return self.rows.get(code, UNKNOWN)
+        return self.rows.get(code, UNKNOWN_REQUEST_ROW)
 
     def serve(self, peer: Peer, command: Command, now_ms: int) -> RequestRow:
         """Serve one request, and return its row. The answer goes to the peer's dialogue,
         immediately or later."""
-        row = self.rows.get(command.code, UNKNOWN)
+        row = self.rows.get(command.code, UNKNOWN_REQUEST_ROW)
         if self._judge is not None or not row.is_brief:
-            self.needs_settle = True
-        asked: Question = Asked(peer, row, command, None, now_ms)
+            self.needs_finish = True
+        asked: Question = IncomingRequest(peer, row, command, None, now_ms)
         reply: Reply | None
         try:
-            reply = None if self._judge is None else self._judge.judge(asked)
+            reply = None if self._judge is None else self._judge.judge_request(asked)
             if reply is None:
                 if type(command) is RepeatedRequest:
                     asked.header = command.header
@@ -92,44 +92,44 @@ class RequestServer:
                     asked.header = read_header(row.header, command.ext)
                 reply = row.serve(asked)
                 if row.is_audited:
-                    note_operation(asked, reply)
+                    log_operation(asked, reply)
         except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
-            reply = _failed(asked, error)
-        self._tables.answer(asked, reply)
+            reply = _failure_refusal(asked, error)
+        self._tables.answer_when_saved(asked, reply)
         return row
 
     def judge_ahead(self, peer: Peer, command: Command, now_ms: int) -> Refusal | None:
         """Return why a request would be refused, before it is made; None if it would be
         admitted."""
-        if not self._door.judges:
+        if not self._door.requires_authentication:
             return None
-        asked: Question = Asked(peer, self.row(command.code), command, None, now_ms)
+        asked: Question = IncomingRequest(peer, self.row(command.code), command, None, now_ms)
         try:
             return self._door.judge_ahead(asked)
         except Exception as error:  # noqa: BLE001 - one question, as in `serve`
-            return _failed(asked, error)
+            return _failure_refusal(asked, error)
 
-    def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
+    def serve_next_step(self, peer: Peer, long: LongRequest[Question], now_ms: int) -> None:
         """Serve the next step of a request that takes several turns."""
-        self.needs_settle = True
+        self.needs_finish = True
         asked, long.asked.now_ms = long.asked, now_ms
         self._present.account = asked.account
         try:
             reply = next(long.parts)
         except Exception as error:  # noqa: BLE001 - one request, as above
-            reply = _failed(asked, error)
+            reply = _failure_refusal(asked, error)
         if reply is not HELD:
             peer.long = None
-        self._tables.answer(asked, reply)
+        self._tables.answer_when_saved(asked, reply)
 
-    def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
+    def pass_answer(self, peer: Peer, command: Command, now_ms: int) -> None:
         """Pass a peer's answer to the broker's request that waits for it."""
-        self.needs_settle = True
-        tell = partial(self._calls.answered, peer.id, command, now_ms)
+        self.needs_finish = True
+        tell = partial(self._calls.pass_reply, peer.id, command, now_ms)
         self._rounds.run_guarded("the answer of a client", tell, now_ms)
 
 
-def _failed(asked: Question, error: Exception) -> Refusal:
+def _failure_refusal(asked: Question, error: Exception) -> Refusal:
     if isinstance(error, EscrowMQError):
         _log.debug("request %d of %s: %s", asked.command.code, asked.peer.address, error)
         refusal = Refusal(Response.SYSTEM_ERROR, str(error))
@@ -139,5 +139,5 @@ def _failed(asked: Question, error: Exception) -> Refusal:
         )
         refusal = Refusal(Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
     if asked.row.is_audited:
-        note_operation(asked, refusal)
+        log_operation(asked, refusal)
     return refusal

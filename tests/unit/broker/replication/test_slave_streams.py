@@ -158,6 +158,6 @@ def test_questions_are_not_answered_there() -> None:
     broker = alone(ReplicaSettings())
     stranger(broker, 900, bytes(8))
     dialogue = broker.core.broker.peers.by_id[900].dialogue
-    dialogue.ask(1, 1, None, b"", is_one_way=True)
-    dialogue.let_in()
+    dialogue.send_request(1, 1, None, b"", is_one_way=True)
+    dialogue.lift_stranger_limits()
     assert closed(broker) == []

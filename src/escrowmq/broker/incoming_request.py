@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from escrowmq.acl.acl2_accesses import Rule
+from escrowmq.acl.acl2_accesses import RightsRule
 from escrowmq.base.answer import Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
@@ -29,7 +29,7 @@ class RequestRow(msgspec.Struct, frozen=True):
     """The method that serves the request. In the table of requests it is a function of its class,
     not yet bound to an object."""
 
-    rule: Rule
+    rule: RightsRule
     """The rights that it requires of its sender."""
 
     is_audited: bool = False
@@ -49,16 +49,16 @@ class RequestRow(msgspec.Struct, frozen=True):
     cost more than serving it, because the client retries."""
 
 
-Family = tuple[type, tuple[RequestRow, ...]]
+HandlerRows = tuple[type, tuple[RequestRow, ...]]
 """The rows of the requests that one class of handlers serves."""
 
 
-def family(handlers: type, *rows: RequestRow) -> Family:
+def handler_rows(handlers: type, *rows: RequestRow) -> HandlerRows:
     """Collect the rows of the requests that one class of handlers serves."""
     return handlers, rows
 
 
-class Asked(msgspec.Struct, Generic[H]):
+class IncomingRequest(msgspec.Struct, Generic[H]):
     """One request. A handler may keep it and answer later, with `Broker.answer`."""
 
     peer: Peer
@@ -82,7 +82,7 @@ class Asked(msgspec.Struct, Generic[H]):
         return with_text_fields(self.command).ext or {}
 
 
-Question = Asked[Any]
+Question = IncomingRequest[Any]
 
 
 def not_supported(asked: Question) -> Refusal:

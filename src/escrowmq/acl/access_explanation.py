@@ -5,23 +5,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.acl.acl1_accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Rules
-from escrowmq.acl.acl1_guard import has_right
+from escrowmq.acl.acl1_accounts import ANY, DENY, PERMISSIONS, PUB, SUB, Account, Acl1Rules
+from escrowmq.acl.acl1_guard import includes_right
 from escrowmq.acl.acl2_policies import (
     Access,
     Action,
     Decision,
-    Entry,
     PatternKind,
     Policies,
+    PolicyEntry,
     Resource,
     ResourceKind,
-    named,
-    read_resource,
+    enum_member,
+    parse_resource,
 )
 from escrowmq.acl.acl2_users import KnownUsers, UserStatus, UserTable
-from escrowmq.acl.request_needs import group_resource, is_inner
-from escrowmq.acl.trusted_addresses import parts_of
+from escrowmq.acl.request_needs import group_resource, is_inner_topic
+from escrowmq.acl.trusted_addresses import address_parts
 from escrowmq.base.message import Topic
 from escrowmq.codec.acl2_bodies import Judgement, Question
 from escrowmq.errors import UsageError
@@ -30,14 +30,14 @@ _RIGHTS: Final = {Action.PUB: PUB, Action.SUB: SUB, Action.ANY: ANY}
 _NAMES: Final = {right: name for name, right in reversed(PERMISSIONS.items())}
 
 
-def access_of(question: Question) -> Access:
+def question_access(question: Question) -> Access:
     """Return the access that a question asks about. Raises UsageError if the question is
     invalid."""
-    action = named(Action, question.action)
+    action = enum_member(Action, question.action)
     if action is None:
         allowed = ", ".join(one.value.lower() for one in Action)
         raise UsageError(f"{question.action!r} is not an action; allowed are {allowed}")
-    resource = read_resource(question.resource)
+    resource = parse_resource(question.resource)
     if resource is None or resource.kind is ResourceKind.ANY:
         resource = Resource(ResourceKind.TOPIC, question.resource)
     if resource.shape is not PatternKind.LITERAL or not resource.name:
@@ -50,17 +50,17 @@ def access_of(question: Question) -> Access:
 # -- ACL 1.0 -------------------------------------------------------------------------------------
 
 
-def explain_account(rules: Rules, question: Question) -> Judgement:
+def explain_account(rules: Acl1Rules, question: Question) -> Judgement:
     """Decide a question by the accounts of plain_acl.yml. The signature is assumed to be valid."""
-    access = access_of(question)
-    parts = parts_of(question.address)
+    access = question_access(question)
+    parts = address_parts(question.address)
     steps: list[str] = []
 
     def decide(is_allowed: bool, reason: str) -> Judgement:
         steps.append(reason)
         return Judgement(acl="1.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
 
-    if rules.trusts(parts):
+    if rules.is_trusted(parts):
         return decide(True, f"{question.address} is in globalWhiteRemoteAddresses")
     steps.append(f"{question.address} is not in globalWhiteRemoteAddresses")
     account = rules.accounts.get(question.user)
@@ -72,10 +72,10 @@ def explain_account(rules: Rules, question: Question) -> Judgement:
     if account.is_admin:
         return decide(True, "admin: true")
     steps.append("admin: false")
-    return decide(*_right(account, access))
+    return decide(*_explain_right(account, access))
 
 
-def _right(account: Account, access: Access) -> tuple[bool, str]:
+def _explain_right(account: Account, access: Access) -> tuple[bool, str]:
     resource = access.resource
     (action,) = access.actions
     right = _RIGHTS.get(action)
@@ -86,14 +86,16 @@ def _right(account: Account, access: Access) -> tuple[bool, str]:
         # never requested.
         if resource.name == Topic.TRACE and right == PUB:
             return True, "any account may write traces"
-        if is_inner(resource.name):
+        if is_inner_topic(resource.name):
             return False, f"{resource.name} is the broker's own: for administrators"
     is_group = resource.kind is ResourceKind.GROUP
-    owned, is_listed = account.right(group_resource(resource.name) if is_group else resource.name)
+    owned, is_listed = account.right_to(
+        group_resource(resource.name) if is_group else resource.name
+    )
     kind = "group" if is_group else "topic"
     where = f"{kind}Perms: {resource.name}" if is_listed else f"default{kind.capitalize()}Perm"
     text = _NAMES.get(owned, "DENY" if owned & DENY else str(owned))
-    return has_right(owned, right), f"{where}={text}"
+    return includes_right(owned, right), f"{where}={text}"
 
 
 # -- ACL 2.0 -------------------------------------------------------------------------------------
@@ -107,7 +109,7 @@ def explain_user(
     as_rocketmq: bool = False,
 ) -> Judgement:
     """Decide a question by users and policies. The signature is assumed to be valid."""
-    access = access_of(question)
+    access = question_access(question)
     steps: list[str] = []
 
     def decide(is_allowed: bool, reason: str) -> Judgement:
@@ -127,11 +129,11 @@ def explain_user(
     if (
         not as_rocketmq
         and access.resource.kind is ResourceKind.TOPIC
-        and is_inner(access.resource.name)
+        and is_inner_topic(access.resource.name)
     ):
         return decide(False, f"{access.resource.name} is the broker's own: for super users")
     policies = book.policies.get(user.name, Policies())
-    found = policies.matching(access, question.address, as_rocketmq=as_rocketmq)
+    found = policies.matching_entries(access, question.address, as_rocketmq=as_rocketmq)
     if not found:
         return decide(False, "no entry matches")
     kind = "custom" if found[0] in policies.custom else "default"
@@ -141,7 +143,7 @@ def explain_user(
     return decide(found[0].decision is Decision.ALLOW, _describe_entry(found[0], kind))
 
 
-def _describe_entry(entry: Entry, kind: str) -> str:
+def _describe_entry(entry: PolicyEntry, kind: str) -> str:
     actions = "|".join(action.value for action in entry.actions)
     sources = f" from {', '.join(entry.sources)}" if entry.sources else ""
     return f"{kind} entry {entry.resource} {actions}{sources}: {entry.decision.value}"

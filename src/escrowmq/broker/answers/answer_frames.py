@@ -16,7 +16,7 @@ from escrowmq.codec.reply_template import ReplyTemplates, escaped, sent_template
 from escrowmq.errors import LocalProtocolError
 
 
-class Frames:
+class AnswerFrames:
     """Encodes the broker's answers as remoting frames."""
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -44,11 +44,11 @@ class Frames:
         """The fields that every answer to a send has, as `send_reply_fields` last returned them."""
         return self._reply_fields
 
-    def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
+    def frames_of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
         """The frames of a reply, to be written one after the other."""
         if type(reply) is SendAnswer:
             if reply.ext is not None or reply.code or not reply.transaction_id.isascii():
-                return self._sent_with_fields(command, reply)
+                return self._encode_sent_with_fields(command, reply)
             key, is_binary = reply.transaction_id, command.is_binary
             values = (
                 reply.message_id.encode(), b"%d" % reply.queue_id, b"%d" % reply.queue_offset,
@@ -68,9 +68,9 @@ class Frames:
         if not (reply.body or reply.chunks) and (ext is None or reply.code):
             # A plain success, or a pull without messages: frequent, so encoded from a template.
             return (self._templates.encode(command, reply.code, remark=reply.remark, ext=ext),)
-        return self._answer(command, reply, ext)
+        return self._encode_answer(command, reply, ext)
 
-    def _sent_with_fields(self, command: Command, sent: SendAnswer) -> tuple[bytes, ...]:
+    def _encode_sent_with_fields(self, command: Command, sent: SendAnswer) -> tuple[bytes, ...]:
         """Encode the answer to a send that has more than the usual fields."""
         ext = {
             **self._reply_fields,
@@ -80,9 +80,9 @@ class Frames:
         }
         if sent.transaction_id:  # clients of 4.x set none on a batch, and get none
             ext["transactionId"] = sent.transaction_id
-        return self._answer(command, sent, ext | (sent.ext or {}))
+        return self._encode_answer(command, sent, ext | (sent.ext or {}))
 
-    def _answer(
+    def _encode_answer(
         self, command: Command, answer: Answer, ext: dict[str, str] | None
     ) -> tuple[bytes, ...]:
         try:
@@ -95,10 +95,10 @@ class Frames:
                 later_size=sum(map(len, answer.chunks)) if answer.chunks else 0,
             )
         except LocalProtocolError as error:
-            return (self._too_large(command, answer, ext, error),)
+            return (self._compress_or_refuse(command, answer, ext, error),)
         return (front, *answer.chunks)
 
-    def _too_large(
+    def _compress_or_refuse(
         self,
         command: Command,
         answer: Answer,

@@ -11,7 +11,7 @@ import msgspec
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec import fastjson
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
@@ -25,10 +25,10 @@ _DELETED_TOLD_MAX: Final = 1_000
 """The most deleted topics that one answer lists: the newest ones."""
 
 
-class Copies(Protocol):
+class ReplicationRole(Protocol):
     """The part of this broker that replicates, as master or as slave."""
 
-    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+    def issue_ticket(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """Return a ticket for a slave that wants to copy the log. Raises UsageError with the reason
         if it may not."""
         ...
@@ -38,7 +38,7 @@ class Copies(Protocol):
         ...
 
 
-class MemberHandlers:
+class ReplicaHandlers:
     """Serves ESCROW_REPLICA_STATE (7724), ESCROW_FOLLOW (7725), GET_BROKER_HA_STATUS (907),
     GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61), NOTIFY_MIN_BROKER_ID_CHANGE (905),
     RESET_MASTER_FLUSH_OFFSET (908) and NOTIFY_BROKER_ROLE_CHANGED (1008)."""
@@ -56,16 +56,16 @@ class MemberHandlers:
         self._store = store
         self._topics, self._groups, self._offsets = topics, groups, offsets
         self._timer = timer
-        self._copies: Copies | None = None
+        self._copies: ReplicationRole | None = None
         """The replication part; None for a broker without copies."""
 
-    def set_copies(self, copies: Copies) -> None:
+    def set_replication(self, copies: ReplicationRole) -> None:
         """Set the part that replicates the log."""
         self._copies = copies
 
     # -- copies of the log -------------------------------------------------------------------
 
-    def state(self, asked: Asked[None]) -> Reply:
+    def replica_state(self, asked: IncomingRequest[None]) -> Reply:
         """Answer a slave's periodic query: the ends of the log, and versions of the tables."""
         deleted = [*self._store.deleted.of_topic.items()][-_DELETED_TOLD_MAX:]
         return Answer(
@@ -81,7 +81,7 @@ class MemberHandlers:
             )
         )
 
-    def follow(self, asked: Asked[None]) -> Reply:
+    def issue_ticket(self, asked: IncomingRequest[None]) -> Reply:
         """Answer a slave of ours with a ticket to copy the log from an offset."""
         if self._copies is None:
             remark = (
@@ -93,9 +93,9 @@ class MemberHandlers:
         if not _NUMBER.fullmatch(start):
             return Refusal(Response.INVALID_PARAMETER, "start: a log offset, or -1, is expected")
         identity = asked.ext.get("identity", "")[:_IDENTITY_SIZE_MAX]
-        return Answer(ext=self._copies.follow(int(start), identity, asked.now_ms))
+        return Answer(ext=self._copies.issue_ticket(int(start), identity, asked.now_ms))
 
-    def ha_status(self, asked: Asked[None]) -> Reply:
+    def ha_status(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the state of replication: the brokers that copy from this one, or this
         broker's own copying."""
         if self._copies is not None:
@@ -110,14 +110,14 @@ class MemberHandlers:
 
     # -- Java's own --------------------------------------------------------------------------
 
-    def timer_check_point(self, asked: Asked[None]) -> Reply:
+    def timer_check_point(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the timer's progress."""
         if not self._settings.has_timer:
             return Refusal(Response.SYSTEM_ERROR, "The checkpoint is null")
         body = self._timer.progress_for_slave(asked.now_ms)
         return Answer(body=body)
 
-    def timer_counts(self, asked: Asked[None]) -> Reply:
+    def timer_counts(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the number of messages that wait for their time, by topic."""
         if not self._settings.has_timer:
             remark = "The timer message store is null"
@@ -125,7 +125,7 @@ class MemberHandlers:
         body = self._timer.counts.encode()
         return Answer(body=body)
 
-    def hear(self, asked: Asked[None]) -> Reply:
+    def ignore_notification(self, asked: IncomingRequest[None]) -> Reply:
         """Ignore notifications that RocketMQ sends to slaves and to brokers under a controller, and
         answer as its brokers do (AdminBrokerProcessor)."""
         return DONE

@@ -12,20 +12,20 @@ from typing import Final, NamedTuple
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.broker.asked import Asked
-from escrowmq.broker.reads.message_selection import Selector, Selectors
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.reads.message_selection import Selector, SelectorCache
 from escrowmq.broker.reads.pull_rules import (
     BROKER_RULES,
+    OFFLINE_GROUP_RULE,
     PULL_RULES,
-    READS,
+    SETTINGS_READ,
     SUBSCRIPTION_RULES,
-    UNKNOWN,
-    PullAsked,
+    PullFacts,
     PullFlag,
+    pull_refusal,
     readable_queues,
-    refused,
 )
-from escrowmq.broker.rules import refusal_of
+from escrowmq.broker.rules import first_refusal
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.codec.headers import PullHeader
 from escrowmq.delivery.clients import Clients
@@ -36,10 +36,10 @@ from escrowmq.filter.operands import FilterError
 _REMEMBERED_MAX: Final = 1024
 _CODES_MAX: Final = 16
 _SUBSCRIPTION_SIZE_MAX: Final = 256
-_settings_of: Final = attrgetter(*READS)
+_settings_of: Final = attrgetter(*SETTINGS_READ)
 
 
-class Judged(NamedTuple):
+class PullDecision(NamedTuple):
     """The decision that a pull may be answered: what to select, for which group, from which
     topic."""
 
@@ -48,10 +48,10 @@ class Judged(NamedTuple):
     topic: TopicConfig
 
 
-class Remembered(NamedTuple):
+class CachedDecision(NamedTuple):
     """A cached decision, and the data on which it depends."""
 
-    judged: Judged
+    judged: PullDecision
     queues: range
     versions: tuple[int, ...]
     subscription: SubscriptionBody | None
@@ -70,28 +70,28 @@ class PullJudge:
         self._topics = topics
         self._groups = groups
         self._clients = clients
-        self._selectors = Selectors()
-        self._remembered: dict[tuple[object, ...], Remembered] = {}
+        self._selectors = SelectorCache()
+        self._remembered: dict[tuple[object, ...], CachedDecision] = {}
 
-    def judge(self, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
+    def decide(self, asked: IncomingRequest[PullHeader], now_ms: int) -> PullDecision | Refusal:
         """Return the decision about a pull, or the refusal."""
         header = asked.header
-        key = _key(asked.command.code, header)
+        key = _cache_key(asked.command.code, header)
         known = self._remembered.get(key)
-        if known is not None and self.holds(known, header, header.queue_id):
+        if known is not None and self.is_still_valid(known, header, header.queue_id):
             return known.judged
-        judged = self._judge(asked, now_ms)
-        if isinstance(judged, Judged) and _is_small(judged.selector, header.subscription):
-            self._remember(key, judged, header)
+        judged = self._apply_rules(asked, now_ms)
+        if isinstance(judged, PullDecision) and _is_cacheable(judged.selector, header.subscription):
+            self._cache_decision(key, judged, header)
         return judged
 
-    def recall(self, code: int, header: PullHeader) -> Remembered | None:
+    def find_cached(self, code: int, header: PullHeader) -> CachedDecision | None:
         """Return the cached decision for pulls with this header; None if there is none."""
-        return self._remembered.get(_key(code, header))
+        return self._remembered.get(_cache_key(code, header))
 
-    def holds(self, known: Remembered, header: PullHeader, queue_id: int) -> bool:
+    def is_still_valid(self, known: CachedDecision, header: PullHeader, queue_id: int) -> bool:
         """Whether a cached decision is still valid for a pull of this queue."""
-        if known.versions != self._versions():
+        if known.versions != self._table_versions():
             return False
         if queue_id not in known.queues:
             return False
@@ -105,75 +105,79 @@ class PullJudge:
             and online.subscriptions.get(header.topic) is known.subscription
         )
 
-    def _versions(self) -> tuple[int, ...]:
+    def _table_versions(self) -> tuple[int, ...]:
         settings = _settings_of(self._settings)
         return (self._topics.version.counter, self._groups.version.counter, *settings)
 
-    def _remember(self, key: tuple[object, ...], judged: Judged, header: PullHeader) -> None:
+    def _cache_decision(
+        self, key: tuple[object, ...], judged: PullDecision, header: PullHeader
+    ) -> None:
         if len(self._remembered) >= _REMEMBERED_MAX:
             self._remembered.clear()
         subscription, model = None, ""
         if not header.sys_flag & PullFlag.SUBSCRIPTION:
             online = self._clients.consumers[header.consumer_group]
             subscription, model = online.subscriptions[header.topic], online.message_model
-        self._remembered[key] = Remembered(
-            judged, readable_queues(judged.topic), self._versions(), subscription, model
+        self._remembered[key] = CachedDecision(
+            judged, readable_queues(judged.topic), self._table_versions(), subscription, model
         )
 
-    def _judge(self, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
+    def _apply_rules(
+        self, asked: IncomingRequest[PullHeader], now_ms: int
+    ) -> PullDecision | Refusal:
         header, settings = asked.header, self._settings
         name = header.consumer_group
         # Looking up a group may create it: a pull that is refused anyway must not do that.
-        about = PullAsked(
+        about = PullFacts(
             settings, header, asked.command.code, asked.peer.address, None,
             self._topics.get(header.topic), self._clients.consumers.get(name),
             self._groups.is_forbidden(name, header.topic),
         )  # fmt: skip
-        refusal = refusal_of(BROKER_RULES, about)
+        refusal = first_refusal(BROKER_RULES, about)
         if refusal is not None:
             return refusal
         group, topic = self._groups.get_or_create(name, now_ms), about.topic
         about = about._replace(group=group)
-        refusal = refusal_of(PULL_RULES, about)
+        refusal = first_refusal(PULL_RULES, about)
         if refusal is not None:
             return refusal
         assert group is not None
         assert topic is not None
-        selector = self._select(about)
-        return selector if isinstance(selector, Refusal) else Judged(selector, group, topic)
+        selector = self._find_selector(about)
+        return selector if isinstance(selector, Refusal) else PullDecision(selector, group, topic)
 
-    def _select(self, about: PullAsked) -> Selector | Refusal:
+    def _find_selector(self, about: PullFacts) -> Selector | Refusal:
         header = about.header
-        if about.says_itself:
+        if about.has_own_expression:
             try:
-                selector = self._selectors.of(header.expression_type, header.subscription)
+                selector = self._selectors.selector_of(header.expression_type, header.subscription)
             except FilterError:
-                return refused(
+                return pull_refusal(
                     Response.SUBSCRIPTION_PARSE_FAILED,
                     "parse the consumer's subscription failed",
                 )
-            return UNKNOWN.refusal(about) or selector
-        refusal = refusal_of(SUBSCRIPTION_RULES, about)
+            return OFFLINE_GROUP_RULE.refusal(about) or selector
+        refusal = first_refusal(SUBSCRIPTION_RULES, about)
         if refusal is not None:
             return refusal
         assert about.subscription is not None
         try:
-            return self._selectors.of_subscription(about.subscription)
+            return self._selectors.selector_of_subscription(about.subscription)
         except FilterError:
-            return refused(
+            return pull_refusal(
                 Response.FILTER_DATA_NOT_EXIST,
                 "The broker's consumer filter data is not exist!Your expression may be wrong!",
             )
 
 
-def _key(code: int, header: PullHeader) -> tuple[object, ...]:
+def _cache_key(code: int, header: PullHeader) -> tuple[object, ...]:
     return (
         code, header.consumer_group, header.topic, header.sys_flag,
         header.subscription, header.expression_type, header.sub_version,
     )  # fmt: skip
 
 
-def _is_small(selector: Selector, subscription: str | None) -> bool:
+def _is_cacheable(selector: Selector, subscription: str | None) -> bool:
     """Whether a decision with this selector takes little memory, and may be cached. (The selectors
     of larger ones are cached in `Selectors`, which has a limit.)"""
     return (

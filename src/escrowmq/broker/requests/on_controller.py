@@ -12,22 +12,22 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.group_report import GroupReport
-from escrowmq.broker.asked import Asked, not_supported
-from escrowmq.broker.requests.on_members import GroupEndHandlers
+from escrowmq.broker.incoming_request import IncomingRequest, not_supported
+from escrowmq.broker.requests.on_group_members import GroupMemberHandlers
 from escrowmq.codec import fastjson
 
 _NO_CONTROLLER: Final = "this request only for controllerMode "
 
 
-class SyncStateHandlers:
+class ControllerHandlers:
     """Serves CONTROLLER_GET_METADATA_INFO (1005), CONTROLLER_GET_SYNC_STATE_DATA (1006) and
     GET_BROKER_EPOCH_CACHE (1007)."""
 
-    def __init__(self, settings: BrokerSettings, group: GroupEndHandlers) -> None:
+    def __init__(self, settings: BrokerSettings, group: GroupMemberHandlers) -> None:
         self._settings = settings
         self._group = group
 
-    def metadata(self, asked: Asked[None]) -> Reply:
+    def controller_metadata(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the address of the master, as the leader of the controllers."""
         report = self._group.report()
         if report is None:
@@ -42,7 +42,7 @@ class SyncStateHandlers:
             }
         )
 
-    def sync_state(self, asked: Asked[None]) -> Reply:
+    def sync_state(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the members that are in sync, for mqadmin's getSyncStateSet
         (BrokerReplicasInfo)."""
         report = self._group.report()
@@ -55,7 +55,7 @@ class SyncStateHandlers:
         known = {report.broker: _replicas(report)} if report.broker in names else {}
         return Answer(body=fastjson.encode({"replicasInfoTable": known}))
 
-    def epochs(self, asked: Asked[None]) -> Reply:
+    def log_epochs(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the epochs that wrote the log, for mqadmin's getBrokerEpoch
         (EpochEntryCache)."""
         report = self._group.report()

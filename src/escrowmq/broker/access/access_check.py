@@ -10,28 +10,28 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.acl import account_proofs
-from escrowmq.acl.account_proofs import Proof, Proofs, Secrets
+from escrowmq.acl import request_proofs
+from escrowmq.acl.access_explanation import explain_account, explain_user
 from escrowmq.acl.acl1_accounts import PUB
 from escrowmq.acl.acl1_files import AccountFiles
 from escrowmq.acl.acl2_accesses import topic_access
 from escrowmq.acl.acl2_policies import Action
-from escrowmq.acl.explain import explain_account, explain_user
 from escrowmq.acl.request_needs import Need
+from escrowmq.acl.request_proofs import AccountSecrets, ProofResult, RequestProofs
 from escrowmq.base.answer import Answer, Denial, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk, RandomSource
-from escrowmq.broker.access.audit_log import Denials
-from escrowmq.broker.access.on_acl1 import AclHandlers, StoredPlaces
-from escrowmq.broker.access.on_acl2 import AuthHandlers
+from escrowmq.broker.access.audit_log import DenialLog
+from escrowmq.broker.access.on_acl1 import Acl1Handlers, BrokerLookup
+from escrowmq.broker.access.on_acl2 import Acl2Handlers
 from escrowmq.broker.access.quotas import Quotas
-from escrowmq.broker.access.rates import Rates
-from escrowmq.broker.access.request_rights import Rights
-from escrowmq.broker.answers.answer_delivery import Answers
-from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.access.rates import AddressRates
+from escrowmq.broker.access.request_rights import RequestRights
+from escrowmq.broker.answers.answer_delivery import AnswerSender
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.part import File, Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
@@ -54,18 +54,18 @@ _ASKED_AGAIN_MAX: Final = 500
 """The most long polls that are judged again in one wake-up, which takes about 10 ms."""
 
 _NEVER_MS: Final = (1 << 62) - 1
-_UNPROVED: Final = Proof()
+_UNPROVED: Final = ProofResult()
 _PUBLISH: Final = frozenset({Action.PUB})
 
 
-Table = LongPolls[Any] | PopPolls[Any]
+PollTable = LongPolls[Any] | PopPolls[Any]
 """A table of waiting long polls; each entry has its peer and its request."""
 
-Polled = Callable[[], Iterable[Table]]
+ListPollTables = Callable[[], Iterable[PollTable]]
 """A function that returns the tables of all waiting long polls."""
 
 
-class Door(Part):
+class AccessCheck(Part):
     """The access check before the handlers. Also serves the requests that change accounts, users
     and policies."""
 
@@ -79,14 +79,14 @@ class Door(Part):
         identity: Identity,
         present: RequestAccount,
         peers: Peers,
-        answers: Answers,
+        answers: AnswerSender,
         disk: Disk,
         transactions: Transactions,
-        places: StoredPlaces,
+        places: BrokerLookup,
         quotas: Quotas,
         accounts: Disk,
-        denials: Denials,
-        polls: Polled,
+        denials: DenialLog,
+        polls: ListPollTables,
     ) -> None:
         self._settings = settings
         self._present = present
@@ -96,38 +96,38 @@ class Door(Part):
         self._transactions = transactions
         self._polls = polls
         self._places = places
-        self._again: deque[tuple[Table, LongPoll[Any]]] = deque()
-        self.rates = Rates(settings)
+        self._again: deque[tuple[PollTable, LongPoll[Any]]] = deque()
+        self.rates = AddressRates(settings)
         self.quotas = quotas
         self.denials = denials
-        self.proofs = Proofs(settings.own_signatures, chance=chance, find=self._secrets_of)
+        self.proofs = RequestProofs(settings.own_signatures, chance=chance, find=self._secrets_of)
         self.accounts = (
-            AclHandlers(settings, identity, accounts, self._changed)
+            Acl1Handlers(settings, identity, accounts, self._apply_changed_rules)
             if settings.acl_enabled
             else None
         )
-        self.users = AuthHandlers(settings, disk, self._changed)
+        self.users = Acl2Handlers(settings, disk, self._apply_changed_rules)
         self._old_accounts = AccountFiles(accounts)
-        transactions.checker.may_see = self._may_see if self.judges else None
-        if self.judges and not settings.acl_as_rocketmq:
+        transactions.checker.may_see = self._may_get_check if self.requires_authentication else None
+        if self.requires_authentication and not settings.acl_as_rocketmq:
             present.has_owners = True
         self.version = 0
         """The version of the rules: it increases whenever they change."""
 
     @property
-    def judges(self) -> bool:
+    def requires_authentication(self) -> bool:
         """Whether every peer must prove its identity."""
         return self.accounts is not None or self._settings.authenticates
 
     @property
-    def is_stale(self) -> bool:
+    def has_stale_accounts(self) -> bool:
         """Whether the account files differ from the rules in force."""
-        return self.accounts is not None and bool(self.accounts.trouble)
+        return self.accounts is not None and bool(self.accounts.stale_reason)
 
     @property
-    def is_needed(self) -> bool:
+    def can_refuse(self) -> bool:
         """Whether any request can be refused: by accounts, or by rate limits."""
-        return self.judges or self.rates.is_on
+        return self.requires_authentication or self.rates.has_limit
 
     @property
     def handlers(self) -> tuple[object, ...]:
@@ -139,7 +139,7 @@ class Door(Part):
         """Read the account files and the file of users. Raises UsageError if they cannot be read;
         all requests are refused then."""
         settings = self._settings
-        if self.judges:
+        if self.requires_authentication:
             self.quotas.load(self._disk.read(auto_created.PATH))
         if settings.acl_as_rocketmq and (settings.acl_enabled or settings.authenticates):
             _log.warning(
@@ -152,105 +152,109 @@ class Door(Part):
         self.users.load()
         if self._settings.takes_over_accounts:
             self._old_accounts.load()
-            count = self.users.book.take_over(self._old_accounts.rules)
+            count = self.users.book.migrate_accounts(self._old_accounts.rules)
             if count:
                 _log.warning("%d accounts of plain_acl.yml were migrated to users", count)
 
-    def users_replaced(self) -> None:
+    def reload_users(self) -> None:
         """Load the file of users again: this copy has received a newer one from its master."""
         self.users.book.load()
-        self._changed()
+        self._apply_changed_rules()
 
     # -- at the door -------------------------------------------------------------------------
 
-    def judge(self, asked: Question) -> Refusal | None:
+    def judge_request(self, asked: Question) -> Refusal | None:
         """Return why a request is refused; None when it is admitted. Raises EscrowMQError if the
         request cannot be decoded, and so not be judged."""
         if asked.peer.identity:
-            account_proofs.name(asked.command, asked.peer.identity)
-        if not (self.judges and self._names_somebody(asked)):
+            request_proofs.name_account(asked.command, asked.peer.identity)
+        if not (self.requires_authentication and self._names_known_account(asked)):
             # For a stranger's request, or one that needs no proof: the rate limit comes first,
             # before any costly check.
-            refusal = self.rates.judge(asked) if self.rates.is_on else None
-            if refusal is not None or not self.judges:
+            refusal = self.rates.judge(asked) if self.rates.has_limit else None
+            if refusal is not None or not self.requires_authentication:
                 return refusal
-        return None if asked.command.code == Request.ESCROW_SESSION else self._passed(asked)
+        return (
+            None if asked.command.code == Request.ESCROW_SESSION else self._judge_and_count(asked)
+        )
 
     def judge_ahead(self, asked: Question) -> Refusal | None:
         """Judge a request before it is made. A refusal counts, as for any request; an admission
         does not, because the request is judged again when it is made."""
         if asked.peer.identity:
-            account_proofs.name(asked.command, asked.peer.identity)
-        if not self.judges or self._judge(asked, asked.now_ms) is None:
+            request_proofs.name_account(asked.command, asked.peer.identity)
+        if not self.requires_authentication or self._judge_by_rules(asked, asked.now_ms) is None:
             return None
-        return self.judge(asked)
+        return self.judge_request(asked)
 
-    def may_remember(self, peer: Peer) -> bool:
+    def may_cache_decision(self, peer: Peer) -> bool:
         """Whether the decision about a peer's request may be reused for its further requests with a
         valid signature."""
         is_known = not (peer.is_stranger or peer.identity)
-        is_plain = not (self.rates.is_on or self._settings.acl_as_rocketmq)
-        return self.judges and is_known and is_plain
+        is_plain = not (self.rates.has_limit or self._settings.acl_as_rocketmq)
+        return self.requires_authentication and is_known and is_plain
 
-    def standing(self, asked: Question) -> list[Secrets] | None:
+    def lasting_grant_keys(self, asked: Question) -> list[AccountSecrets] | None:
         """If the rules admit every request of this kind that is signed with the account's keys,
         return these keys; they stay valid until `version` changes. Return None if each request must
         be judged."""
         key = asked.ext.get(ACCESS_KEY, "")
         found = self._secrets_of(key)
-        if not found or self.proofs.wants(key) or self._account_of(asked) != key:
+        if not found or self.proofs.requires_own_signature(key) or self._account_of(asked) != key:
             return None
         refused = self._judge_rights(asked, asked.now_ms, is_proved=True)
         return found if refused is None else None
 
-    def session(self, asked: Asked[None]) -> Reply:
+    def answer_session(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the connection's session, which our own clients sign with their requests. Any
         client may request it, because it grants nothing."""
-        if not self.judges:
+        if not self.requires_authentication:
             return Refusal(
                 Response.REQUEST_CODE_NOT_SUPPORTED, "this broker requires no signatures"
             )
         return Answer(ext={SESSION: self.proofs.session_of(asked.peer)})
 
-    def _names_somebody(self, asked: Question) -> bool:
+    def _names_known_account(self, asked: Question) -> bool:
         key = asked.ext.get(ACCESS_KEY, "")
         return key in self.users.book.users or (
             self.accounts is not None and key in self.accounts.rules.accounts
         )
 
-    def _counted(self, asked: Question) -> Refusal | None:
+    def _count_admitted(self, asked: Question) -> Refusal | None:
         """Count an admitted request for its account. Return the refusal if it exceeds a rate or a
         quota."""
         self._present.account = asked.account
         if not asked.account:
             return None
         refusal: Refusal | None = None
-        if self.rates.is_on:
+        if self.rates.has_limit:
             refusal = self.rates.judge(asked, account=asked.account)
         return refusal or self.quotas.judge(asked)
 
-    def _passed(self, asked: Question) -> Refusal | None:
+    def _judge_and_count(self, asked: Question) -> Refusal | None:
         """Judge a request by the rules and count it. Return the refusal; None when it is
         admitted."""
-        refused = self._judge(asked, asked.now_ms)
+        refused = self._judge_by_rules(asked, asked.now_ms)
         if refused is None:
             asked.account = self._account_of(asked)
-            refusal = self._counted(asked)
+            refusal = self._count_admitted(asked)
             if refusal is not None:
                 return refusal
             peer, code = asked.peer, asked.command.code
             if code not in self.users.terms.unauthenticated:
-                peer.passed()
+                peer.count_proved_request()
             if code == Request.HEART_BEAT:
                 # The account with which it is a member of its groups from now on.
                 peer.account = asked.account
             return None
-        if self.rates.is_on and self._names_somebody(asked):  # the sender failed to prove it
+        if self.rates.has_limit and self._names_known_account(
+            asked
+        ):  # the sender failed to prove it
             refusal = self.rates.judge(asked)
             if refusal is not None:
                 return refusal
         refusal, reason = refused
-        self.denials.note(asked, reason, asked.now_ms)
+        self.denials.log_denial(asked, reason, asked.now_ms)
         return refusal
 
     def _account_of(self, asked: Question) -> str:
@@ -261,7 +265,7 @@ class Door(Part):
         ) or (self.accounts is not None and not self.accounts.trusts(asked.peer))
         return asked.ext.get(ACCESS_KEY, "") if is_proved else ""
 
-    def _secrets_of(self, key: str) -> list[Secrets]:
+    def _secrets_of(self, key: str) -> list[AccountSecrets]:
         """Return the secrets of an account, one for each ACL version in use; an empty list when one
         of them does not know the account."""
         found = []
@@ -269,15 +273,15 @@ class Door(Part):
             account = self.accounts.rules.accounts.get(key)
             if account is None:
                 return []
-            found.append(Secrets((account.secret, account.former), account.is_admin))
+            found.append(AccountSecrets((account.secret, account.former), account.is_admin))
         if self._settings.authenticates:
             user = self.users.book.users.get(key)
             if user is None:
                 return []
-            found.append(Secrets((user.password, user.former), user.is_super))
+            found.append(AccountSecrets((user.password, user.former), user.is_super))
         return found
 
-    def _judge(
+    def _judge_by_rules(
         self, asked: Question, now_ms: int, *, is_held: bool = False
     ) -> tuple[Refusal, str] | None:
         """Judge a request by the rules, its signature included. Return the refusal and the reason
@@ -285,7 +289,7 @@ class Door(Part):
         proof = _UNPROVED
         if self.accounts is None or not self.accounts.trusts(asked.peer):
             window_s = 0 if is_held else self._settings.signature_window_s
-            proof = self.proofs.of(
+            proof = self.proofs.verify_request(
                 asked.peer, asked.command, is_held=is_held, now_ms=now_ms, window_s=window_s
             )
         if proof.fault:
@@ -299,7 +303,7 @@ class Door(Part):
         RocketMQ's prefix; None when it is admitted. `is_proved`: the sender's identity was already
         verified."""
         self._places.now_ms = now_ms
-        rights = Rights(asked, self._places, self._settings)
+        rights = RequestRights(asked, self._places, self._settings)
         if self.accounts is not None:
             reason = self.accounts.refusal(asked, rights, is_proved=is_proved)
             if reason:
@@ -310,7 +314,7 @@ class Door(Part):
                 return Denial(Response.NO_PERMISSION, reason), reason
         return None
 
-    def explain(self, asked: Asked[None]) -> Reply:
+    def explain(self, asked: IncomingRequest[None]) -> Reply:
         """Name the rule that allows or refuses a given request of an account."""
         question = decode_body(Explained, asked.body)
         settings = self._settings
@@ -329,7 +333,7 @@ class Door(Part):
 
     # -- after the rules have changed --------------------------------------------------------------
 
-    def _changed(self) -> None:
+    def _apply_changed_rules(self) -> None:
         """Apply changed rules: judge the waiting long polls again, and resume checks of parked
         halves."""
         self.version += 1
@@ -338,22 +342,22 @@ class Door(Part):
         for group in checker.parked_groups():
             checker.unpark_group(group)
 
-    def _ask_again(self, now_ms: int) -> None:
+    def _judge_waiting_polls(self, now_ms: int) -> None:
         for _ in range(min(len(self._again), _ASKED_AGAIN_MAX)):
             table, held = self._again.popleft()
             if held.is_done:
                 continue
             asked: Question = held.question.asked
             asked.command = with_text_fields(asked.command)  # no proof was required earlier
-            refused = self._judge(asked, now_ms, is_held=True)
+            refused = self._judge_by_rules(asked, now_ms, is_held=True)
             if refused is None:
                 continue
             refusal, reason = refused
             table.remove(held)
-            self.denials.note(asked, reason, now_ms)
-            self._answers.give(asked, refusal)
+            self.denials.log_denial(asked, reason, now_ms)
+            self._answers.send(asked, refusal)
 
-    def _may_see(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
+    def _may_get_check(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
         """Whether a producer may be sent a check of a half: only if it may end the half. That it is
         a member of the half's group proves nothing, because any client can claim a group in its
         heartbeat. `owner` is the mark of the account that stored the half."""
@@ -369,19 +373,19 @@ class Door(Part):
     def _may_publish(self, peer: Peer, name: str) -> bool:
         """Whether an account may publish to a topic. With a group's retry topic as name: whether it
         may publish as that group."""
-        if self.accounts is not None and not self.accounts.may(
+        if self.accounts is not None and not self.accounts.has_right(
             peer.account, Need(name, PUB), peer.host
         ):
             return False
-        return not self._settings.authenticates or self.users.may(
+        return not self._settings.authenticates or self.users.has_right(
             peer.account, topic_access(name, _PUBLISH), peer.host
         )
 
     # -- as a part of the broker -------------------------------------------------------------
 
-    def lost(self, peer: Peer, now_ms: int) -> None:
+    def disconnected(self, peer: Peer, now_ms: int) -> None:
         """Subtract a lost connection from those of its account."""
-        self.quotas.left(peer)
+        self.quotas.uncount_connection(peer)
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:
         """Return the file that records which account created which topics and groups."""
@@ -391,7 +395,7 @@ class Door(Part):
         """Check whether the account files have changed, and continue unfinished work."""
         if self.accounts is not None:
             self.accounts.wake(now_ms)
-        self._ask_again(now_ms)
+        self._judge_waiting_polls(now_ms)
         self.quotas.wake(now_ms)
         self.denials.wake(now_ms)
 

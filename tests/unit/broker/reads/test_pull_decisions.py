@@ -10,8 +10,8 @@ import pytest
 from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.broker.asked import Asked
-from escrowmq.broker.reads.pull_judgements import _REMEMBERED_MAX, Judged, PullJudge
+from escrowmq.broker.incoming_request import IncomingRequest
+from escrowmq.broker.reads.pull_decisions import _REMEMBERED_MAX, PullDecision, PullJudge
 from escrowmq.codec.headers import PullHeader
 from tests.harness.exchange import Caller, Exchange
 
@@ -21,13 +21,15 @@ Change = Callable[[Exchange, Caller], object]
 @pytest.fixture(name="judgements")
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each judgement was remembered; it has to be what is found anew."""
-    judge, seen = PullJudge.judge, list[bool]()
+    judge, seen = PullJudge.decide, list[bool]()
 
-    def judge_twice(self: PullJudge, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
+    def judge_twice(
+        self: PullJudge, asked: IncomingRequest[PullHeader], now_ms: int
+    ) -> PullDecision | Refusal:
         anew_count = 0
-        judge_anew = self._judge
+        judge_anew = self._apply_rules
 
-        def count(asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
+        def count(asked: IncomingRequest[PullHeader], now_ms: int) -> PullDecision | Refusal:
             nonlocal anew_count
             anew_count += 1
             return judge_anew(asked, now_ms)
@@ -39,7 +41,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         seen.append(not anew_count)
         return found
 
-    monkeypatch.setattr(PullJudge, "judge", judge_twice)
+    monkeypatch.setattr(PullJudge, "decide", judge_twice)
     return seen
 
 
