@@ -27,7 +27,7 @@ KNOWN: dict[str, tuple[set[str], str]] = {
     "broker/requests/request_server.py": ({"long"}, "a peer has one long request, served here"),
     "client/consumer.py": ({"portal"}, "a message is of the face that handed it out"),
     "client/producer.py": ({"wants_all_brokers"}, "a wish of whoever opens the instance"),
-    "client/consumption.py": (
+    "client/consumer_state.py": (
         {"is_settled"},
         "lanes and tickets are its records; to be cut when reading is a core",
     ),

@@ -38,8 +38,9 @@ _WIDTH: Final = 88
 Page = tuple[str, str, list[Any]]
 
 INTERNAL: Final = {
-    "advance", "answer_from", "desk", "end", "hand_over", "has_checks", "leave", "marked",
-    "unsettled_keys", "unwrap", "wrap",
+    "add_database_check", "advance", "end_sends", "hand_over", "has_checks", "leave",
+    "marked_messages", "must_defer_ack", "on_call_without_commit", "owner", "owner_for_decision",
+    "remove_database_check", "unsettled_keys", "with_namespace", "without_namespace",
 }  # fmt: skip
 """Methods that only this library calls."""
 
@@ -293,7 +294,7 @@ def _fields(kind: type) -> list[tuple[str, str, str]]:
             if node.value is not None:
                 shown += f" = {_default(node.value)}"
             found[name] = (f"`{name}`", f"`{shown}`", _docstring(after))
-    hidden = {"ticket", "portal"}  # which its docstring calls private
+    hidden = {"delivery_state", "portal"}  # which its docstring calls private
     return [row for name, row in found.items() if name not in hidden]
 
 

@@ -445,7 +445,7 @@ SLAVE_REMARK = "this broker is a slave"
 SWITCHING_REMARK = "the group's master is about to be"
 """These two texts in a remark show that a broker refused because it is not the master."""
 
-_ACL_MARK = "AclException"
+_ACL1_CLASS_NAME = "AclException"
 """The class name in the remark by which a refusal of ACL 1.0 is recognised: its code, 1, is that of
 any fault."""
 
@@ -453,7 +453,7 @@ any fault."""
 def response_error(code: int, remark: str | None, *, address: str) -> ResponseError:
     """Make the exception for a peer's error code."""
     text = remark or ""
-    if code == BrokerFault.code and _ACL_MARK in text:
+    if code == BrokerFault.code and _ACL1_CLASS_NAME in text:
         return PermissionDenied(text, code=code, address=address)
     kind = ResponseError.by_code.get(code, ResponseError)
     if kind is ServiceNotAvailable and (SLAVE_REMARK in text or SWITCHING_REMARK in text):

@@ -17,7 +17,7 @@ import pytest
 from kombu import pools
 
 from escrowmq.integrations.kombu import names
-from escrowmq.integrations.kombu.transport import DELAY_MAX, _due
+from escrowmq.integrations.kombu.transport import DELAY_MAX, _visible_at
 from tests.compensation.services import RedisServer
 from tests.interop.process import Process, until
 from tests.interop.servers import Server
@@ -229,8 +229,8 @@ def test_what_is_purged_does_not_run(app: Any, start: Start) -> None:
 
 
 def test_names_of_queues_become_names_that_topics_can_have() -> None:
-    assert names.topic_of_queue("celery", "mails") == "celery-mails"
-    found = {names.clean(name) for name in ("a@b.c", "a_b_c", "a.b@c", "a" * 200, "a" * 201)}
+    assert names.queue_topic("celery", "mails") == "celery-mails"
+    found = {names.clean_name(name) for name in ("a@b.c", "a_b_c", "a.b@c", "a" * 200, "a" * 201)}
     assert len(found) == 5
     assert all(len(name) <= 70 for name in found)
 
@@ -238,10 +238,10 @@ def test_names_of_queues_become_names_that_topics_can_have() -> None:
 def test_what_is_due_further_off_than_brokers_keep_it_comes_as_late_as_they_do() -> None:
     now = dt.datetime.now(dt.UTC)
     soon, late = now + dt.timedelta(hours=1), now + dt.timedelta(days=30)
-    assert _due(soon.isoformat()) == soon
-    assert _due(soon.replace(tzinfo=None).isoformat()) == soon
-    found = _due(late.isoformat())
+    assert _visible_at(soon.isoformat()) == soon
+    assert _visible_at(soon.replace(tzinfo=None).isoformat()) == soon
+    found = _visible_at(late.isoformat())
     assert found is not None
     assert abs(found - now - DELAY_MAX) < dt.timedelta(minutes=1)
-    assert _due((now - dt.timedelta(hours=1)).isoformat()) is None
-    assert _due(None) is None
+    assert _visible_at((now - dt.timedelta(hours=1)).isoformat()) is None
+    assert _visible_at(None) is None

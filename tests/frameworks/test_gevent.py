@@ -42,8 +42,8 @@ def test_in_a_patched_process(server: Server, scene: str) -> None:
 
 def test_a_process_that_is_not_patched_has_threads() -> None:
     assert not greenlets.is_patched()
-    assert greenlets.identify() is threading.get_ident
-    assert not isinstance(greenlets.latch(), greenlets.HubLatch)
+    assert greenlets.make_thread_identifier() is threading.get_ident
+    assert not isinstance(greenlets.make_latch(), greenlets.HubLatch)
 
 
 def test_a_request_at_gunicorn_waits_for_another_one(server: Server, tmp_path: Path) -> None:

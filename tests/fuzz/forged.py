@@ -12,7 +12,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record, encode_record
 from escrowmq.store.store import PutResult, PutStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 LOG_SIZE = 1 << 16
 NEVER_MS = 1 << 62
@@ -153,7 +153,7 @@ def play(seed: int) -> None:
     assert all(store.read(place) is None for place in places)
     if chance.random() < 0.4:
         store.close(now_ms)
-    disk.crash(chance, chance.choice(list(Loss)))
+    disk.crash(chance, chance.choice(list(CrashLoss)))
     damaged = chance.random() < 0.3 and _damage(disk, chance, store)
     again = Store(disk, chosen, boot=chance.choice(["boot", "another"]))
     report = again.open(now_ms)
@@ -183,7 +183,7 @@ def _damage(disk: SimDisk, chance: random.Random, store: Store) -> bool:
     size = int.from_bytes(units[at + 8 : at + 12], "big")
     position = log_offset + chance.randrange(size)
     start = position - position % LOG_SIZE
-    disk.flip(f"commitlog/{start:020d}", position - start, chance.randrange(8))
+    disk.flip_bit(f"commitlog/{start:020d}", position - start, chance.randrange(8))
     return True
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.net.certificates import TlsFiles, server_context
-from escrowmq.net.tls import Session
+from escrowmq.net.certificates import TlsFiles, make_server_context
+from escrowmq.net.tls import TlsSession
 from tests.harness.certificates import OPENSSL, Authority
 
 from .frames import SEED, TALLY, spoil, tries
@@ -22,17 +22,17 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, 
     folder: Path = tmp_path_factory.mktemp("authority")
     authority = Authority(folder)
     pair = authority.sign("server")
-    server = server_context(TlsFiles(certificate=str(pair.certificate), key=str(pair.key)))
+    server = make_server_context(TlsFiles(certificate=str(pair.certificate), key=str(pair.key)))
     return server, ssl.create_default_context(cafile=str(authority.root))
 
 
-def opened(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> tuple[Session, Session]:
-    server = Session(contexts[0], is_server=True)
-    client = Session(contexts[1], is_server=False, host="localhost")
-    client.receive(b"")
+def opened(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> tuple[TlsSession, TlsSession]:
+    server = TlsSession(contexts[0], is_server=True)
+    client = TlsSession(contexts[1], is_server=False, host="localhost")
+    client.decrypt(b"")
     while not (server.is_open and client.is_open):
-        server.receive(client.pending())
-        client.receive(server.pending())
+        server.decrypt(client.pending_bytes())
+        client.decrypt(server.pending_bytes())
     return server, client
 
 
@@ -44,20 +44,20 @@ def test_spoiled_handshakes_and_records_are_refused_as_such(
     for _ in tries(200, share=0.5):
         server, client = opened(contexts)
         if chance.random() < 0.5:
-            server = Session(contexts[0], is_server=True)
-            client = Session(contexts[1], is_server=False, host="localhost")
-            client.receive(b"")
-            data = client.pending()
+            server = TlsSession(contexts[0], is_server=True)
+            client = TlsSession(contexts[1], is_server=False, host="localhost")
+            client.decrypt(b"")
+            data = client.pending_bytes()
         else:
-            data = client.send(chance.randbytes(chance.randrange(1, 2_000)))
+            data = client.encrypt(chance.randbytes(chance.randrange(1, 2_000)))
         TALLY["TLS"] += 1
         try:
-            plain = server.receive(spoil(data, chance))
+            plain = server.decrypt(spoil(data, chance))
             assert len(plain) <= len(data)
         except ssl.SSLError:
             refused += 1
-        server.pending()
-        server.end()
+        server.pending_bytes()
+        server.closing_alert()
     assert refused > 10
 
 
@@ -67,12 +67,12 @@ def test_bytes_in_pieces_mean_the_same(
     chance = random.Random(SEED)
     server, client = opened(contexts)
     body = chance.randbytes(100_000)
-    data = client.send(body)
+    data = client.encrypt(body)
     found = b""
     while data:
         at = chance.randrange(1, 9_000)
-        found += server.receive(data[:at])
+        found += server.decrypt(data[:at])
         data = data[at:]
     assert found == body
-    server.receive(client.end())
+    server.decrypt(client.closing_alert())
     assert server.has_ended

@@ -14,7 +14,7 @@ from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.group import copy_stream
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from escrowmq.txn.half_lifecycle import Halves
 from tests.harness.caller import Caller, Half
 from tests.harness.group import GroupWorld, MemberHost
@@ -198,7 +198,7 @@ def test_the_last_one_that_lost_power_stays_down_until_somebody_says_so() -> Non
         if host is not master:
             host.kill()
     sent(world, master, b"alone")
-    master.kill(Loss.ALL)
+    master.kill(CrashLoss.ALL)
     for host in world.hosts.values():
         host.start()
     world.advance(30_000)

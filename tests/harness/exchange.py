@@ -19,7 +19,7 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.replication.table_marks import WatchedDisk
 from escrowmq.errors import DiskFull
 from escrowmq.group.membership import GroupMembership
-from escrowmq.testing.disk import Loss, Shortage, SimDisk
+from escrowmq.testing.disk import CrashLoss, DescriptorShortage, SimDisk
 from tests.harness.caller import (
     COMMIT,
     ROLLBACK,
@@ -125,7 +125,7 @@ class Exchange:
         self._forget()
         self._open()
 
-    def crash(self, loss: Loss = Loss.NOTHING, *, seed: int = 0) -> None:
+    def crash(self, loss: CrashLoss = CrashLoss.NOTHING, *, seed: int = 0) -> None:
         """The process is killed (or the machine's power fails) and started again."""
         self.disk.crash(random.Random(seed), loss)
         self._forget()
@@ -198,7 +198,7 @@ class Exchange:
                     self.sync()
 
     def _replace(self) -> None:
-        """What has no room is tried again later, as net/sync_thread does it."""
+        """What has no room is tried again later, as net/file_thread does it."""
         for path, data in [*self._replaces.items()]:
             with contextlib.suppress(DiskFull):
                 self.disk.replace(path, data)
@@ -209,7 +209,7 @@ class Exchange:
         store = self.core.broker.store
         store.log.segments.close()
         store.queues.close()
-        self.disk.run_out(Shortage.ALL_GONE)
+        self.disk.exhaust_descriptors(DescriptorShortage.ALL_GONE)
 
     def find_descriptors(self) -> None:
         """There are some again."""

@@ -32,7 +32,7 @@ from escrowmq.group.record import GroupRecord, decode_group_record
 from escrowmq.group.state import PATH, MemberState, decode_state, state_after_start
 from escrowmq.store.cut import cut_log, record_before
 from escrowmq.testing.authority import MemoryAuthority
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.drill_faults import drills_of
 from tests.harness.exchange import SMALL, START_MS
 from tests.harness.group_broker import MemberBroker
@@ -103,15 +103,15 @@ class MemberHost:
         self.disk.replace(PATH, state.encode(), is_private=True)
         self.disk.room = room
 
-    def kill(self, loss: Loss = Loss.NOTHING) -> None:
+    def kill(self, loss: CrashLoss = CrashLoss.NOTHING) -> None:
         """The process is killed, or (with a loss) the machine loses power."""
-        self.world.forget(self, tells=loss is Loss.NOTHING)
+        self.world.forget(self, tells=loss is CrashLoss.NOTHING)
         self.broker = None
         self.is_ready = self.is_frozen = False
         self._late.clear()
         self.life += 1
         self.disk.crash(self.world.chance, loss)
-        if loss is not Loss.NOTHING:
+        if loss is not CrashLoss.NOTHING:
             self.boot = f"boot-{self.life}"
 
     def kill_and_rot(self) -> None:
@@ -123,7 +123,7 @@ class MemberHost:
         if newest is not None:
             size = self.world.store_settings.log_segment_size
             path = f"commitlog/{newest - newest % size:020d}"
-            self.disk.flip(path, newest % size + HEAD_V4.size)
+            self.disk.flip_bit(path, newest % size + HEAD_V4.size)
 
     @property
     def is_up(self) -> bool:

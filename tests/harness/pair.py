@@ -11,7 +11,7 @@ from escrowmq.base.effects import Close, Dial, Effect, Send
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.exchange import SMALL, Exchange
 
 MASTER_ADDRESS = ("10.0.0.1", 10911)
@@ -185,7 +185,7 @@ class Pair:
             node.look()
         self.deliver()
 
-    def start_slave_again(self, loss: Loss | None = None, *, seed: int = 0) -> None:
+    def start_slave_again(self, loss: CrashLoss | None = None, *, seed: int = 0) -> None:
         """The slave is stopped, or killed with such a loss, and started again."""
         for owner, peer in [*self._links]:
             if owner == id(self.slave):

@@ -25,7 +25,7 @@ from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import ConnectFailed, EscrowMQError, RequestTimeout
 from escrowmq.integrations.dbapi import Outbox
-from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.dbapi.addresses import make_connector
 from tests.interop.process import until
 from tests.interop.servers import Server
 from tests.sdk.reading import delivered
@@ -62,12 +62,12 @@ class Shop:
     def outbox(self, producer: escrowmq.Producer) -> Outbox:
         """An outbox of its database."""
         when_away = "keep" if self.keeps else "refuse"
-        return Outbox(producer, connector(self.address), when_away=when_away)
+        return Outbox(producer, make_connector(self.address), when_away=when_away)
 
 
 def prepare(shop: Shop) -> None:
     """Make the tables."""
-    connect = connector(shop.address)
+    connect = make_connector(shop.address)
     with escrowmq.Producer(shop.nameserver, group=shop.group) as producer:
         Outbox(producer, connect).create_tables()
     connection = connect()
@@ -94,7 +94,7 @@ def crash(shop: Shop, step: str, number: int, chance: random.Random, *, lost: st
 
 def differences(shop: Shop, server: Server) -> list[str]:
     """What does not belong together once all is settled."""
-    connect = connector(shop.address)
+    connect = make_connector(shop.address)
     with escrowmq.Producer(shop.nameserver, group=shop.group) as producer:
         outbox = shop.outbox(producer)
         until("all are handed over", lambda: not outbox.kept().count, within_s=120)
@@ -119,7 +119,7 @@ def _events(number: int) -> list[str]:
 
 
 def _take_order(shop: Shop, step: str, number: int, lost: str) -> None:
-    connect = connector(shop.address)
+    connect = make_connector(shop.address)
     _die_at(step)
     _lose(lost)
     # A busy machine is no reason to refuse an order here.
@@ -145,7 +145,10 @@ def _take_order(shop: Shop, step: str, number: int, lost: str) -> None:
 
 def _die_at(step: str) -> None:
     """Let this process die behind a step."""
-    known: dict[str, Any] = {"stored": MarkedMessages.stored, "leave": MarkedMessages.leave}
+    known: dict[str, Any] = {
+        "stored": MarkedMessages.wait_until_stored,
+        "leave": MarkedMessages.leave_to_marker,
+    }
 
     def dying(name: str, *, before: str, after: str) -> Any:
         def call(self: MarkedMessages, *given: Any) -> None:
@@ -167,17 +170,17 @@ def _die_at(step: str) -> None:
             _die()
 
     engine.MarkedMessages._store = stored  # type: ignore[method-assign]
-    MarkedMessages.stored = dying("stored", before="marker", after="halves")  # type: ignore[method-assign]
-    MarkedMessages.leave = dying("leave", before="", after="left")  # type: ignore[method-assign]
+    MarkedMessages.wait_until_stored = dying("stored", before="marker", after="halves")  # type: ignore[method-assign]
+    MarkedMessages.leave_to_marker = dying("leave", before="", after="left")  # type: ignore[method-assign]
     if step == "end":
         hear_and_die(_die)
     if step == "commit":
-        MarkedMessages.committed = lambda self: _die()  # type: ignore[method-assign]
+        MarkedMessages.report_commit = lambda self: _die()  # type: ignore[method-assign]
 
 
 def hear_and_die(die: Callable[[], None]) -> None:
     """Let this process die behind a broker's word that it knows of a commit."""
-    tell = engine.end_in_background  # type: ignore[attr-defined]
+    tell = engine.send_end_in_background  # type: ignore[attr-defined]
 
     def told(*given: Any, heard: Any, **more: Any) -> Any:
         def hear(error: Any) -> None:
@@ -186,7 +189,7 @@ def hear_and_die(die: Callable[[], None]) -> None:
 
         return tell(*given, heard=hear, **more)
 
-    engine.end_in_background = told  # type: ignore[attr-defined]
+    engine.send_end_in_background = told  # type: ignore[attr-defined]
 
 
 def _lose(lost: str) -> None:
@@ -207,7 +210,7 @@ def _lose(lost: str) -> None:
     if lost and lost != "relay":
         engine.MarkedMessages._store = stored  # type: ignore[method-assign]
         # So that a single event goes that way, too.
-        engine.MarkedMessages.send_quickly = lambda *_: False  # type: ignore[method-assign]
+        engine.MarkedMessages.try_send = lambda *_: False  # type: ignore[method-assign]
 
 
 def _die() -> None:

@@ -162,7 +162,7 @@ class World:
                 return
             if dies_at == 2:
                 return
-            mark = tables.mark_here(
+            mark = tables.insert_outcome_if_here(
                 self._database.family, key, verdict.COMMIT, proof=self._database.proof
             )
             if not (yield from self._tried(connection, mark)):
@@ -248,7 +248,7 @@ class World:
 
     def _execute(self, connection: Any, statement: Statement) -> Any:
         cursor = connection.cursor()
-        cursor.execute(statement.in_style(self._database.style()), statement.values)
+        cursor.execute(statement.in_paramstyle(self._database.style()), statement.values)
         return cursor
 
     def _take(self) -> Any:
@@ -292,12 +292,12 @@ def _order(key: str) -> Statement:
 def prepare(database: Database) -> None:
     """Make the tables."""
     connection = database.connect()
-    for statement in [*schema.statements(database.family), Statement(ORDERS)]:
+    for statement in [*schema.create_statements(database.family), Statement(ORDERS)]:
         connection.cursor().execute(statement.text)
-    name = tables.mark(database.family, tables.NAME_ID, "races")
+    name = tables.insert_outcome(database.family, tables.NAME_ID, "races")
     cursor = connection.cursor()
-    cursor.execute(name.in_style(database.style()), name.values)
-    cursor.execute(tables.place(database.family).text)
+    cursor.execute(name.in_paramstyle(database.style()), name.values)
+    cursor.execute(tables.select_marker_table(database.family).text)
     database.proof = cursor.fetchone()[1]
     connection.commit()
     connection.close()

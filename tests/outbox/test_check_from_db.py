@@ -17,7 +17,7 @@ import pytest
 import escrowmq
 from escrowmq.cli import check_from_db
 from escrowmq.integrations.dbapi import Outbox
-from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.dbapi.addresses import make_connector
 from tests.interop.process import Process, until
 from tests.interop.servers import Server
 from tests.sdk.reading import bodies, wait_bodies
@@ -79,7 +79,7 @@ def test_what_a_dead_service_left_open_is_settled_from_its_database(
 ) -> None:
     address = address_of(place)
     with escrowmq.Producer(server.nameserver, group=group) as producer:
-        Outbox(producer, connector(address)).create_tables()
+        Outbox(producer, make_connector(address)).create_tables()
     for where in ("after", "before"):
         command = [sys.executable, "-c", DIES, server.nameserver, group, topic, address, where]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -134,10 +134,12 @@ def test_a_clock_that_differs_keeps_markers_and_ends_nothing(
         outbox.create_tables()
         gone = ["broker-z"]
         with caplog.at_level(logging.WARNING):
-            check_from_db._forget(outbox, dt.timedelta(days=7), gone=gone)
+            check_from_db._forget_markers(outbox, dt.timedelta(days=7), gone=gone)
         assert "kept for another day: the database's clock" in caplog.text
         assert gone, "it is tried again"
-        check_from_db._forget(Outbox(producer, connector(place.url)), dt.timedelta(1), gone=gone)
+        check_from_db._forget_markers(
+            Outbox(producer, make_connector(place.url)), dt.timedelta(1), gone=gone
+        )
         assert gone == [], "a broker that is back is not gone"
 
 

@@ -351,7 +351,7 @@ def test_nor_where_postgresql_is_awaited(new_place: Callable[[str], Place], kind
     address = new_place("postgresql").address
     plain = lambda: psycopg.connect(address)  # noqa: E731
     change(plain, TABLE)
-    for statement in schema.statements(SqlFamily.POSTGRESQL):
+    for statement in schema.create_statements(SqlFamily.POSTGRESQL):
         change(plain, statement.text)
 
     async def connect() -> Any:
@@ -374,7 +374,7 @@ def test_nor_where_connections_are_awaited(new_place: Callable[[str], Place]) ->
     file = new_place("sqlite").address
     change(lambda: sqlite3.connect(file), TABLE)
     with sqlite3.connect(file) as made:
-        for statement in schema.statements(SqlFamily.SQLITE):
+        for statement in schema.create_statements(SqlFamily.SQLITE):
             made.execute(statement.text)
     made.close()
 

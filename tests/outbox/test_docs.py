@@ -177,8 +177,8 @@ def test_the_example_without_an_orm(server: Server, new_place: Callable[[str], P
     names = prepared(server, place)
     with escrowmq.Producer(server.nameserver, group="plain-orders") as producer:
         from escrowmq.integrations.dbapi import Outbox
-        from escrowmq.integrations.dbapi.addresses import connector
+        from escrowmq.integrations.dbapi.addresses import make_connector
 
-        Outbox(producer, connector(place.address)).create_tables()
+        Outbox(producer, make_connector(place.address)).create_tables()
         run("psycopg.connect(address)", {**names, "producer": producer, "address": place.address})
         until("order 5", lambda: sent(server, b"order 5"))

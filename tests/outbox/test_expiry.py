@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 
 import escrowmq
 from escrowmq.errors import ConnectFailed, RouteMissing, UsageError
-from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.dbapi.addresses import make_connector
 from escrowmq.integrations.sqlalchemy import Outbox, add_tables
 from tests.interop import wire
 from tests.interop.process import until
@@ -47,7 +47,7 @@ def test_a_marker_stays_for_as_long_as_its_transaction_is_pending(
         Outbox(producer, engine).create_tables()
     command = [sys.executable, "-c", DIES, server.nameserver, "orders", topic, address_of(place)]
     assert subprocess.run([*command, "after"], check=False, timeout=60).returncode == -9
-    connection = connector(address_of(place))()
+    connection = make_connector(address_of(place))()
     connection.execute(AGED)
     connection.commit()
     connection.close()

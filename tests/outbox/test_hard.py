@@ -24,9 +24,9 @@ import escrowmq
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations import dbapi
 from escrowmq.integrations.dbapi import drivers
-from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.dbapi.addresses import make_connector
 from escrowmq.integrations.outbox import schema, tables, verdict
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run_steps
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
 from tests.compensation.services import PostgresServer
 from tests.interop.process import until
@@ -54,9 +54,9 @@ def told(server: Server, topic: str, producer: escrowmq.Producer) -> list[str]:
 
 @pytest.fixture
 def connect(place: Place) -> Callable[[], Any]:
-    made = connector(address_of(place))
+    made = make_connector(address_of(place))
     connection = made()
-    for statement in schema.statements(family(connection)):
+    for statement in schema.create_statements(family(connection)):
         connection.cursor().execute(statement.text)
     name(connection)
     connection.commit()
@@ -65,13 +65,13 @@ def connect(place: Place) -> Callable[[], Any]:
 
 
 def family(connection: object) -> tables.SqlFamily:
-    return drivers.driver_of(connection, drivers.PLAIN)[1].family
+    return drivers.find_driver(connection, drivers.PLAIN)[1].family
 
 
 def verdict_here(family: tables.SqlFamily) -> Steps[Outcome]:
     """Of the table that is found."""
-    proof = (yield SqlStep(tables.place(family), is_read=True))[0][1]
-    outcome = yield from verdict.verdict(family, KEY, proof=str(proof))
+    proof = (yield SqlStep(tables.select_marker_table(family), is_read=True))[0][1]
+    outcome = yield from verdict.decide_outcome(family, KEY, proof=str(proof))
     assert outcome is not None
     return outcome
 
@@ -79,26 +79,28 @@ def verdict_here(family: tables.SqlFamily) -> Steps[Outcome]:
 def judged(connect: Callable[[], Any]) -> Outcome:
     """The verdict of a check, on a connection of its own."""
     connection = connect()
-    driver = drivers.driver_of(connection, drivers.PLAIN)[1]
+    driver = drivers.find_driver(connection, drivers.PLAIN)[1]
 
     def execute(step: SqlStep) -> Rows:
         return drivers.execute_step(connection, driver, step)
 
     try:
-        return run(verdict_here(driver.family), execute)
+        return run_steps(verdict_here(driver.family), execute)
     finally:
         connection.close()
 
 
 def mark(connection: Any) -> None:
-    driver = drivers.driver_of(connection, drivers.PLAIN)[1]
-    drivers.execute_on(connection, driver, tables.mark(driver.family, KEY, verdict.COMMIT))
+    driver = drivers.find_driver(connection, drivers.PLAIN)[1]
+    drivers.execute_on(
+        connection, driver, tables.insert_outcome(driver.family, KEY, verdict.COMMIT)
+    )
 
 
 def name(connection: Any) -> None:
     """The database gets one."""
-    driver = drivers.driver_of(connection, drivers.PLAIN)[1]
-    named = tables.mark(driver.family, tables.NAME_ID, "shop")
+    driver = drivers.find_driver(connection, drivers.PLAIN)[1]
+    named = tables.insert_outcome(driver.family, tables.NAME_ID, "shop")
     drivers.execute_on(connection, driver, named)
 
 
@@ -132,9 +134,9 @@ def test_a_replica_knows_what_was_committed_and_never_guesses_what_was_not(
 ) -> None:
     """It takes no row, as a database that is read only takes none."""
     address = postgres.new_database()
-    connect = connector(address)
+    connect = make_connector(address)
     connection = psycopg.connect(address, autocommit=True)
-    for statement in schema.statements(tables.SqlFamily.POSTGRESQL):
+    for statement in schema.create_statements(tables.SqlFamily.POSTGRESQL):
         connection.execute(statement.text.encode())
     name(connection)
 
@@ -146,22 +148,22 @@ def test_a_replica_knows_what_was_committed_and_never_guesses_what_was_not(
     assert judged(as_replica) is Outcome.UNKNOWN
     mark(connection)
     assert judged(as_replica) is Outcome.COMMIT
-    connection.execute(tables.delete_markers([KEY]).in_style("format").encode(), (KEY,))
+    connection.execute(tables.delete_markers([KEY]).in_paramstyle("format").encode(), (KEY,))
     assert judged(as_replica) is Outcome.UNKNOWN
     assert judged(connect) is Outcome.ROLLBACK
     connection.close()
 
 
 def test_a_check_leaves_its_connection_as_it_was(new_place: Callable[[str], Place]) -> None:
-    connection = connector(address_of(new_place("mariadb")))()
+    connection = make_connector(address_of(new_place("mariadb")))()
     cursor = connection.cursor()
-    for statement in schema.statements(family(connection)):
+    for statement in schema.create_statements(family(connection)):
         cursor.execute(statement.text)
     name(connection)
     cursor.execute("set innodb_lock_wait_timeout = 17")
-    driver = drivers.driver_of(connection, drivers.PLAIN)[1]
+    driver = drivers.find_driver(connection, drivers.PLAIN)[1]
     steps = verdict_here(driver.family)
-    assert run(steps, lambda step: drivers.execute_step(connection, driver, step)) is (
+    assert run_steps(steps, lambda step: drivers.execute_step(connection, driver, step)) is (
         Outcome.ROLLBACK
     )
     cursor.execute("select @@innodb_lock_wait_timeout")
@@ -327,9 +329,9 @@ def test_a_prepared_transaction_is_not_known_until_it_is_decided(
     new_place: Callable[[str], Place],
 ) -> None:
     place = new_place("postgresql")
-    connect = connector(place.address)
+    connect = make_connector(place.address)
     writer = psycopg.connect(place.address)
-    for statement in schema.statements(tables.SqlFamily.POSTGRESQL):
+    for statement in schema.create_statements(tables.SqlFamily.POSTGRESQL):
         writer.execute(statement.text)
     name(writer)
     writer.commit()
@@ -380,15 +382,15 @@ def test_a_service_of_another_database_answers_nothing(
     mine, other = new_place("sqlite"), new_place("sqlite")
     with escrowmq.Producer(server.nameserver, group=group) as producer:
         for each in (mine, other):
-            dbapi.Outbox(producer, connector(address_of(each))).create_tables()
+            dbapi.Outbox(producer, make_connector(address_of(each))).create_tables()
     command = [sys.executable, "-c", DIES, server.nameserver, group, topic, address_of(mine)]
     assert subprocess.run([*command, "after"], check=False, timeout=60).returncode == -9
     with escrowmq.Producer(server.nameserver, group=group) as producer:
-        dbapi.Outbox(producer, connector(address_of(other)))
+        dbapi.Outbox(producer, make_connector(address_of(other)))
         with caplog.at_level(logging.WARNING):
             until("a check", lambda: "a producer group of its own" in caplog.text)
         assert producer.unsettled_keys()
-        dbapi.Outbox(producer, connector(address_of(mine)))
+        dbapi.Outbox(producer, make_connector(address_of(mine)))
         wait_bodies(server, topic, [b"after"])
 
 
@@ -401,7 +403,7 @@ def test_a_database_that_is_away_is_asked_again_as_often_as_it_takes(
     server = Server("escrow", tmp_path / "server", settings).start()
     topic, group, place = new_topic(server, "paid"), "orders", new_place("postgresql")
     with escrowmq.Producer(server.nameserver, group=group) as producer:
-        dbapi.Outbox(producer, connector(place.address)).create_tables()
+        dbapi.Outbox(producer, make_connector(place.address)).create_tables()
     command = [sys.executable, "-c", DIES, server.nameserver, group, topic, place.address]
     assert subprocess.run([*command, "after"], check=False, timeout=60).returncode == -9
     where = [f"{place.address}-away"]

@@ -39,7 +39,7 @@ def test_each_message_is_handled_once_whatever_its_handler_meets(
     tmp_path: Path,
 ) -> None:
     with psycopg.connect(postgres_address) as connection:
-        for statement in schema.statements(SqlFamily.POSTGRESQL):
+        for statement in schema.create_statements(SqlFamily.POSTGRESQL):
             connection.execute(statement.text)
         connection.execute("create table rows (name varchar(40))")
     place = Place(server.nameserver, group, topic, postgres_address, tmp_path)

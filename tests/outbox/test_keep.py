@@ -23,8 +23,8 @@ import escrowmq
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import EscrowMQError, TooManyKept, UsageError
 from escrowmq.integrations import dbapi
-from escrowmq.integrations.dbapi.addresses import connector
-from escrowmq.integrations.outbox.circuit import State
+from escrowmq.integrations.dbapi.addresses import make_connector
+from escrowmq.integrations.outbox.circuit import CircuitState
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
 from tests.interop import wire
 from tests.interop.drivers import unique
@@ -115,7 +115,7 @@ class Shop:
     """Takes orders with plain connections."""
 
     def __init__(self, producer: escrowmq.Producer, place: Place, topic: str, **more: Any) -> None:
-        self._connect = connector(address_of(place))
+        self._connect = make_connector(address_of(place))
         self._topic = topic
         self.outbox = dbapi.Outbox(producer, self._connect, when_away="keep", **more)
         self.outbox.create_tables()
@@ -147,9 +147,9 @@ class Shop:
         return found
 
     @property
-    def state(self) -> State:
+    def state(self) -> CircuitState:
         """Of the circuit."""
-        circuit = self.outbox._course._circuit
+        circuit = self.outbox._handover._circuit
         assert circuit is not None
         return circuit.state
 
@@ -176,7 +176,7 @@ def test_orders_are_taken_while_the_broker_is_gone_and_told_in_order_when_it_is_
     cluster.start()
     cluster.wait("1", "2", "3", "4", "5", "6", "7", "8")
     until("nothing is kept", lambda: shop.outbox.kept().count == 0)
-    until("the circuit closes", lambda: shop.state is State.CLOSED)
+    until("the circuit closes", lambda: shop.state is CircuitState.CLOSED)
     shop.take("9")
     cluster.wait("1", "2", "3", "4", "5", "6", "7", "8", "9")
     assert shop.orders() == [str(number) for number in range(1, 10)]
@@ -211,7 +211,7 @@ def test_what_a_process_left_behind_the_next_one_hands_over(
     cluster.start()
     with escrowmq.Producer(cluster.nameserver, group=group, timeout_ms=TIMEOUT_MS) as producer:
         other = Shop(producer, place, cluster.topic)
-        assert other.state is State.DRAINING  # so that its own messages overtake none
+        assert other.state is CircuitState.DRAINING  # so that its own messages overtake none
         other.take("2")
         cluster.wait("1", "2")
         other.outbox.close()
@@ -252,7 +252,7 @@ def test_many_hand_over_at_once_and_nothing_goes_twice(
     cluster.start()
     counts: list[int] = []
     errors: list[BaseException] = []
-    connect = connector(address_of(place))
+    connect = make_connector(address_of(place))
 
     def relay() -> None:
         with escrowmq.Producer(cluster.nameserver, group=group, timeout_ms=30_000) as producer:
@@ -275,7 +275,7 @@ def test_many_hand_over_at_once_and_nothing_goes_twice(
 def test_without_keeping_the_transaction_fails_as_before(
     cluster: Cluster, producer: escrowmq.Producer, place: Place
 ) -> None:
-    connect = connector(address_of(place))
+    connect = make_connector(address_of(place))
     outbox = dbapi.Outbox(producer, connect)
     outbox.create_tables()
     cluster.kill()

@@ -10,7 +10,7 @@ from typing import Any
 
 import escrowmq
 from escrowmq.integrations import dbapi
-from escrowmq.integrations.outbox.circuit import State
+from escrowmq.integrations.outbox.circuit import CircuitState
 from tests.interop.process import until
 
 from .conftest import Place
@@ -50,7 +50,7 @@ def sending(outbox: dbapi.Outbox, *, is_stored: bool = False) -> Iterator[Sendin
 
     def begin_held(name: str) -> Any:
         sent = begin(name)
-        wait = sent.stored
+        wait = sent.wait_until_stored
 
         def stored() -> None:
             if is_stored:
@@ -60,7 +60,7 @@ def sending(outbox: dbapi.Outbox, *, is_stored: bool = False) -> Iterator[Sendin
             if not is_stored:
                 wait()
 
-        sent.stored = stored  # type: ignore[method-assign]
+        sent.wait_until_stored = stored  # type: ignore[method-assign]
         return sent
 
     outbox._relaying._begin = begin_held
@@ -116,7 +116,7 @@ def test_two_that_send_the_same_messages_deliver_them_once(
             assert other.hand_over_kept() == 2
             other.close()
         cluster.wait("1", "2")
-    until("the circuit closes", lambda: shop.state is State.CLOSED)
+    until("the circuit closes", lambda: shop.state is CircuitState.CLOSED)
     shop.take("3")
     cluster.wait("1", "2", "3")
     assert pending(cluster) == 0
@@ -169,14 +169,14 @@ def test_connections_that_are_awaited_do_not_wait_either(
 
             def begin_held(name: str) -> Any:
                 sent = begin(name)
-                wait = sent.stored
+                wait = sent.wait_until_stored
 
                 async def stored() -> None:
                     has_begun.set()
                     await may_go_on.wait()
                     await wait()
 
-                sent.stored = stored  # type: ignore[method-assign]
+                sent.wait_until_stored = stored  # type: ignore[method-assign]
                 return sent
 
             outbox._relaying._begin = begin_held

@@ -11,7 +11,7 @@ import pytest
 
 import escrowmq
 from escrowmq.integrations import dbapi, outbox_relay
-from escrowmq.integrations.dbapi.drivers import PLAIN, driver_of, execute_on
+from escrowmq.integrations.dbapi.drivers import PLAIN, execute_on, find_driver
 from escrowmq.integrations.outbox import kept
 from escrowmq.testing import Broker
 
@@ -41,9 +41,9 @@ def test_a_transaction_with_an_old_snapshot_overtakes_none_that_was_kept(
         outbox = dbapi.Outbox(producer, lambda: connect_to(place), when_away="keep")
         outbox.create_tables()
         first, second = connect_to(place), connect_to(place)
-        _, driver = driver_of(first, PLAIN)
+        _, driver = find_driver(first, PLAIN)
         before = [escrowmq.Message("T", b"left by another process")]
-        for statement in kept.keep(driver.family, before, bundle="b", now_ms=0):
+        for statement in kept.insert_rows(driver.family, before, bundle="b", now_ms=0):
             execute_on(first, driver, statement)
         first.commit()
         with outbox.transaction(first) as tx:

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 import escrowmq
 from escrowmq.errors import InvalidMessage, MarkerNotWritten
 from escrowmq.integrations import dbapi
-from escrowmq.integrations.dbapi.addresses import connector
-from escrowmq.integrations.dbapi.drivers import PLAIN, driver_of, execute_on
+from escrowmq.integrations.dbapi.addresses import make_connector
+from escrowmq.integrations.dbapi.drivers import PLAIN, execute_on, find_driver
 from escrowmq.integrations.outbox import kept
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
 from escrowmq.testing import Broker
@@ -49,7 +49,7 @@ def test_a_message_that_no_broker_would_take_is_not_kept(
     is_known: bool,
 ) -> None:
     """It was committed, and then blocked its topic for ever."""
-    connect = connector(address_of(place))
+    connect = make_connector(address_of(place))
     outbox = dbapi.Outbox(producer, connect, when_away="keep")
     outbox.create_tables()
     escrowmq_broker.stop()
@@ -103,7 +103,7 @@ def test_bodies_are_not_shown_where_they_cannot_be_kept(
 
 def test_as_many_bytes_as_are_allowed_are_kept(escrowmq_broker: Broker, place: Place) -> None:
     """MariaDB refused them in one statement."""
-    connect = connector(address_of(place))
+    connect = make_connector(address_of(place))
     with escrowmq.Producer(group="shop", topics=["T"], timeout_ms=300) as producer:
         outbox = dbapi.Outbox(producer, connect, when_away="keep")
         outbox.create_tables()
@@ -142,12 +142,12 @@ def test_a_kept_message_that_is_refused_holds_up_its_topic_alone(
     escrowmq_broker: Broker, producer: escrowmq.Producer, place: Place
 ) -> None:
     """Every transaction was kept, until kept_max stopped them all."""
-    connect = connector(address_of(place))
+    connect = make_connector(address_of(place))
     dbapi.Outbox(producer, connect).create_tables()
     connection = connect()
-    _, driver = driver_of(connection, PLAIN)
+    _, driver = find_driver(connection, PLAIN)
     over = [escrowmq.Message("T", b"x" * 1_000)]
-    for statement in kept.keep(driver.family, over, bundle="b", now_ms=0):
+    for statement in kept.insert_rows(driver.family, over, bundle="b", now_ms=0):
         execute_on(connection, driver, statement)
     connection.commit()
     outbox = dbapi.Outbox(producer, connect, when_away="keep", kept_max=5)

@@ -43,18 +43,18 @@ def test_no_order_of_steps_parts_them_on_mariadb(maria: MariaDbServer) -> None:
 
 def reads_only(family: SqlFamily, key: str) -> Steps[Outcome]:
     """What is written by hand: no row, so it was rolled back."""
-    rows = yield SqlStep(tables.read(key), is_read=True)
+    rows = yield SqlStep(tables.select_outcome(key), is_read=True)
     return Outcome.COMMIT if rows else Outcome.ROLLBACK
 
 
 def forgets_the_second_look(family: SqlFamily, key: str) -> Steps[Outcome]:
     from escrowmq.integrations.outbox.steps import StepFailed
 
-    rows = yield SqlStep(tables.read(key), is_read=True)
+    rows = yield SqlStep(tables.select_outcome(key), is_read=True)
     if rows:
         return Outcome.COMMIT if rows[0][0] == verdict.COMMIT else Outcome.ROLLBACK
     try:
-        yield SqlStep(tables.mark(family, key, verdict.ROLLBACK))
+        yield SqlStep(tables.insert_outcome(family, key, verdict.ROLLBACK))
     except StepFailed:
         return Outcome.ROLLBACK
     return Outcome.ROLLBACK

@@ -11,7 +11,7 @@ import pytest
 
 import escrowmq
 from escrowmq.integrations.dbapi import Outbox
-from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.dbapi.addresses import make_connector
 from tests.interop import jars
 from tests.interop.process import until
 from tests.interop.servers import Server, new_topic
@@ -37,7 +37,7 @@ def test_all_messages_are_delivered_or_none(
     rocketmq: Server, group: str, new_place: Callable[[str], Place]
 ) -> None:
     topic = new_topic(rocketmq, f"T-{group}")
-    connect = connector(address_of(new_place("sqlite")))
+    connect = make_connector(address_of(new_place("sqlite")))
     connection = connect()
     with escrowmq.Producer(rocketmq.nameserver, group=group) as producer:
         outbox = Outbox(producer, connect)
@@ -63,11 +63,11 @@ def test_what_a_dead_process_left_open_is_answered_from_the_marker(
     topic = new_topic(rocketmq, f"T-{group}")
     address = address_of(new_place("sqlite"))
     with escrowmq.Producer(rocketmq.nameserver, group=group) as producer:
-        Outbox(producer, connector(address)).create_tables()
+        Outbox(producer, make_connector(address)).create_tables()
     for where in ("after", "before"):
         command = [sys.executable, "-c", DIES, rocketmq.nameserver, group, topic, address, where]
         assert subprocess.run(command, check=False, timeout=60).returncode == -9
     with escrowmq.Producer(rocketmq.nameserver, group=group) as producer:
-        Outbox(producer, connector(address))
+        Outbox(producer, make_connector(address))
         until("the message", lambda: bodies(rocketmq, topic), within_s=90)
     assert set(bodies(rocketmq, topic)) == {b"after"}

@@ -360,7 +360,7 @@ def patient(server: Server, engine: sa.Engine, group: str) -> Iterator[Outbox]:
     with escrowmq.Producer(server.nameserver, group=group) as producer:
         made = Outbox(producer, engine)
         made.create_tables()
-        producer.answer_no_more(made._check)
+        producer.remove_database_check(made._answer_check)
         yield made
 
 
@@ -388,7 +388,7 @@ def test_one_of_asyncio_tells_when_it_is_closed(
         async with escrowmq.aio.Producer(server.nameserver, group=group) as producer:
             outbox = AsyncOutbox(producer, engine)
             await outbox.create_tables()
-            producer.answer_no_more(outbox._check)
+            producer.remove_database_check(outbox._answer_check)
             async with engine.begin() as connection:
                 await outbox.send(connection, topic, b"1")
             await asyncio.to_thread(wait_bodies, server, topic, [b"1"])
@@ -462,17 +462,17 @@ def test_closed_outboxes_leave_the_engine(
     with escrowmq.Producer(server.nameserver, group=group) as producer:
         first, second = Outbox(producer, engine), Outbox(producer, engine)
         first.create_tables()
-        board = first._hooks._board
-        assert board.count == 2
+        board = first._hooks._listener
+        assert board.outboxes_count == 2
         with Session(engine) as session:
             with first.transaction(session) as tx:
                 tx.send(topic, b"1")
                 first.close()
-            assert board.count == 1, "its transaction went on to the end"
+            assert board.outboxes_count == 1, "its transaction went on to the end"
             with pytest.raises(UsageError, match="the outbox is closed"):
                 first.send(session, topic, b"never")
         assert second is not None
-    until("the producer's outboxes to leave", lambda: board.count == 0)
+    until("the producer's outboxes to leave", lambda: board.outboxes_count == 0)
     wait_bodies(server, topic, [b"1"])
 
 

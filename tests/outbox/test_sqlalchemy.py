@@ -27,7 +27,7 @@ import escrowmq
 from escrowmq.errors import EscrowMQError, InvalidMessage, MarkerNotWritten, UsageError
 from escrowmq.integrations.outbox import unsent_messages
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
-from escrowmq.integrations.sqlalchemy.switchboard import switchboard
+from escrowmq.integrations.sqlalchemy.engine_listener import engine_listener
 from escrowmq.testing import Broker
 from tests.interop import servers
 from tests.interop.drivers import unique
@@ -356,7 +356,7 @@ def test_an_outbox_that_cannot_be_made_does_not_go_on_listening(tmp_path: Path) 
     made.close()
     with pytest.raises(UsageError):
         Outbox(made, engine, when_away="keep")
-    assert switchboard(engine).count == 0
+    assert engine_listener(engine).outboxes_count == 0
 
     async def go() -> None:
         awaited = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db")
@@ -364,7 +364,7 @@ def test_an_outbox_that_cannot_be_made_does_not_go_on_listening(tmp_path: Path) 
         await producer.close()
         with pytest.raises(UsageError):
             AsyncOutbox(producer, awaited, when_away="keep")
-        assert switchboard(awaited.sync_engine).count == 0
+        assert engine_listener(awaited.sync_engine).outboxes_count == 0
         await awaited.dispose()
 
     asyncio.run(go())

@@ -1,6 +1,6 @@
 """What stands in a topic, read without any client: request 11 for each queue."""
 
-from escrowmq.client.core.message import ReceivedMessage, received
+from escrowmq.client.core.message import ReceivedMessage, to_received_message
 from escrowmq.codec.record import decode_records
 from tests.interop import wire
 from tests.interop.process import until
@@ -39,7 +39,7 @@ def _of_queue(server: Server, topic: str, queue_id: int) -> list[ReceivedMessage
         reply = wire.ask(server.broker, 11, fields)
         if reply.code != _FOUND:
             return found
-        found += [received(stored) for stored in decode_records(reply.body)]
+        found += [to_received_message(stored) for stored in decode_records(reply.body)]
         at = int(reply.fields["nextBeginOffset"])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import escrowmq
-from escrowmq.cli.live import Change, largest
+from escrowmq.cli.live import ChangeRates, largest_counts
 from tests.interop.drivers import unique
 from tests.interop.servers import Server
 
@@ -45,9 +45,9 @@ def test_each_table_has_the_largest_first_and_what_has_changed(
 
 def test_changes_are_per_second() -> None:
     times = iter([1_000, 3_000, 3_000, 4_000])
-    change = Change(lambda: next(times))
-    assert change.of("a", 10) == "-"
-    assert change.of("a", 20) == "+5.0/s"
-    assert change.of("a", 21) == "-"  # no time has passed
-    assert change.of("a", 20) == "-1.0/s"
-    assert largest({"b": 1, "a": 1, "c": 5}) == [("c", 5), ("a", 1), ("b", 1)]
+    change = ChangeRates(lambda: next(times))
+    assert change.rate("a", 10) == "-"
+    assert change.rate("a", 20) == "+5.0/s"
+    assert change.rate("a", 21) == "-"  # no time has passed
+    assert change.rate("a", 20) == "-1.0/s"
+    assert largest_counts({"b": 1, "a": 1, "c": 5}) == [("c", 5), ("a", 1), ("b", 1)]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import escrowmq
-from escrowmq.client.admin.diagnosis import _wants
+from escrowmq.client.admin.diagnosis import _may_match_tag
 from escrowmq.errors import NotFound
 from tests.interop.drivers import unique
 from tests.interop.process import until
@@ -123,9 +123,9 @@ def test_events_say_what_happened_and_who_did_it(own_server: Callable[..., Serve
 
 
 def test_tags_are_judged_and_sql_is_not() -> None:
-    assert _wants("*", "x")
-    assert _wants("", "x")
-    assert _wants("a || CARD", "CARD")
-    assert not _wants("a || CARD", "b")
-    assert not _wants("a", "")
-    assert _wants("price > 5 AND TAGS = 'a'", "b")
+    assert _may_match_tag("*", "x")
+    assert _may_match_tag("", "x")
+    assert _may_match_tag("a || CARD", "CARD")
+    assert not _may_match_tag("a || CARD", "b")
+    assert not _may_match_tag("a", "")
+    assert _may_match_tag("price > 5 AND TAGS = 'a'", "b")

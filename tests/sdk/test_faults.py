@@ -288,7 +288,9 @@ def test_close_ends_calls_under_way_and_never_hangs(cluster: Cluster) -> None:
         thread = threading.Thread(target=send)
         thread.start()
         pool = producer._inner.instance.pool
-        until("the send is under way", lambda: any(c.waiting_count for c in pool.connected()))
+        until(
+            "the send is under way", lambda: any(c.waiting_count for c in pool.usable_connections())
+        )
         producer.close()
         thread.join(30)
         assert len(outcomes) == 1

@@ -298,7 +298,7 @@ def own_shares() -> Iterator[None]:
     """A client that is interrupted while it is made cannot give its share in the process's loop
     back: that loop's thread goes on till the process ends. Other tests get one of their own."""
     yield
-    portal._forget_parent()
+    portal._forget_parents_portal()
 
 
 def test_every_client_can_be_interrupted_while_it_opens_and_closes(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import escrowmq
-from escrowmq.cli.completion import walk
+from escrowmq.cli.completion import continuations
 from escrowmq.cli.main import build_parser
 from escrowmq.console.routes import PAGES
 from tests.interop.ports import free_port
@@ -73,7 +73,7 @@ def test_there_are_thirty_and_each_has_an_answer() -> None:
     assert without == ["when will the disk be full?"]
     assert "EscrowMQDiskFillsUp" in RULES.read_text()
     assert ANSWERS.keys() <= {question for question, _ in found}
-    known = {one.path for one in walk(build_parser(), "")}
+    known = {one.path for one in continuations(build_parser(), "")}
     for _, commands in found:
         for command in commands:
             words = command.split()[1:]

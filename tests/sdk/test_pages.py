@@ -17,9 +17,9 @@ from escrowmq.base import fixed_limits
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.setting_facts import settings_of
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.cli.completion import walk
+from escrowmq.cli.completion import continuations
 from escrowmq.cli.main import build_parser
-from escrowmq.cli.option_places import arranged
+from escrowmq.cli.option_order import move_options
 from escrowmq.testing import Broker
 from tests.interop.process import until
 
@@ -171,10 +171,10 @@ def test_commands_on_the_page_are_commands(page: str) -> None:
 def is_command(words: list[str]) -> bool:
     """Whether the words are a verb, a verb with its action, or a whole command line."""
     words = words[: words.index(">")] if ">" in words else words
-    if " ".join(words) in {one.path for one in walk(build_parser(), "")}:
+    if " ".join(words) in {one.path for one in continuations(build_parser(), "")}:
         return True
     try:
-        build_parser().parse_args(arranged(words))
+        build_parser().parse_args(move_options(words))
     except SystemExit as ended:
         return ended.code == 0
     return True

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import escrowmq
-from escrowmq.client.core.message import ReceivedMessage, received
+from escrowmq.client.core.message import ReceivedMessage, to_received_message
 from escrowmq.client.core.queue_choice import queue_of_key
 from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.codec.record import decode_record
@@ -203,4 +203,4 @@ def test_the_stored_copy_is_found_by_its_id(server: Server, group: str, peer: st
     with escrowmq.Producer(server.nameserver, group=group) as producer:
         sent = producer.send(topic, b"x")
     reply = wire.ask(server.broker, 33, {"offset": str(int(sent.offset_id[-16:], 16))})
-    assert received(decode_record(reply.body)).message_id == sent.message_id
+    assert to_received_message(decode_record(reply.body)).message_id == sent.message_id

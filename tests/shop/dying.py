@@ -10,7 +10,7 @@ from typing import Any, Final
 from examples.shop import __main__ as shop
 from examples.shop import tables
 
-from escrowmq.client.handler_runs import Handling
+from escrowmq.client.handler_runs import HandlerRunner
 from escrowmq.client.outbox_messages import MarkedMessages
 from tests.outbox.crashes import hear_and_die
 
@@ -35,7 +35,7 @@ def arm(step: str) -> None:
     _before(MarkedMessages, "stored", step == "marker")
     _before(MarkedMessages, "committed", step == "commit")
     _before(tables.Mail, "__init__", step == "taken")
-    _before(Handling, "_settle", step == "mailed")
+    _before(HandlerRunner, "_settle", step == "mailed")
     _behind(MarkedMessages, "__init__", step == "begun")
     _behind(MarkedMessages, "leave", step == "left")
     _behind_awaited(MarkedMessages, "send", step == "halves")

@@ -23,7 +23,7 @@ from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.delivery.groups import TRANSACTION_GROUP
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from escrowmq.txn.engine import TransactionEngine
 from escrowmq.txn.op_records import decode_op
 from escrowmq.txn.state import State
@@ -47,7 +47,7 @@ from tests.sim.tenant import SimTenant
 _ALL = 1 << 62
 _HOUR_MS = 3_600_000
 _GIVEN_UP_WITHIN_MS = 120_000
-MakeCore = Callable[[SimDisk, Loss], BrokerCore]
+MakeCore = Callable[[SimDisk, CrashLoss], BrokerCore]
 _SAID_FOR = {"c": COMMIT, "r": ROLLBACK}
 _LETTERS = {"committed": "c", "rolled_back": "r", "expired": "x"}
 
@@ -292,7 +292,7 @@ class Checker:
 
     # -- after a start ---------------------------------------------------------------------------
 
-    def opened(self, core: BrokerCore, *, loss: Loss, durable_offset: int) -> None:
+    def opened(self, core: BrokerCore, *, loss: CrashLoss, durable_offset: int) -> None:
         """A broker was opened on what a crash has left: it becomes the one that is watched."""
         found, finals = self.judge(core, loss=loss, durable_offset=durable_offset)
         if not self._keeps_all(loss):
@@ -306,15 +306,15 @@ class Checker:
         self.check_progress(core)
         self.tally.take_over(engine_of(core), found)
 
-    def _keeps_all(self, loss: Loss) -> bool:
-        return loss is Loss.NOTHING or self._plan.is_sync_flush
+    def _keeps_all(self, loss: CrashLoss) -> bool:
+        return loss is CrashLoss.NOTHING or self._plan.is_sync_flush
 
     def judge(
-        self, core: BrokerCore, *, loss: Loss, durable_offset: int
+        self, core: BrokerCore, *, loss: CrashLoss, durable_offset: int
     ) -> tuple[Reading, list[Seen]]:
         """What a broker has made of the files after a crash: all that was durable, and every
         half either ended or pending."""
-        survives = _ALL if loss is Loss.NOTHING else durable_offset
+        survives = _ALL if loss is CrashLoss.NOTHING else durable_offset
         found = Reading(self._plan.topics, self.reading, known_end=survives)
         finals = found.advance(core.broker.store)
         self.reading.check_survivors(found, durable_offset=survives)
@@ -357,7 +357,7 @@ class Checker:
 
     # -- what if -----------------------------------------------------------------------------
 
-    def fork(self, core: BrokerCore, disk: SimDisk, make: MakeCore, loss: Loss) -> None:
+    def fork(self, core: BrokerCore, disk: SimDisk, make: MakeCore, loss: CrashLoss) -> None:
         """Were the broker to die at this moment: what would be found?"""
         stage = self._stage
         stage.done[f"forks: {loss.name}"] += 1
@@ -371,7 +371,7 @@ class Checker:
             again, loss=loss, durable_offset=core.broker.store.durable_offset
         )
         self.steps.look(again, found, finals, self._broker_ms())
-        if loss is Loss.NOTHING:
+        if loss is CrashLoss.NOTHING:
             engine = engine_of(core)
             live = {n for n in engine.halves.pending if n in found.open_halves()}
             # Of what was given up, and whose op record has no room yet: it is given up once more.

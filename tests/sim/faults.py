@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from escrowmq.testing.disk import Loss, Shortage
+from escrowmq.testing.disk import CrashLoss, DescriptorShortage
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -16,7 +16,7 @@ _RESTARTED_SHARE = 0.5
 _HELPED_SHARE = 0.5
 """Of the failed syncs, those after which the broker does not go on by itself."""
 
-_POWER = (Loss.ALL, Loss.PREFIX, Loss.SECTORS, Loss.SUBSET)
+_POWER = (CrashLoss.ALL, CrashLoss.PREFIX, CrashLoss.SECTORS, CrashLoss.SUBSET)
 
 
 class Faults:
@@ -88,7 +88,7 @@ class Faults:
         if world.stage.chance.random() < 0.3:
             world.restart()
         elif not self._stop_anywhere("kill"):
-            world.died(Loss.NOTHING)
+            world.died(CrashLoss.NOTHING)
 
     def _lose_power(self) -> None:
         world = self._world
@@ -170,7 +170,7 @@ class Faults:
         def mend() -> None:
             world.disk.sync_error = None
             if world.core is not None and chance.random() < _HELPED_SHARE:
-                world.died(chance.choice((Loss.NOTHING, *_POWER)))
+                world.died(chance.choice((CrashLoss.NOTHING, *_POWER)))
 
         self._later(chance.randrange(500, 60_000), mend)
 
@@ -178,7 +178,7 @@ class Faults:
         """Something else in the process has used up its descriptors."""
         world, chance = self._world, self._world.stage.chance
         world.stage.fault("no descriptors")
-        world.disk.run_out(chance.choice(list(Shortage)), chance)
+        world.disk.exhaust_descriptors(chance.choice(list(DescriptorShortage)), chance)
 
         def come_back() -> None:
             world.disk.shortage = None

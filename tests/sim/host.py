@@ -20,7 +20,7 @@ _IDLE_SCAN_MS = 10_000
 _AGAIN_MS = 50
 _AGAIN_MAX_MS = 5_000
 """What could not be done for want of a descriptor is tried again after so long
-(net/sync_thread)."""
+(net/file_thread)."""
 
 
 class SimHost:

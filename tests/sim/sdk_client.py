@@ -36,7 +36,7 @@ class SdkClient(SimClient):
         if link is not self.link or dialogue is None:
             return
         dialogue.receive(data, self.now())
-        if broken := dialogue.broken(data):
+        if broken := dialogue.frame_error(data):
             raise Violation(f"{self.name}: {broken}")
 
     def lost(self, link: Link) -> None:
@@ -46,7 +46,7 @@ class SdkClient(SimClient):
         if is_ours:
             self._dialogue = None
             if dialogue is not None:
-                dialogue.lose("the network has it")
+                dialogue.fail_all("the network has it")
 
     def crash(self) -> None:
         """See SimClient: nobody hears of anything any more."""
@@ -73,7 +73,7 @@ class SdkClient(SimClient):
                 done(reply, error)
 
         dialogue.ask(code, fields, body, now=self.now(), timeout_s=timeout_s, done=heard)
-        self.after(round(timeout_s * 1000) + 1, lambda: dialogue.sweep(self.now()))
+        self.after(round(timeout_s * 1000) + 1, lambda: dialogue.expire_requests(self.now()))
 
     def call(
         self,
@@ -94,4 +94,4 @@ class SdkClient(SimClient):
     def cast(self, code: int, ext: dict[str, str]) -> None:
         """See SimClient."""
         if self._dialogue is not None:
-            self._dialogue.tell(code, ext, b"")
+            self._dialogue.send_one_way(code, ext, b"")

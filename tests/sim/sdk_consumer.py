@@ -11,11 +11,11 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.core.allocation import STRATEGIES, allocate
-from escrowmq.client.core.fetched_messages import Shelf
-from escrowmq.client.core.message import ReceivedMessage, received
-from escrowmq.client.core.pulling import Cursor, PullStep, pull_fields, with_subscription
+from escrowmq.client.core.fetched_messages import FetchedMessages
+from escrowmq.client.core.message import ReceivedMessage, to_received_message
+from escrowmq.client.core.pulling import PullCursor, PullStep, pull_fields, with_subscription
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.subscription import subscription
+from escrowmq.client.core.subscription import parse_subscription
 from escrowmq.codec.record import decode_records
 from tests.sim.checker import Checker
 from tests.sim.consumer import Queue
@@ -69,8 +69,8 @@ class QueueFetcher:
 
     def __init__(self, queue: MessageQueue, next_offset: int) -> None:
         self.queue = queue
-        self.shelf: Shelf[ReceivedMessage] = Shelf(next_offset=next_offset)
-        self.cursor = Cursor(self.shelf, wait_ms=_HOLD_MS)
+        self.shelf: FetchedMessages[ReceivedMessage] = FetchedMessages(next_offset=next_offset)
+        self.cursor = PullCursor(self.shelf, wait_ms=_HOLD_MS)
         self.committed = next_offset
         self.is_pulling = False
 
@@ -100,7 +100,8 @@ class SdkConsumer(SdkClient):
             for queue_id in range(plan.queues_count)
         ]
         self._wanted = {
-            topic: subscription(topic, version=1, wire_topic=topic) for topic, _ in plan.topics
+            topic: parse_subscription(topic, version=1, wire_topic=topic)
+            for topic, _ in plan.topics
         }
         self._readers: dict[MessageQueue, QueueFetcher] = {}
         self._entering: set[MessageQueue] = set()
@@ -224,7 +225,11 @@ class SdkConsumer(SdkClient):
         return self._readers.get(reader.queue) is reader
 
     def _pull(self, reader: QueueFetcher) -> None:
-        if reader.is_pulling or not self._is_read(reader) or reader.shelf.count >= _HELD_MAX:
+        if (
+            reader.is_pulling
+            or not self._is_read(reader)
+            or reader.shelf.unsettled_count >= _HELD_MAX
+        ):
             return
         reader.is_pulling = True
         shelf, wanted = reader.shelf, self._wanted[reader.queue.topic]
@@ -236,8 +241,8 @@ class SdkConsumer(SdkClient):
             if not self._is_read(reader):
                 return
             if reply is None:
-                reader.cursor.lost()
-                pause_s = reader.cursor.failed()
+                reader.cursor.ask_master_next()
+                pause_s = reader.cursor.count_failure()
             else:
                 took_ms = self.stage.clock.now_ms() - asked_ms
                 pause_s = self._judge(reader, reply, took_ms=took_ms)
@@ -253,10 +258,10 @@ class SdkConsumer(SdkClient):
     def _judge(self, reader: QueueFetcher, reply: Command, *, took_ms: int) -> float:
         """How long to wait before the next pull."""
         was_at = reader.shelf.next_offset
-        step, next_offset = reader.cursor.answered(reply)
+        step, next_offset = reader.cursor.apply_reply(reply)
         if step is PullStep.TAKE:
             self._take(reader, reply, next_offset)
-        elif step in (PullStep.GO_ON, PullStep.MOVE) and next_offset != was_at:
+        elif step in (PullStep.ADVANCE, PullStep.MOVE) and next_offset != was_at:
             self._checker.moved((reader.queue.topic, reader.queue.queue_id), was_at)
             self._handled.skip(reader.queue, next_offset)
             reader.committed = -1
@@ -269,8 +274,8 @@ class SdkConsumer(SdkClient):
     def _take(self, reader: QueueFetcher, reply: Command, next_offset: int) -> None:
         shelf = reader.shelf
         records = {each.queue_offset: each for each in decode_records(reply.body)}
-        shelf.put(
-            [received(each, broker_name=BROKER) for each in records.values()],
+        shelf.add(
+            [to_received_message(each, broker_name=BROKER) for each in records.values()],
             next_offset=next_offset,
         )
         losses_count = self._checker.losses_count
@@ -293,7 +298,7 @@ class SdkConsumer(SdkClient):
             return
         if self.stage.happens(_FAILED_SHARE):
             self.stage.done["messages whose handling failed"] += 1
-            reader.shelf.give_back([message], generation=generation)
+            reader.shelf.put_back([message], generation=generation)
             (again,) = reader.shelf.take(1)
             handle = partial(self._handle, reader, again, record, generation, losses_count)
             self.after(_PAUSE_MS, handle)
@@ -302,7 +307,7 @@ class SdkConsumer(SdkClient):
             self._checker.consumed(GROUP, record)
         self._handled.add(reader.queue, message.queue_offset)
         self.stage.done["messages handled by the SDK"] += 1
-        reader.shelf.finish(message.queue_offset, generation=generation)
+        reader.shelf.mark_settled(message.queue_offset, generation=generation)
         self._pull(reader)
 
 

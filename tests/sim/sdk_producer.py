@@ -10,23 +10,23 @@ from functools import partial
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.core.end_attempts import EndAttempts
-from escrowmq.client.core.end_request import Half, check_answer_fields, end_fields, half_of
+from escrowmq.client.core.end_request import Half, check_answer_fields, end_fields, parse_half
 from escrowmq.client.core.message import Message
-from escrowmq.client.core.queue_choice import Chooser
+from escrowmq.client.core.queue_choice import QueueChooser
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest, SendRules
+from escrowmq.client.core.send_attempts import SendAnswer, SendAttempts, SendRequest, SendRules
 from escrowmq.client.core.sending import (
     Compression,
     Outcome,
-    Outgoing,
+    OutgoingMessage,
     half_properties,
-    is_safe,
-    outgoing,
+    is_stored_safely,
+    make_outgoing,
+    parse_send_result,
     properties_of,
-    result_of,
     send_fields,
 )
-from escrowmq.client.core.verdicts import EndState, Verdicts
+from escrowmq.client.core.verdicts import KnownOutcomes, TransactionCourse
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import (
     ConnectFailed,
@@ -59,7 +59,11 @@ class Block:
     """One transaction of this producer, from its beginning to its end."""
 
     def __init__(
-        self, sent: told.Sent, course: EndState, attempts: Attempts, out: Outgoing
+        self,
+        sent: told.Sent,
+        course: TransactionCourse,
+        attempts: SendAttempts,
+        out: OutgoingMessage,
     ) -> None:
         self.sent = sent
         self.course = course
@@ -96,9 +100,9 @@ class SdkProducer(SdkClient):
         self._plan = plan
         self._ledger = ledger
         self._chance = random.Random(plan.seed * 31 + number)
-        self._chooser = Chooser(self._chance)
+        self._chooser = QueueChooser(self._chance)
         self._rules = SendRules(group=GROUP, retries=_RETRIES)
-        self._verdicts = Verdicts()
+        self._verdicts = KnownOutcomes()
         self._blocks: dict[str, Block] = {}
         self._there_since_ms = 0
 
@@ -117,7 +121,7 @@ class SdkProducer(SdkClient):
             if block.half is None:
                 self._never_ran(block)
         self._blocks.clear()
-        self._verdicts = Verdicts()
+        self._verdicts = KnownOutcomes()
 
     # -- the first phase -------------------------------------------------------------------------
 
@@ -128,14 +132,14 @@ class SdkProducer(SdkClient):
         properties = properties_of(message, unique_key=sent.key)
         properties |= half_properties(message, group=GROUP)
         now_ms = self.stage.clock.now_ms()
-        out = outgoing(
+        out = make_outgoing(
             message, properties, topic=sent.topic, compression=_COMPRESSION, born_ms=now_ms
         )
         out.wants_id = self._chance.random() < self._plan.habits.id_share
         sending = SendRequest(message=out, timeout_ms=_TIMEOUT_MS)
-        attempts = Attempts(sending, self._rules, started=now_ms / 1000)
-        block = Block(sent, EndState(self._verdicts), attempts, out)
-        block.course.open(sent.key)
+        attempts = SendAttempts(sending, self._rules, started=now_ms / 1000)
+        block = Block(sent, TransactionCourse(self._verdicts), attempts, out)
+        block.course.begin(sent.key)
         self._blocks[sent.key] = block
         self._attempt(block)
 
@@ -146,7 +150,7 @@ class SdkProducer(SdkClient):
         ]
 
     def _attempt(self, block: Block) -> None:
-        queue = block.attempts.aim(self._queues(block.sent.topic), self._chooser)
+        queue = block.attempts.choose_target(self._queues(block.sent.topic), self._chooser)
         try:
             left_s = block.attempts.left_s(self.now())
         except RequestTimeout as late:
@@ -159,7 +163,7 @@ class SdkProducer(SdkClient):
             self._came(block, ConnectFailed(f"{BROKER} cannot be reached"))
             return
         block.sent.queue_id = queue.queue_id
-        block.attempts.leaves()
+        block.attempts.mark_sent()
         block.asked_count += 1
         if block.asked_count > 1 + _RETRIES:
             raise Violation(f"half {block.sent.key}: {block.asked_count} attempts were made")
@@ -173,11 +177,11 @@ class SdkProducer(SdkClient):
         block.asked_ms = self.broker_ms()
         fields = send_fields(block.out, queue, group=GROUP)
         fields["d"] = str(self._plan.queues_count)  # of a topic that its first message creates
-        self.ask(block.out.code, fields, done, body=block.out.body, timeout_s=left_s)
+        self.ask(block.out.request_code, fields, done, body=block.out.body, timeout_s=left_s)
 
     def _came(self, block: Block, what: SendAnswer | EscrowMQError) -> None:
         try:
-            then = block.attempts.report(what, now=self.now(), names=lambda: {BROKER, GONE})
+            then = block.attempts.report_attempt(what, now=self.now(), names=lambda: {BROKER, GONE})
         except EscrowMQError as error:
             self._failed(block, error)
             return
@@ -196,7 +200,7 @@ class SdkProducer(SdkClient):
         if self.is_connected and self._there_since_ms <= started_ms and not block.asked_count:
             raise Violation(f"half {block.sent.key} failed, and {BROKER} was never asked: {error}")
         self.stage.done["halves that the SDK gave up"] += 1
-        block.course.abandon()
+        block.course.mark_abandoned()
         self._never_ran(block)
         self._blocks.pop(block.sent.key, None)
 
@@ -205,8 +209,8 @@ class SdkProducer(SdkClient):
         truth.verdict, truth.known_ms = ROLLBACK, 0
 
     def _stored(self, block: Block, sent: SendAnswer) -> None:
-        result = result_of(sent.reply, sent.queue, block.out, topic=block.sent.topic)
-        half = block.half = half_of(
+        result = parse_send_result(sent.reply, sent.queue, block.out, topic=block.sent.topic)
+        half = block.half = parse_half(
             sent.reply, broker_name=BROKER, topic=block.sent.topic, group=GROUP,
             unique_key=block.sent.key,
         )  # fmt: skip
@@ -215,7 +219,7 @@ class SdkProducer(SdkClient):
         if half.signed_id:
             given = Given(half.signed_id, ident, block.asked_ms, self.broker_ms())
             self._ledger.given.append(given)
-        if not is_safe(result):  # it may be lost still, or not be seen yet
+        if not is_stored_safely(result):  # it may be lost still, or not be seen yet
             self._never_ran(block)
             self._end(block, Outcome.ROLLBACK)
             return
@@ -242,7 +246,7 @@ class SdkProducer(SdkClient):
     def _end(self, block: Block, outcome: Outcome) -> None:
         half = block.half
         assert half is not None
-        block.course.decide(outcome)
+        block.course.set_outcome(outcome)
         if outcome is Outcome.UNKNOWN:
             self._say(block.ident(), outcome)
             self.cast(Request.END_TRANSACTION, end_fields(half, outcome))
@@ -254,11 +258,11 @@ class SdkProducer(SdkClient):
     def _tell(self, block: Block, telling: EndAttempts, outcome: Outcome) -> None:
         def came(what: Command | EscrowMQError) -> None:
             try:
-                pause_s = telling.report(what, now=self.now(), address=BROKER)
+                pause_s = telling.report_attempt(what, now=self.now(), address=BROKER)
             except EscrowMQError as error:
                 self.stage.note("END of %s is not confirmed: %s", block.ident(), str(error))
                 self.stage.done["ends that the SDK did not hear confirmed"] += 1
-                block.course.unheard(error)
+                block.course.record_unconfirmed(error)
                 pause_s = None
             if pause_s is None:
                 self._blocks.pop(block.sent.key, None)
@@ -301,7 +305,7 @@ class SdkProducer(SdkClient):
         ident = (key, int(ext["commitLogOffset"]))
         if self._ledger.sent[key].truth.group != GROUP:
             raise Violation(f"{self.name} was asked about {ident}, which is not of its group")
-        known = self._verdicts.of(shown.properties)
+        known = self._verdicts.outcome_of(shown.properties)
         outcome = Outcome(self._ledger.truth(key)) if known is None else known
         self.stage.done[f"checks of the SDK: {'asked' if known is None else 'known'}"] += 1
         fields = check_answer_fields(ext, outcome, group=GROUP, is_open=known is Outcome.UNKNOWN)

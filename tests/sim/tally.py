@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Container
 
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from escrowmq.txn.engine import TransactionEngine
 from tests.sim.ledger import Ident, Ledger
 from tests.sim.reading import Reading, Seen, checks_before
@@ -82,7 +82,7 @@ class Tally:
                     f"in vain, or at most {in_vain}, and {self._spared[ident]} that do not count"
                 )
 
-    def check_opened(self, engine: TransactionEngine, found: Reading, loss: Loss) -> None:
+    def check_opened(self, engine: TransactionEngine, found: Reading, loss: CrashLoss) -> None:
         """Checks that were delivered are known after a start, but for those that power took. A
         broker that dies between the count and the check has counted one that nobody saw."""
         is_full = {"disk full", "no descriptors"} & {*self._stage.faults}
@@ -93,7 +93,7 @@ class Tally:
             ident, known = half.ident, _counted(engine, number, half)
             sent = self._sent_since(ident)
             least = sent - self._in_vain[ident] - self._spared[ident]
-            is_kept = loss is not Loss.NOTHING or is_full or known >= least
+            is_kept = loss is not CrashLoss.NOTHING or is_full or known >= least
             if not is_kept or known > sent - self._surely_spared(ident) + 1:
                 raise Violation(f"{known} checks of {ident} are counted, {sent} were sent")
 

@@ -14,7 +14,7 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import StorageError
 from escrowmq.registry.core import RegistryCore
-from escrowmq.testing.disk import Loss, SimCrash, SimDisk, is_out_of_descriptors
+from escrowmq.testing.disk import CrashLoss, SimCrash, SimDisk, is_out_of_descriptors
 from tests.sim.admin import SimAdmin
 from tests.sim.checker import Checker, engine_of
 from tests.sim.client import SimClient
@@ -49,7 +49,7 @@ _FORKED_COMMITS_SHARE = 0.5
 """Commits of several messages in the middle of which the power is tried."""
 _SAVED_AFTER_MS = 6_000
 """Progress is saved within this time."""
-_POWER = (Loss.PREFIX, Loss.SECTORS, Loss.SUBSET)
+_POWER = (CrashLoss.PREFIX, CrashLoss.SECTORS, CrashLoss.SUBSET)
 _FORKED_ANSWERS = 4
 """Answers of a run, about, at which the power is tried."""
 
@@ -80,7 +80,7 @@ class World:
         self._plant = plant
         self._boot_count = 1
         self._durable_offset = self._committed_count = self._undone_count = self._last_stored_ms = 0
-        self._loss = Loss.NOTHING
+        self._loss = CrashLoss.NOTHING
         plan = self.plan
         delays = Delays(usual_ms=plan.usual_delay_ms, late_ms=5_000, late_chance=plan.late_chance)
         self.network = SimNetwork(self.stage, delays, split_chance=plan.split_chance)
@@ -91,7 +91,7 @@ class World:
             _BROKER,
             disk=self.disk,
             sync_ms=lambda: self.stage.chance.randint(0, self.sync_ms_max),
-            died=lambda _: self.died(self.stage.chance.choice(list(Loss))),
+            died=lambda _: self.died(self.stage.chance.choice(list(CrashLoss))),
         )
         self.host.on_step = self._stepped
         self.tenant = SimTenant(self.stage, self.network, _BROKER)
@@ -256,13 +256,13 @@ class World:
 
     def _finish(self, core: BrokerCore) -> None:
         """A clean stop, and a start that finds the same."""
-        self.checker.fork(core, self.disk, self.make_core, Loss.NOTHING)
+        self.checker.fork(core, self.disk, self.make_core, CrashLoss.NOTHING)
         core.close(self.host.wall.now_ms())
         self.host.stop()
         self.disk.restart()
-        again = self.make_core(self.disk, Loss.NOTHING)
+        again = self.make_core(self.disk, CrashLoss.NOTHING)
         again.open(self.host.wall.now_ms())
-        self.checker.opened(again, loss=Loss.NOTHING, durable_offset=0)
+        self.checker.opened(again, loss=CrashLoss.NOTHING, durable_offset=0)
 
     def _calm_down(self) -> None:
         self.stage.is_calm = True
@@ -317,11 +317,12 @@ class World:
 
     # -- the broker --------------------------------------------------------------------------
 
-    def make_core(self, disk: SimDisk, loss: Loss) -> BrokerCore:
+    def make_core(self, disk: SimDisk, loss: CrashLoss) -> BrokerCore:
         """A broker process, not yet opened; `loss` says what happened before."""
         boot = ""
         if self.plan.knows_boot:
-            boot = f"boot {self._boot_count + (disk is not self.disk and loss is not Loss.NOTHING)}"
+            is_next = disk is not self.disk and loss is not CrashLoss.NOTHING
+            boot = f"boot {self._boot_count + is_next}"
         core = BrokerCore(
             disk,
             self.plan.broker_settings("10.0.0.2:9876" if self.plan.has_registry else ""),
@@ -353,7 +354,7 @@ class World:
             self.host.wall.has_gone_back |= self._last_stored_ms > opened_ms
         except SimCrash as crash:
             self.stage.note("the machine stops while the broker starts: %s", crash)
-            self.died(self.stage.chance.choice(list(Loss)))
+            self.died(self.stage.chance.choice(list(CrashLoss)))
             return
         except (StorageError, OSError) as error:
             self.stage.note("the broker does not start: %s", error)
@@ -362,27 +363,27 @@ class World:
             return
         self.stage.note("the broker is open: %d pending", len(engine_of(core).halves.pending))
         self._overheard.hang_up()
-        with self.disk.looked_at():
+        with self.disk.without_shortage():
             self.checker.opened(core, loss=self._loss, durable_offset=self._durable_offset)
-        self._loss = Loss.NOTHING
+        self._loss = CrashLoss.NOTHING
         self._durable_offset = 0
         self.core = core
         self.host.start(core)
 
-    def died(self, loss: Loss) -> None:
+    def died(self, loss: CrashLoss) -> None:
         """The broker's process, or its machine, is gone; it comes back after a while."""
         stage = self.stage
-        stage.fault("process killed" if loss is Loss.NOTHING else "power lost", loss.name)
+        stage.fault("process killed" if loss is CrashLoss.NOTHING else "power lost", loss.name)
         if self.core is not None:
             self._last_stored_ms = self.core.broker.store.last_stored_ms
             self._durable_offset = self.core.broker.store.durable_offset
-            self._loss = Loss.NOTHING
-        if self._loss is Loss.NOTHING:
+            self._loss = CrashLoss.NOTHING
+        if self._loss is CrashLoss.NOTHING:
             self._loss = loss
-        if loss is not Loss.NOTHING:
+        if loss is not CrashLoss.NOTHING:
             self._boot_count += 1
         self.core = None
-        self.host.stop(drops_bytes=loss is not Loss.NOTHING)
+        self.host.stop(drops_bytes=loss is not CrashLoss.NOTHING)
         self.disk.crash(stage.chance, loss)
         stage.clock.after(stage.chance.choice((50, 1_000, 20_000)), self.open)
 
@@ -396,15 +397,15 @@ class World:
         try:
             core.close(self.host.wall.now_ms())
         except SimCrash:
-            self.died(Loss.NOTHING)
+            self.died(CrashLoss.NOTHING)
             return
         except (StorageError, OSError) as error:
             if not is_out_of_descriptors(error):
                 raise
             self.stage.note("the broker does not stop cleanly: %s", error)
-            self.died(Loss.NOTHING)
+            self.died(CrashLoss.NOTHING)
             return
-        self._loss = Loss.NOTHING
+        self._loss = CrashLoss.NOTHING
         self.core = None
         self.host.stop()
         self.disk.restart()
@@ -416,7 +417,7 @@ class World:
         core = self.core
         if core is None:
             return
-        with self.disk.looked_at():
+        with self.disk.without_shortage():
             self.checker.stepped(core)
         counters = engine_of(core).halves.counters
         count, self._committed_count = self._committed_count, counters.committed
@@ -455,19 +456,19 @@ class World:
     def _look_at_all(self) -> None:
         if self.core is not None:
             self._audit_now(self.core)
-            self._fork(self.core, (Loss.NOTHING,))
+            self._fork(self.core, (CrashLoss.NOTHING,))
 
     def _audit_now(self, core: BrokerCore) -> None:
-        with self.disk.looked_at():
+        with self.disk.without_shortage():
             self.checker.audit(core)
 
     def _settled(self) -> None:
         if self.core is not None and not self.stage.is_calm:
-            self._fork(self.core, (Loss.ALL,))
+            self._fork(self.core, (CrashLoss.ALL,))
 
-    def _fork(self, core: BrokerCore, losses: Sequence[Loss] = tuple(Loss)) -> None:
+    def _fork(self, core: BrokerCore, losses: Sequence[CrashLoss] = tuple(CrashLoss)) -> None:
         loss = self.stage.chance.choice(losses)
-        with self.disk.looked_at():
+        with self.disk.without_shortage():
             self.checker.fork(core, self.disk, self.make_core, loss)
 
 

@@ -16,7 +16,7 @@ from tests.harness.exchange import Exchange
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.testing.disk import Loss, SimCrash, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimCrash, SimDisk
 
 SEEDS = range(60)
 BATCHES = 6
@@ -42,7 +42,7 @@ class Run:
         self.chance = random.Random(seed)
         self.disk = SimDisk()
         self.is_sync = self.chance.random() < 0.7
-        self.losses = list(Loss) if self.is_sync else [Loss.NOTHING]
+        self.losses = list(CrashLoss) if self.is_sync else [CrashLoss.NOTHING]
         self.crashes_left = self.chance.randrange(1, 12)
         self.exchange = self._start()
         self.tokens_count = 0

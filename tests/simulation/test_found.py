@@ -15,7 +15,7 @@ from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from escrowmq.txn.end_claim import Claim, EndResult
 from escrowmq.txn.pending import PendingHalves, PendingRow
 from escrowmq.txn.state import Verdict
@@ -165,7 +165,7 @@ def test_progress_is_saved_no_earlier_than_the_ends_that_it_rests_on() -> None:
     exchange.wake(6_000)
     for effect in exchange.replaces:
         disk.replace(effect.path, effect.data)
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     again = Exchange(disk, is_sync=True)
     assert list(engine_of(again.core).halves.pending) == [0]
 
@@ -203,7 +203,7 @@ def test_groups_do_not_keep_offsets_beyond_a_queue_that_lost_its_tail() -> None:
     broker.store.put(Message(topic="orders", body=b"x"), exchange.now_ms)
     broker.offsets.commit("readers", "orders", 0, 1, exchange.now_ms)
     disk.replace(OFFSETS_FILE, broker.offsets.content_to_save(log_end=0))
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     again = Exchange(disk, is_sync=False).core.broker
     assert again.store.bounds("orders", 0)[1] == 0
     assert again.offsets.get("readers", "orders", 0) == 0

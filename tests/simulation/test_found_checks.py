@@ -17,7 +17,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.effects import Effect, Send
 from escrowmq.base.own_properties import OPEN
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 
 CHECK = Request.CHECK_TRANSACTION_STATE
 CHECKS_MAX = 2
@@ -115,7 +115,7 @@ def test_the_judge_counts_the_checks_of_a_half_from_where_it_was_carried_to() ->
     reading = Reading(())
     reading.advance(exchange.core.broker.store)
     engine = exchange.core.transactions.engine
-    exchange.tally.check_opened(engine, reading, Loss.NOTHING)
+    exchange.tally.check_opened(engine, reading, CrashLoss.NOTHING)
     exchange.tally.take_over(engine, reading)
     exchange.look()
 

@@ -13,7 +13,7 @@ from escrowmq.base.message import Topic
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus
-from escrowmq.testing.disk import Loss, Shortage
+from escrowmq.testing.disk import CrashLoss, DescriptorShortage
 from escrowmq.txn.check_counts import FOLDER
 
 
@@ -75,7 +75,7 @@ def test_a_half_that_is_stored_is_pending_whatever_cannot_be_opened(exchange: Ex
     exchange.advance(7_000)
     assert caller.take(Request.CHECK_TRANSACTION_STATE)
     files = exchange.disk.files
-    exchange.disk.run_out(Shortage.ALL_GONE)
+    exchange.disk.exhaust_descriptors(DescriptorShortage.ALL_GONE)
     for path, file in files.items():
         file.is_mapped = not path.startswith(FOLDER)
     half = caller.prepare("T", b"in the log", group="PG")
@@ -163,7 +163,7 @@ def test_a_queue_that_cannot_be_opened_is_synced_later_and_the_log_now() -> None
     caller.send("T", b"more")
     exchange.holds_syncs = True
     store.queues.close()
-    exchange.disk.run_out(Shortage.SPARE_LEFT)
+    exchange.disk.exhaust_descriptors(DescriptorShortage.SPARE_LEFT)
     log_file.is_mapped = True  # type: ignore[attr-defined]
     queue.mark_unsynced()
     exchange.advance(10_000)
@@ -181,9 +181,9 @@ def test_that_a_topic_was_deleted_is_noted_as_soon_as_it_can_be(exchange: Exchan
     caller = exchange.connect()
     caller.send("T", b"old")
     exchange.advance(1_000)
-    exchange.disk.run_out(Shortage.ALL_GONE)
+    exchange.disk.exhaust_descriptors(DescriptorShortage.ALL_GONE)
     exchange.core.broker.store.delete_topic("T")
     exchange.find_descriptors()
     exchange.advance(60_000)
-    exchange.crash(Loss.ALL)
+    exchange.crash(CrashLoss.ALL)
     assert exchange.core.broker.store.bounds("T", 0) == (0, 0)

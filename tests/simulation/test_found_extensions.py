@@ -12,7 +12,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 
 CHECK = Request.CHECK_TRANSACTION_STATE
 SYNCED = msgspec.structs.replace(SMALL, is_sync_flush=True)
@@ -73,7 +73,7 @@ def test_a_name_whose_transaction_was_rolled_back_is_not_begun_again_after_a_res
     exchange = Exchange(store_settings=SYNCED)
     producer = exchange.connect()
     assert producer.end(two(producer)[0], ROLLBACK).code == 0
-    exchange.crash(Loss.ALL)
+    exchange.crash(CrashLoss.ALL)
     late = exchange.connect().send(
         "T", TRAN_MSG="true", PGROUP="PG", escrowTransaction="tx", fields={"f": "4"}
     )
@@ -89,7 +89,7 @@ def test_what_a_start_makes_whole_is_seen_whole_from_the_first_moment_on(seed: i
     halves = two(exchange.connect())
     exchange.holds_syncs = True
     exchange.connect().begin_end(halves[0], COMMIT)
-    exchange.crash(Loss.PREFIX, seed=seed)
+    exchange.crash(CrashLoss.PREFIX, seed=seed)
     assert seen(exchange) in (0, 2)
 
 
@@ -134,7 +134,7 @@ def test_a_transaction_that_was_resumed_in_part_is_not_committed_in_part() -> No
     given_up(exchange)
     (first, _) = exchange.connect().messages(Topic.CHECK_MAX_TIME)
     exchange.core.transactions.engine.resume_half(first, exchange.now_ms)
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     producer = exchange.connect("client")
     producer.heartbeat(producer="PG")
     exchange.advance(10_000)
@@ -178,7 +178,7 @@ def test_a_signed_id_does_not_hit_the_half_that_took_the_place_of_a_lost_one() -
     """ASYNC_FLUSH: after a loss of power another half stood at both offsets of the id."""
     exchange = Exchange()
     lost = exchange.connect().prepare("T", b"a", wants_id=True, UNIQ_KEY="K1")
-    exchange.crash(Loss.ALL)
+    exchange.crash(CrashLoss.ALL)
     producer = exchange.connect(host="127.0.0.1")
     other = producer.prepare("T", b"b", wants_id=True, UNIQ_KEY="K2")
     assert (other.queue_offset, other.log_offset) == (lost.queue_offset, lost.log_offset)

@@ -12,7 +12,7 @@ from tests.sim.world import World
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 
 
 def started_without_room(exchange: Exchange, folder: str, units_left: int = 0) -> None:
@@ -24,7 +24,7 @@ def started_without_room(exchange: Exchange, folder: str, units_left: int = 0) -
         disk.used -= 4096 * len(removed.blocks)
     disk.small.pop("queues.json", None)
     disk.room = disk.used
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     topic = folder.partition("/")[0]
     assert exchange.core.broker.store.bounds(topic, 0) == (0, units_left), "it waits for room"
 
@@ -50,7 +50,7 @@ def test_an_end_counts_although_its_op_record_has_no_unit_yet() -> None:
     exchange.disk.room = None
     exchange.advance(60_000)
     assert ops(exchange) == 2
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     assert len(exchange.core.transactions.engine.halves.pending) == 0
 
 

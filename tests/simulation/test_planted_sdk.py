@@ -13,14 +13,14 @@ from tests.sim.world import World
 
 from escrowmq.base.command import Command
 from escrowmq.client.core.allocation import Strategy, allocate
-from escrowmq.client.core.fetched_messages import Shelf
+from escrowmq.client.core.fetched_messages import FetchedMessages
 from escrowmq.client.core.message import ReceivedMessage
-from escrowmq.client.core.pulling import Cursor, PullStep
-from escrowmq.client.core.queue_choice import Chooser
+from escrowmq.client.core.pulling import PullCursor, PullStep
+from escrowmq.client.core.queue_choice import QueueChooser
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.send_attempts import Attempts
+from escrowmq.client.core.send_attempts import SendAttempts
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.core.verdicts import EndState, Verdicts
+from escrowmq.client.core.verdicts import KnownOutcomes, TransactionCourse
 
 SEEDS = [seed for seed in range(200) if draw(seed).has_sdk]
 """Those worlds of a commit that have clients of this kind."""
@@ -33,88 +33,94 @@ def retried_where_it_failed(patch: pytest.MonkeyPatch) -> None:
     first: dict[int, MessageQueue] = {}
 
     def spoilt(
-        self: Attempts, queues: Sequence[MessageQueue], chooser: Chooser, *, now_ms: float = 0
+        self: SendAttempts,
+        queues: Sequence[MessageQueue],
+        chooser: QueueChooser,
+        *,
+        now_ms: float = 0,
     ) -> MessageQueue:
         if not self.broker_name:
             first[id(self)] = chooser.choose(queues, now_ms=now_ms)
-        return self.aimed(first[id(self)])
+        return self.record_target(first[id(self)])
 
-    patch.setattr(Attempts, "aim", spoilt)
+    patch.setattr(SendAttempts, "choose_target", spoilt)
 
 
 def tried_without_end(patch: pytest.MonkeyPatch) -> None:
     """Attempts are not counted: only the time bounds them."""
-    report = Attempts.report
+    report = SendAttempts.report_attempt
 
-    def spoilt(self: Attempts, *given: object, **more: object) -> object:
+    def spoilt(self: SendAttempts, *given: object, **more: object) -> object:
         self._left = 1_000
         return report(self, *given, **more)  # type: ignore[arg-type]
 
-    patch.setattr(Attempts, "report", spoilt)
+    patch.setattr(SendAttempts, "report_attempt", spoilt)
 
 
 def tried_beyond_its_time(patch: pytest.MonkeyPatch) -> None:
     """Each attempt has all of the message's time again."""
-    patch.setattr(Attempts, "left_s", lambda self, now: 3.0)
+    patch.setattr(SendAttempts, "left_s", lambda self, now: 3.0)
 
 
 def open_block_rolled_back(patch: pytest.MonkeyPatch) -> None:
     """A check about a block that is open is answered with a rollback."""
-    of = Verdicts.of
+    of = KnownOutcomes.outcome_of
 
-    def spoilt(self: Verdicts, properties: Mapping[str, str]) -> Outcome | None:
+    def spoilt(self: KnownOutcomes, properties: Mapping[str, str]) -> Outcome | None:
         found = of(self, properties)
         return Outcome.ROLLBACK if found is Outcome.UNKNOWN else found
 
-    patch.setattr(Verdicts, "of", spoilt)
+    patch.setattr(KnownOutcomes, "outcome_of", spoilt)
 
 
 def unheard_end_rolled_back(patch: pytest.MonkeyPatch) -> None:
     """A commit that the broker did not confirm is remembered as a rollback."""
 
-    def spoilt(self: EndState, error: BaseException) -> None:
-        self._verdicts.remember(self.key, Outcome.ROLLBACK)
+    def spoilt(self: TransactionCourse, error: BaseException) -> None:
+        self._verdicts.remember_outcome(self.key, Outcome.ROLLBACK)
 
-    patch.setattr(EndState, "unheard", spoilt)
+    patch.setattr(TransactionCourse, "record_unconfirmed", spoilt)
 
 
 def abandoned_half_committed(patch: pytest.MonkeyPatch) -> None:
     """What was given up, and may be stored all the same, is committed when the broker asks."""
 
-    def spoilt(self: EndState) -> None:
+    def spoilt(self: TransactionCourse) -> None:
         self.verdict = Outcome.COMMIT
-        self._verdicts.remember(self.key, Outcome.COMMIT)
+        self._verdicts.remember_outcome(self.key, Outcome.COMMIT)
 
-    patch.setattr(EndState, "abandon", spoilt)
+    patch.setattr(TransactionCourse, "mark_abandoned", spoilt)
 
 
 def kept_before_it_was_handled(patch: pytest.MonkeyPatch) -> None:
     """The offset that is kept is that of the next pull."""
-    patch.setattr(Shelf, "commit_offset", property(lambda self: self.next_offset))
+    patch.setattr(FetchedMessages, "commit_offset", property(lambda self: self.next_offset))
 
 
 def kept_behind_a_hole(patch: pytest.MonkeyPatch) -> None:
     """The offset that is kept is behind the message that was handled last."""
-    finish = Shelf.finish
+    finish = FetchedMessages.mark_settled
 
-    def spoilt(self: Shelf[ReceivedMessage], queue_offset: int, *, generation: int) -> bool:
+    def spoilt(
+        self: FetchedMessages[ReceivedMessage], queue_offset: int, *, generation: int
+    ) -> bool:
         is_new = finish(self, queue_offset, generation=generation)
         self._heap = [queue_offset + 1]
         self._open[queue_offset + 1] = 0
         return is_new
 
-    patch.setattr(Shelf, "finish", spoilt)
+    patch.setattr(FetchedMessages, "mark_settled", spoilt)
 
 
 def read_past_one(patch: pytest.MonkeyPatch) -> None:
     """A reader goes on one offset behind the one that the broker names."""
-    answered = Cursor.answered
+    answered = PullCursor.apply_reply
 
-    def spoilt(self: Cursor[ReceivedMessage], reply: Command) -> tuple[PullStep, int]:
+    def spoilt(self: PullCursor[ReceivedMessage], reply: Command) -> tuple[PullStep, int]:
         step, next_offset = answered(self, reply)
         return step, next_offset + (step is PullStep.TAKE)
 
-    patch.setattr(Cursor, "answered", spoilt)
+    patch.setattr(PullCursor, "apply_reply", spoilt)
 
 
 def queue_of_nobody(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from escrowmq.base.message import Message, SysFlag
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import PutResult, PutStatus, Store
-from escrowmq.testing.disk import Loss, SimCrash, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimCrash, SimDisk
 
 QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
 
@@ -81,8 +81,8 @@ class Run:
         self.store.close(self.now_ms)
         self.durable = dict(self.written)
 
-    def crash(self, chance: random.Random, loss: Loss) -> None:
-        if self.boot and loss is not Loss.NOTHING:
+    def crash(self, chance: random.Random, loss: CrashLoss) -> None:
+        if self.boot and loss is not CrashLoss.NOTHING:
             self.boot = "second boot"
         self.disk.crash(chance, loss)
 
@@ -179,12 +179,12 @@ def stopped_run(stop_at: int, *, is_sync: bool, seed: int, count: int = 30) -> R
 
 
 @pytest.mark.parametrize("is_sync", [True, False])
-@pytest.mark.parametrize("loss", list(Loss))
-def test_stop_at_every_operation_loses_nothing_acknowledged(loss: Loss, is_sync: bool) -> None:
+@pytest.mark.parametrize("loss", list(CrashLoss))
+def test_stop_at_every_operation_loses_nothing_acknowledged(loss: CrashLoss, is_sync: bool) -> None:
     stop_at = 1
     while (run := stopped_run(stop_at, is_sync=is_sync, seed=7)) is not None:
         run.crash(random.Random(stop_at), loss)
-        is_kill = loss is Loss.NOTHING
+        is_kill = loss is CrashLoss.NOTHING
         promised = run.written if is_kill else run.durable
         try:
             verify(run, promised, is_kill=is_kill)
@@ -199,9 +199,13 @@ def test_stop_at_every_operation_loses_nothing_acknowledged(loss: Loss, is_sync:
 def test_random_scripts_stopped_anywhere_lose_nothing_acknowledged(seed: int) -> None:
     chance = random.Random(seed)
     is_sync = chance.random() < 0.5
-    loss = chance.choice(list(Loss))
+    loss = chance.choice(list(CrashLoss))
     run = stopped_run(chance.randint(60, 400), is_sync=is_sync, seed=seed, count=80)
     if run is None:
         return
     run.crash(chance, loss)
-    verify(run, run.written if loss is Loss.NOTHING else run.durable, is_kill=loss is Loss.NOTHING)
+    verify(
+        run,
+        run.written if loss is CrashLoss.NOTHING else run.durable,
+        is_kill=loss is CrashLoss.NOTHING,
+    )

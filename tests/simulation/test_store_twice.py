@@ -6,7 +6,7 @@ import random
 import pytest
 from tests.simulation.test_store_crash import Run, message, verify
 
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -29,5 +29,5 @@ def test_power_lost_after_a_kill_takes_nothing_that_a_start_called_durable(seed:
     run.store.open(run.now_ms)
     assert run.store.durable_offset == run.store.end_offset
     promised = dict(run.written)
-    run.crash(chance, chance.choice([loss for loss in Loss if loss is not Loss.NOTHING]))
+    run.crash(chance, chance.choice([loss for loss in CrashLoss if loss is not CrashLoss.NOTHING]))
     verify(run, promised, is_kill=False)

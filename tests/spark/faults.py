@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from escrowmq.client.core.subscription import subscription
+from escrowmq.client.core.subscription import parse_subscription
 from escrowmq.codec.record import decode_records
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.ranges import ranges_between
@@ -45,7 +45,7 @@ def bodies_of(nameserver: str, topic: str) -> list[bytes]:
     ranges = ranges_between(cluster.first_offsets(queues), cluster.end_offsets(queues))
     cluster.close()
     puller = Puller(options.access, options.pulling)
-    wanted = subscription(topic, version=0, wire_topic=topic)
+    wanted = parse_subscription(topic, version=0, wire_topic=topic)
     found = [
         message.body
         for each in ranges

@@ -17,7 +17,7 @@ from escrowmq.base.measure import MetricFamily
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.release import RELEASE
 from escrowmq.cli.main import build_parser
-from escrowmq.net.loop_turns import syncs, turns
+from escrowmq.net.loop_turns import sync_lengths, turn_lengths
 from escrowmq.node import config, grpc_port, http_port, serve
 from escrowmq.node.broker_ports import HA_ABOVE
 from escrowmq.registry.core import RegistryCore
@@ -163,7 +163,11 @@ def test_the_dashboard_is_that_of_its_table_and_its_metrics_are_exported() -> No
     exchange = Exchange()
     names = RegistryCore(NameServerSettings(), started_ms=0)
     families = [*exchange.core.measure(exchange.now_ms), *names.measure()]
-    families += [*turns().families(), *syncs().families(), *of_replicas()]
+    families += [
+        *turn_lengths().metric_families(),
+        *sync_lengths().metric_families(),
+        *of_replicas(),
+    ]
     exported = {f"{one.name}_total" if one.kind == "counter" else one.name for one in families}
     rules = (DEPLOY / "prometheus" / "rules.yaml").read_text()
     named = set(re.findall(r"\b(?:escrowmq|rocketmq)_[a-z_]+[a-z]", board + rules))

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.cli.cluster_verbs import (
-    NO,
     OK,
+    REFUSED,
     UNUSABLE,
     add_action,
     print_change,
+    print_items,
     run_action,
-    show_all,
 )
-from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import print_error_line, print_line, show_json
+from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
+from escrowmq.cli.printing import print_error_line, print_json, print_line
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ _POLICY_COLUMNS = ("USER", "RESOURCE", "ACTIONS", "DECISION", "SOURCES", "TYPE",
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the verb's actions and options to its parser."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_user(actions)
-    _add_policy(actions)
+    _add_user_action(actions)
+    _add_policy_action(actions)
     explain = add_action(actions, "explain", "explain which rule allows or denies a user something")
     explain.add_argument("user", metavar="USER", help="user, or access key of ACL 1.0")
     explain.add_argument("wish", metavar="ACTION", help="pub, sub, create, update, get, ...")
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     explain.add_argument("--data", metavar="DIR", help="offline: use the users in this data folder")
 
 
-def _add_user(actions: Any) -> None:  # noqa: ANN401
+def _add_user_action(actions: Any) -> None:  # noqa: ANN401
     user = actions.add_parser("user", help="users of ACL 2.0")
     steps = user.add_subparsers(dest="step", required=True, metavar="STEP")
     listed = add_action(steps, "list", "list users")
@@ -73,12 +73,12 @@ def _add_user(actions: Any) -> None:  # noqa: ANN401
     update.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="may log in")
     for one in (create, update, delete):
         one.add_argument("user", metavar="USER")
-    add_dry_run(create, update, delete)
+    add_dry_run_option(create, update, delete)
     for one in (listed, create, update, delete):
         one.add_argument("--broker", default="", help="only this broker (default: all)")
 
 
-def _add_policy(actions: Any) -> None:  # noqa: ANN401
+def _add_policy_action(actions: Any) -> None:  # noqa: ANN401
     policy = actions.add_parser("policy", help="what users may do")
     steps = policy.add_subparsers(dest="step", required=True, metavar="STEP")
     listed = add_action(steps, "list", "list entries")
@@ -105,7 +105,7 @@ def _add_policy(actions: Any) -> None:  # noqa: ANN401
     put.add_argument("resource", metavar="RESOURCE", help="Topic:T, Topic:prefix*, Group:g, *")
     put.add_argument("actions", metavar="ACTION", nargs="+", help="pub, sub, get, all, ...")
     delete.add_argument("resource", metavar="RESOURCE", nargs="?", default="")
-    add_dry_run(put, delete)
+    add_dry_run_option(put, delete)
     for one in (listed, put, delete):
         one.add_argument("--broker", default="", help="only this broker (default: all)")
 
@@ -116,19 +116,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "explain":
         _check_address(arguments.address)
         if arguments.accounts or arguments.data:
-            return _judge_files(arguments)
-    work = {"user": _user, "policy": _policy, "explain": _explain}[arguments.action]
+            return _explain_from_files(arguments)
+    work = {"user": _run_user, "policy": _run_policy, "explain": _run_explain}[arguments.action]
     return run_action(arguments, lambda admin: work(admin, arguments))
 
 
 # -- users and policies --------------------------------------------------------------------------
 
 
-def _user(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_user(admin: Admin, arguments: argparse.Namespace) -> int:
     access, name = admin.access, getattr(arguments, "user", "")
     match arguments.step:
         case "list":
-            show_all(
+            print_items(
                 access.users(arguments.part, broker=arguments.broker),
                 is_json=arguments.json,
                 columns=_USER_COLUMNS,
@@ -144,9 +144,9 @@ def _user(admin: Admin, arguments: argparse.Namespace) -> int:
             return _preview_user(admin, arguments)
         case "create":
             is_super = bool(arguments.super)
-            access.create_user(name, _password(), is_super=is_super, broker=arguments.broker)
+            access.create_user(name, _read_password(), is_super=is_super, broker=arguments.broker)
         case "update":
-            access.update_user(name, broker=arguments.broker, **_changes(arguments))
+            access.update_user(name, broker=arguments.broker, **_changed_fields(arguments))
         case _:
             access.delete_user(name, broker=arguments.broker)
     return print_change(arguments, {"user": name}, f"{name} {arguments.step}d")
@@ -159,13 +159,15 @@ def _preview_user(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.step:
         case "create":
             is_super = bool(arguments.super)
-            found = preview(admin, previews.create_user, name, is_super=is_super, broker=broker)
+            found = call_preview(
+                admin, previews.create_user, name, is_super=is_super, broker=broker
+            )
         case "update":
-            changes = _changes(arguments)
-            found = preview(admin, previews.update_user, name, broker=broker, **changes)
+            changes = _changed_fields(arguments)
+            found = call_preview(admin, previews.update_user, name, broker=broker, **changes)
         case _:
-            found = preview(admin, previews.delete_user, name, broker=broker)
-    return show_preview(arguments, found)
+            found = call_preview(admin, previews.delete_user, name, broker=broker)
+    return print_preview(arguments, found)
 
 
 def _preview_policy(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -173,23 +175,23 @@ def _preview_policy(admin: Admin, arguments: argparse.Namespace) -> int:
     from escrowmq.client.admin.previews import access as previews
 
     if arguments.step == "delete":
-        found = preview(
+        found = call_preview(
             admin, previews.delete_policy, arguments.user, arguments.resource,
             is_default=arguments.default, broker=arguments.broker,
         )  # fmt: skip
-        return show_preview(arguments, found)
+        return print_preview(arguments, found)
     entry = PolicyEntry(
         broker=arguments.broker, user=arguments.user, resource=arguments.resource,
-        policy_type=previews.KINDS[arguments.default], actions=arguments.actions,
+        policy_type=previews.POLICY_TYPES[arguments.default], actions=arguments.actions,
         sources=arguments.source, decision="Deny" if arguments.deny else "Allow",
     )  # fmt: skip
-    return show_preview(arguments, preview(admin, previews.put_policy, entry))
+    return print_preview(arguments, call_preview(admin, previews.put_policy, entry))
 
 
-def _changes(arguments: argparse.Namespace) -> UserFields:
+def _changed_fields(arguments: argparse.Namespace) -> UserFields:
     found: UserFields = {}
     if arguments.password:
-        found["password"] = "" if arguments.dry_run else _password()
+        found["password"] = "" if arguments.dry_run else _read_password()
     if arguments.super is not None:
         found["is_super"] = arguments.super
     if arguments.keep_former is not None:
@@ -199,7 +201,7 @@ def _changes(arguments: argparse.Namespace) -> UserFields:
     return found
 
 
-def _password() -> str:
+def _read_password() -> str:
     """Read a password from standard input, because all users of the machine can read command
     lines."""
     import getpass
@@ -214,7 +216,7 @@ def _password() -> str:
     return found
 
 
-def _check_words(arguments: argparse.Namespace) -> None:
+def _check_resource_and_actions(arguments: argparse.Namespace) -> None:
     """Raise UsageError for an invalid resource or action, naming what is allowed; a broker's
     refusal would not name it."""
     from escrowmq.acl.acl2_policies import Action, enum_member, parse_resource
@@ -230,13 +232,13 @@ def _check_words(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{action!r} is not an action; allowed are {allowed}")
 
 
-def _policy(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_policy(admin: Admin, arguments: argparse.Namespace) -> int:
     access = admin.access
     if arguments.step != "list":
-        _check_words(arguments)
+        _check_resource_and_actions(arguments)
     match arguments.step:
         case "list":
-            show_all(
+            print_items(
                 access.policies(
                     arguments.user, resource=arguments.resource, broker=arguments.broker
                 ),
@@ -278,7 +280,7 @@ def _policy_row(entry: PolicyEntry) -> tuple[object, ...]:
 # -- explanations --------------------------------------------------------------------------------
 
 
-def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_explain(admin: Admin, arguments: argparse.Namespace) -> int:
     found = admin.access.explain(
         arguments.user,
         arguments.wish,
@@ -287,13 +289,13 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
         broker=arguments.broker,
     )
     for answer in found:
-        _show(answer, arguments, where=f" at {answer.broker}")
+        _print_judgement(answer, arguments, where=f" at {answer.broker}")
     if not found and not arguments.json:
         print_line("there is no access control: aclEnable and authenticationEnabled are false")
-    return OK if all(answer.is_allowed for answer in found) else NO
+    return OK if all(answer.is_allowed for answer in found) else REFUSED
 
 
-def _judge_files(arguments: argparse.Namespace) -> int:
+def _explain_from_files(arguments: argparse.Namespace) -> int:
     """Explain a permission from account files, without a broker."""
 
     from escrowmq.codec.acl2_bodies import Question
@@ -306,16 +308,16 @@ def _judge_files(arguments: argparse.Namespace) -> int:
         address=arguments.address,
     )
     try:
-        found = list(_verdicts(arguments, question))
+        found = list(_judgements_from_files(arguments, question))
     except (EscrowMQError, OSError) as error:
         print_error_line(f"escrowmq acl explain: {error}")
         return UNUSABLE
     for verdict in found:
-        _show(verdict, arguments)
-    return OK if all(verdict.is_allowed for verdict in found) else NO
+        _print_judgement(verdict, arguments)
+    return OK if all(verdict.is_allowed for verdict in found) else REFUSED
 
 
-def _verdicts(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN401 - see above
+def _judgements_from_files(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN401 - see above
     from escrowmq.acl.access_explanation import explain_account, explain_user
     from escrowmq.acl.acl1_accounts import merge_files, read_accounts
     from escrowmq.acl.acl1_files import AccountFiles
@@ -329,10 +331,10 @@ def _verdicts(arguments: argparse.Namespace, question: Any) -> Any:  # noqa: ANN
             files.load()
             rules = files.rules
         else:
-            rules = merge_files([(path.name, read_accounts(_bytes(path)))], default=path.name)
+            rules = merge_files([(path.name, read_accounts(_read_file(path)))], default=path.name)
         yield explain_account(rules, question)
     if arguments.data:
-        book = parse_users_file(_bytes(Path(arguments.data) / PATH))
+        book = parse_users_file(_read_file(Path(arguments.data) / PATH))
         yield explain_user(book, question)
 
 
@@ -343,7 +345,7 @@ def _check_address(text: str) -> None:
         raise UsageError(f"--address {text}: an IP address is expected") from error
 
 
-def _bytes(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -353,9 +355,9 @@ def _bytes(path: Path) -> bytes:
         ) from error
 
 
-def _show(verdict: Judgement, arguments: argparse.Namespace, *, where: str = "") -> None:
+def _print_judgement(verdict: Judgement, arguments: argparse.Namespace, *, where: str = "") -> None:
     if arguments.json:
-        show_json(verdict)
+        print_json(verdict)
         return
     may = "may" if verdict.is_allowed else "may not"
     print_line(

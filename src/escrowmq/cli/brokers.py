@@ -6,10 +6,17 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.base.human_format import format_moment
-from escrowmq.cli.cluster_verbs import OK, add_action, pairs, print_change, run_action, show_all
-from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import print_line, show_json
-from escrowmq.client.admin.broker_summary import summary
+from escrowmq.cli.cluster_verbs import (
+    OK,
+    add_action,
+    parse_pairs,
+    print_change,
+    print_items,
+    run_action,
+)
+from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
+from escrowmq.cli.printing import print_json, print_line
+from escrowmq.client.admin.broker_summary import summarize_metrics
 from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     change = add_action(actions, "set", "change settings of a running broker")
     change.add_argument("pairs", metavar="KEY=VALUE", nargs="+")
-    add_dry_run(change)
+    add_dry_run_option(change)
     for one in (show, config, change):
         one.add_argument("--name", required=True, metavar="BROKER", help="the broker's name")
 
@@ -50,22 +57,22 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "list":
-            show_all(
+            print_items(
                 [*admin.brokers.all(), *admin.brokers.gone()],
                 is_json=arguments.json,
                 columns=_COLUMNS,
-                row=_row,
+                row=_broker_row,
             )
             return OK
         case "show":
             found = admin.brokers.runtime(arguments.name)
             if not (arguments.all or arguments.json):
-                for title, value in summary(found, SystemClock().now_ms()):
+                for title, value in summarize_metrics(found, SystemClock().now_ms()):
                     print_line(f"{title:<16}{value}")
                 return OK
-            return _table(found, arguments)
+            return _print_table(found, arguments)
         case "config" if arguments.changed:
-            show_all(
+            print_items(
                 admin.brokers.changes(arguments.name),
                 is_json=arguments.json,
                 columns=("SETTING", "VALUE", "BEFORE", "BY", "WHEN"),
@@ -80,9 +87,9 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return OK
         case "config":
             found = admin.brokers.config(arguments.name)
-            return _table(_differing(found) if arguments.differs else found, arguments)
+            return _print_table(_changed_settings(found) if arguments.differs else found, arguments)
         case "producers":
-            show_all(
+            print_items(
                 admin.brokers.producers(),
                 is_json=arguments.json,
                 columns=("GROUP", "CLIENT", "ADDRESS", "LANGUAGE", "BROKER"),
@@ -90,43 +97,45 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             )
             return OK
         case _:
-            settings = pairs(arguments.pairs)
+            settings = parse_pairs(arguments.pairs)
             if arguments.dry_run:
                 from escrowmq.client.admin.previews.brokers import configure
 
-                return show_preview(arguments, preview(admin, configure, arguments.name, settings))
+                return print_preview(
+                    arguments, call_preview(admin, configure, arguments.name, settings)
+                )
             admin.brokers.configure(arguments.name, settings)
             return print_change(
                 arguments, settings, f"{arguments.name} has {len(settings)} new settings"
             )
 
 
-def _differing(found: dict[str, str]) -> dict[str, str]:
+def _changed_settings(found: dict[str, str]) -> dict[str, str]:
     """Return those settings of ours whose values differ from the default. RocketMQ's own settings
     are left out, because their defaults are not known here."""
-    from escrowmq.client.admin.previews.brokers import facts_by_name
-    from escrowmq.client.admin.previews.preview import shown
+    from escrowmq.client.admin.previews.brokers import settings_by_name
+    from escrowmq.client.admin.previews.preview import format_value
 
-    facts = facts_by_name()
+    facts = settings_by_name()
     return {
         name: value
         for name, value in found.items()
         if (fact := facts.get(name)) is not None
         and not fact.is_secret
-        and shown(fact.default) != value
+        and format_value(fact.default) != value
     }
 
 
-def _row(one: BrokerInfo) -> tuple[object, ...]:
+def _broker_row(one: BrokerInfo) -> tuple[object, ...]:
     state = "registered"
     if one.gone_ms:
         state = f"gone since {format_moment(one.gone_ms)}{' (stopped)' if one.was_stopped else ''}"
     return one.name, one.id, one.address, one.cluster, one.version, one.build, state
 
 
-def _table(found: dict[str, str], arguments: argparse.Namespace) -> int:
+def _print_table(found: dict[str, str], arguments: argparse.Namespace) -> int:
     if arguments.json:
-        show_json(found)
+        print_json(found)
     else:
         for name, value in found.items():
             print_line(f"{name}={value}")

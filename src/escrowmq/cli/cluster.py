@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.cli.cluster_drill import add_drill, run_drill
-from escrowmq.cli.cluster_verbs import NO, OK, add_action, print_change, run_action
-from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import print_error_line, print_line, show_json
+from escrowmq.cli.cluster_verbs import OK, REFUSED, add_action, print_change, run_action
+from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
+from escrowmq.cli.printing import print_error_line, print_json, print_line
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.replicas import ReplicaGroup
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="accept the loss of messages that only other members have",
     )
-    add_dry_run(switch, rebuild, add_drill(actions))
+    add_dry_run_option(switch, rebuild, add_drill(actions))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,10 +57,10 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
 
     match arguments.action:
         case "status":
-            return _status(admin, arguments)
+            return _run_status(admin, arguments)
         case "switch" if arguments.dry_run:
-            found = preview(admin, previews.switch, arguments.broker, arguments.to)
-            return show_preview(arguments, found)
+            found = call_preview(admin, previews.switch, arguments.broker, arguments.to)
+            return print_preview(arguments, found)
         case "switch":
             done = admin.replicas.switch(arguments.broker, arguments.to)
             text = (
@@ -69,34 +69,34 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             )
             return print_change(arguments, done, text)
         case _ if arguments.dry_run:
-            return show_preview(arguments, preview(admin, previews.rebuild, arguments.member))
+            return print_preview(arguments, call_preview(admin, previews.rebuild, arguments.member))
         case _:
-            return _rebuild(admin, arguments)
+            return _run_rebuild(admin, arguments)
 
 
-def _rebuild(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_rebuild(admin: Admin, arguments: argparse.Namespace) -> int:
     from escrowmq.client.admin.previews import replicas as previews
 
     if not arguments.accept_loss:
-        found = preview(admin, previews.rebuild, arguments.member)
+        found = call_preview(admin, previews.rebuild, arguments.member)
         print_error_line(f"nothing was changed. {found.said} To accept that: --accept-loss")
-        return NO
+        return REFUSED
     report = admin.replicas.rebuild(arguments.member)
     text = f"{report.member} is the master of {report.broker} now (epoch {report.epoch})"
     return print_change(arguments, report, text)
 
 
-def _status(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_status(admin: Admin, arguments: argparse.Namespace) -> int:
     groups = admin.replicas.status(arguments.broker, members=arguments.member)
     for group in groups:
         if arguments.json:
-            show_json(group)
+            print_json(group)
         else:
-            _show(group)
-    return NO if any(not group.master for group in groups) else OK
+            _print_group(group)
+    return REFUSED if any(not group.master for group in groups) else OK
 
 
-def _show(group: ReplicaGroup) -> None:
+def _print_group(group: ReplicaGroup) -> None:
     kind = {"group": f"epoch {group.epoch}", "pair": "a pair without an authority"}
     what = kind.get(group.kind, "alone")
     master = f"master {group.master}" if group.master else "NO MASTER"

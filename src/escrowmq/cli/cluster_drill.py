@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from escrowmq.base.human_format import format_moment
-from escrowmq.cli.cluster_verbs import NO, OK, add_action, connection_of
-from escrowmq.cli.printing import print_error_line, print_line, show_json
-from escrowmq.cli.times import seconds
+from escrowmq.cli.cluster_verbs import OK, REFUSED, add_action, connection_settings_of
+from escrowmq.cli.printing import print_error_line, print_json, print_line
+from escrowmq.cli.times import parse_seconds
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def add_drill(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - as add
         help="also kill a process (kill -9); a supervisor must restart it",
     )  # fmt: skip
     drill.add_argument(
-        "--seconds", type=seconds, default=SECONDS, help=f"how long a fault lasts (default "
+        "--seconds", type=parse_seconds, default=SECONDS, help=f"how long a fault lasts (default "
         f"{SECONDS:g}, at most 60)",
     )  # fmt: skip
     drill.add_argument(
@@ -57,11 +57,11 @@ def add_drill(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - as add
         help=f"messages and transactions a second, on a topic of its own (default {RATE})",
     )  # fmt: skip
     drill.add_argument(
-        "--within", type=seconds, default=WITHIN_S, metavar="SECONDS",
+        "--within", type=parse_seconds, default=WITHIN_S, metavar="SECONDS",
         help="how long all members may take to be in sync again after a fault (default 120)",
     )  # fmt: skip
     drill.add_argument(
-        "--pause", type=seconds, default=PAUSE_S, metavar="SECONDS",
+        "--pause", type=parse_seconds, default=PAUSE_S, metavar="SECONDS",
         help=f"pause before the first fault, and after each (default {PAUSE_S:g})",
     )  # fmt: skip
     drill.add_argument(
@@ -85,26 +85,26 @@ def run_drill(arguments: argparse.Namespace) -> int:
     steps = plan_steps(
         names, seconds=arguments.seconds, kills=arguments.kill, rounds=arguments.rounds
     )
-    report = asyncio.run(_drill(arguments, steps))
+    report = asyncio.run(_run_steps(arguments, steps))
     if report is None:
-        return OK if arguments.dry_run else NO
-    _show(report, is_json=arguments.json)
-    return OK if report.is_ok else NO
+        return OK if arguments.dry_run else REFUSED
+    _print_report(report, is_json=arguments.json)
+    return OK if report.is_ok else REFUSED
 
 
-async def _drill(arguments: argparse.Namespace, steps: list[FaultStep]) -> DrillReport | None:
+async def _run_steps(arguments: argparse.Namespace, steps: list[FaultStep]) -> DrillReport | None:
     from escrowmq.client.admin.admin import Admin
     from escrowmq.drill.name import make_drill_name
     from escrowmq.drill.preconditions import inspect_group
     from escrowmq.drill.run import Drill, DrillParameters
 
-    settings = connection_of(arguments)
+    settings = connection_settings_of(arguments)
     name = make_drill_name()
     async with Admin(arguments.name_servers, **settings) as admin:
         ground = await inspect_group(admin, arguments.broker, name)
         if arguments.dry_run or not arguments.yes:
-            _show_plan(arguments, ground, steps)
-        if arguments.dry_run or not (arguments.yes or await _is_wanted(arguments.broker)):
+            _print_plan(arguments, ground, steps)
+        if arguments.dry_run or not (arguments.yes or await _is_confirmed(arguments.broker)):
             return None
         terms = DrillParameters(
             drill=name, rate=arguments.rate, steady_s=arguments.pause, within_s=arguments.within
@@ -112,9 +112,9 @@ async def _drill(arguments: argparse.Namespace, steps: list[FaultStep]) -> Drill
         drill = Drill(admin, ground, steps, terms, tell=print_error_line)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, _stop, drill)
+            loop.add_signal_handler(number, _on_interrupt, drill)
         with contextlib.ExitStack() as stack:
-            file = _history(arguments.keep, stack)
+            file = _open_history(arguments.keep, stack)
             stack.callback(_divert_logs(arguments.keep))
             report = await drill.run(arguments.name_servers, settings, file)
     if arguments.keep:
@@ -122,12 +122,12 @@ async def _drill(arguments: argparse.Namespace, steps: list[FaultStep]) -> Drill
     return report
 
 
-def _stop(drill: Drill) -> None:
+def _on_interrupt(drill: Drill) -> None:
     print_error_line("interrupted: what was done is healed, and reported. Once more ends that too")
     drill.stop()
 
 
-def _history(keep: str, stack: contextlib.ExitStack) -> BinaryIO | None:
+def _open_history(keep: str, stack: contextlib.ExitStack) -> BinaryIO | None:
     if not keep:
         return None
     try:
@@ -163,7 +163,7 @@ def _save_results(folder: Path, drill: Drill, report: DrillReport) -> None:
     (folder / "report.json").write_bytes(text + b"\n")
 
 
-async def _is_wanted(broker: str) -> bool:
+async def _is_confirmed(broker: str) -> bool:
     if not sys.stdin.isatty():
         print_error_line("nothing was done. To do it: --yes")
         return False
@@ -178,7 +178,9 @@ async def _is_wanted(broker: str) -> bool:
 # -- what is shown ---------------------------------------------------------------------------
 
 
-def _show_plan(arguments: argparse.Namespace, ground: HealthyGroup, steps: list[FaultStep]) -> None:
+def _print_plan(
+    arguments: argparse.Namespace, ground: HealthyGroup, steps: list[FaultStep]
+) -> None:
     seconds = sum(step.span_ms for step in steps) / 1000
     said = (
         f"{len(steps)} faults would be done to {ground.broker} (members "
@@ -198,7 +200,7 @@ def _show_plan(arguments: argparse.Namespace, ground: HealthyGroup, steps: list[
         for step in steps
     ]  # fmt: skip
     if arguments.json:
-        show_json({"isDryRun": True, "said": said, "count": len(rows), "rows": rows})
+        print_json({"isDryRun": True, "said": said, "count": len(rows), "rows": rows})
         return
     print_line(f"dry run: {said}" if arguments.dry_run else said)
     print_line("FAULT", "WHAT", "EXPECTED")
@@ -214,9 +216,9 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _show(report: DrillReport, *, is_json: bool) -> None:
+def _print_report(report: DrillReport, *, is_json: bool) -> None:
     if is_json:
-        show_json(report)
+        print_json(report)
         return
     print_line(
         f"drill {report.drill} of {report.broker}: members {', '.join(report.members)}, "
@@ -224,7 +226,7 @@ def _show(report: DrillReport, *, is_json: bool) -> None:
     )
     print_line(*_COLUMNS)
     for row in report.rows:
-        print_line(*_cells(row))
+        print_line(*_row_cells(row))
     for row in report.rows:
         for note in row.notes:
             print_line(f"  ! {row.fault}: {note}")
@@ -239,7 +241,7 @@ def _show(report: DrillReport, *, is_json: bool) -> None:
     print_line(report.verdict)
 
 
-def _cells(row: FaultRow) -> tuple[object, ...]:
+def _row_cells(row: FaultRow) -> tuple[object, ...]:
     is_moved = row.master_after != row.master_before
     is_later = row.epoch_after != row.epoch_before
     in_sync = row.in_sync_after_ms

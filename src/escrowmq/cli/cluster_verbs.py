@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.human_format import format_moment
-from escrowmq.cli.contexts import fill
-from escrowmq.cli.error_words import print_error
-from escrowmq.cli.printing import print_error_line, print_line, show_json, use_yaml
-from escrowmq.cli.secrets import add_credentials, credentials_of
-from escrowmq.cli.times import seconds
+from escrowmq.cli.contexts import fill_from_context
+from escrowmq.cli.error_codes import print_error
+from escrowmq.cli.printing import print_error_line, print_json, print_line, set_yaml
+from escrowmq.cli.secrets import add_credential_options, credentials_of
+from escrowmq.cli.times import parse_seconds
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from escrowmq.client.tls import Tls
 
 OK: Final = 0
-NO: Final = 1
+REFUSED: Final = 1
 """Exit code if the cluster refused: something was not found, not allowed, or had ended in another
 way."""
 UNUSABLE: Final = 2
@@ -29,7 +29,7 @@ UNUSABLE: Final = 2
 
 _MS: Final = 1000
 
-_OF_ALL_BROKERS: Final = frozenset(
+_ALL_BROKERS_ACTIONS: Final = frozenset(
     {
         ("tx", "list"), ("tx", "count"), ("tx", "show"), ("tx", "check"), ("tx", "discarded"),
         ("group", "list"), ("group", "show"), ("offset", "show"), ("topic", "list"),
@@ -47,11 +47,11 @@ def add_action(
 ) -> argparse.ArgumentParser:
     """Add an action with the options that all actions have."""
     parser: argparse.ArgumentParser = actions.add_parser(name, help=about, description=about)
-    add_cluster(parser)
+    add_cluster_options(parser)
     return parser
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the cluster, the account, and the output format."""
     parser.add_argument(
         "-n",
@@ -67,19 +67,19 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         help="for people (default) or for programs",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the same as --output json")
-    add_credentials(parser)
+    add_credential_options(parser)
     parser.add_argument("--namespace", default="", help="namespace of topics and groups")
-    add_tls(parser)
+    add_tls_options(parser)
     parser.add_argument(
         "--timeout",
-        type=seconds,
+        type=parse_seconds,
         default=5.0,
         metavar="SECONDS",
         help="timeout per request (default 5)",
     )
 
 
-def add_named(
+def add_name_actions(
     parser: argparse.ArgumentParser,
     noun: str,
     *,
@@ -95,7 +95,7 @@ def add_named(
     return found
 
 
-def add_tls(parser: argparse.ArgumentParser) -> None:
+def add_tls_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of TLS; any of them turns TLS on."""
     parser.add_argument("--tls", action="store_true", help="use TLS")
     parser.add_argument(
@@ -128,7 +128,7 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
     return wanted if arguments.tls or wanted != Tls() else None
 
 
-def connection_of(arguments: argparse.Namespace) -> ConnectionSettings:
+def connection_settings_of(arguments: argparse.Namespace) -> ConnectionSettings:
     """Return the settings of a client of this cluster, from the options."""
     return {
         "credentials": credentials_of(arguments),
@@ -138,13 +138,13 @@ def connection_of(arguments: argparse.Namespace) -> ConnectionSettings:
     }
 
 
-def complete(arguments: argparse.Namespace) -> None:
+def fill_options(arguments: argparse.Namespace) -> None:
     """Apply --output, and fill in missing options from the context. Every verb that has the options
-    of `add_cluster` must call this before it reads them."""
+    of `add_cluster_options` must call this before it reads them."""
     if arguments.output != "table":
         vars(arguments).update(json=True)
-    use_yaml(is_wanted=arguments.output == "yaml")
-    fill(arguments)
+    set_yaml(is_wanted=arguments.output == "yaml")
+    fill_from_context(arguments)
 
 
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
@@ -155,22 +155,22 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
     action = getattr(arguments, "action", "")
     where = f"escrowmq {arguments.verb} {action}".rstrip()
     try:
-        complete(arguments)
-        with Admin(arguments.name_servers, **connection_of(arguments)) as admin:
+        fill_options(arguments)
+        with Admin(arguments.name_servers, **connection_settings_of(arguments)) as admin:
             try:
                 return work(admin)
             finally:
-                if (arguments.verb, action) in _OF_ALL_BROKERS:
-                    _warn_of_missing(admin)
+                if (arguments.verb, action) in _ALL_BROKERS_ACTIONS:
+                    _warn_of_missing_brokers(admin)
     except EscrowMQError as error:
         print_error(error, where=where, is_json=arguments.json)
-        return NO if isinstance(error, ResponseError) else UNUSABLE
+        return REFUSED if isinstance(error, ResponseError) else UNUSABLE
     except BrokenPipeError:  # the reader has seen enough
         sys.stderr.close()
         return OK
 
 
-def _warn_of_missing(admin: Admin) -> None:
+def _warn_of_missing_brokers(admin: Admin) -> None:
     """Print one line on standard error if brokers that left within the last hour are missing in the
     answer."""
     try:
@@ -184,17 +184,17 @@ def _warn_of_missing(admin: Admin) -> None:
         print_error_line(f"not in this answer: {names}")
 
 
-def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
+def print_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
     """Print names, one a line, or all as one line of JSON; return the exit code."""
     if arguments.json:
-        show_json(names)
+        print_json(names)
     else:
         for name in names:
             print_line(name)
     return OK
 
 
-def show_all(
+def print_items(
     items: Iterable[Any],
     *,
     is_json: bool,
@@ -206,7 +206,7 @@ def show_all(
     count = 0
     for item in items:
         if is_json:
-            show_json(item)
+            print_json(item)
         else:
             if count == 0:
                 print_line(*columns)
@@ -218,13 +218,13 @@ def show_all(
 def print_change(arguments: argparse.Namespace, found: object, text: str) -> int:
     """Print the result of a change, for programs or for people; return the exit code."""
     if arguments.json:
-        show_json(found)
+        print_json(found)
     else:
         print_line(text)
     return OK
 
 
-def pairs(words: Iterable[str]) -> dict[str, str]:
+def parse_pairs(words: Iterable[str]) -> dict[str, str]:
     """Make a dictionary from words of the form `KEY=VALUE`."""
     found = {}
     for word in words:

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from escrowmq.cli.printing import show_text
+from escrowmq.cli.printing import print_text
 
 _INSTALL: Final = {
     "bash": "escrowmq completion bash > ~/.local/share/bash-completion/completions/escrowmq",
@@ -18,7 +18,7 @@ _INSTALL: Final = {
 }
 
 
-class Words(NamedTuple):
+class Continuations(NamedTuple):
     """What may follow a command line: next words and options, each with its help."""
 
     path: str
@@ -36,16 +36,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the script for a shell; return the exit code."""
     from escrowmq.cli.main import build_parser
 
-    found = list(walk(build_parser(), ""))
-    script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]
-    show_text(script(found))
+    found = list(continuations(build_parser(), ""))
+    script = {"bash": _bash_script, "zsh": _zsh_script, "fish": _fish_script}[arguments.shell]
+    print_text(script(found))
     return 0
 
 
-def walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
+def continuations(parser: argparse.ArgumentParser, path: str) -> Iterator[Continuations]:
     """Yield every verb and action below a parser, each with the words and options that may follow
     it."""
-    fill = getattr(parser, "fill_now", None)
+    fill = getattr(parser, "declare_options", None)
     if fill is not None:
         fill()
     words: dict[str, str] = {}
@@ -61,18 +61,18 @@ def walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
             options[max(action.option_strings, key=len)] = (action.help or "").replace("%%", "%")
         elif action.choices:
             words |= {str(choice): "" for choice in action.choices}
-    yield Words(path, words, options)
+    yield Continuations(path, words, options)
     for name, one in inner:
-        yield from walk(one, name)
+        yield from continuations(one, name)
 
 
-def _plain(about: str) -> str:
+def _without_shell_characters(about: str) -> str:
     """Return a help text without characters that have a meaning in a shell."""
     line = " ".join(about.split())
     return "".join(letter for letter in line if letter not in "'\"`$\\:[]{}")
 
 
-def _bash(found: list[Words]) -> str:
+def _bash_script(found: list[Continuations]) -> str:
     cases = "\n".join(
         f"    '{one.path}') words='{' '.join([*one.words, *one.options])}' ;;" for one in found
     )
@@ -99,10 +99,13 @@ complete -o default -F _escrowmq escrowmq
 """
 
 
-def _zsh(found: list[Words]) -> str:
+def _zsh_script(found: list[Continuations]) -> str:
     cases = []
     for one in found:
-        rows = [f"'{name}:{_plain(about)}'" for name, about in (one.words | one.options).items()]
+        rows = [
+            f"'{name}:{_without_shell_characters(about)}'"
+            for name, about in (one.words | one.options).items()
+        ]
         cases.append(f"    '{one.path}') rows=({' '.join(rows)}) ;;")
     lines = "\n".join(cases)
     return f"""#compdef escrowmq
@@ -122,7 +125,7 @@ if [ "$funcstack[1]" = _escrowmq ]; then _escrowmq "$@"; else compdef _escrowmq 
 """
 
 
-def _fish(found: list[Words]) -> str:
+def _fish_script(found: list[Continuations]) -> str:
     lines = ["# fish completion for escrowmq"]
     for one in found:
         names = one.path.split()
@@ -133,8 +136,11 @@ def _fish(found: list[Words]) -> str:
             if len(names) == 1 and one.words:
                 seen += f"; and not __fish_seen_subcommand_from {' '.join(one.words)}"
         for name, about in one.words.items():
-            lines.append(f"complete -c escrowmq -f -n '{seen}' -a {name} -d '{_plain(about)}'")
+            text = _without_shell_characters(about)
+            lines.append(f"complete -c escrowmq -f -n '{seen}' -a {name} -d '{text}'")
         for name, about in one.options.items():
             kind = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-            lines.append(f"complete -c escrowmq -n '{seen}' {kind} -d '{_plain(about)}'")
+            lines.append(
+                f"complete -c escrowmq -n '{seen}' {kind} -d '{_without_shell_characters(about)}'"
+            )
     return "\n".join(lines) + "\n"

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from escrowmq.cli.cluster_verbs import add_tls, tls_of
-from escrowmq.cli.secrets import add_credentials, credentials_of
+from escrowmq.cli.cluster_verbs import add_tls_options, tls_of
+from escrowmq.cli.secrets import add_credential_options, credentials_of
 from escrowmq.errors import UsageError
 
 PORT: Final = 8082
@@ -44,8 +44,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--console-viewer-file", metavar="FILE", help="file with the password of `viewer`"
     )
     parser.add_argument("--namespace", default="", help="namespace of topics and groups")
-    add_credentials(parser)
-    add_tls(parser)
+    add_credential_options(parser)
+    add_tls_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

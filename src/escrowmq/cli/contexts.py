@@ -39,7 +39,7 @@ class Contexts(msgspec.Struct):
     contexts: dict[str, Context] = {}
 
 
-def path() -> Path:
+def contexts_path() -> Path:
     """Return the path of the file of contexts."""
     chosen = os.environ.get(FILE_ENV)
     if chosen:
@@ -48,9 +48,9 @@ def path() -> Path:
     return Path(home) / "escrowmq" / "contexts.json"
 
 
-def load() -> Contexts:
+def load_contexts() -> Contexts:
     """Load the file of contexts; return no contexts if there is no file."""
-    file = path()
+    file = contexts_path()
     try:
         return msgspec.json.decode(file.read_bytes(), type=Contexts)
     except FileNotFoundError:
@@ -61,9 +61,9 @@ def load() -> Contexts:
         raise UsageError(f"{file}: {error}; correct it, or delete it") from error
 
 
-def save(known: Contexts) -> None:
+def save_contexts(known: Contexts) -> None:
     """Write the file of contexts atomically; only its owner can read it."""
-    file = path()
+    file = contexts_path()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = file.with_name(f"{file.name}.{os.getpid()}")
     text = json.dumps(msgspec.to_builtins(known), indent=2) + "\n"
@@ -72,7 +72,7 @@ def save(known: Contexts) -> None:
     new.replace(file)
 
 
-def find(known: Contexts, name: str) -> Context:
+def find_context(known: Contexts, name: str) -> Context:
     """Return the context with a name. Raises UsageError if there is none."""
     found = known.contexts.get(name)
     if found is None:
@@ -81,19 +81,19 @@ def find(known: Contexts, name: str) -> Context:
     return found
 
 
-def fill(arguments: argparse.Namespace) -> None:
+def fill_from_context(arguments: argparse.Namespace) -> None:
     """Fill missing options from the context that is named, or from the current one if no option
     names a cluster. A context's account is used only at the context's own cluster."""
     name = arguments.context or os.environ.get(CONTEXT_ENV, "")
     if name:
-        context = find(load(), name)
+        context = find_context(load_contexts(), name)
     elif arguments.name_servers or os.environ.get("NAMESRV_ADDR"):
         return
     else:
-        known = load()
+        known = load_contexts()
         if not known.current:
             return
-        context = find(known, known.current)
+        context = find_context(known, known.current)
     if arguments.name_servers not in (None, "", context.name_servers):
         raise UsageError(
             f"-n {arguments.name_servers} and context {name or 'current'} name different clusters; "

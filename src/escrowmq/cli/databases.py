@@ -11,7 +11,7 @@ from escrowmq.errors import UsageError
 DATABASE_ENV: Final = "ESCROWMQ_DATABASE"
 
 
-def add_database(parser: argparse.ArgumentParser) -> None:
+def add_database_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the database's address and the schema of the outbox's tables."""
     parser.add_argument(
         "database",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from escrowmq.cli.cluster_verbs import NO, OK, add_cluster, run_action, show_all
+from escrowmq.cli.cluster_verbs import OK, REFUSED, add_cluster_options, print_items, run_action
 from escrowmq.cli.printing import print_line
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options to its parser; the verb has no actions."""
-    add_cluster(parser)
+    add_cluster_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     findings = admin.diagnosis.cluster()
-    show_all(
+    print_items(
         findings,
         is_json=arguments.json,
         columns=("SEVERITY", "SUBJECT", "WHAT", "NEXT"),
@@ -33,4 +33,4 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     )
     if not findings and not arguments.json:
         print_line("nothing is wrong that could be seen")
-    return NO if any(one.severity == "problem" for one in findings) else OK
+    return REFUSED if any(one.severity == "problem" for one in findings) else OK

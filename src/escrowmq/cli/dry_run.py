@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from escrowmq.cli.cluster_verbs import OK
-from escrowmq.cli.printing import print_line, show_json
+from escrowmq.cli.printing import print_json, print_line
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.admin import Admin as AsyncAdmin
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def add_dry_run(*actions: argparse.ArgumentParser) -> None:
+def add_dry_run_option(*actions: argparse.ArgumentParser) -> None:
     """Add the option `--dry-run` to actions."""
     for action in actions:
         action.add_argument(
@@ -26,35 +26,35 @@ def add_dry_run(*actions: argparse.ArgumentParser) -> None:
         )
 
 
-def admin_call(
+def call_with_admin(
     admin: Admin,
     deed: Callable[Concatenate[AsyncAdmin, P], Awaitable[T]],
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
     """Call a coroutine function with the asyncio admin client; return its result."""
-    from escrowmq.client.blocking.face import engine_of
+    from escrowmq.client.blocking.face import asyncio_client_of
 
-    async def ask() -> T:
-        return await deed(engine_of(admin), *args, **kwargs)
+    async def call_function() -> T:
+        return await deed(asyncio_client_of(admin), *args, **kwargs)
 
-    return admin.topics.portal.call(ask())
+    return admin.topics.portal.call(call_function())
 
 
-def preview(
+def call_preview(
     admin: Admin,
     deed: Callable[Concatenate[AsyncAdmin, P], Awaitable[Preview]],
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Preview:
     """Call a preview function with the asyncio admin client; return the preview."""
-    return admin_call(admin, deed, *args, **kwargs)
+    return call_with_admin(admin, deed, *args, **kwargs)
 
 
-def show_preview(arguments: argparse.Namespace, found: Preview) -> int:
+def print_preview(arguments: argparse.Namespace, found: Preview) -> int:
     """Print a preview for programs or for people; return the exit code."""
     if arguments.json:
-        show_json({"isDryRun": True, "said": found.said, "count": found.count, "rows": found.rows})
+        print_json({"isDryRun": True, "said": found.said, "count": found.count, "rows": found.rows})
         return OK
     print_line(f"dry run: {found.said}")
     if found.rows:

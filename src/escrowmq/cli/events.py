@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from escrowmq.base.human_format import format_moment
-from escrowmq.cli.cluster_verbs import OK, add_cluster, run_action, show_all
+from escrowmq.cli.cluster_verbs import OK, add_cluster_options, print_items, run_action
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options to its parser; the verb has no actions."""
-    add_cluster(parser)
+    add_cluster_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
-    show_all(
+    print_items(
         admin.diagnosis.events(),
         is_json=arguments.json,
         columns=("WHEN", "SUBJECT", "WHAT", "BY"),

@@ -8,10 +8,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.human_format import format_moment
-from escrowmq.cli.cluster_verbs import OK, add_named, print_change, run_action, show_all, show_names
-from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.live import Change, Row, add_live, largest, show_live
-from escrowmq.cli.printing import print_line, show_json
+from escrowmq.cli.cluster_verbs import (
+    OK,
+    add_name_actions,
+    print_change,
+    print_items,
+    print_names,
+    run_action,
+)
+from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
+from escrowmq.cli.live import ChangeRates, Row, add_live_options, largest_counts, show_live
+from escrowmq.cli.printing import print_json, print_line
 from escrowmq.errors import GroupNotFound
 from escrowmq.net.clock import SystemClock
 
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the verb's actions and options to its parser."""
-    actions = add_named(
+    actions = add_name_actions(
         parser,
         "group",
         actions={
@@ -38,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions["list"].add_argument(
         "--all", action="store_true", help="include the brokers' own groups"
     )
-    add_live(actions["top"])
+    add_live_options(actions["top"])
     again = actions["redeliver-dead"]
     again.add_argument("--topic", default="", help="only dead letters that failed in this topic")
     again.add_argument("--limit", type=int, metavar="N", help="at most this number (default: all)")
@@ -53,7 +60,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             ("ordered", "it consumes in order"),
         ):
             one.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=about)
-    add_dry_run(*(actions[name] for name in ("create", "update", "delete", "redeliver-dead")))
+    add_dry_run_option(
+        *(actions[name] for name in ("create", "update", "delete", "redeliver-dead"))
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,16 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "list":
-            return show_names(arguments, admin.groups.names(with_system=arguments.all))
+            return print_names(arguments, admin.groups.names(with_system=arguments.all))
         case "top":
-            change = Change(SystemClock().now_ms)
-            return show_live(arguments, lambda: _frame(admin, change))
+            change = ChangeRates(SystemClock().now_ms)
+            return show_live(arguments, lambda: _live_rows(admin, change))
         case "show":
-            return _show(admin, arguments)
+            return _print_group(admin, arguments)
         case "redeliver-dead":
-            return _redeliver(admin, arguments)
+            return _run_redeliver(admin, arguments)
         case _ if arguments.dry_run:
-            return _preview(admin, arguments)
+            return _run_preview(admin, arguments)
         case "create":
             admin.groups.create(arguments.group, **_given_settings(arguments))
         case "update":
@@ -85,14 +94,14 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     )
 
 
-def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_preview(admin: Admin, arguments: argparse.Namespace) -> int:
     from escrowmq.client.admin.previews import groups as previews
 
     if arguments.action == "delete":
-        return show_preview(arguments, preview(admin, previews.delete, arguments.group))
+        return print_preview(arguments, call_preview(admin, previews.delete, arguments.group))
     deed = previews.create if arguments.action == "create" else previews.update
-    return show_preview(
-        arguments, preview(admin, deed, arguments.group, **_given_settings(arguments))
+    return print_preview(
+        arguments, call_preview(admin, deed, arguments.group, **_given_settings(arguments))
     )
 
 
@@ -100,25 +109,25 @@ _GROUPS_MAX: Final = 200
 """Limit of groups in a live table, because each needs a request of its own."""
 
 
-def _frame(admin: Admin, change: Change) -> Iterator[Row]:
+def _live_rows(admin: Admin, change: ChangeRates) -> Iterator[Row]:
     names = admin.groups.names()
     found = {name: admin.groups.describe(name) for name in names[:_GROUPS_MAX]}
     lags = {name: one.lag for name, one in found.items()}
     left = f", {len(names) - len(found)} more are not shown" if len(names) > len(found) else ""
     yield (f"{len(found)} groups{left}", f"{sum(lags.values())} messages behind")
     yield ("GROUP", "LAG", "CHANGE", "IN FLIGHT", "MEMBERS")
-    for name, lag in largest(lags):
+    for name, lag in largest_counts(lags):
         in_flight = sum(one.inflight for one in found[name].lags)
-        yield name, lag, change.of(name, lag), in_flight, len(found[name].online.members)
+        yield name, lag, change.rate(name, lag), in_flight, len(found[name].online.members)
 
 
 _LETTERS: Final = ("MESSAGE", "TOPIC", "DIED", "KEYS", "PLACE", "STATUS")
 
 
-def _redeliver(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_redeliver(admin: Admin, arguments: argparse.Namespace) -> int:
     counts: Counter[str] = Counter()
 
-    def counted() -> Iterator[DeadLetter]:
+    def count_letters() -> Iterator[DeadLetter]:
         for letter in admin.groups.redeliver_dead(
             arguments.group,
             topic=arguments.topic,
@@ -128,8 +137,8 @@ def _redeliver(admin: Admin, arguments: argparse.Namespace) -> int:
             counts[letter.status] += 1
             yield letter
 
-    show_all(
-        counted(),
+    print_items(
+        count_letters(),
         is_json=arguments.json,
         columns=_LETTERS,
         row=lambda one: (
@@ -164,10 +173,10 @@ def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _show(admin: Admin, arguments: argparse.Namespace) -> int:
+def _print_group(admin: Admin, arguments: argparse.Namespace) -> int:
     found = admin.groups.describe(arguments.group)
     if arguments.json:
-        show_json(found)
+        print_json(found)
         return OK
     print_line(f"{found.group}: {len(found.online.members)} members, lag {found.lag}")
     for info in found.brokers:

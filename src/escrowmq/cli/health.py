@@ -11,7 +11,7 @@ import urllib.request
 from typing import Final
 
 from escrowmq.cli.printing import print_error_line, print_line
-from escrowmq.cli.times import seconds
+from escrowmq.cli.times import parse_seconds
 from escrowmq.errors import UsageError
 
 DEFAULT: Final = "127.0.0.1:8082"
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=seconds,
+        type=parse_seconds,
         default=5.0,
         metavar="SECONDS",
         help="timeout per request (default 5)",

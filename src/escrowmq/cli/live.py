@@ -10,18 +10,18 @@ from typing import Final
 
 from escrowmq.cli.cluster_verbs import OK
 from escrowmq.cli.printing import clear_screen, print_line
-from escrowmq.cli.times import seconds
+from escrowmq.cli.times import parse_seconds
 
 Row = Sequence[object]
 ROWS_MAX: Final = 30
 _TOP: Final = 20
 
 
-def add_live(parser: argparse.ArgumentParser) -> None:
+def add_live_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a live table."""
     parser.add_argument(
         "--interval",
-        type=seconds,
+        type=parse_seconds,
         default=2.0,
         metavar="SECONDS",
         help="seconds between two tables (default 2)",
@@ -51,14 +51,14 @@ def show_live(arguments: argparse.Namespace, draw: Callable[[], Iterator[Row]]) 
     return OK
 
 
-class Change:
+class ChangeRates:
     """Computes how fast numbers change from one drawing of a live table to the next."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._before: dict[str, tuple[int, int]] = {}
 
-    def of(self, name: str, value: int) -> str:
+    def rate(self, name: str, value: int) -> str:
         """Return the change per second since the last call for this name; `-` at the first call."""
         now_ms, before = self._now_ms(), self._before.get(name)
         self._before[name] = (now_ms, value)
@@ -67,6 +67,6 @@ class Change:
         return f"{(value - before[1]) * 1000 / (now_ms - before[0]):+.1f}/s"
 
 
-def largest(counts: dict[str, int]) -> list[tuple[str, int]]:
+def largest_counts(counts: dict[str, int]) -> list[tuple[str, int]]:
     """Return the largest counts, in descending order."""
     return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_TOP]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from escrowmq.cli.option_places import arranged
+from escrowmq.cli.option_order import move_options
 from escrowmq.cli.printing import print_error_line, print_line
 from escrowmq.errors import EscrowMQError
 
@@ -21,7 +21,9 @@ EXIT_PIPE: Final = 128 + signal.SIGPIPE
 """A shell's exit code for a program whose output is no longer read."""
 
 
-_WHOLE: Final = frozenset({"console", "health", "completion", "doctor", "events", "mcp"})
+_VERBS_WITHOUT_ACTIONS: Final = frozenset(
+    {"console", "health", "completion", "doctor", "events", "mcp"}
+)
 """Verbs that have a module of their own and no actions."""
 
 Fill = Callable[[argparse.ArgumentParser], None]
@@ -50,7 +52,7 @@ _VERBS: Final = {
 """Verbs that have a module of their own."""
 
 
-class _Verb(argparse.ArgumentParser):
+class _VerbParser(argparse.ArgumentParser):
     """The parser of one verb. Its options are declared only when the verb is used. Declaring the
     nine hundred options of all verbs would delay the start of a server by 30 ms of 270."""
 
@@ -58,7 +60,7 @@ class _Verb(argparse.ArgumentParser):
         super().__init__(*words, **named)
         self._fill = fill
 
-    def fill_now(self) -> None:
+    def declare_options(self) -> None:
         """Declare the options, unless that was done already."""
         fill, self._fill = self._fill, None
         if fill is not None:
@@ -66,11 +68,11 @@ class _Verb(argparse.ArgumentParser):
 
     def parse_known_args(self, *words: Any, **named: Any) -> Any:  # noqa: ANN401
         """Declare the options, then parse like the base class."""
-        self.fill_now()
+        self.declare_options()
         return super().parse_known_args(*words, **named)
 
 
-class _Version(argparse.Action):
+class _VersionAction(argparse.Action):
     """Prints the build. The build is determined only then, because in a checkout git must be
     asked."""
 
@@ -84,7 +86,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _add_server(
+def _add_server_options(
     parser: argparse.ArgumentParser, *, data: str, port: str | None, host: str = "127.0.0.1"
 ) -> None:
     parser.add_argument("--data", metavar="DIR", help=data)
@@ -102,7 +104,7 @@ def _add_server(
     )
 
 
-def _add_grpc(parser: argparse.ArgumentParser, default: str) -> None:
+def _add_grpc_option(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--grpc-port",
         type=int,
@@ -110,7 +112,7 @@ def _add_grpc(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-def _add_http(parser: argparse.ArgumentParser, default: str) -> None:
+def _add_http_option(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--http-port",
         type=int,
@@ -130,22 +132,22 @@ def _add_http(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-def _add_serve(parser: argparse.ArgumentParser) -> None:
-    _add_server(parser, data="data folder (default ~/store)", port=None)
+def _add_serve_options(parser: argparse.ArgumentParser) -> None:
+    _add_server_options(parser, data="data folder (default ~/store)", port=None)
     parser.add_argument(
         "--nameserver-host", help="address of the name server, if it is not that of --host"
     )
     parser.add_argument("--nameserver-port", type=int, help="default 9876; 0 means any")
     parser.add_argument("--broker-port", dest="port", type=int, help="default 10911; 0 means any")
-    _add_grpc(parser, "8081")
-    _add_http(parser, "8082")
+    _add_grpc_option(parser, "8081")
+    _add_http_option(parser, "8082")
 
 
-def _add_nameserver(parser: argparse.ArgumentParser) -> None:
-    _add_server(parser, data="folder of kvConfig.json (default ~/namesrv)", port="9876")
+def _add_nameserver_options(parser: argparse.ArgumentParser) -> None:
+    _add_server_options(parser, data="folder of kvConfig.json (default ~/namesrv)", port="9876")
 
 
-def _add_broker(parser: argparse.ArgumentParser) -> None:
+def _add_broker_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", dest="name_servers", metavar="HOST:PORT[;HOST:PORT]", help="name servers"
     )
@@ -159,13 +161,13 @@ def _add_broker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settings", action="store_true", help="list every setting with its default, and exit"
     )
-    _add_server(parser, data="data folder (default ~/store)", port="10911")
-    _add_grpc(parser, "none")
-    _add_http(parser, "none")
-    _file_of("broker").add_options(parser)
+    _add_server_options(parser, data="data folder (default ~/store)", port="10911")
+    _add_grpc_option(parser, "none")
+    _add_http_option(parser, "none")
+    _import_verb("broker").add_options(parser)
 
 
-def _file_of(verb: str) -> Any:  # noqa: ANN401 - a module of this folder
+def _import_verb(verb: str) -> Any:  # noqa: ANN401 - a module of this folder
     name = "brokers" if verb == "broker" else verb.replace("-", "_")
     return importlib.import_module(f"escrowmq.cli.{name}")
 
@@ -178,7 +180,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--version",
-        action=_Version,
+        action=_VersionAction,
         help="show the version, and exit",
     )
     parser.add_argument(
@@ -194,19 +196,21 @@ def build_parser() -> argparse.ArgumentParser:
         help="format of log lines: text, or one JSON object per line (default: the environment "
         "variable ESCROWMQ_LOG_FORMAT, or text)",
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", parser_class=_Verb)
-    verbs.add_parser("serve", help="name server and broker in one process", fill=_add_serve)
-    verbs.add_parser("nameserver", help="a name server alone", fill=_add_nameserver)
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="COMMAND", parser_class=_VerbParser
+    )
+    verbs.add_parser("serve", help="name server and broker in one process", fill=_add_serve_options)
+    verbs.add_parser("nameserver", help="a name server alone", fill=_add_nameserver_options)
     about = "a broker alone; list, show, config and set work on running ones"
-    verbs.add_parser("broker", help=about, fill=_add_broker)
+    verbs.add_parser("broker", help=about, fill=_add_broker_options)
     for verb, about in _VERBS.items():
-        fill = functools.partial(_add_own, verb)
+        fill = functools.partial(_add_verb_options, verb)
         verbs.add_parser(verb, help=about, description=about, fill=fill)
     return parser
 
 
-def _add_own(verb: str, parser: argparse.ArgumentParser) -> None:
-    _file_of(verb).add_options(parser)
+def _add_verb_options(verb: str, parser: argparse.ArgumentParser) -> None:
+    _import_verb(verb).add_options(parser)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -229,7 +233,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if not (sys.argv[1:] if argv is None else argv):
         parser.print_help(sys.stderr)
         raise SystemExit(EXIT_BAD)
-    arguments = parser.parse_args(arranged(sys.argv[1:] if argv is None else argv))
+    arguments = parser.parse_args(move_options(sys.argv[1:] if argv is None else argv))
     try:
         return _run(arguments)
     except EscrowMQError as error:
@@ -243,8 +247,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if getattr(arguments, "action", None) is not None or arguments.verb in _WHOLE:
-        code: int = _file_of(arguments.verb).run(arguments)
+    if getattr(arguments, "action", None) is not None or arguments.verb in _VERBS_WITHOUT_ACTIONS:
+        code: int = _import_verb(arguments.verb).run(arguments)
         return code
     from escrowmq.node import serve
     from escrowmq.node.logs import log_to_stderr
@@ -272,7 +276,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return serve.serve_nameserver(options)
         case _:
             if arguments.settings:
-                from escrowmq.cli.settings_list import show_settings
+                from escrowmq.cli.settings_list import print_settings
 
-                return show_settings()
+                return print_settings()
             return serve.serve_broker(options)

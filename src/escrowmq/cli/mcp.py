@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from escrowmq.cli.cluster_verbs import add_tls, tls_of
-from escrowmq.cli.secrets import add_credentials, credentials_of
+from escrowmq.cli.cluster_verbs import add_tls_options, tls_of
+from escrowmq.cli.secrets import add_credential_options, credentials_of
 from escrowmq.errors import UsageError
 
 
@@ -25,8 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-bodies", action="store_true", help="show the model no message bodies")
     parser.add_argument("--namespace", default="", help="namespace of topics and groups")
-    add_credentials(parser)
-    add_tls(parser)
+    add_credential_options(parser)
+    add_tls_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,9 +7,9 @@ import base64
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.human_format import format_moment
-from escrowmq.cli.cluster_verbs import NO, OK, add_action, print_change, run_action
-from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import print_error_line, print_line, show_json
+from escrowmq.cli.cluster_verbs import OK, REFUSED, add_action, print_change, run_action
+from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
+from escrowmq.cli.printing import print_error_line, print_json, print_line
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     send.add_argument("body", metavar="BODY")
     send.add_argument("--tag", default="")
     send.add_argument("--key", action="append", default=[], help="may be repeated")
-    add_dry_run(resend, deliver, send)
+    add_dry_run_option(resend, deliver, send)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,20 +66,22 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     messages = admin.messages
     match arguments.action:
         case "show":
-            _show(messages.get(arguments.id, topic=arguments.topic), arguments)
+            _print_message(messages.get(arguments.id, topic=arguments.topic), arguments)
         case "explain":
-            _explain(admin, arguments)
+            _print_explanation(admin, arguments)
         case "find":
             several = messages.find(arguments.topic, arguments.key, count_max=arguments.limit)
-            return _show_each(several, arguments, f"no message of {arguments.topic} has that key")
+            return _print_messages(
+                several, arguments, f"no message of {arguments.topic} has that key"
+            )
         case "at":
             queue = MessageQueue(arguments.topic, arguments.broker, arguments.queue)
             several = messages.at(queue, arguments.offset, count_max=arguments.limit)
-            return _show_each(several, arguments, "no message is there")
+            return _print_messages(several, arguments, "no message is there")
         case _ if arguments.dry_run:
-            return _preview(admin, arguments)
+            return _run_preview(admin, arguments)
         case "send":
-            sent = messages.send(_message(arguments))
+            sent = messages.send(_make_message(arguments))
             return print_change(arguments, {"messageId": sent.message_id}, sent.message_id)
         case "resend":
             found = messages.get(arguments.id, topic=arguments.topic)
@@ -92,31 +94,33 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _message(arguments: argparse.Namespace) -> Message:
+def _make_message(arguments: argparse.Namespace) -> Message:
     from escrowmq.client.core.message import Message
 
     body = arguments.body.encode()
     return Message(arguments.topic, body, tag=arguments.tag, keys=arguments.key)
 
 
-def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_preview(admin: Admin, arguments: argparse.Namespace) -> int:
     from escrowmq.client.admin.previews import messages as previews
 
     if arguments.action == "send":
-        return show_preview(arguments, preview(admin, previews.send, _message(arguments)))
+        return print_preview(
+            arguments, call_preview(admin, previews.send, _make_message(arguments))
+        )
     message = admin.messages.get(arguments.id, topic=arguments.topic)
     if arguments.action == "resend":
-        found = preview(admin, previews.resend, message, topic=arguments.to)
+        found = call_preview(admin, previews.resend, message, topic=arguments.to)
     else:
         group, client = arguments.group, arguments.client
-        found = preview(admin, previews.deliver, message, group=group, client_id=client)
-    return show_preview(arguments, found)
+        found = call_preview(admin, previews.deliver, message, group=group, client_id=client)
+    return print_preview(arguments, found)
 
 
-def _explain(admin: Admin, arguments: argparse.Namespace) -> None:
+def _print_explanation(admin: Admin, arguments: argparse.Namespace) -> None:
     found = admin.diagnosis.message(arguments.id, topic=arguments.topic)
     if arguments.json:
-        show_json(found)
+        print_json(found)
         return
     print_line(f"{found.message_id}: {found.state}")
     for fact in found.facts:
@@ -125,21 +129,21 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> None:
         print_line(f"  group {one.group}: {one.state}" + (f" ({one.detail})" if one.detail else ""))
 
 
-def _show_each(
+def _print_messages(
     messages: list[ReceivedMessage], arguments: argparse.Namespace, otherwise: str
 ) -> int:
     """Print messages, or `otherwise` if there are none; return the exit code."""
     for message in messages:
-        _show(message, arguments)
+        _print_message(message, arguments)
     if not messages:
         print_error_line(f"escrowmq message {arguments.action}: {otherwise}")
-    return OK if messages else NO
+    return OK if messages else REFUSED
 
 
-def _show(message: ReceivedMessage, arguments: argparse.Namespace) -> None:
-    body, is_text = _body(message.body)
+def _print_message(message: ReceivedMessage, arguments: argparse.Namespace) -> None:
+    body, is_text = _decode_body(message.body)
     if arguments.json:
-        show_json(
+        print_json(
             {
                 "messageId": message.message_id,
                 "offsetId": message.offset_id,
@@ -174,7 +178,7 @@ def _show(message: ReceivedMessage, arguments: argparse.Namespace) -> None:
     print_line(f"  {shown!r}{'...' if len(body) > len(shown) else ''}")
 
 
-def _body(body: bytes) -> tuple[str, bool]:
+def _decode_body(body: bytes) -> tuple[str, bool]:
     try:
         return body.decode(), True
     except UnicodeDecodeError:

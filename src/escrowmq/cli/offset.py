@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.human_format import format_moment
-from escrowmq.cli.cluster_verbs import OK, add_action, print_change, run_action, show_all
-from escrowmq.cli.dry_run import add_dry_run, admin_call, preview, show_preview
-from escrowmq.cli.printing import print_error_line, print_line, show_json
+from escrowmq.cli.cluster_verbs import OK, add_action, print_change, print_items, run_action
+from escrowmq.cli.dry_run import add_dry_run_option, call_preview, call_with_admin, print_preview
+from escrowmq.cli.printing import print_error_line, print_json, print_line
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
 
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     clone.add_argument("source", metavar="FROM_GROUP")
     clone.add_argument("target", metavar="TO_GROUP")
     clone.add_argument("--topic", default="")
-    add_dry_run(reset, clone)
+    add_dry_run_option(reset, clone)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,9 +55,9 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         case "show":
             lags = admin.offsets.show(arguments.group, topic=arguments.topic)
             if arguments.json:
-                show_json(lags)
+                print_json(lags)
                 return OK
-            show_all(
+            print_items(
                 lags,
                 is_json=False,
                 columns=_COLUMNS,
@@ -68,55 +68,61 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             )  # fmt: skip
             return OK
         case "reset":
-            return _reset(admin, arguments)
+            return _run_reset(admin, arguments)
         case _ if arguments.dry_run:
             from escrowmq.client.admin.previews.offsets import clone
 
-            found = preview(admin, clone, arguments.source, arguments.target, topic=arguments.topic)
-            return show_preview(arguments, found)
+            found = call_preview(
+                admin, clone, arguments.source, arguments.target, topic=arguments.topic
+            )
+            return print_preview(arguments, found)
         case _:
             admin.offsets.clone(arguments.source, arguments.target, topic=arguments.topic)
             text = f"{arguments.target} continues where {arguments.source} is"
             return print_change(arguments, {"group": arguments.target}, text)
 
 
-def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
-    from escrowmq.client.admin.previews.offsets import Moves, committed, moves
+def _run_reset(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.previews.offsets import (
+        OffsetChanges,
+        committed_offsets,
+        compute_changes,
+    )
 
     group, topic = arguments.group, arguments.topic
-    place, queue = _target(admin, arguments)
+    place, queue = _reset_target(admin, arguments)
     if arguments.dry_run:
-        found = admin_call(admin, moves, group, topic, place, queue)
+        found = call_with_admin(admin, compute_changes, group, topic, place, queue)
     else:
-        before = committed(admin.groups.lag(group, topic=topic))
+        before = committed_offsets(admin.groups.lag(group, topic=topic))
         if queue is None:
             after = admin.offsets.reset(group, topic, place)
         else:
             admin.offsets.set(group, queue, place)
             after = {queue: place}
-        found = Moves(before=before, after=after)
+        found = OffsetChanges(before=before, after=after)
     rows = [
         {"queue": queue, "before": found.before.get(queue), "offset": found.after[queue]}
         for queue in sorted(found.after)
     ]
     if arguments.json:
-        show_json(rows)
+        print_json(rows)
         return OK
     print_line("TOPIC", "BROKER", "QUEUE", "BEFORE", "WOULD_BE" if arguments.dry_run else "NOW")
     for queue in sorted(found.after):
         was = found.before.get(queue, "-")
         print_line(queue.topic, queue.broker_name, queue.queue_id, was, found.after[queue])
     if arguments.dry_run:
-        print_line(f"dry run: {found.said()}: {group} in {topic}")
+        print_line(f"dry run: {found.describe()}: {group} in {topic}")
     return OK
 
 
-def _target(admin: Admin, arguments: argparse.Namespace) -> tuple[Any, MessageQueue | None]:
+def _reset_target(admin: Admin, arguments: argparse.Namespace) -> tuple[Any, MessageQueue | None]:
     """Return where the group should continue: a position in all queues, or an offset of one."""
     from escrowmq.client.core.routes import MessageQueue
 
     if arguments.queue is None:
-        place = _place(arguments.to)
+        place = _parse_position(arguments.to)
         if not arguments.json and place not in ("first", "last"):
             print_error_line(f"to the first messages stored since {place.isoformat()}")
         return place, None
@@ -133,7 +139,9 @@ def _only_broker(admin: Admin, topic: str) -> str:
     return brokers[0]
 
 
-def _place(text: str) -> Any:  # noqa: ANN401 - a word or a moment
-    from escrowmq.client.admin.places import read_place
+def _parse_position(text: str) -> Any:  # noqa: ANN401 - a word or a moment
+    from escrowmq.client.admin.reset_positions import parse_reset_position
 
-    return read_place(text, now_ms=SystemClock().now_ms(), zone=LocalZone(), option="--to")
+    return parse_reset_position(
+        text, now_ms=SystemClock().now_ms(), zone=LocalZone(), option="--to"
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from escrowmq.cli.databases import add_database, database_of
-from escrowmq.cli.printing import print_line, show_json
+from escrowmq.cli.databases import add_database_options, database_of
+from escrowmq.cli.printing import print_json, print_line
 
 _MS: Final = 1_000
 
@@ -18,21 +18,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "status",
         help="show the messages that are kept in the database until a broker can be reached",
     )
-    add_database(status)
+    add_database_options(status)
     status.add_argument("--json", action="store_true", help="machine-readable output")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Query the database; return the exit code."""
-    from escrowmq.integrations.dbapi.addresses import connector
-    from escrowmq.integrations.dbapi.outbox import PlainDatabase
+    from escrowmq.integrations.dbapi.addresses import make_connector
+    from escrowmq.integrations.dbapi.outbox import BlockingDatabase
     from escrowmq.integrations.outbox import kept
-    from escrowmq.integrations.outbox.steps import run as converse
+    from escrowmq.integrations.outbox.steps import run_steps as converse
 
-    database = PlainDatabase(connector(database_of(arguments)), schema=arguments.schema)
-    found = converse(kept.look(database.family), database.execute)
+    database = BlockingDatabase(make_connector(database_of(arguments)), schema=arguments.schema)
+    found = converse(kept.query_status(database.family), database.execute)
     if arguments.json:
-        show_json({"kept": found.count, "bytes": found.size, "oldestMs": found.oldest_ms})
+        print_json({"kept": found.count, "bytes": found.size, "oldestMs": found.oldest_ms})
         return 0
     print_line("KEPT", "BYTES", "OLDEST")
     print_line(found.count, found.size, f"{found.oldest_ms / _MS:.0f} s" if found.count else "-")

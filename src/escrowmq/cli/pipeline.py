@@ -9,9 +9,9 @@ import argparse
 from typing import Final
 
 from escrowmq import errors
-from escrowmq.cli.cluster_verbs import NO, UNUSABLE, add_action, complete, one_line
+from escrowmq.cli.cluster_verbs import REFUSED, UNUSABLE, add_action, fill_options, one_line
 from escrowmq.cli.printing import print_error_line
-from escrowmq.cli.times import amount, time_ms
+from escrowmq.cli.times import parse_amount, parse_time_ms
 from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError
 
 _ERRORS: Final = "escrowmq.errors."
@@ -28,9 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     found = {name: add_action(actions, name, about) for name, about in _ABOUT.items()}
     for one in found.values():
-        _add_session(one)
+        _add_session_options(one)
     for name in ("reconcile", "funnel"):
-        _add_source(found[name])
+        _add_source_options(found[name])
     for name in ("reconcile", "funnel", "export"):
         found[name].add_argument("--out", required=True, metavar="DIR", help="result folder")
         found[name].add_argument(
@@ -38,18 +38,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help="format of the tables: parquet (default), delta, iceberg, "
                 "iceberg:CATALOG.NAMESPACE",
         )  # fmt: skip
-    _add_reconcile(found["reconcile"])
+    _add_reconcile_action(found["reconcile"])
     found["funnel"].add_argument("--report", metavar="FILE", help="also write an HTML report")
     found["funnel"].add_argument(
         "--deliveries", action="store_true", help="count duplicate deliveries"
     )
-    _add_range(found["export"])
+    _add_range_options(found["export"])
     found["export"].add_argument("topics", metavar="TOPIC", nargs="+")
-    _add_range(found["replay"])
-    _add_replay(found["replay"])
+    _add_range_options(found["replay"])
+    _add_replay_action(found["replay"])
 
 
-def _add_session(parser: argparse.ArgumentParser) -> None:
+def _add_session_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", default="", help="Spark's master (default local[*])")
     parser.add_argument(
         "--conf",
@@ -64,7 +64,7 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _add_source(parser: argparse.ArgumentParser) -> None:
+def _add_source_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", metavar="[NAME=]DIR", action="append", default=[],
         help="read the files of a store instead of asking brokers; repeat for each broker",
@@ -76,28 +76,30 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--skip-broker", metavar="NAME", action="append", default=[],
         help="leave out a broker that is down, or gone for good",
     )  # fmt: skip
-    parser.add_argument("--since", type=time_ms, default=0, help="where the first run begins")
+    parser.add_argument("--since", type=parse_time_ms, default=0, help="where the first run begins")
     parser.add_argument(
         "--lease", default="", metavar="REDIS_URL", help="keep the lease there, not in --out"
     )
 
 
-def _add_range(parser: argparse.ArgumentParser) -> None:
+def _add_range_options(parser: argparse.ArgumentParser) -> None:
     what = "a time, or offsets as startingOffsets has them"
     parser.add_argument("--from", dest="begin", default="", metavar="PLACE", help=what)
     parser.add_argument("--to", dest="end", default="", metavar="PLACE", help=what)
     parser.add_argument("--tags", default="", help="only these tags, as `a || b`")
 
 
-def _add_reconcile(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--until", type=time_ms, default=0, help="an earlier end of the range")
+def _add_reconcile_action(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--until", type=parse_time_ms, default=0, help="an earlier end of the range"
+    )
     for name, default, about in (
         ("grace", 120.0, "younger messages are on their way"),
         ("overdue", 600.0, "halves that are open for longer are overdue"),
         ("lookback", 3_600.0, "how much of the last run's range is read again"),
     ):
         parser.add_argument(
-            f"--{name}", type=amount, default=default, metavar="SECONDS",
+            f"--{name}", type=parse_amount, default=default, metavar="SECONDS",
             help=f"{about} (default {default:g})",
         )  # fmt: skip
     parser.add_argument(
@@ -106,9 +108,8 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", default="", metavar="KIND:PATH", help="the business's rows, in files"
     )
-    parser.add_argument("--rows-id", default="messageId", metavar="COLUMN")
-    parser.add_argument("--rows-at", default="at", metavar="COLUMN")
-    parser.add_argument("--rows-topic", default="", metavar="COLUMN")
+    for name, column in (("id", "messageId"), ("at", "at"), ("topic", "")):
+        parser.add_argument(f"--rows-{name}", default=column, metavar="COLUMN")
     parser.add_argument(
         "--database", default="", metavar="URL", help="the business's rows, in PostgreSQL"
     )
@@ -130,7 +131,7 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
         help="the same without Redis: what this topic announces, and the business's rows",
     )  # fmt: skip
     parser.add_argument(
-        "--fail-on", type=_thresholds, default={}, metavar="CLASS=N,...",
+        "--fail-on", type=_parse_thresholds, default={}, metavar="CLASS=N,...",
         help="exit with 1 if there are more, for example overdue=0,two-finals=0",
     )  # fmt: skip
     parser.add_argument(
@@ -146,13 +147,16 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
         "--business", default="", metavar="MODULE:NAME",
         help="an object with apply(message), called for messages without a row",
     )  # fmt: skip
-    parser.add_argument("--rate", type=amount, default=50.0, help="repairs a second (default 50)")
+    rate_help = "repairs a second (default 50)"
+    parser.add_argument("--rate", type=parse_amount, default=50.0, help=rate_help)
 
 
-def _add_replay(parser: argparse.ArgumentParser) -> None:
+def _add_replay_action(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--to-topic", required=True, metavar="TOPIC")
-    parser.add_argument("--rate", type=amount, default=0.0, help="messages a second (default: all)")
+    parser.add_argument(
+        "--rate", type=parse_amount, default=0.0, help="messages a second (default: all)"
+    )
     parser.add_argument(
         "--twice", action="store_true", help="do not skip messages that the target already has"
     )
@@ -163,7 +167,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     acting.add_argument("--dry-run", action="store_true", help="only count, as without --send")
 
 
-def _thresholds(text: str) -> dict[str, int]:
+def _parse_thresholds(text: str) -> dict[str, int]:
     """Parse the allowed numbers of differences by class; class names are written with hyphens."""
     found: dict[str, int] = {}
     for word in text.split(","):
@@ -200,24 +204,24 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.formats import explain_jar_errors, parse_format
 
     try:
-        complete(arguments)
+        fill_options(arguments)
         with explain_jar_errors(parse_format(getattr(arguments, "format", "parquet"))):
             return spark_jobs.DEEDS[arguments.action](arguments)
     except ResponseError as error:
-        print_error_line(f"{where}: {one_line(error)}{_hint(type(error))}")
-        return NO
+        print_error_line(f"{where}: {one_line(error)}{_error_hint(type(error))}")
+        return REFUSED
     except EscrowMQError as error:
         print_error_line(f"{where}: {one_line(error)}")
     except PySparkException as error:
-        return _print_error_of_executor(where, str(error))
+        return _print_executor_error(where, str(error))
     except Py4JJavaError as error:  # Spark has no exception of its own for this
-        return _print_error_of_executor(where, str(error.java_exception))
-    except _redis_errors() as error:
+        return _print_executor_error(where, str(error.java_exception))
+    except _redis_error_types() as error:
         print_error_line(f"{where}: the Redis server: {one_line(error)}")
     return UNUSABLE
 
 
-def _redis_errors() -> tuple[type[Exception], ...]:
+def _redis_error_types() -> tuple[type[Exception], ...]:
     try:
         from redis import RedisError
     except ImportError:
@@ -225,19 +229,19 @@ def _redis_errors() -> tuple[type[Exception], ...]:
     return (RedisError,)
 
 
-def _print_error_of_executor(where: str, text: str) -> int:
+def _print_executor_error(where: str, text: str) -> int:
     """Print our own error from an executor, extracted from Spark's; return the exit code."""
     for line in text.splitlines():
         name, mark, said = line.partition(": ")
         if mark and name.strip().startswith(_ERRORS):
             kind = getattr(errors, name.strip().removeprefix(_ERRORS), EscrowMQError)
-            print_error_line(f"{where}: {' '.join(said.split())}{_hint(kind)}")
-            return NO if issubclass(kind, ResponseError) else UNUSABLE
+            print_error_line(f"{where}: {' '.join(said.split())}{_error_hint(kind)}")
+            return REFUSED if issubclass(kind, ResponseError) else UNUSABLE
     print_error_line(f"{where}: {' '.join(text.split())[:1_000]}")
     return UNUSABLE
 
 
-def _hint(kind: type[Exception]) -> str:
+def _error_hint(kind: type[Exception]) -> str:
     if not issubclass(kind, PermissionDenied):
         return ""
     return "; docs/pipeline.md lists the rights that each command needs"

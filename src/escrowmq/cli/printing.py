@@ -16,16 +16,16 @@ _IS_YAML = False
 def print_line(*cells: object) -> None:
     """Print one line of an answer, whose cells are separated by tabs. Tabs and control characters
     in a cell are escaped."""
-    _print(_SEPARATOR.join(printable(str(cell)) for cell in cells))
+    _write_line(_SEPARATOR.join(printable(str(cell)) for cell in cells))
 
 
-def use_yaml(*, is_wanted: bool) -> None:
-    """Choose whether `show_json` prints YAML from now on."""
+def set_yaml(*, is_wanted: bool) -> None:
+    """Choose whether `print_json` prints YAML from now on."""
     global _IS_YAML
     _IS_YAML = is_wanted
 
 
-def show_json(found: object) -> None:
+def print_json(found: object) -> None:
     """Print an answer as JSON on one line."""
     if _IS_YAML:
         import yaml
@@ -35,9 +35,9 @@ def show_json(found: object) -> None:
             msgspec.to_builtins(found), sort_keys=False, allow_unicode=False, explicit_start=True
         )
         for line in text.splitlines():
-            _print(line)
+            _write_line(line)
         return
-    _print(printable_json(msgspec.json.encode(found).decode()))
+    _write_line(printable_json(msgspec.json.encode(found).decode()))
 
 
 def clear_screen() -> None:
@@ -45,10 +45,10 @@ def clear_screen() -> None:
     print("\x1b[2J\x1b[H", end="", flush=True)
 
 
-def show_text(text: str) -> None:
+def print_text(text: str) -> None:
     """Print lines of this program's own, without escaping anything."""
     for line in text.splitlines():
-        _print(line)
+        _write_line(line)
 
 
 def print_error_line(text: str) -> None:
@@ -61,7 +61,7 @@ def print_error_json(found: object) -> None:
     sys.stderr.write(printable_json(msgspec.json.encode(found).decode()) + "\n")
 
 
-def _print(line: str) -> None:
+def _write_line(line: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
     # A terminal with another encoding shows the characters that it has.
     print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)

@@ -42,7 +42,7 @@ class Progress:
         sys.stderr.write(_CLEAR + text)
         sys.stderr.flush()
 
-    def end(self) -> None:
+    def erase(self) -> None:
         """Erase the line."""
         if self._is_shown:
             sys.stderr.write(_CLEAR)

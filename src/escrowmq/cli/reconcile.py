@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from escrowmq.cli.cluster_verbs import NO, OK, one_line
-from escrowmq.cli.printing import print_error_line, print_line, show_json
+from escrowmq.cli.cluster_verbs import OK, REFUSED, one_line
+from escrowmq.cli.printing import print_error_line, print_json, print_line
 from escrowmq.cli.spark_options import (
-    compensation,
-    messages_of,
+    import_compensation,
+    message_source,
     new_admin,
     new_lease,
     new_session,
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from escrowmq.pipeline.reconcile.run import Reconciler, RunReport
 
 
-def reconcile(arguments: argparse.Namespace) -> int:
+def run_reconcile(arguments: argparse.Namespace) -> int:
     """Compare transactions with messages and consumers, repair differences if requested, and print
     a report. Return the exit code."""
     from escrowmq.pipeline.session import ProgressBar
 
-    _check(arguments)
+    _check_options(arguments)
     lease = new_lease(arguments)  # before Spark takes its seconds to start
     with nullcontext() if arguments.store else new_admin(arguments) as admin:
         spark = new_session(arguments)
-        job = _job(spark, arguments, admin)
+        job = _make_reconciler(spark, arguments, admin)
         with ProgressBar(spark) as bar:
             report = job.run(lease=lease, on_step=bar.show_step)
         deeds: Mapping[str, int] = {}
         if arguments.redo or arguments.dry_run:
             assert admin is not None, "checked before"
-            deeds = _redo(arguments, admin, job.results, report.run)
+            deeds = _run_redo(arguments, admin, job.results, report.run)
     _print_report(arguments, report, deeds)
     classes = report.open_classes if arguments.count == "open" else report.classes
     exceeded = {
@@ -62,10 +62,10 @@ def reconcile(arguments: argparse.Namespace) -> int:
     for name, count in exceeded.items():
         allowed = arguments.fail_on[name]
         print_error_line(f"{name}: {count} {arguments.count}, {allowed} allowed")
-    return NO if exceeded else OK
+    return REFUSED if exceeded else OK
 
 
-def _job(
+def _make_reconciler(
     spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
 ) -> Reconciler | CommitReconciler:
     from escrowmq.pipeline.reconcile.commits import CommitReconciler
@@ -74,24 +74,24 @@ def _job(
     if arguments.sets or arguments.announcements:
         assert admin is not None, "checked before"
         return CommitReconciler(
-            spark, _sets(spark, arguments), arguments.out, admin=admin, grace_s=arguments.grace,
-            kind=arguments.format,
+            spark, _commit_sets(spark, arguments), arguments.out, admin=admin,
+            grace_s=arguments.grace, kind=arguments.format,
         )  # fmt: skip
     settings = ReconcileSettings(
         grace_s=arguments.grace, overdue_s=arguments.overdue, lookback_s=arguments.lookback,
         since_ms=arguments.since, until_ms=arguments.until, groups=tuple(arguments.group),
     )  # fmt: skip
     return Reconciler(
-        spark, messages_of(spark, arguments, admin), arguments.out, settings=settings,
-        rows=_rows(arguments), kind=arguments.format,
+        spark, message_source(spark, arguments, admin), arguments.out, settings=settings,
+        rows=_business_rows(arguments), kind=arguments.format,
     )  # fmt: skip
 
 
-def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
+def _commit_sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
     """Return the sets of announced and consumed commits."""
     if arguments.sets:
-        sets: Sets = _require_whole(
-            compensation().RedisSets(arguments.sets, name=arguments.sets_name)
+        sets: Sets = _require_complete(
+            import_compensation().RedisSets(arguments.sets, name=arguments.sets_name)
         )
         return sets
     from escrowmq.pipeline.reconcile.lost_commits import ComputedSets, announced, consumed
@@ -103,11 +103,11 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
         reader = reader.option("startingTimestamp", str(arguments.since))
         reader = reader.option("startingOffsetsByTimestampStrategy", "latest")
     messages = reader.option("subscribe", arguments.announcements).load()
-    rows = _rows(arguments)(spark, to_spark_time(arguments.since))
+    rows = _business_rows(arguments)(spark, to_spark_time(arguments.since))
     return ComputedSets(announced(messages), consumed(rows))
 
 
-def _require_whole(sets: RedisSets) -> RedisSets:
+def _require_complete(sets: RedisSets) -> RedisSets:
     """Return the sets if they are complete. Otherwise raise, because the job would wrongly report
     that nothing is lost."""
     if not sets.is_whole():
@@ -118,10 +118,10 @@ def _require_whole(sets: RedisSets) -> RedisSets:
     return sets
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check_options(arguments: argparse.Namespace) -> None:
     if arguments.store and (arguments.redo or arguments.dry_run):
         raise UsageError("only a live cluster can be repaired; leave out --store")
-    _check_sets(arguments)
+    _check_set_options(arguments)
     if bool(arguments.database) != bool(arguments.query):
         raise UsageError("--database and --query go together")
     if arguments.rows and arguments.database:
@@ -132,7 +132,7 @@ def _check(arguments: argparse.Namespace) -> None:
         source_options(arguments)
 
 
-def _check_sets(arguments: argparse.Namespace) -> None:
+def _check_set_options(arguments: argparse.Namespace) -> None:
     if not (arguments.sets or arguments.announcements):
         return
     if arguments.sets and arguments.announcements:
@@ -148,7 +148,7 @@ def _check_sets(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{name.replace('_', '-')} has no meaning for announced commits")
 
 
-def _rows(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - Rows, or None
+def _business_rows(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - Rows, or None
     from escrowmq.pipeline.reconcile import business
 
     if arguments.rows:
@@ -174,7 +174,7 @@ def _rows(arguments: argparse.Namespace) -> Any:  # noqa: ANN401 - Rows, or None
     return business.from_database(connect, arguments.query)
 
 
-def _redo(
+def _run_redo(
     arguments: argparse.Namespace, admin: Admin, results: ResultTables, run_number: int
 ) -> Mapping[str, int]:
     from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
@@ -186,13 +186,13 @@ def _redo(
     rows = results.differences.read().where(f"lastRun = {run_number}").orderBy("at")
     with new_lease(arguments) as lease, KeyedSender(access, group="escrowmq-redo") as sender:
         redo = Redo(
-            admin, sender, business=_business(arguments.business), per_s=arguments.rate,
+            admin, sender, business=_import_business(arguments.business), per_s=arguments.rate,
             is_dry=not arguments.redo,
         )  # fmt: skip
         return redo.run(rows.toLocalIterator(), may_go_on=lambda: lease.is_held)
 
 
-def _business(named: str) -> Any:  # noqa: ANN401 - the user's
+def _import_business(named: str) -> Any:  # noqa: ANN401 - the user's
     if not named:
         return None
     module, _, name = named.partition(":")
@@ -207,7 +207,7 @@ def _print_report(
     arguments: argparse.Namespace, report: RunReport, deeds: Mapping[str, int]
 ) -> None:
     if arguments.json:
-        show_json(msgspec.to_builtins(report) | {"deeds": dict(deeds)})
+        print_json(msgspec.to_builtins(report) | {"deeds": dict(deeds)})
         return
     print_line(report.balance)
     for name in sorted(report.open_classes.keys() | report.classes.keys()):

@@ -20,7 +20,7 @@ _SECRET_SIZE_MAX: Final = 4_096
 STDIN: Final = "-"
 
 
-def add_credentials(parser: argparse.ArgumentParser) -> None:
+def add_credential_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of an account."""
     parser.add_argument(
         "--access-key", help=f"account of brokers with access control (default: {ACCESS_ENV})"
@@ -48,7 +48,7 @@ def secret_of(arguments: argparse.Namespace) -> str:
     if arguments.secret_key_file == STDIN:
         return sys.stdin.readline(_SECRET_SIZE_MAX).strip()
     if arguments.secret_key_file:
-        return _secret_in(arguments.secret_key_file)
+        return _read_secret(arguments.secret_key_file)
     return arguments.secret_key or os.environ.get(SECRET_ENV, "")
 
 
@@ -62,7 +62,7 @@ def credentials_of(arguments: argparse.Namespace) -> Credentials | None:
     return Credentials(access_key, secret_of(arguments))
 
 
-def _secret_in(file: str) -> str:
+def _read_secret(file: str) -> str:
     try:
         with Path(file).open() as text:
             return text.read(_SECRET_SIZE_MAX).strip()

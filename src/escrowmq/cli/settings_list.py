@@ -21,7 +21,7 @@ _HOLDS = {
 }
 
 
-def show_settings() -> int:
+def print_settings() -> int:
     """Print one line per setting, grouped by the server that reads it."""
     for title, kind in (
         ("process", NodeSettings),
@@ -36,11 +36,11 @@ def show_settings() -> int:
         print_line(f"# {title}")
         for setting in settings_of(kind):
             if setting.field not in _READ_ELSEWHERE:
-                print_line(_line(setting, is_changed_by_request=kind in _BY_REQUEST))
+                print_line(_setting_line(setting, is_changed_by_request=kind in _BY_REQUEST))
     return 0
 
 
-def _line(setting: Setting, *, is_changed_by_request: bool) -> str:
+def _setting_line(setting: Setting, *, is_changed_by_request: bool) -> str:
     default = setting.default
     text = str(default).lower() if isinstance(default, bool) else str(default)
     about = [setting.description] if setting.description else []

@@ -9,11 +9,11 @@ from contextlib import nullcontext
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.cli.cluster_verbs import OK, pairs, print_change
-from escrowmq.cli.printing import print_line, show_json
-from escrowmq.cli.reconcile import reconcile
+from escrowmq.cli.cluster_verbs import OK, parse_pairs, print_change
+from escrowmq.cli.printing import print_json, print_line
+from escrowmq.cli.reconcile import run_reconcile
 from escrowmq.cli.spark_options import (
-    messages_of,
+    message_source,
     new_admin,
     new_lease,
     new_session,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from escrowmq.pipeline.analytics.job import FunnelJob
 
 
-def _funnel(arguments: argparse.Namespace) -> int:
+def _run_funnel(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.analytics.job import FunnelJob
     from escrowmq.pipeline.session import ProgressBar
 
@@ -36,11 +36,11 @@ def _funnel(arguments: argparse.Namespace) -> int:
     with nullcontext() if arguments.store else new_admin(arguments) as admin:
         spark = new_session(arguments)
         job = FunnelJob(
-            spark, messages_of(spark, arguments, admin), arguments.out, kind=arguments.format,
+            spark, message_source(spark, arguments, admin), arguments.out, kind=arguments.format,
             since_ms=arguments.since,
         )  # fmt: skip
         with ProgressBar(spark) as bar:
-            deliveries = partial(_deliveries, spark, arguments, job)
+            deliveries = partial(_read_deliveries, spark, arguments, job)
             job.run(
                 lease=new_lease(arguments), on_step=bar.show_step,
                 deliveries=deliveries if arguments.deliveries else None,
@@ -54,13 +54,15 @@ def _funnel(arguments: argparse.Namespace) -> int:
     for row in rows:
         found = row.asDict(recursive=True) | {"day": str(row["day"])}
         if arguments.json:
-            show_json(found)
+            print_json(found)
         else:
             print_line(*(f"{name}={value}" for name, value in found.items()))
     return OK
 
 
-def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJob) -> DataFrame:
+def _read_deliveries(
+    spark: SparkSession, arguments: argparse.Namespace, job: FunnelJob
+) -> DataFrame:
     """Return all messages in the topics of transactions, and those that consumers returned for
     redelivery."""
     from pyspark.sql.functions import lit
@@ -76,7 +78,7 @@ def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJ
     if not arguments.store:
         return reader.options(**source_options(arguments), **options).load()
     found = [
-        reader.options(**pairs(arguments.option), **options, storePath=folder)
+        reader.options(**parse_pairs(arguments.option), **options, storePath=folder)
         .load()
         .withColumn("brokerName", lit(name))
         for name, folder in parse_stores(arguments.store).items()
@@ -84,7 +86,7 @@ def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJ
     return reduce(lambda one, other: one.unionByName(other), found)
 
 
-def _export(arguments: argparse.Namespace) -> int:
+def _run_export(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.copies.export import export, export_range
     from escrowmq.pipeline.session import ProgressBar
 
@@ -99,7 +101,7 @@ def _export(arguments: argparse.Namespace) -> int:
     return print_change(arguments, {"count": count}, f"{count} messages added")
 
 
-def _replay(arguments: argparse.Namespace) -> int:
+def _run_replay(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.brokers.options import UserOptions, parse_access
     from escrowmq.pipeline.copies import replay
     from escrowmq.pipeline.session import ProgressBar
@@ -125,8 +127,8 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 DEEDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
-    "reconcile": reconcile,
-    "funnel": _funnel,
-    "export": _export,
-    "replay": _replay,
+    "reconcile": run_reconcile,
+    "funnel": _run_funnel,
+    "export": _run_export,
+    "replay": _run_replay,
 }

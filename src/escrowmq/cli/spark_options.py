@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.cluster_verbs import pairs, tls_of
+from escrowmq.cli.cluster_verbs import parse_pairs, tls_of
 from escrowmq.cli.secrets import SECRET_ENV, STDIN, access_key_of, credentials_of, secret_of
-from escrowmq.cli.times import time_ms
+from escrowmq.cli.times import parse_time_ms
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def new_session(arguments: argparse.Namespace) -> SparkSession:
     return start_session(
         f"escrowmq {arguments.action}",
         master=arguments.master,
-        settings=pairs(arguments.conf),
+        settings=parse_pairs(arguments.conf),
         kind=getattr(arguments, "format", "parquet"),
     )
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the source's options about addresses, accounts and TLS."""
-    found = dict(pairs(arguments.option))
+    found = dict(parse_pairs(arguments.option))
     servers = arguments.name_servers or os.environ.get("NAMESRV_ADDR", "")
     if not servers:
         raise UsageError("no name server is given: use -n HOST:PORT, or set NAMESRV_ADDR")
@@ -86,7 +86,7 @@ def new_admin(arguments: argparse.Namespace) -> Admin:
     )  # fmt: skip
 
 
-def messages_of(
+def message_source(
     spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
 ) -> TransactionSource:
     """Return the source from which jobs read halves, op records and messages: a cluster, or folders
@@ -96,7 +96,7 @@ def messages_of(
         from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
         return FileMessages(
-            spark, parse_stores(arguments.store), options=pairs(arguments.option),
+            spark, parse_stores(arguments.store), options=parse_pairs(arguments.option),
             skipped=arguments.skip_topic, skipped_brokers=arguments.skip_broker,
             compares_bodies=compares_bodies,
         )  # fmt: skip
@@ -127,7 +127,7 @@ def parse_stores(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def compensation() -> Any:  # noqa: ANN401 - a module
+def import_compensation() -> Any:  # noqa: ANN401 - a module
     """Import the package that uses Redis. Raises UsageError if its dependency is missing."""
     try:
         return importlib.import_module("escrowmq.compensation")
@@ -138,7 +138,9 @@ def compensation() -> Any:  # noqa: ANN401 - a module
 def new_lease(arguments: argparse.Namespace) -> Lease:
     """Make the lease to hold while tables are written."""
     if arguments.lease:
-        lease: Lease = compensation().RedisLease(arguments.lease, f"escrowmq:{arguments.out}")
+        lease: Lease = import_compensation().RedisLease(
+            arguments.lease, f"escrowmq:{arguments.out}"
+        )
         return lease
     folder = re.sub(r"^file:/+", "/", arguments.out)  # as Spark, Hadoop and Java write it
     if _SCHEME.match(folder):
@@ -156,7 +158,7 @@ def range_options(arguments: argparse.Namespace, *, topics: str) -> dict[str, st
             found[f"{side}Offsets"] = text
         elif text:
             try:
-                found[f"{side}Timestamp"] = str(time_ms(text))
+                found[f"{side}Timestamp"] = str(parse_time_ms(text))
             except argparse.ArgumentTypeError as error:
                 raise UsageError(str(error)) from error
     if "startingTimestamp" in found:

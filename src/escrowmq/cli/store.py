@@ -73,14 +73,14 @@ def run(arguments: argparse.Namespace) -> int:
         log = {FOLDER: arguments.commitlog} if arguments.commitlog else {}
         disk = ReadOnlyDisk(arguments.folder, elsewhere=log)
         if arguments.action == "check":
-            return _check(disk, arguments)
-        return _dump(disk, arguments)
+            return _run_check(disk, arguments)
+        return _run_dump(disk, arguments)
     except (EscrowMQError, OSError) as error:
         print_error_line(f"escrowmq store {arguments.action}: {error}")
         return UNUSABLE
 
 
-def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
+def _run_check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     settings = StoreSettings()
     changes = {
         "index_slots_count": arguments.index_slots or settings.index_slots_count,
@@ -92,16 +92,16 @@ def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
         check = StoreCheck(disk, settings, readers=table_parsers(), tell=progress)
         checked = check.run(SystemClock().now_ms())
     finally:
-        progress.end()
+        progress.erase()
     if arguments.json:
         found = msgspec.to_builtins(checked) | {"is_sound": checked.is_sound}
         print(json.dumps(found, indent=2))  # escapes all that is not ASCII itself
     else:
-        _show(checked)
+        _print_result(checked)
     return SOUND if checked.is_sound else DAMAGED
 
 
-def _show(checked: CheckResult) -> None:
+def _print_result(checked: CheckResult) -> None:
     print_line(
         f"log {checked.log_begin}..{checked.log_end}: {checked.records_count} records; "
         f"{checked.queues_count} queues, {checked.units_count} units; "
@@ -118,7 +118,7 @@ def _show(checked: CheckResult) -> None:
         )
 
 
-def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
+def _run_dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     settings = with_actual_file_sizes(disk, StoreSettings())
     segments = Segments(disk, FOLDER, segment_size=settings.log_segment_size)
     segments.load()
@@ -129,12 +129,12 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
         queues = Queues(disk, segment_size=settings.queue_segment_size)
         queue = queues.get_or_create(arguments.topic, arguments.queue)
         queue.load()
-        messages = _of_queue(segments, queue, arguments.begin)
+        messages = _queue_messages(segments, queue, arguments.begin)
     else:
         queues = Queues(disk, segment_size=settings.queue_segment_size)
         queues.load()
         scan = Walker(segments, leads_to=queues.unit_check())
-        messages = _of_log(segments, scan, arguments.begin, arguments.topic)
+        messages = _log_messages(segments, scan, arguments.begin, arguments.topic)
     damaged = shown = 0
     for log_offset, message in messages:
         if shown + damaged >= arguments.limit:
@@ -143,12 +143,12 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
             damaged += 1
             print_error_line(f"log offset {log_offset}: cannot be read")
             continue
-        print_line(_line(message, is_json=arguments.json))
+        print_line(_message_line(message, is_json=arguments.json))
         shown += 1
     return DAMAGED if damaged else SOUND
 
 
-def _of_queue(
+def _queue_messages(
     segments: Segments, queue: ConsumeQueue, begin: int
 ) -> Iterator[tuple[int, StoredMessage | None]]:
     for queue_offset in range(max(begin, queue.min), queue.end):
@@ -163,7 +163,7 @@ def _of_queue(
             yield unit[0], None
 
 
-def _of_log(
+def _log_messages(
     segments: Segments, scan: Walker, begin: int, topic: str | None
 ) -> Iterator[tuple[int, StoredMessage | None]]:
     start = segments.first_position if begin <= segments.first_position else scan.next_record(begin)
@@ -184,7 +184,7 @@ def _of_log(
                     yield record.log_offset, None
 
 
-def _line(message: StoredMessage, *, is_json: bool) -> str:
+def _message_line(message: StoredMessage, *, is_json: bool) -> str:
     if is_json:
         found = msgspec.to_builtins(message, builtin_types=(bytes,))
         for name in ("body", "born_host", "store_host"):

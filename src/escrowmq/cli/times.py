@@ -16,7 +16,7 @@ for timers."""
 _SPAN: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 
 
-def span_ms(text: str) -> int:
+def parse_duration_ms(text: str) -> int:
     """Parse a duration; return milliseconds."""
     found = _SPAN.fullmatch(text)
     if found is None:
@@ -24,7 +24,7 @@ def span_ms(text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
-def amount(text: str) -> float:
+def parse_amount(text: str) -> float:
     """Parse a finite number of at least 0."""
     try:
         found = float(text)
@@ -35,15 +35,15 @@ def amount(text: str) -> float:
     return found
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Parse the seconds of a timeout or a pause, which must be above 0."""
-    found = amount(text)
+    found = parse_amount(text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r}: more than 0 seconds are expected")
     return found
 
 
-def time_ms(text: str) -> int:
+def parse_time_ms(text: str) -> int:
     """Parse milliseconds since 1970, or an ISO time."""
     if text.isdecimal():
         return int(text)

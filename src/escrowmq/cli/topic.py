@@ -6,9 +6,16 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.base.human_format import format_moment
-from escrowmq.cli.cluster_verbs import OK, add_named, pairs, print_change, run_action, show_names
-from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import print_line, show_json
+from escrowmq.cli.cluster_verbs import (
+    OK,
+    add_name_actions,
+    parse_pairs,
+    print_change,
+    print_names,
+    run_action,
+)
+from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
+from escrowmq.cli.printing import print_json, print_line
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the verb's actions and options to its parser."""
-    actions = add_named(
+    actions = add_name_actions(
         parser,
         "topic",
         actions={
@@ -51,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help="an attribute, such as message.type=TRANSACTION; may be repeated",
         )  # fmt: skip
         one.add_argument("--broker", default="", help="only this broker (default: all)")
-    add_dry_run(create, update, actions["delete"])
+    add_dry_run_option(create, update, actions["delete"])
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,15 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "list":
-            return show_names(arguments, admin.topics.names(with_system=arguments.all))
+            return print_names(arguments, admin.topics.names(with_system=arguments.all))
         case "show":
-            return _show(admin, arguments)
+            return _print_topic(admin, arguments)
         case _ if arguments.dry_run:
-            return _preview(admin, arguments)
+            return _run_preview(admin, arguments)
         case "create":
-            admin.topics.create(arguments.topic, **_made(arguments))
+            admin.topics.create(arguments.topic, **_creation_fields(arguments))
         case "update":
-            admin.topics.update(arguments.topic, **_updated(arguments))
+            admin.topics.update(arguments.topic, **_update_fields(arguments))
         case _:
             admin.topics.delete(arguments.topic)
     return print_change(
@@ -78,47 +85,51 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     )
 
 
-def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_preview(admin: Admin, arguments: argparse.Namespace) -> int:
     from escrowmq.client.admin.previews import topics as previews
 
     match arguments.action:
         case "create":
-            found = preview(admin, previews.create, arguments.topic, **_made(arguments))
+            found = call_preview(
+                admin, previews.create, arguments.topic, **_creation_fields(arguments)
+            )
         case "update":
-            found = preview(admin, previews.update, arguments.topic, **_updated(arguments))
+            found = call_preview(
+                admin, previews.update, arguments.topic, **_update_fields(arguments)
+            )
         case _:
-            found = preview(admin, previews.delete, arguments.topic)
-    return show_preview(arguments, found)
+            found = call_preview(admin, previews.delete, arguments.topic)
+    return print_preview(arguments, found)
 
 
-def _made(arguments: argparse.Namespace) -> dict[str, Any]:
+def _creation_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "queues": arguments.queues,
-        "permission": _permission(arguments),
+        "permission": _parse_permission(arguments),
         "is_ordered": arguments.ordered,
-        "attributes": pairs(arguments.attribute),
+        "attributes": parse_pairs(arguments.attribute),
         "broker": arguments.broker,
     }
 
 
-def _updated(arguments: argparse.Namespace) -> dict[str, Any]:
+def _update_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "read_queues": arguments.read_queues,
         "write_queues": arguments.write_queues,
-        "permission": _permission(arguments),
-        "attributes": pairs(arguments.attribute),
+        "permission": _parse_permission(arguments),
+        "attributes": parse_pairs(arguments.attribute),
         "broker": arguments.broker,
     }
 
 
-def _permission(arguments: argparse.Namespace) -> str | None:
+def _parse_permission(arguments: argparse.Namespace) -> str | None:
     return "" if arguments.permission == "none" else arguments.permission
 
 
-def _show(admin: Admin, arguments: argparse.Namespace) -> int:
+def _print_topic(admin: Admin, arguments: argparse.Namespace) -> int:
     found = admin.topics.describe(arguments.topic)
     if arguments.json:
-        show_json(found)
+        print_json(found)
         return OK
     print_line(f"{found.topic}: {found.count} messages")
     for info in found.brokers:

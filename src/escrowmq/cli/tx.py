@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.base.human_format import format_moment, format_span
-from escrowmq.cli.cluster_verbs import OK, add_action, print_change, run_action, show_all
-from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.live import Change, Row, add_live, largest, show_live
-from escrowmq.cli.printing import print_line, show_json
-from escrowmq.cli.times import span_ms
+from escrowmq.cli.cluster_verbs import OK, add_action, print_change, print_items, run_action
+from escrowmq.cli.dry_run import add_dry_run_option, call_preview, print_preview
+from escrowmq.cli.live import ChangeRates, Row, add_live_options, largest_counts, show_live
+from escrowmq.cli.printing import print_json, print_line
+from escrowmq.cli.times import parse_duration_ms
 from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("list", "list pending transactions"),
         ("count", "count pending transactions"),
     ):
-        _add_filter(add_action(actions, name, about))
-    add_live(add_action(actions, "top", "show pending transactions live, by producer group"))
+        _add_filter_options(add_action(actions, name, about))
+    add_live_options(
+        add_action(actions, "top", "show pending transactions live, by producer group")
+    )
     show = add_action(actions, "show", "show all that is known of one transaction")
     commit = add_action(actions, "commit", "commit a transaction in its producer's place")
     rollback = add_action(actions, "rollback", "roll back a transaction in its producer's place")
@@ -47,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
     check = add_action(actions, "check", "ask producers at once: about one transaction or several")
     check.add_argument("transaction", metavar="ID", nargs="?", default="")
-    _add_filter(check)
+    _add_filter_options(check)
     discarded = add_action(actions, "discarded", "list transactions that were given up")
     resume = add_action(actions, "resume", "make discarded transactions pending again")
     resume.add_argument("offset_id", metavar="OFFSET_ID", nargs="?", default="")
@@ -61,10 +63,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     rotate.add_argument("--broker", default="", help="only this broker (default: all)")
     for one in (commit, rollback, check, resume, rotate):
         one.add_argument("--reason", default="", help="reason, for the brokers' audit log")
-    add_dry_run(commit, rollback, check, resume, rotate)
+    add_dry_run_option(commit, rollback, check, resume, rotate)
 
 
-def _add_filter(parser: argparse.ArgumentParser) -> None:
+def _add_filter_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic")
     parser.add_argument("--group", help="producer group")
     parser.add_argument("--bundle", help="id that messages of one transaction have in common")
@@ -77,7 +79,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
             f"--{also}",
             dest=f"{name}_age_ms",
             metavar="SPAN",
-            type=span_ms,
+            type=parse_duration_ms,
             help=f"stored {about} this long ago: 90s, 5m, 2h, 1d",
         )
         parser.add_argument(
@@ -94,45 +96,45 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     transactions = admin.transactions
     match arguments.action:
         case "list":
-            return _show(transactions.pending(**_filter(arguments)), arguments)
+            return _print_transactions(transactions.pending(**_make_filter(arguments)), arguments)
         case "count":
-            return _count(admin, arguments)
+            return _run_count(admin, arguments)
         case "top":
-            change = Change(SystemClock().now_ms)
-            return show_live(arguments, lambda: _frame(admin, change))
+            change = ChangeRates(SystemClock().now_ms)
+            return show_live(arguments, lambda: _live_rows(admin, change))
         case "show":
-            return _show_transaction(admin, arguments)
+            return _print_transaction(admin, arguments)
         case "discarded":
             items = transactions.discarded(topic=arguments.topic, group=arguments.group)
-            return _show(items, arguments)
+            return _print_transactions(items, arguments)
         case _ if arguments.dry_run:
-            return _preview(admin, arguments)
+            return _run_preview(admin, arguments)
         case "commit" | "rollback":
-            return _settle(admin, arguments)
+            return _run_settle(admin, arguments)
         case "check":
-            which = _filter(arguments)
+            which = _make_filter(arguments)
             count = transactions.check(arguments.transaction, reason=arguments.reason, **which)
             return print_change(arguments, {"count": count}, f"{count} asked about")
         case "resume":
-            return _resume(admin, arguments)
+            return _run_resume(admin, arguments)
         case _:
             keys = transactions.rotate_key(broker=arguments.broker, reason=arguments.reason)
             text = ", ".join(f"{broker}: key {key}" for broker, key in keys.items())
             return print_change(arguments, {"keys": keys}, text)
 
 
-def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_preview(admin: Admin, arguments: argparse.Namespace) -> int:
     from escrowmq.client.admin.previews import transactions as previews
 
     match arguments.action:
         case "commit" | "rollback" as verdict:
             named, topic = arguments.transaction, arguments.topic
-            found = preview(admin, previews.settle, named, verdict, topic=topic)
+            found = call_preview(admin, previews.settle, named, verdict, topic=topic)
         case "check":
-            which = _filter(arguments)
-            found = preview(admin, previews.check, arguments.transaction, **which)
+            which = _make_filter(arguments)
+            found = call_preview(admin, previews.check, arguments.transaction, **which)
         case "resume":
-            found = preview(
+            found = call_preview(
                 admin,
                 previews.resume,
                 arguments.offset_id,
@@ -141,26 +143,26 @@ def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
                 limit=arguments.limit,
             )
         case _:
-            found = preview(admin, previews.rotate_key, broker=arguments.broker)
-    return show_preview(arguments, found)
+            found = call_preview(admin, previews.rotate_key, broker=arguments.broker)
+    return print_preview(arguments, found)
 
 
-def _frame(admin: Admin, change: Change) -> Iterator[Row]:
+def _live_rows(admin: Admin, change: ChangeRates) -> Iterator[Row]:
     found = admin.transactions.count()
     oldest_ms = SystemClock().now_ms() - found.oldest_ms if found.oldest_ms > 0 else 0
     yield (
-        f"{found.count} pending ({change.of('', found.count)})",
+        f"{found.count} pending ({change.rate('', found.count)})",
         f"{found.parked} without a reachable producer",
         f"oldest {format_span(oldest_ms)}",
     )
     if found.missing or found.not_counted:
         yield (f"not counted: {', '.join([*found.missing, *found.not_counted])}",)
     yield ("GROUP", "PENDING", "CHANGE", "UNREACHABLE")
-    for group, count in largest(found.by_group):
-        yield group, count, change.of(group, count), found.parked_by_group.get(group, 0)
+    for group, count in largest_counts(found.by_group):
+        yield group, count, change.rate(group, count), found.parked_by_group.get(group, 0)
 
 
-def _filter(arguments: argparse.Namespace) -> TransactionFilter:
+def _make_filter(arguments: argparse.Namespace) -> TransactionFilter:
     found: TransactionFilter = {}
     for name in ("topic", "group", "bundle", "state", "min_age_ms", "max_age_ms"):
         value = getattr(arguments, name)
@@ -169,12 +171,12 @@ def _filter(arguments: argparse.Namespace) -> TransactionFilter:
     return found
 
 
-def _show(items: Any, arguments: argparse.Namespace) -> int:  # noqa: ANN401 - an iterator
-    show_all(items, is_json=arguments.json, columns=_COLUMNS, row=_row)
+def _print_transactions(items: Any, arguments: argparse.Namespace) -> int:  # noqa: ANN401 - an iterator
+    print_items(items, is_json=arguments.json, columns=_COLUMNS, row=_transaction_row)
     return OK
 
 
-def _row(item: PendingTransaction) -> tuple[object, ...]:
+def _transaction_row(item: PendingTransaction) -> tuple[object, ...]:
     name = item.id or item.offset_id
     return (
         item.message_id, item.topic, item.group, item.state, format_span(item.age_ms), item.checks,
@@ -182,10 +184,10 @@ def _row(item: PendingTransaction) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _count(admin: Admin, arguments: argparse.Namespace) -> int:
-    found = admin.transactions.count(**_filter(arguments))
+def _run_count(admin: Admin, arguments: argparse.Namespace) -> int:
+    found = admin.transactions.count(**_make_filter(arguments))
     if arguments.json:
-        show_json(found)
+        print_json(found)
         return OK
     print_line(
         f"{found.count} pending, {found.parked} parked, oldest {format_moment(found.oldest_ms)}"
@@ -202,17 +204,17 @@ def _count(admin: Admin, arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _show_transaction(admin: Admin, arguments: argparse.Namespace) -> int:
+def _print_transaction(admin: Admin, arguments: argparse.Namespace) -> int:
     for item in admin.transactions.show(arguments.transaction, topic=arguments.topic):
         if arguments.json:
-            show_json(item)
+            print_json(item)
             continue
         print_line(f"message {item.message_id}")
         for name, value in (
             ("state", item.state), ("topic", item.topic), ("group", item.group),
             ("keys", item.keys), ("tags", item.tags), ("broker", item.broker),
             ("born", format_moment(item.born_ms)), ("stored", format_moment(item.stored_ms)),
-            ("checks", item.checks), *_fate(item), ("body size", item.body_size),
+            ("checks", item.checks), *_next_check_or_end(item), ("body size", item.body_size),
             ("id", item.id), ("offset id", item.offset_id),
         ):  # fmt: skip
             print_line(f"  {name:<11}{value if value != '' else '-'}")
@@ -223,7 +225,7 @@ def _show_transaction(admin: Admin, arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _fate(item: PendingTransaction) -> list[tuple[str, object]]:
+def _next_check_or_end(item: PendingTransaction) -> list[tuple[str, object]]:
     """Return when the next check is due, or when and by whom the transaction was settled, as titles
     and values."""
     if item.state in _PENDING:
@@ -235,14 +237,14 @@ def _fate(item: PendingTransaction) -> list[tuple[str, object]]:
     ]
 
 
-def _settle(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_settle(admin: Admin, arguments: argparse.Namespace) -> int:
     transactions = admin.transactions
     settle = transactions.commit if arguments.action == "commit" else transactions.rollback
     outcome = settle(arguments.transaction, topic=arguments.topic, reason=arguments.reason)
     return print_change(arguments, {"outcome": outcome}, outcome)
 
 
-def _resume(admin: Admin, arguments: argparse.Namespace) -> int:
+def _run_resume(admin: Admin, arguments: argparse.Namespace) -> int:
     count = admin.transactions.resume(
         arguments.offset_id,
         topic=arguments.topic,

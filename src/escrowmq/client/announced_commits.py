@@ -37,7 +37,7 @@ def parse_member(text: str) -> Member:
     return Member(message_id, topic)
 
 
-def ended_as(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
+def recorded_outcomes(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
     """Return the outcomes that brokers have recorded: `committed` or `rolled_back`, or the state of
     a pending transaction. Empty if no broker remembers the transaction; RocketMQ's brokers never
     report it."""

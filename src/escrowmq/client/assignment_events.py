@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.workers import Workers
 from escrowmq.errors import ClientClosed, UsageError
 
 _log = logging.getLogger(__name__)
 
-Told = Callable[[list[MessageQueue]], Any]
+AssignmentCallback = Callable[[list[MessageQueue]], Any]
 """A user's callback: a plain function, called on a thread of its own, or a coroutine function."""
 
-_TELLING_S: Final = 60.0
+_CALLBACK_TIMEOUT_S: Final = 60.0
 """Timeout of a callback in seconds: one that runs longer is abandoned, so that the next ones are
 called."""
 
@@ -29,41 +29,41 @@ class AssignmentCallbacks:
 
     def __init__(
         self,
-        instance: Instance,
+        instance: ClientInstance,
         *,
-        on_assigned: Told | None,
-        on_revoked: Told | None,
+        on_assigned: AssignmentCallback | None,
+        on_revoked: AssignmentCallback | None,
         own_retries: str,
-        patience_s: float = _TELLING_S,
+        patience_s: float = _CALLBACK_TIMEOUT_S,
     ) -> None:
         self._patience_s = patience_s
         self._instance = instance
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._own_retries = own_retries
-        self._newest: asyncio.Task[None] | None = None
+        self._last_call: asyncio.Task[None] | None = None
         """The most recently scheduled call; each call waits for the one before."""
         self._workers = Workers(threads_max=1, name="queues of a consumer")
 
-    def assigned(self, queues: Iterable[MessageQueue]) -> None:
+    def schedule_assigned(self, queues: Iterable[MessageQueue]) -> None:
         """Schedule the callback for queues that are read from now on."""
-        self._call_user(self._on_assigned, queues)
+        self._schedule(self._on_assigned, queues)
 
-    def revoked(self, queues: Iterable[MessageQueue]) -> None:
+    def schedule_revoked(self, queues: Iterable[MessageQueue]) -> None:
         """Schedule the callback for queues that are no longer read; their offsets are already
         committed."""
-        self._call_user(self._on_revoked, queues)
+        self._schedule(self._on_revoked, queues)
 
-    async def settle(self) -> None:
+    async def wait_for_calls(self) -> None:
         """Wait until all callbacks have been called."""
-        if self._newest is not None:
-            await asyncio.wait([self._newest])
+        if self._last_call is not None:
+            await asyncio.wait([self._last_call])
         self._workers.close()
 
-    def _call_user(self, told: Told | None, queues: Iterable[MessageQueue]) -> None:
+    def _schedule(self, told: AssignmentCallback | None, queues: Iterable[MessageQueue]) -> None:
         if told is None:
             return
-        unwrap = self._instance.options.unwrap
+        unwrap = self._instance.options.without_namespace
         shown = sorted(
             MessageQueue(unwrap(queue.topic), queue.broker_name, queue.queue_id)
             for queue in queues
@@ -71,7 +71,9 @@ class AssignmentCallbacks:
         )
         if shown:
             try:
-                self._newest = self._instance.spawn(self._call(told, shown, self._newest))
+                self._last_call = self._instance.spawn(
+                    self._call_after(told, shown, self._last_call)
+                )
             except ClientClosed:
                 pass
             except UsageError as error:
@@ -79,8 +81,11 @@ class AssignmentCallbacks:
                 # nevertheless.
                 _log.error("%r was not called with %s: %s", told, shown, error)
 
-    async def _call(
-        self, told: Told, queues: list[MessageQueue], before: asyncio.Task[None] | None
+    async def _call_after(
+        self,
+        told: AssignmentCallback,
+        queues: list[MessageQueue],
+        before: asyncio.Task[None] | None,
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
@@ -89,14 +94,14 @@ class AssignmentCallbacks:
                 async with asyncio.timeout(self._patience_s):
                     await told(queues)
             else:
-                await self._run(told, queues)
+                await self._run_callback(told, queues)
         except Exception:  # noqa: BLE001 - the user's code; logged, and the queues stay
             _log.exception("the callback for queues failed: %r", told)
 
-    async def _run(self, told: Told, queues: list[MessageQueue]) -> None:
+    async def _run_callback(self, told: AssignmentCallback, queues: list[MessageQueue]) -> None:
         future = self._workers.run(told, queues)
         done, _ = await asyncio.wait([future], timeout=self._patience_s)
         if not done:
-            self._workers.give_up(future)
+            self._workers.abandon(future)
             raise TimeoutError(f"it has not returned within {self._patience_s} s")
         future.result()

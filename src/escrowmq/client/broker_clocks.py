@@ -44,10 +44,10 @@ class BrokerClocks:
         """Return how far a broker's clock is ahead of ours; 0 if the difference is tolerated or the
         broker does not report its time."""
         if broker not in self._ahead_ms:
-            self._ahead_ms[broker] = self._look(broker)
+            self._ahead_ms[broker] = self._measure_ahead_ms(broker)
         return self._ahead_ms[broker]
 
-    def _look(self, broker: str) -> int:
+    def _measure_ahead_ms(self, broker: str) -> int:
         try:
             told_ms = broker_now_ms(self._ask(broker))
         except EscrowMQError as error:

@@ -14,8 +14,8 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.connection import Connection
-from escrowmq.client.consumption import Reading
-from escrowmq.client.core.message import received
+from escrowmq.client.consumer_state import ConsumerState
+from escrowmq.client.core.message import to_received_message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.queue_fetcher import QueueFetcher
@@ -30,65 +30,65 @@ _MEBIBYTE: Final = 1024 * 1024
 Call = Callable[[Sequence[HeldMessage]], Awaitable[None]]
 
 
-class Steering:
+class BrokerRequestHandlers:
     """Serves requests 40, 220, 221, 307 and 309 of brokers to a consumer."""
 
-    def __init__(self, reading: Reading, call: Call | None) -> None:
-        self._reading = reading
+    def __init__(self, reading: ConsumerState, call: Call | None) -> None:
+        self._state = reading
         self._call = call
         self._started_ms = reading.instance.clock.now_ms()
 
-    def open(self) -> None:
+    def register(self) -> None:
         """Start to serve the requests."""
-        instance = self._reading.instance
-        instance.handle(Request.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
-        instance.handle(Request.RESET_CONSUMER_CLIENT_OFFSET, self._reset)
-        instance.handle(Request.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)
-        instance.handle(Request.GET_CONSUMER_RUNNING_INFO, self._running_info)
-        instance.handle(Request.CONSUME_MESSAGE_DIRECTLY, self._consume)
+        instance = self._state.instance
+        instance.set_handler(Request.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
+        instance.set_handler(Request.RESET_CONSUMER_CLIENT_OFFSET, self._on_reset_offsets)
+        instance.set_handler(Request.GET_CONSUMER_STATUS_FROM_CLIENT, self._on_get_status)
+        instance.set_handler(Request.GET_CONSUMER_RUNNING_INFO, self._on_get_running_info)
+        instance.set_handler(Request.CONSUME_MESSAGE_DIRECTLY, self._on_consume_directly)
 
-    def _members_changed(self, connection: Connection, request: Command) -> None:
-        if (request.ext or {}).get("consumerGroup") == self._reading.wire_group:
-            self._reading.balance.soon()
+    def _on_members_changed(self, connection: Connection, request: Command) -> None:
+        if (request.ext or {}).get("consumerGroup") == self._state.wire_group:
+            self._state.balance.request_round()
 
-    def _reset(self, connection: Connection, request: Command) -> None:
+    def _on_reset_offsets(self, connection: Connection, request: Command) -> None:
         body = fastjson.decode(request.body)
-        for queue, queue_offset in _offset_table(body).items():
-            reader = self._reading.readers.get(queue)
+        for queue, queue_offset in _parse_offset_table(body).items():
+            reader = self._state.readers.get(queue)
             if reader is not None:
                 _log.warning("an operator set %s to offset %d", queue, queue_offset)
                 reader.seek(queue_offset)
-        self._reading.instance.spawn(self._reading.keep_offsets())
+        self._state.instance.spawn(self._state.store_offsets())
 
-    def _status(self, connection: Connection, request: Command) -> None:
+    def _on_get_status(self, connection: Connection, request: Command) -> None:
         topic = (request.ext or {}).get("topic")
         offsets = encode_map(
-            (_wire(queue), reader.shelf.commit_offset)
-            for queue, reader in self._reading.readers.items()
+            (_to_wire_queue(queue), reader.fetched.commit_offset)
+            for queue, reader in self._state.readers.items()
             if topic in (None, queue.topic)
         )
         body = b'{"consumerTable":{},"messageQueueTable":' + offsets + b"}"
         connection.reply(request, body=body)
 
-    def _running_info(self, connection: Connection, request: Command) -> None:
-        reading = self._reading
+    def _on_get_running_info(self, connection: Connection, request: Command) -> None:
+        reading = self._state
         parts = {
             b"mqPopTable": b"{}",
             b"mqTable": encode_map(
-                (_wire(q), _reader_info(reader)) for q, reader in reading.readers.items()
+                (_to_wire_queue(q), _reader_info(reader)) for q, reader in reading.readers.items()
             ),
-            b"properties": fastjson.encode(self._properties()),
+            b"properties": fastjson.encode(self._settings_texts()),
             b"statusTable": b"{}",
             b"subscriptionSet": fastjson.encode(
-                [wanted.body() for wanted in reading.subscriptions.values()]
+                [wanted.heartbeat_body() for wanted in reading.subscriptions.values()]
             ),
             b"userConsumerInfo": b"{}",
         }
         body = b",".join(b'"%b":%b' % item for item in parts.items())
         connection.reply(request, body=b"{" + body + b"}")
 
-    def _properties(self) -> dict[str, str]:
-        reading = self._reading
+    def _settings_texts(self) -> dict[str, str]:
+        reading = self._state
         options = reading.options
         told = {
             "PROP_NAMESERVER_ADDR": ";".join(reading.instance.options.name_servers),
@@ -107,29 +107,29 @@ class Steering:
                 told[name] = str(getattr(options, name))
         return told
 
-    def _consume(self, connection: Connection, request: Command) -> None:
+    def _on_consume_directly(self, connection: Connection, request: Command) -> None:
         stored = decode_record(request.body)
         topic = stored.properties.get(Property.RETRY_TOPIC, stored.topic)
         if not stored.topic.startswith(Topic.RETRY_PREFIX):
             topic = stored.topic
-        message = received(
+        message = to_received_message(
             stored,
-            topic=self._reading.instance.options.unwrap(topic),
+            topic=self._state.instance.options.without_namespace(topic),
             broker_name=(request.ext or {}).get("brokerName", ""),
-            kind=self._reading.kind(),
+            kind=self._state.delivery_class(),
         )
-        self._reading.instance.spawn(
-            self._consume_now(connection, request, self._reading.detach(message))
+        self._state.instance.spawn(
+            self._consume_and_reply(connection, request, self._state.detach(message))
         )
 
-    async def _consume_now(
+    async def _consume_and_reply(
         self, connection: Connection, request: Command, message: HeldMessage
     ) -> None:
         if self._call is None:
             remark = "this consumer has no handler; its messages are taken by iteration"
             connection.reply(request, Response.SYSTEM_ERROR, remark=remark)
             return
-        instance = self._reading.instance
+        instance = self._state.instance
         started = instance.now()
         result, remark = "CR_SUCCESS", ""
         try:
@@ -142,7 +142,7 @@ class Steering:
         told: dict[str, Any] = {
             "autoCommit": True,
             "consumeResult": result,
-            "order": self._reading.options.is_orderly,
+            "order": self._state.options.is_orderly,
             "spentTimeMills": int((instance.now() - started) * 1000),
         }
         if remark:
@@ -150,16 +150,16 @@ class Steering:
         connection.reply(request, body=msgspec.json.encode(told))
 
 
-def _wire(queue: MessageQueue) -> Queue:
+def _to_wire_queue(queue: MessageQueue) -> Queue:
     return Queue(queue.broker_name, queue.queue_id, queue.topic)
 
 
 def _reader_info(reader: QueueFetcher) -> dict[str, int | bool]:
-    shelf = reader.shelf
+    shelf = reader.fetched
     return {
-        "cachedMsgCount": shelf.count,
-        "cachedMsgMaxOffset": max(0, shelf.next_offset - 1) if shelf.count else 0,
-        "cachedMsgMinOffset": shelf.commit_offset if shelf.count else 0,
+        "cachedMsgCount": shelf.unsettled_count,
+        "cachedMsgMaxOffset": max(0, shelf.next_offset - 1) if shelf.unsettled_count else 0,
+        "cachedMsgMinOffset": shelf.commit_offset if shelf.unsettled_count else 0,
         "cachedMsgSizeInMiB": shelf.size // _MEBIBYTE,
         "commitOffset": shelf.commit_offset,
         "droped": reader.is_dropped,
@@ -174,7 +174,7 @@ def _reader_info(reader: QueueFetcher) -> dict[str, int | bool]:
     }
 
 
-def _offset_table(body: Any) -> dict[MessageQueue, int]:  # noqa: ANN401 - JSON is what it is
+def _parse_offset_table(body: Any) -> dict[MessageQueue, int]:  # noqa: ANN401 - JSON is what it is
     table = body.get("offsetTable", {}) if isinstance(body, dict) else {}
     if isinstance(table, list):  # the form for clients in C++
         return {

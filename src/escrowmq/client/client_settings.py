@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.client.core.addresses import parse_addresses
 from escrowmq.client.core.credentials import Credentials as Credentials
-from escrowmq.client.core.namespace import unwrap, wrap
+from escrowmq.client.core.namespace import with_namespace, without_namespace
 from escrowmq.client.tls import TlsSetting
 from escrowmq.errors import UsageError
 
@@ -35,16 +35,16 @@ class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
     route_interval_ms: int = 30_000
     heartbeat_interval_ms: int = 30_000
 
-    def wrap(self, name: str) -> str:
+    def with_namespace(self, name: str) -> str:
         """Return the name that brokers use for a user's topic or group."""
-        return name if self.is_namespace_v2 else wrap(name, self.namespace)
+        return name if self.is_namespace_v2 else with_namespace(name, self.namespace)
 
-    def unwrap(self, name: str) -> str:
+    def without_namespace(self, name: str) -> str:
         """Return the user's name for a topic or group, from the name that brokers use."""
-        return name if self.is_namespace_v2 else unwrap(name, self.namespace)
+        return name if self.is_namespace_v2 else without_namespace(name, self.namespace)
 
 
-def no_such_setting(unknown: Sequence[str], known: Sequence[str], *, of: str) -> UsageError:
+def unknown_setting_error(unknown: Sequence[str], known: Sequence[str], *, of: str) -> UsageError:
     """Make the error for unknown settings; it suggests the most similar known one."""
     import difflib  # which nothing else needs
 
@@ -55,14 +55,14 @@ def no_such_setting(unknown: Sequence[str], known: Sequence[str], *, of: str) ->
     return UsageError(f"{said}: no such setting; {of} has {', '.join(known)}")
 
 
-def client_options(
+def parse_client_options(
     name_servers: str | Sequence[str] | None, settings: dict[str, object]
 ) -> ClientOptions:
     """Make options from the arguments of a client's constructor: name servers (None means the
     environment variable) and keywords. Raises UsageError, which names the wrong argument."""
     unknown = [name for name in settings if name not in ClientOptions.__struct_fields__]
     if unknown:
-        raise no_such_setting(unknown, ClientOptions.__struct_fields__[1:], of="a connection")
+        raise unknown_setting_error(unknown, ClientOptions.__struct_fields__[1:], of="a connection")
     found = name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
     for name, value in settings.items():
         if name.endswith("_ms") and not (isinstance(value, int) and value > 0):

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from escrowmq.client.user_failures import is_failure
+from escrowmq.client.user_failures import is_user_failure
 from escrowmq.errors import ClientClosed
 
 T = TypeVar("T")
 
 
-class Closing:
+class CloseTask:
     """The work of a client's `close`: started once, awaited by every caller. If a waiter is
     cancelled, the work continues, so that a closed client leaves nothing open; the waiter may call
     again to wait for the rest."""
@@ -34,13 +34,13 @@ class Closing:
         await asyncio.shield(self._task)
 
 
-async def unless_closed(work: asyncio.Future[T]) -> T:
+async def await_unless_closed(work: asyncio.Future[T]) -> T:
     """Await a future that others may await too; cancelling one waiter does not cancel it. If the
     future is cancelled because the client was closed, raise ClientClosed: the waiting task would
     take a CancelledError for its own cancellation."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError as error:
-        if is_failure(error):
+        if is_user_failure(error):
             raise ClientClosed("the client was closed meanwhile; make a new one") from error
         raise

@@ -27,7 +27,7 @@ _SWEEP_LATE_S: Final = 0.001
 request is overdue by then."""
 
 
-class ConnectionOwner(msgspec.Struct, kw_only=True):
+class ConnectionCallbacks(msgspec.Struct, kw_only=True):
     """The functions with which a connection calls its owner."""
 
     decorate: Decorate
@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
     """A connection to a server. Call `request` and await its future; the caller must check the
     reply's code."""
 
-    def __init__(self, owner: ConnectionOwner, address: str) -> None:
+    def __init__(self, owner: ConnectionCallbacks, address: str) -> None:
         self.address = address
         self.is_lost = False
         self._owner = owner
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
         self._dialogue = Dialogue(
             address,
             write=self._write,
-            serve=self._serve,
+            serve=self._pass_request,
             decorate=owner.decorate,
             sign_own=owner.sign_own,
         )
@@ -67,10 +67,10 @@ class Connection(asyncio.Protocol):
     @property
     def is_usable(self) -> bool:
         """Whether new requests can be made on this connection."""
-        return not (self.is_lost or self._dialogue.is_leaving)
+        return not (self.is_lost or self._dialogue.is_peer_stopping)
 
     @property
-    def reason(self) -> str:
+    def loss_reason(self) -> str:
         """The reason for which the connection was lost."""
         return self._reason
 
@@ -92,11 +92,11 @@ class Connection(asyncio.Protocol):
         """Return the future of the reply, whatever its code. It fails with RequestTimeout or
         ConnectionLost; if the connection is already lost, this raises."""
         future: asyncio.Future[Command] = self._loop.create_future()
-        done = functools.partial(_settle, future)
-        self.exchange(code, fields or {}, body, timeout_s=timeout_s, done=done)
+        done = functools.partial(_set_result, future)
+        self.request_with_callback(code, fields or {}, body, timeout_s=timeout_s, done=done)
         return future
 
-    def exchange(
+    def request_with_callback(
         self, code: int, fields: Fields, body: bytes, *, timeout_s: float, done: Done
     ) -> None:
         """Like `request`, with a callback instead of a future: it is called as soon as the reply is
@@ -104,8 +104,8 @@ class Connection(asyncio.Protocol):
         dialogue = self._dialogue
         now = self._loop.time()
         dialogue.ask(code, fields, body, now=now, timeout_s=timeout_s, done=done)
-        if dialogue.wake_at < self._sweep_at:
-            self._sweep_by(dialogue.wake_at)
+        if dialogue.next_expiry < self._sweep_at:
+            self._schedule_expiry(dialogue.next_expiry)
 
     async def ask(
         self, code: int, fields: Fields | None = None, body: bytes = b"", *, timeout_s: float
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
             raise response_error(reply.code, reply.remark, address=self.address)
         return reply
 
-    def tell(
+    def send_one_way(
         self,
         code: int,
         fields: Fields | None = None,
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
         remark: str | None = None,
     ) -> None:
         """Send a one-way request: there is no answer, and a loss goes unnoticed."""
-        self._dialogue.tell(code, fields or {}, body, remark=remark)
+        self._dialogue.send_one_way(code, fields or {}, body, remark=remark)
 
     def reply(
         self,
@@ -147,14 +147,14 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._flush()
             self._transport.close()
-        self._fail_all()
+        self._fail_requests()
 
     def abort(self, reason: str) -> None:
         """Close the connection immediately; unwritten data is dropped."""
         self._reason = reason
         if self._transport is not None:
             self._transport.abort()
-        self._fail_all()
+        self._fail_requests()
 
     # -- the transport's side ----------------------------------------------------------------
 
@@ -167,9 +167,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass replies to their callers, and requests to the owner."""
         self._dialogue.receive(data, self._loop.time())
-        if self._dialogue.wake_at < self._sweep_at:  # something was asked again
-            self._sweep_by(self._dialogue.wake_at)
-        broken = self._dialogue.broken(data)
+        if self._dialogue.next_expiry < self._sweep_at:  # something was asked again
+            self._schedule_expiry(self._dialogue.next_expiry)
+        broken = self._dialogue.frame_error(data)
         if broken:
             self.abort(broken)
 
@@ -182,12 +182,12 @@ class Connection(asyncio.Protocol):
                 f"{_CLOSED} before it said anything; does it speak TLS only, or is this another "
                 "server's port (gRPC, a database)?"
             )
-        self._fail_all()
+        self._fail_requests()
         self._owner.lost(self)
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _serve(self, command: Command) -> None:
+    def _pass_request(self, command: Command) -> None:
         try:
             self._owner.serve(self, command)
         except Exception as error:  # noqa: BLE001 - one request of one peer; logged
@@ -209,27 +209,27 @@ class Connection(asyncio.Protocol):
         if out and self._transport is not None and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
-    def _sweep_by(self, deadline: float) -> None:
+    def _schedule_expiry(self, deadline: float) -> None:
         # One timer serves all requests: it costs nothing to those that are answered in time.
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._sweep_at = deadline
-        self._sweeper = self._loop.call_at(deadline + _SWEEP_LATE_S, self._sweep)
+        self._sweeper = self._loop.call_at(deadline + _SWEEP_LATE_S, self._expire_requests)
 
-    def _sweep(self) -> None:
+    def _expire_requests(self) -> None:
         self._sweeper, self._sweep_at = None, math.inf
-        self._dialogue.sweep(self._loop.time())
-        if self._dialogue.wake_at < math.inf:
-            self._sweep_by(self._dialogue.wake_at)
+        self._dialogue.expire_requests(self._loop.time())
+        if self._dialogue.next_expiry < math.inf:
+            self._schedule_expiry(self._dialogue.next_expiry)
 
-    def _fail_all(self) -> None:
+    def _fail_requests(self) -> None:
         self.is_lost = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self._dialogue.lose(self._reason)
+        self._dialogue.fail_all(self._reason)
 
 
-def _settle(
+def _set_result(
     future: asyncio.Future[Command], reply: Command | None, error: TransportError | None
 ) -> None:
     if future.done():

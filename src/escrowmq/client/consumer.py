@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
-from escrowmq.client.broker_requests import Steering
-from escrowmq.client.client_settings import ClientOptions, client_options
-from escrowmq.client.closing import Closing
+from escrowmq.client.broker_requests import BrokerRequestHandlers
+from escrowmq.client.client_settings import ClientOptions, parse_client_options
+from escrowmq.client.closing import CloseTask
 from escrowmq.client.consumer_settings import (
     ConsumerOptions,
     ConsumerSettings,
     split_consumer_settings,
 )
-from escrowmq.client.consumption import Reading
+from escrowmq.client.consumer_state import ConsumerState
 from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.redelivery import BROKER_DECIDES
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import (
     SQL92,
     Subscription,
-    check_topics,
-    subscription,
+    parse_subscription,
+    parse_topics,
 )
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.delivery import Delivery, HeldMessage
-from escrowmq.client.handler_runs import Handling
-from escrowmq.client.help_and_completion import KeywordGroup, Settings, Tidy
-from escrowmq.client.instance import Instance
-from escrowmq.client.iteration import Batches, Iteration, IterationSlots, Slot
-from escrowmq.client.kept_offsets import offsets_of
+from escrowmq.client.handler_runs import HandlerRunner
+from escrowmq.client.help_and_completion import KeywordOnly, SettingsSignature, TidyCompletion
+from escrowmq.client.instance import ClientInstance
+from escrowmq.client.iteration import Batches, Iteration, IterationSlot, IterationSlots
+from escrowmq.client.offset_stores import make_offset_store
 from escrowmq.client.offsets import QueueBounds
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
@@ -58,18 +58,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_RETURNS_GROUP: Final = "escrowmq-returns"
+_RESEND_GROUP: Final = "escrowmq-returns"
 """The producer group for resending a message that no broker took back for redelivery."""
 
 _END_S: Final = 3.0
 """Timeout in seconds of each step in which `close` informs brokers."""
 
-Where = int | dt.datetime | Literal["first", "last"]
+SeekPosition = int | dt.datetime | Literal["first", "last"]
 """A position in a queue: an offset, the first message stored since a time, the oldest message, or
 the end."""
 
 
-class Consumer(KeywordGroup, Tidy):
+class Consumer(KeywordOnly, TidyCompletion):
     """Receives messages, shared with the other members of its group.
 
     >>> async def main():
@@ -84,9 +84,10 @@ class Consumer(KeywordGroup, Tidy):
     returns when it has consumed a message, and raises to have it redelivered. Settings are those of
     `ConsumerOptions` and `ClientOptions`."""
 
-    __signature__ = Settings(ConsumerOptions, ClientOptions)
+    __signature__ = SettingsSignature(ConsumerOptions, ClientOptions)
     _INTERNAL = frozenset({
-        "advance", "hands", "instance", "options", "take", "take_into", "untake", "wire_group",
+        "advance", "instance", "iteration_slots", "options", "put_back", "take_undelivered",
+        "take_undelivered_into", "wire_group",
     })  # fmt: skip
 
     def __init__(
@@ -100,36 +101,36 @@ class Consumer(KeywordGroup, Tidy):
         check_group(group)
         self.options, connection = split_consumer_settings(settings)
         self.group = group
-        self.instance = Instance(client_options(name_servers, connection))
-        self.wire_group = self.instance.options.wrap(group)
+        self.instance = ClientInstance(parse_client_options(name_servers, connection))
+        self.wire_group = self.instance.options.with_namespace(group)
         self._calls = self._caller()
-        self._producer = Producer(group=_RETURNS_GROUP, instance=self.instance)
-        self._reading = self._kind_of_reading()(
+        self._producer = Producer(group=_RESEND_GROUP, instance=self.instance)
+        self._state = self._state_class()(
             self.instance,
             self.options,
             group=self.wire_group,
-            offsets=offsets_of(self.instance, self.wire_group, self.options),
+            offsets=make_offset_store(self.instance, self.wire_group, self.options),
             returns=SendBacks(self.instance, self._producer, group=self.wire_group),
-            stamp=self._stamp,
-            kind=self._kind(),
+            stamp=self._set_portal,
+            kind=self._delivery_class(),
         )
         self._bounds = QueueBounds(self.instance)
-        handler, reading, watch = self.options.handler, self._reading, self._reading.watch
-        self._handling = (
-            Handling(handler, self.options, take=reading.take, hold=reading.hold, watch=watch)
+        handler, reading, watch = self.options.handler, self._state, self._state.interceptor_calls
+        self._handler_runner = (
+            HandlerRunner(handler, self.options, take=reading.take, hold=reading.hold, watch=watch)
             if handler is not None
             else None
         )
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="CONSUME")
-        self.hands = IterationSlots(self._reading)
+        self.iteration_slots = IterationSlots(self._state)
         self._end = asyncio.Event()
-        self._ending = Closing(self._close)
-        self._subscribe_first()
+        self._ending = CloseTask(self._close)
+        self._subscribe_from_settings()
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._is_open else "not open yet"
-        topics = ", ".join(self._reading.subscriptions)
+        topics = ", ".join(self._state.subscriptions)
         return f"<aio.Consumer of group {self.group!r} for {topics or 'no topic'}, {state}>"
 
     # -- life --------------------------------------------------------------------------------
@@ -150,26 +151,27 @@ class Consumer(KeywordGroup, Tidy):
         return self
 
     async def _open(self) -> None:
-        instance, reading = self.instance, self._reading
+        instance, reading = self.instance, self._state
         if reading.is_known:
-            instance.presence.add_consumer(self.wire_group, self._body)
-        Steering(reading, self._handling.call if self._handling is not None else None).open()
-        instance.on_route.append(lambda _topic: reading.balance.soon())
+            instance.heartbeats.add_consumer(self.wire_group, self._heartbeat_body)
+        run_handler = None if self._handler_runner is None else self._handler_runner.run_handler
+        BrokerRequestHandlers(reading, run_handler).register()
+        instance.on_route_change.append(lambda _topic: reading.balance.request_round())
         await instance.open()
         for topic in reading.subscriptions:
-            reading.note_queues(topic, instance.book.read_queues(topic))
+            reading.record_queues(topic, instance.book.read_queues(topic))
         await self._producer.open()
-        if reading.watch.tracer is not None:
-            reading.watch.tracer.open()
+        if reading.interceptor_calls.tracer is not None:
+            reading.interceptor_calls.tracer.open()
         for wanted in list(reading.subscriptions.values()):
-            await self._check(wanted)
+            await self._check_filter(wanted)
         if self.options.auto_commit:
-            instance.every(self.options.commit_interval_ms, reading.keep_offsets)
+            instance.run_every(self.options.commit_interval_ms, reading.store_offsets)
         if self.options.is_orderly:
-            reading.watch_locks()
-        instance.keep("the sharing out of queues", reading.balance.run)
-        if self._handling is not None:
-            self._handling.open(instance)
+            reading.renew_locks_periodically()
+        instance.keep_running("the sharing out of queues", reading.balance.run)
+        if self._handler_runner is not None:
+            self._handler_runner.open(instance)
 
     async def close(self) -> None:
         """Close the consumer: wait for running handlers, commit offsets, leave the group. Unsettled
@@ -177,7 +179,7 @@ class Consumer(KeywordGroup, Tidy):
         handler calls it, it closes after the handler has returned."""
         self._is_closed = True
         self._ending.begin()
-        if not (self._handling and self._handling.is_inside()):
+        if not (self._handler_runner and self._handler_runner.is_inside_handler()):
             await self._ending.wait()
 
     async def wait(self) -> None:
@@ -195,7 +197,7 @@ class Consumer(KeywordGroup, Tidy):
     ) -> None:
         if kind is None and not self._is_closed:
             with contextlib.suppress(EscrowMQError):
-                await self.hands.settle(None)
+                await self.iteration_slots.settle_all(None)
         await self.close()
 
     # -- receiving ---------------------------------------------------------------------------
@@ -203,7 +205,7 @@ class Consumer(KeywordGroup, Tidy):
     def __aiter__(self) -> Iteration:
         """Iterate over messages. Each is acknowledged when the loop asks for the next one, or when
         the consumer's block ends without an exception; after an exception it is redelivered."""
-        self._check_hands()
+        self._check_no_handler()
         return Iteration(self, is_owner=not self._is_open)
 
     def batches(self, count_max: int = 100, *, within_s: float = 1.0) -> Batches:
@@ -212,7 +214,7 @@ class Consumer(KeywordGroup, Tidy):
         for the next one, or when the consumer's block ends without an exception. After an exception
         it is redelivered, except messages that were settled with `ack()`, `retry()` or `reject()`.
         With `is_orderly`, a list has the available messages of one queue."""
-        self._check_hands()
+        self._check_no_handler()
         return Batches(self, is_owner=not self._is_open, count_max=count_max, within_s=within_s)
 
     async def receive(
@@ -221,7 +223,7 @@ class Consumer(KeywordGroup, Tidy):
         """Return up to `count_max` messages of one queue as soon as there is one, or none after the
         timeout. Settle each with `ack()`, `retry()` or `reject()`."""
         found: list[Delivery] = []
-        for message in await self.take(count_max, timeout_s=timeout_s):
+        for message in await self.take_undelivered(count_max, timeout_s=timeout_s):
             assert isinstance(message, Delivery)
             found.append(message)
         return found
@@ -232,33 +234,33 @@ class Consumer(KeywordGroup, Tidy):
         """Subscribe to one more topic, or to other messages of a topic, as all members must."""
         self._check_usable()
         wanted = self._checked_subscription(topic, tags=tags, sql=sql)
-        await self._check(wanted)
-        self._add(wanted)
-        await self.instance.presence.announce()
+        await self._check_filter(wanted)
+        self._add_subscription(wanted)
+        await self.instance.heartbeats.send_to_all()
         with contextlib.suppress(RouteMissing, TransportError):
             await self.instance.route(wanted.topic)
-        self._reading.balance.soon()
+        self._state.balance.request_round()
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop reading a topic."""
         self._check_usable()
-        wire_topic = self.instance.options.wrap(topic)
-        if self._reading.subscriptions.pop(wire_topic, None) is None:
+        wire_topic = self.instance.options.with_namespace(topic)
+        if self._state.subscriptions.pop(wire_topic, None) is None:
             raise UsageError(f"{topic!r} is not subscribed to; there is nothing to leave")
-        self.instance.unwatch(wire_topic)
-        self._reading.balance.soon()
-        await self.instance.presence.announce()
+        self.instance.unwatch_topic(wire_topic)
+        self._state.balance.request_round()
+        await self.instance.heartbeats.send_to_all()
 
     # -- queues ------------------------------------------------------------------------------
 
     async def queues(self) -> list[MessageQueue]:
         """Return the queues that this member reads now."""
         self._check_usable()
-        unwrap = self.instance.options.unwrap
-        retry_topic = self._reading.retry_topic()
+        unwrap = self.instance.options.without_namespace
+        retry_topic = self._state.retry_topic()
         return sorted(
             MessageQueue(unwrap(queue.topic), queue.broker_name, queue.queue_id)
-            for queue in self._reading.read_queues()
+            for queue in self._state.current_queues()
             if queue.topic != retry_topic
         )
 
@@ -270,60 +272,63 @@ class Consumer(KeywordGroup, Tidy):
         """Continue to deliver messages of these queues, or of all queues if none are given."""
         self._pause(queues, is_paused=False)
 
-    async def seek(self, queue: MessageQueue, where: Where) -> None:
+    async def seek(self, queue: MessageQueue, where: SeekPosition) -> None:
         """Continue elsewhere in a queue: at an offset, at the first message since a time (a
         datetime with a time zone), at the `first` message, or at the end (`last`)."""
         self._check_usable()
-        reader = self._reading.reader_of(queue)
-        reader.seek(await self._place(reader.queue, where))
-        await self._reading.offsets.keep([reader])
+        reader = self._state.reader_of(queue)
+        reader.seek(await self._resolve_position(reader.queue, where))
+        await self._state.offsets.store_offsets([reader])
 
     async def position(self, queue: MessageQueue) -> int:
         """Return the offset below which this member has settled every message of a queue."""
         self._check_usable()
-        return self._reading.reader_of(queue).shelf.commit_offset
+        return self._state.reader_of(queue).fetched.commit_offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's committed offset; None if there is none."""
         self._check_usable()
-        return await self._reading.offsets.committed(self._reading.reader_of(queue).queue)
+        return await self._state.offsets.committed(self._state.reader_of(queue).queue)
 
     async def commit(self) -> None:
         """Commit the offsets of settled messages immediately instead of at the next interval."""
         self._check_usable()
-        await self._reading.keep_offsets()
+        await self._state.store_offsets()
 
     # -- for this room -----------------------------------------------------------------------
 
-    async def take(self, count_max: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
+    async def take_undelivered(
+        self, count_max: int, *, timeout_s: float | None = None
+    ) -> list[HeldMessage]:
         """Return up to `count_max` undelivered messages of one queue; `receive` wraps this."""
-        self._check_takes()
-        return await self._reading.take(count_max, timeout_s=timeout_s)
+        self._check_may_receive()
+        return await self._state.take(count_max, timeout_s=timeout_s)
 
-    async def take_into(
+    async def take_undelivered_into(
         self, box: list[HeldMessage], count_max: int, *, timeout_s: float | None = None
     ) -> None:
-        """Append the messages that `take` would return to the caller's list, so that a cancelled
-        call loses none."""
-        box += await self.take(count_max, timeout_s=timeout_s)
+        """Take messages into the caller's list, so that a cancelled call loses none."""
+        box += await self.take_undelivered(count_max, timeout_s=timeout_s)
 
-    async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
+    async def advance(
+        self, slot: IterationSlot, count_max: int = 1, *, within_s: float = 0.0
+    ) -> bool:
         """Acknowledge the messages that the iteration delivered before, and fetch its next ones
         into `slot`. Return False when the consumer is closed."""
-        await self.hands.empty(slot)
+        await self.iteration_slots.acknowledge_delivered(slot)
         try:
-            self._check_takes()
-            await self.hands.fill(slot, count_max, within_s=within_s)
+            self._check_may_receive()
+            await self.iteration_slots.fetch_next(slot, count_max, within_s=within_s)
         except ClientClosed:
             if self._is_closed:
                 return False
             raise
         return bool(slot.arrived)
 
-    def return_taken(self, messages: list[HeldMessage]) -> None:
+    def put_back(self, messages: list[HeldMessage]) -> None:
         """Put back messages that were taken but reached no caller."""
         while messages:
-            self._reading.return_taken(messages.pop())
+            self._state.put_back(messages.pop())
 
     @property
     def is_closed(self) -> bool:
@@ -332,7 +337,7 @@ class Consumer(KeywordGroup, Tidy):
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _kind(self) -> type[HeldMessage]:
+    def _delivery_class(self) -> type[HeldMessage]:
         """Return the class of deliveries. Plain handlers get one whose methods need no `await`."""
         handler = self.options.handler
         return Delivery if handler is None or is_coroutine(handler) else PlainDelivery
@@ -340,57 +345,59 @@ class Consumer(KeywordGroup, Tidy):
     def _caller(self) -> Caller:
         return LoopCaller(lambda: self.instance.loop)
 
-    def _stamp(self, message: HeldMessage) -> None:
+    def _set_portal(self, message: HeldMessage) -> None:
         """Set the portal of a blocking delivery, on which its methods run."""
         if isinstance(message, PlainDelivery):
             message.portal = self._calls
 
-    def _kind_of_reading(self) -> type[Reading]:
+    def _state_class(self) -> type[ConsumerState]:
         if self.options.mode != "pop":
-            return Reading
-        from escrowmq.client.popping import PopReading
+            return ConsumerState
+        from escrowmq.client.pop_consumer import PopConsumerState
 
-        return PopReading
+        return PopConsumerState
 
-    def _subscribe_first(self) -> None:
-        topics = check_topics(self.options.topics)
+    def _subscribe_from_settings(self) -> None:
+        topics = parse_topics(self.options.topics)
         if self.options.topic and self.options.topic in topics:
             raise UsageError(f"{self.options.topic!r} is given as topic= and in topics=")
         if self.options.topic:
-            self._add(
+            self._add_subscription(
                 self._checked_subscription(
                     self.options.topic, tags=self.options.tags, sql=self.options.sql
                 )
             )
         for topic, tags in topics.items():
-            self._add(self._checked_subscription(topic, tags=tags, sql=""))
+            self._add_subscription(self._checked_subscription(topic, tags=tags, sql=""))
         for queue in self.options.queues:
-            if self.instance.options.wrap(queue.topic) not in self._reading.subscriptions:
-                self._add(self._checked_subscription(queue.topic, tags="", sql=""))
+            if self.instance.options.with_namespace(queue.topic) not in self._state.subscriptions:
+                self._add_subscription(self._checked_subscription(queue.topic, tags="", sql=""))
         if self.options.queues:
             return
         if not self.options.is_broadcasting and self.options.mode == "pull":
-            self._add(Subscription(topic=self._reading.retry_topic(), version=self._version()))
+            self._add_subscription(
+                Subscription(topic=self._state.retry_topic(), version=self._subscription_version())
+            )
 
     def _checked_subscription(self, topic: str, *, tags: str, sql: str) -> Subscription:
         check_topic(topic, instead="read another")
-        return subscription(
+        return parse_subscription(
             topic,
             tags=tags,
             sql=sql,
-            version=self._version(),
-            wire_topic=self.instance.options.wrap(topic),
+            version=self._subscription_version(),
+            wire_topic=self.instance.options.with_namespace(topic),
         )
 
-    def _version(self) -> int:
+    def _subscription_version(self) -> int:
         return self.instance.clock.now_ms()
 
-    def _add(self, wanted: Subscription) -> None:
-        if wanted.topic not in self._reading.subscriptions:
-            self.instance.watch(wanted.topic)
-        self._reading.subscriptions[wanted.topic] = wanted
+    def _add_subscription(self, wanted: Subscription) -> None:
+        if wanted.topic not in self._state.subscriptions:
+            self.instance.watch_topic(wanted.topic)
+        self._state.subscriptions[wanted.topic] = wanted
 
-    async def _check(self, wanted: Subscription) -> None:
+    async def _check_filter(self, wanted: Subscription) -> None:
         """Ask a broker whether it accepts the filter expression. If no broker can be reached, a bad
         filter is noticed only while consuming."""
         if wanted.kind != SQL92:
@@ -399,7 +406,7 @@ class Consumer(KeywordGroup, Tidy):
             client_id=self.instance.client_id,
             group=self.wire_group,
             namespace=self.instance.options.namespace or None,
-            subscription_data=wanted.body(),
+            subscription_data=wanted.heartbeat_body(),
         )
         try:
             queues = await self.instance.queues_to_read(wanted.topic)
@@ -415,7 +422,7 @@ class Consumer(KeywordGroup, Tidy):
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
 
-    def _body(self) -> ConsumerBody:
+    def _heartbeat_body(self) -> ConsumerBody:
         start = self.options.consume_from
         from_where = {"first": "FIRST_OFFSET", "last": "LAST_OFFSET"}
         return ConsumerBody(
@@ -425,7 +432,7 @@ class Consumer(KeywordGroup, Tidy):
             consume_from_where="CONSUME_FROM_"
             + (from_where[start] if isinstance(start, str) else "TIMESTAMP"),
             subscription_data_set=[
-                wanted.body() for wanted in self._reading.subscriptions.values()
+                wanted.heartbeat_body() for wanted in self._state.subscriptions.values()
             ],
         )
 
@@ -436,32 +443,32 @@ class Consumer(KeywordGroup, Tidy):
             raise ClientClosed("the consumer is not open; use `async with`, or await its open()")
         self.instance.check_usable()
 
-    def _check_takes(self) -> None:
+    def _check_may_receive(self) -> None:
         self._check_usable()
-        self._check_hands()
-        if not self._reading.has_topics:
+        self._check_no_handler()
+        if not self._state.has_topics:
             raise UsageError(
                 "the consumer has no topic, so it would receive nothing; give it topic= or "
                 "topics=, or call subscribe()"
             )
 
-    def _check_hands(self) -> None:
-        if self._handling is not None:
+    def _check_no_handler(self) -> None:
+        if self._handler_runner is not None:
             raise UsageError("the consumer has a handler, which gets every message")
 
     def _pause(self, queues: Sequence[MessageQueue], *, is_paused: bool) -> None:
         self._check_usable()
-        self._reading.pause(queues, is_paused=is_paused)
+        self._state.pause(queues, is_paused=is_paused)
 
-    async def _place(self, queue: MessageQueue, where: Where) -> int:
+    async def _resolve_position(self, queue: MessageQueue, where: SeekPosition) -> int:
         if isinstance(where, dt.datetime):
             if where.tzinfo is None:
                 raise UsageError(f"{where!r} has no time zone; give it one")
-            return await self._bounds.at(queue, int(where.timestamp() * 1000))
+            return await self._bounds.offset_at_time(queue, int(where.timestamp() * 1000))
         if where == "first":
-            return await self._bounds.first(queue)
+            return await self._bounds.first_offset(queue)
         if where == "last":
-            return await self._bounds.end(queue)
+            return await self._bounds.end_offset(queue)
         if where >= 0:
             return where
         raise UsageError(f"where={where!r}; an offset, a datetime, 'first' or 'last' is expected")
@@ -469,25 +476,25 @@ class Consumer(KeywordGroup, Tidy):
     async def _close(self) -> None:
         try:
             if self._is_open:
-                await self._wind_up()
+                await self._shut_down()
         finally:
             await self.instance.close()
             self._end.set()
 
-    async def _wind_up(self) -> None:
-        self._reading.stop()
-        if self._handling is not None:
-            await self._handling.close()
+    async def _shut_down(self) -> None:
+        self._state.stop()
+        if self._handler_runner is not None:
+            await self._handler_runner.close()
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
-                await self.hands.settle(BROKER_DECIDES)
+                await self.iteration_slots.settle_all(BROKER_DECIDES)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_S):
-                await self._reading.balance.end()
+                await self._state.balance.stop()
         with contextlib.suppress(EscrowMQError, TimeoutError):
             async with asyncio.timeout(_END_S):
-                await self._reading.leave()
-                await self._reading.sharing.settle()
-        if self._reading.watch.tracer is not None:
-            await self._reading.watch.tracer.close()
+                await self._state.release_all_queues()
+                await self._state.assignment_callbacks.wait_for_calls()
+        if self._state.interceptor_calls.tracer is not None:
+            await self._state.interceptor_calls.tracer.close()
         await self._producer.close()

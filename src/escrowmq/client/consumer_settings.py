@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
-from escrowmq.client.client_settings import ClientOptions, no_such_setting
+from escrowmq.client.client_settings import ClientOptions, unknown_setting_error
 from escrowmq.client.core.allocation import STRATEGIES
 from escrowmq.client.core.callables import has_yield
 from escrowmq.client.core.hooks import Interceptor
@@ -166,15 +166,15 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError(f"strategy={self.strategy!r}; one of {known} is expected")
         if self.mode not in ("pull", "pop"):
             raise UsageError(f"mode={self.mode!r}; 'pull' or 'pop' is expected")
-        for attempt in range(len(self._pauses())):
-            self.level_after(attempt)
+        for attempt in range(len(self._retry_delays())):
+            self.next_retry_level(attempt)
         self._check_start()
-        self._check_choice()
+        self._check_selection()
         self._check_combinations()
 
-    def level_after(self, deliveries_before: int) -> int:
+    def next_retry_level(self, deliveries_before: int) -> int:
         """Return the delay level for redelivering a message that has failed once more."""
-        pauses = self._pauses()
+        pauses = self._retry_delays()
         if not pauses:
             return BROKER_DECIDES
         try:
@@ -182,13 +182,13 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
         except UsageError as error:
             raise UsageError(f"retry_after_s={self.retry_after_s!r}; {error}") from error
 
-    def is_last(self, deliveries_before: int) -> bool:
+    def is_last_attempt(self, deliveries_before: int) -> bool:
         """Whether a message that fails now becomes a dead letter."""
         if self.is_orderly and not self.attempts_max:
             return False
         return not self.is_broadcasting and deliveries_before >= self.attempts_max
 
-    def _pauses(self) -> Sequence[float]:
+    def _retry_delays(self) -> Sequence[float]:
         given = self.retry_after_s
         return given if isinstance(given, Sequence) else (given,)
 
@@ -206,7 +206,7 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
         elif start not in ("first", "last"):
             raise UsageError(f"consume_from={start!r}; 'first', 'last' or a datetime is expected")
 
-    def _check_choice(self) -> None:
+    def _check_selection(self) -> None:
         given: list[tuple[str, object]] = [("tags", self.tags), ("sql", self.sql)]
         for name, value in given:
             if not isinstance(value, str):
@@ -225,14 +225,14 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
                 f"handler={self.handler!r} has a yield, so calling it runs none of its code; "
                 "give a function that handles the message when it is called"
             )
-        if self.handler is not None and not _takes_one(self.handler):
+        if self.handler is not None and not _takes_one_argument(self.handler):
             raise UsageError(
                 f"handler={self.handler!r} cannot be called with one argument, the message (a list "
                 "of them when batch_max is above 1)"
             )
         for name in ("on_assigned", "on_revoked"):
             told = getattr(self, name)
-            if told is not None and (not callable(told) or not _takes_one(told)):
+            if told is not None and (not callable(told) or not _takes_one_argument(told)):
                 raise UsageError(f"{name}={told!r} cannot be called with one argument, the queues")
             if told is not None and self.mode == "pop":
                 raise UsageError(
@@ -252,7 +252,7 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError("tags= and sql= apply to topic=, which is not given")
 
 
-def _takes_one(handler: Callable[..., Any]) -> bool:
+def _takes_one_argument(handler: Callable[..., Any]) -> bool:
     try:
         inspect.signature(handler).bind(None)
     except TypeError:
@@ -272,5 +272,5 @@ def split_consumer_settings(
     unknown = [name for name in rest if name not in ClientOptions.__struct_fields__]
     if unknown:
         known = [*ConsumerOptions.__struct_fields__, *ClientOptions.__struct_fields__[1:]]
-        raise no_such_setting(unknown, known, of="a consumer")
+        raise unknown_setting_error(unknown, known, of="a consumer")
     return ConsumerOptions(**own), rest

@@ -9,8 +9,8 @@ from escrowmq.base.message import Topic
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.redelivery import NEVER, delay_level
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.trace_records import ConsumeEnd
-from escrowmq.client.help_and_completion import Tidy
+from escrowmq.client.core.trace_records import ConsumeResult
+from escrowmq.client.help_and_completion import TidyCompletion
 from escrowmq.codec.pop_receipt import Receipt
 from escrowmq.errors import UsageError
 
@@ -29,13 +29,13 @@ class DeliveryOwner(Protocol):
         """Settle the messages of a batch that the handler did not settle itself."""
 
 
-class Hold(Protocol):
+class MessageHold(Protocol):
     """Keeps messages from other members while a handler, or the body of a loop, has them."""
 
     def end(self) -> None:
         """End the hold: the handler or loop no longer has the messages."""
 
-    def let_go(self) -> None:
+    def end_threadsafe(self) -> None:
         """End the hold from any thread."""
 
 
@@ -46,20 +46,30 @@ class NoHold:
     def end(self) -> None:
         """Do nothing."""
 
-    def let_go(self) -> None:
+    def end_threadsafe(self) -> None:
         """Do nothing."""
 
 
-class Ticket:
+class DeliveryState:
     """Where a delivery came from, and how it was settled."""
 
     __slots__ = (
-        "asked_level", "desk", "due_s", "end", "generation", "has_ack_waiting", "is_settled",
-        "keeps_acks", "level", "receipt", "source", "taken",
+        "asked_level",
+        "due_s",
+        "end",
+        "generation",
+        "has_ack_waiting",
+        "is_settled",
+        "keeps_acks",
+        "level",
+        "owner",
+        "receipt",
+        "source",
+        "taken",
     )  # fmt: skip
 
-    def __init__(self, desk: DeliveryOwner, source: object, *, generation: int = 0) -> None:
-        self.desk = desk
+    def __init__(self, owner: DeliveryOwner, source: object, *, generation: int = 0) -> None:
+        self.owner = owner
         self.source = source
         self.generation = generation
         self.receipt: Receipt | None = None
@@ -76,18 +86,18 @@ class Ticket:
         """Whether acknowledgements wait for an open transaction (`consume_once`)."""
         self.has_ack_waiting = False
         """Whether an acknowledgement is waiting for the open transaction."""
-        self.end = ConsumeEnd.FAILED
+        self.end = ConsumeResult.FAILED
         """The reason for its redelivery, if it is redelivered."""
         self.taken: tuple[str, int] | None = None
         """For the trace: the id of the delivery, and when it was made."""
 
-    def hide(self, receipt: Receipt, *, since_s: float) -> None:
+    def record_hidden(self, receipt: Receipt, *, since_s: float) -> None:
         """Record that the message was popped, or its invisible time renewed: other members do not
         get it meanwhile."""
         self.receipt = receipt
         self.due_s = since_s + receipt.invisible_ms / 1_000
 
-    def settle(self, level: int | None) -> None:
+    def record_settled(self, level: int | None) -> None:
         """Record how the message was settled."""
         self.is_settled = True
         self.level = level
@@ -103,21 +113,25 @@ class Ticket:
         self.has_ack_waiting = self.has_ack_waiting and is_committed
 
 
-class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
+class HeldMessage(TidyCompletion, ReceivedMessage, kw_only=True, eq=False):
     """Base of blocking and asyncio deliveries."""
 
     _INTERNAL: ClassVar = frozenset(
-        {"deciding_desk", "desk", "keep_ack", "portal", "system", "ticket"}
+        {"delivery_state", "must_defer_ack", "owner", "owner_for_decision", "portal", "system"}
     )
 
-    ticket: Ticket | None = None
+    delivery_state: DeliveryState | None = None
     """Where the delivery came from; only this library uses it."""
 
     @property
     def queue(self) -> MessageQueue:
         """The queue that it came from; for a redelivered message, a queue of the group's retry
         topic."""
-        found = getattr(self.ticket.source, "queue", None) if self.ticket is not None else None
+        found = (
+            getattr(self.delivery_state.source, "queue", None)
+            if self.delivery_state is not None
+            else None
+        )
         if isinstance(found, MessageQueue) and found.topic.startswith(Topic.RETRY_PREFIX):
             return found
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
@@ -125,45 +139,47 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
     @property
     def group(self) -> str:
         """The group to which it was delivered."""
-        return self.desk().user_group
+        return self.owner().user_group
 
     @property
     def is_broadcast(self) -> bool:
         """Whether every member of the group gets it."""
-        return self.desk().is_broadcasting
+        return self.owner().is_broadcasting
 
-    def desk(self) -> DeliveryOwner:
+    def owner(self) -> DeliveryOwner:
         """Return the consumer that settles the delivery; raises UsageError if there is none."""
-        if self.ticket is None:
+        if self.delivery_state is None:
             raise UsageError("this message came from no consumer; there is nothing to settle")
-        return self.ticket.desk
+        return self.delivery_state.owner
 
-    def deciding_desk(self, level: int | None) -> DeliveryOwner:
+    def owner_for_decision(self, level: int | None) -> DeliveryOwner:
         """Return the consumer, for an explicit call of `ack`, `retry` or `reject`. Raises
         UsageError if the message was already settled in another way."""
-        desk, ticket = self.desk(), self.ticket
+        desk, ticket = self.owner(), self.delivery_state
         assert ticket is not None
         is_settled = ticket.is_settled and ticket.source is not None
-        if (is_settled or ticket.has_ack_waiting) and _kind(ticket.level) != _kind(level):
+        if (is_settled or ticket.has_ack_waiting) and _level_text(ticket.level) != _level_text(
+            level
+        ):
             raise UsageError(
-                f"message {self.message_id} was {_kind(ticket.level)} before, so it cannot be "
-                f"{_kind(level)}; decide once"
+                f"message {self.message_id} was {_level_text(ticket.level)} before, so it cannot "
+                f"be {_level_text(level)}; decide once"
             )
         ticket.asked_level = level
         return desk
 
-    def keep_ack(self) -> bool:
+    def must_defer_ack(self) -> bool:
         """Whether the acknowledgement must wait until the transaction that handles the message has
         committed. If it were sent earlier, a crash would leave the message neither handled nor
         redelivered."""
-        ticket = self.ticket
+        ticket = self.delivery_state
         if ticket is None or not ticket.keeps_acks:
             return False
         ticket.has_ack_waiting = True
         return True
 
 
-def _kind(level: int | None) -> str:
+def _level_text(level: int | None) -> str:
     if level is None:
         return "acknowledged"
     return "rejected" if level == NEVER else "given back to come again"
@@ -175,16 +191,16 @@ class Delivery(HeldMessage, kw_only=True, eq=False):
 
     async def ack(self) -> None:
         """Acknowledge the message: no member of the group gets it again."""
-        desk = self.deciding_desk(None)
-        if not self.keep_ack():
+        desk = self.owner_for_decision(None)
+        if not self.must_defer_ack():
             await desk.settle(self, None)
 
     async def retry(self, after: dt.timedelta | float | None = None) -> None:
         """Have the message redelivered: after the broker's own back-off, or after a time (a
         timedelta, or seconds; rounded up to the broker's next delay level)."""
         level = delay_level(after)
-        await self.deciding_desk(level).settle(self, level)
+        await self.owner_for_decision(level).settle(self, level)
 
     async def reject(self) -> None:
         """Move the message to the group's dead letters; it is not redelivered."""
-        await self.deciding_desk(NEVER).settle(self, NEVER)
+        await self.owner_for_decision(NEVER).settle(self, NEVER)

@@ -16,16 +16,16 @@ def due_ms(half: ReceivedMessage) -> int:
     a delay, return the half's store time."""
     if half.system.get(DELAYED) != "true":  # brokers deliver all others at once
         return half.stored_ms
-    at_ms = _number(half, Property.TIMER_DELIVER_MS)
+    at_ms = _parse_number(half, Property.TIMER_DELIVER_MS)
     if at_ms is not None:
         return max(half.stored_ms, at_ms)
     for name, unit_ms in ((Property.TIMER_DELAY_MS, 1), (Property.TIMER_DELAY_SEC, 1_000)):
-        span = _number(half, name)
+        span = _parse_number(half, name)
         if span is not None:
             return half.stored_ms + span * unit_ms
-    level = min(_number(half, Property.DELAY) or 0, len(DELAY_LEVELS_S))
+    level = min(_parse_number(half, Property.DELAY) or 0, len(DELAY_LEVELS_S))
     return half.stored_ms + (DELAY_LEVELS_S[level - 1] * 1_000 if level > 0 else 0)
 
 
-def _number(half: ReceivedMessage, name: str) -> int | None:
+def _parse_number(half: ReceivedMessage, name: str) -> int | None:
     return number_in(half.system.get(name), most=LONG_MAX)

@@ -11,28 +11,35 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.end_attempts import EndAttempts
-from escrowmq.client.core.end_request import Half, end_fields, half_of_token, token_of
-from escrowmq.client.core.send_retry import has_moved
+from escrowmq.client.core.end_request import (
+    Half,
+    end_fields,
+    parse_transaction_id,
+    transaction_id_of,
+)
+from escrowmq.client.core.send_retry import may_have_new_master
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.interceptors import Ends, InterceptorCalls
 from escrowmq.errors import ConnectFailed, EscrowMQError, RouteMissing, TransportError
 
 if TYPE_CHECKING:
-    from escrowmq.client.portal import Finish
+    from escrowmq.client.portal import FinishCallback
 
 _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0
 
 
-class Settler:
+class EndSender:
     """Sends the ENDs of one producer's transactions."""
 
-    def __init__(self, instance: Instance, *, timeout_ms: int, watch: InterceptorCalls) -> None:
+    def __init__(
+        self, instance: ClientInstance, *, timeout_ms: int, watch: InterceptorCalls
+    ) -> None:
         self._instance = instance
         self._timeout_ms = timeout_ms
-        self._watch = watch
+        self._interceptor_calls = watch
 
     async def settle(
         self, half: Half, outcome: Outcome, *, count: int = 0, ends: Ends = ()
@@ -40,38 +47,42 @@ class Settler:
         """Send the END; return when the broker has confirmed it. Raises OutcomeUnknown if it has
         not, OutcomeContradicted if the transaction had ended another way. UNKNOWN leaves the
         outcome to the check. `ends` are the transaction's messages, as far as they are known."""
-        watch = self._watch
+        watch = self._interceptor_calls
         if not watch:
-            await self._settle(half, outcome, count)
+            await self._settle_at_broker(half, outcome, count)
             return
-        transaction_id = token_of(half)
+        transaction_id = transaction_id_of(half)
         watch.before_settle(transaction_id, outcome, [message for message, _ in ends])
         try:
-            await self._settle(half, outcome, count)
+            await self._settle_at_broker(half, outcome, count)
         except BaseException as error:
             watch.after_settle(transaction_id, outcome, error)
             raise
         watch.after_settle(transaction_id, outcome, None)
         if watch.tracer is not None:
             address = self._instance.book.address(half.broker_name) or half.broker_name
-            watch.tracer.ended(ends, outcome, address=address)
+            watch.tracer.record_end(ends, outcome, address=address)
 
-    def begin(self, half: Half, outcome: Outcome, *, count: int, finish: Finish[None]) -> bool:
+    def try_settle(
+        self, half: Half, outcome: Outcome, *, count: int, finish: FinishCallback[None]
+    ) -> bool:
         """Send the END immediately, without a coroutine if only the broker's answer must be
         awaited. Return False, having done nothing, if that is impossible. `finish` gets the error
         that `settle` would raise, or a coroutine that sends the END again."""
         connection = self._ready_connection(half)
         is_told = outcome is Outcome.COMMIT or outcome is Outcome.ROLLBACK
-        if self._watch or not is_told or connection is None:
+        if self._interceptor_calls or not is_told or connection is None:
             return False
         instance = self._instance
-        telling = self._telling(half, outcome, count)
+        telling = self._make_attempts(half, outcome, count)
 
-        def done(reply: Command | None, error: TransportError | None) -> None:
+        def on_answer(reply: Command | None, error: TransportError | None) -> None:
             came = reply or error
             assert came is not None
             try:
-                pause_s = telling.report(came, now=instance.now(), address=connection.address)
+                pause_s = telling.report_attempt(
+                    came, now=instance.now(), address=connection.address
+                )
             except EscrowMQError as raised:
                 finish(None, raised)
                 return
@@ -82,27 +93,27 @@ class Settler:
 
         timeout_s = telling.left_s(instance.now())
         try:
-            connection.exchange(
-                Request.END_TRANSACTION, telling.fields, b"", timeout_s=timeout_s, done=done
+            connection.request_with_callback(
+                Request.END_TRANSACTION, telling.fields, b"", timeout_s=timeout_s, done=on_answer
             )
         except EscrowMQError:
             return False  # which `settle` gets as well, and judges
         return True
 
-    async def settle_token(self, token: str, outcome: Outcome) -> None:
+    async def settle_by_id(self, token: str, outcome: Outcome) -> None:
         """Send the END of a detached transaction, which is known only by its id; otherwise like
         `settle`."""
-        await self.settle(half_of_token(token), outcome)
+        await self.settle(parse_transaction_id(token), outcome)
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _settle(self, half: Half, outcome: Outcome, count: int) -> None:
+    async def _settle_at_broker(self, half: Half, outcome: Outcome, count: int) -> None:
         if outcome is Outcome.UNKNOWN:
-            self._leave_open(half)
+            self._send_unknown(half)
         else:
-            await self._confirm(half, outcome, count)
+            await self._send_until_confirmed(half, outcome, count)
 
-    def _leave_open(self, half: Half) -> None:
+    def _send_unknown(self, half: Half) -> None:
         """Report UNKNOWN to the broker, as RocketMQ's clients do; the broker only logs it. Do not
         wait for a connection, because an interrupt may have ended the block."""
         connection = self._ready_connection(half)
@@ -110,14 +121,14 @@ class Settler:
             return
         fields = end_fields(half, Outcome.UNKNOWN)
         try:
-            connection.tell(Request.END_TRANSACTION, fields)
+            connection.send_one_way(Request.END_TRANSACTION, fields)
         except EscrowMQError as error:
             _log.info("an unknown outcome was not reported to the broker: %s", error)
 
-    async def _confirm(self, half: Half, outcome: Outcome, count: int) -> None:
-        await self._send_end(half, self._telling(half, outcome, count), 0.0)
+    async def _send_until_confirmed(self, half: Half, outcome: Outcome, count: int) -> None:
+        await self._send_end(half, self._make_attempts(half, outcome, count), 0.0)
 
-    def _telling(self, half: Half, outcome: Outcome, count: int) -> EndAttempts:
+    def _make_attempts(self, half: Half, outcome: Outcome, count: int) -> EndAttempts:
         started = self._instance.now()
         return EndAttempts(half, outcome, count=count, timeout_ms=self._timeout_ms, started=started)
 
@@ -128,10 +139,10 @@ class Settler:
             if pause_s:
                 await asyncio.sleep(pause_s)
             if is_elsewhere:
-                await self._look_again(half)
+                await self._refresh_brokers(half)
             came, address = await self._attempt_end(half, telling)
-            is_elsewhere = isinstance(came, Command) and has_moved(came)
-            pause_s = telling.report(came, now=self._instance.now(), address=address)
+            is_elsewhere = isinstance(came, Command) and may_have_new_master(came)
+            pause_s = telling.report_attempt(came, now=self._instance.now(), address=address)
 
     async def _attempt_end(
         self, half: Half, telling: EndAttempts
@@ -143,7 +154,7 @@ class Settler:
             connection = self._ready_connection(half)
             if connection is None:
                 async with asyncio.timeout(left_s):
-                    address = await self._find(half)
+                    address = await self._find_address(half)
                     connection = await instance.pool.get(address)
                 left_s = telling.left_s(instance.now())
             code = Request.END_TRANSACTION
@@ -154,7 +165,7 @@ class Settler:
             return error, ""
         return reply, connection.address
 
-    async def _look_again(self, half: Half) -> None:
+    async def _refresh_brokers(self, half: Half) -> None:
         """Fetch the cluster's brokers again, because another broker may be the master by now."""
         try:
             async with asyncio.timeout(_LOOK_S):
@@ -167,9 +178,9 @@ class Settler:
     def _ready_connection(self, half: Half) -> Connection | None:
         """Return a connection to the transaction's broker if one is ready; otherwise None."""
         address = self._instance.book.address(half.broker_name)
-        return self._instance.pool.ready(address) if address is not None else None
+        return self._instance.pool.get_ready(address) if address is not None else None
 
-    async def _find(self, half: Half) -> str:
+    async def _find_address(self, half: Half) -> str:
         """Return the address of the transaction's broker, looked up again if it is not
         connected."""
         instance = self._instance

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 
 
-class Forks:
+class ForkCounter:
     """Counts how often this process, or an ancestor, was forked since this module was imported."""
 
     count = 0
 
 
-def _count_one() -> None:
-    Forks.count += 1
+def _count_fork() -> None:
+    ForkCounter.count += 1
 
 
-os.register_at_fork(after_in_child=_count_one)
+os.register_at_fork(after_in_child=_count_fork)

@@ -48,7 +48,8 @@ class Joinable(Protocol):
 
     @property
     def ident(self) -> int | None:
-        """The thread's id, as the function made by `identify` returns it in that thread."""
+        """The thread's id, as the function made by `make_thread_identifier` returns it in that
+        thread."""
 
 
 class JobQueue(Protocol):
@@ -76,7 +77,7 @@ def is_patched() -> bool:
     return False
 
 
-def latch() -> Latch:
+def make_latch() -> Latch:
     """Make a closed latch."""
     if "gevent.monkey" in sys.modules and is_patched():
         return HubLatch()
@@ -85,11 +86,11 @@ def latch() -> Latch:
     return lock
 
 
-def identify() -> Callable[[], int]:
+def make_thread_identifier() -> Callable[[], int]:
     """Return a function that returns the id of the current real thread, even if gevent has replaced
     `threading`."""
     found: Callable[[], int] = (
-        _original("_thread", "get_ident") if is_patched() else threading.get_ident
+        _unpatched_function("_thread", "get_ident") if is_patched() else threading.get_ident
     )
     return found
 
@@ -111,7 +112,7 @@ def new_event_loop(*, is_plain: bool = False) -> asyncio.AbstractEventLoop:
 
             return uvloop.new_event_loop()
     if is_patched():
-        return asyncio.SelectorEventLoop(_original("selectors", "DefaultSelector")())
+        return asyncio.SelectorEventLoop(_unpatched_function("selectors", "DefaultSelector")())
     return asyncio.new_event_loop()
 
 
@@ -129,7 +130,7 @@ class Hub:
         """Run the work in a greenlet."""
         self._hub.loop.run_callback_threadsafe(self._gevent.spawn, work)
 
-    def queue(self) -> JobQueue:
+    def make_queue(self) -> JobQueue:
         """Make a job queue for greenlets of this hub."""
         return _HubQueue(self._hub)
 
@@ -142,11 +143,11 @@ _hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
 """The hub that runs users' code, by event loop; there are no more entries than running loops."""
 
 
-def adopt(loop: asyncio.AbstractEventLoop) -> None:
+def set_hub(loop: asyncio.AbstractEventLoop) -> None:
     """Let the hub of the caller's thread run users' code for this loop."""
     if is_patched():
         _hubs[loop] = Hub()
-        loop.set_default_executor(_real_threads())
+        loop.set_default_executor(_real_thread_pool())
 
 
 def hub_of(loop: asyncio.AbstractEventLoop) -> Hub | None:
@@ -154,7 +155,7 @@ def hub_of(loop: asyncio.AbstractEventLoop) -> Hub | None:
     return _hubs.get(loop)
 
 
-def leave(loop: asyncio.AbstractEventLoop) -> None:
+def forget_hub(loop: asyncio.AbstractEventLoop) -> None:
     """Forget the hub of a loop that has ended."""
     hub = _hubs.pop(loop, None)
     if hub is not None:
@@ -240,14 +241,14 @@ class _RealThread:
         started = HubLatch()
 
         def run() -> None:
-            self.ident = identify()()
+            self.ident = make_thread_identifier()()
             started.release()
             try:
                 work()
             finally:
                 self._over.release()
 
-        _original("_thread", "start_new_thread")(run, ())
+        _unpatched_function("_thread", "start_new_thread")(run, ())
         started.acquire()
 
     def join(self, timeout: float) -> None:
@@ -261,7 +262,7 @@ class _RealThread:
         return not self._over.is_open
 
 
-def _real_threads() -> concurrent.futures.ThreadPoolExecutor:
+def _real_thread_pool() -> concurrent.futures.ThreadPoolExecutor:
     """Make a pool of real threads for asyncio itself, which needs them for a few things; each job
     gets a thread of its own."""
 
@@ -282,13 +283,13 @@ def _real_threads() -> concurrent.futures.ThreadPoolExecutor:
                 else:
                     future.set_result(result)
 
-            _original("_thread", "start_new_thread")(run, ())
+            _unpatched_function("_thread", "start_new_thread")(run, ())
             return future
 
     return RealThreads()
 
 
-def _original(module: str, name: str) -> Any:  # noqa: ANN401 - a function or class of any kind
+def _unpatched_function(module: str, name: str) -> Any:  # noqa: ANN401 - a function or class of any kind
     return sys.modules["gevent.monkey"].get_original(module, name)
 
 

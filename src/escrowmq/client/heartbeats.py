@@ -12,11 +12,11 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.client_settings import ClientOptions
-from escrowmq.client.closing import unless_closed
+from escrowmq.client.closing import await_unless_closed
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.routes import RouteBook
 from escrowmq.client.name_servers import NameServers
-from escrowmq.client.pool import Pool
+from escrowmq.client.pool import ConnectionPool
 from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody, ProducerBody
 from escrowmq.errors import EscrowMQError, RequestTimeout, UsageError, response_error
 
@@ -36,7 +36,7 @@ class HeartbeatOwner(Protocol):
     client_id: str
     options: ClientOptions
     book: RouteBook
-    pool: Pool
+    pool: ConnectionPool
     names: NameServers
 
     @property
@@ -49,7 +49,7 @@ class HeartbeatOwner(Protocol):
         ...
 
 
-class Presence:
+class Heartbeats:
     """The groups that one client registers at brokers. Every new connection to a broker begins with
     a heartbeat, so that a restarted broker knows the client again immediately."""
 
@@ -91,53 +91,53 @@ class Presence:
         if self._consumers.pop(group, None) is not None:
             await self._unregister({"consumerGroup": group})
 
-    async def announce(self) -> dict[str, Exception | None]:
+    async def send_to_all(self) -> dict[str, Exception | None]:
         """Send a heartbeat to every broker in a route (only to masters if there are no consumers);
         return the errors by address."""
         if not self.is_registered:
             return {}
         masters_only = not self._consumers
         addresses = self._instance.book.all_addresses(masters_only=masters_only)
-        results = await asyncio.gather(*(self.beat(address) for address in addresses))
+        results = await asyncio.gather(*(self.send_to(address) for address in addresses))
         return dict(zip(addresses, results, strict=True))
 
-    def has_strangers(self) -> bool:
+    def has_unconnected_brokers(self) -> bool:
         """Whether some brokers must get our heartbeat and are not connected yet."""
         if not self.is_registered:
             return False
         addresses = self._instance.book.all_addresses(masters_only=not self._consumers)
-        return any(self._instance.pool.ready(address) is None for address in addresses)
+        return any(self._instance.pool.get_ready(address) is None for address in addresses)
 
-    async def beat(self, address: str) -> Exception | None:
+    async def send_to(self, address: str) -> Exception | None:
         """Send a heartbeat to one broker; return the error, if there was one."""
         pool = self._instance.pool
         try:
-            connection = pool.ready(address)
+            connection = pool.get_ready(address)
             if connection is None:
                 await pool.get(address)  # which begins with a greeting
                 greeting = self._greetings.get(address)
-                return await unless_closed(greeting) if greeting is not None else None
-            return await self._judge(connection, self._request(connection))
+                return await await_unless_closed(greeting) if greeting is not None else None
+            return await self._handle_answer(connection, self._send_heartbeat(connection))
         except EscrowMQError as error:
             _log.warning("no heartbeat to %s: %s", address, error)
             return error
 
-    def greet(self, connection: Connection) -> None:
+    def send_first(self, connection: Connection) -> None:
         """Send a heartbeat as the first request of a new connection to a broker."""
         if self.is_registered:
             address = connection.address
             # Requested here and not in the task, which starts one turn of the loop later: other
             # requests may be made by then, and the heartbeat must be the first.
-            answer = self._request(connection)
+            answer = self._send_heartbeat(connection)
             try:
-                task = self._instance.spawn(self._judge(connection, answer))
+                task = self._instance.spawn(self._handle_answer(connection, answer))
             except EscrowMQError:
                 answer.cancel()  # its result is not needed
                 raise
             self._greetings[address] = task
             task.add_done_callback(lambda _: self._greetings.pop(address, None))
 
-    def lost(self, address: str) -> None:
+    def reconnect(self, address: str) -> None:
         """Reconnect to a broker after its connection was lost, so that it can send checks."""
         if (
             self.is_registered
@@ -148,9 +148,9 @@ class Presence:
             self._redials_count[address] = count + 1
             delay_s = min(_REDIAL_MAX_S, _REDIAL_FIRST_S * 2 ** min(count, 10))
             loop = asyncio.get_running_loop()
-            self._redials[address] = loop.call_later(delay_s, self._redial, address)
+            self._redials[address] = loop.call_later(delay_s, self._start_connecting, address)
 
-    async def leave(self) -> None:
+    async def unregister_all(self) -> None:
         """Unregister all groups of this client at every connected broker."""
         for timer in self._redials.values():
             timer.cancel()
@@ -162,7 +162,7 @@ class Presence:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _body(self) -> bytes:
+    def _heartbeat_body(self) -> bytes:
         return msgspec.json.encode(
             HeartbeatBody(
                 client_id=self._instance.client_id,
@@ -171,11 +171,13 @@ class Presence:
             )
         )
 
-    def _request(self, connection: Connection) -> asyncio.Future[Command]:
+    def _send_heartbeat(self, connection: Connection) -> asyncio.Future[Command]:
         timeout_s = self._instance.options.request_timeout_ms / 1000
-        return connection.request(Request.HEART_BEAT, {}, self._body(), timeout_s=timeout_s)
+        return connection.request(
+            Request.HEART_BEAT, {}, self._heartbeat_body(), timeout_s=timeout_s
+        )
 
-    async def _judge(
+    async def _handle_answer(
         self, connection: Connection, answer: asyncio.Future[Command]
     ) -> Exception | None:
         try:
@@ -202,22 +204,22 @@ class Presence:
         self._redials_count.pop(connection.address, None)
         return None
 
-    def _redial(self, address: str) -> None:
+    def _start_connecting(self, address: str) -> None:
         self._redials.pop(address, None)
         if self._instance.is_closed:
             return
         try:
-            self._instance.spawn(self._come_back(address))
+            self._instance.spawn(self._connect_again(address))
         except UsageError as error:  # too much is under way: later
             _log.info("no connection to %s yet: %s", address, error)
-            self.lost(address)
+            self.reconnect(address)
 
-    async def _come_back(self, address: str) -> None:
+    async def _connect_again(self, address: str) -> None:
         try:
             await self._instance.pool.get(address)
         except EscrowMQError as error:
             _log.info("no connection to %s yet: %s", address, error)
-            self.lost(address)
+            self.reconnect(address)
 
     async def _unregister(self, fields: dict[str, str]) -> None:
         instance = self._instance
@@ -225,7 +227,7 @@ class Presence:
         timeout_s = instance.options.request_timeout_ms / 1000
         waits = [
             connection.request(Request.UNREGISTER_CLIENT, fields, timeout_s=timeout_s)
-            for connection in instance.pool.connected()
-            if not instance.names.is_one(connection)
+            for connection in instance.pool.usable_connections()
+            if not instance.names.is_name_server(connection)
         ]
         await asyncio.gather(*waits, return_exceptions=True)

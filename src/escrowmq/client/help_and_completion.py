@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 
-class Settings:
+class SettingsSignature:
     """A class's `__signature__`, with every setting and its default in place of `**settings`.
 
     Made on first use, so that importing the SDK stays cheap."""
@@ -21,21 +21,23 @@ class Settings:
     def __get__(self, instance: object, owner: type) -> inspect.Signature:
         written = inspect.signature(inspect.getattr_static(owner, "__init__"))
         known = [p for p in written.parameters.values() if p.kind is not p.VAR_KEYWORD][1:]
-        return written.replace(parameters=[*known, *self._settings({p.name for p in known})])
+        return written.replace(
+            parameters=[*known, *self._setting_parameters({p.name for p in known})]
+        )
 
-    def _settings(self, known: set[str]) -> Iterable[inspect.Parameter]:
+    def _setting_parameters(self, known: set[str]) -> Iterable[inspect.Parameter]:
         for options in self._options:
             for field in msgspec.structs.fields(options):
                 if field.name not in known:
                     yield inspect.Parameter(
                         field.name,
                         inspect.Parameter.KEYWORD_ONLY,
-                        default=_default(field),
+                        default=_field_default(field),
                         annotation=options.__annotations__.get(field.name, Any),
                     )
 
 
-def _default(field: msgspec.structs.FieldInfo) -> object:
+def _field_default(field: msgspec.structs.FieldInfo) -> object:
     if field.default is not msgspec.NODEFAULT:
         return field.default
     if field.default_factory is not msgspec.NODEFAULT:
@@ -43,7 +45,7 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
     return inspect.Parameter.empty
 
 
-class Tidy:
+class TidyCompletion:
     """Hides names that only other parts of the SDK use from completion."""
 
     __slots__ = ()
@@ -53,7 +55,7 @@ class Tidy:
         return [name for name in super().__dir__() if name not in self._INTERNAL]
 
 
-class KeywordGroup:
+class KeywordOnly:
     """Lets only the name servers be positional. Another positional argument, such as the group,
     raises an error that shows the right call instead of a count of arguments."""
 
@@ -69,7 +71,7 @@ class KeywordGroup:
         return super().__new__(cls)
 
 
-class Done:
+class AwaitableNone:
     """The result of a method that does not wait, on an object whose other methods are awaited: it
     may be awaited too. Otherwise a mistaken `await` after `database_decides()` would raise a
     TypeError and leave the transaction to its check."""

@@ -11,7 +11,7 @@ from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import ClientClosed
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """A queue from which the inbox takes messages."""
 
     is_paused: bool
@@ -28,32 +28,32 @@ class Source(Protocol):
 class Inbox:
     """Hands out messages from one queue after another, so that a full queue does not starve others.
 
-    With `is_orderly`, it hands out one batch of a queue at a time; `release` opens the queue
+    With `is_orderly`, it hands out one batch of a queue at a time; `reopen_source` opens the queue
     again."""
 
     def __init__(self, *, is_orderly: bool) -> None:
         self._is_orderly = is_orderly
-        self._ready: collections.deque[Source] = collections.deque()
-        self._listed: set[Source] = set()
-        self._busy: set[Source] = set()
+        self._ready: collections.deque[MessageSource] = collections.deque()
+        self._listed: set[MessageSource] = set()
+        self._busy: set[MessageSource] = set()
         self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
         self._complaints: dict[object, Exception] = {}
         self._is_closed = False
 
-    def offer(self, source: Source) -> None:
+    def add_source(self, source: MessageSource) -> None:
         """Add a queue that has messages and may be taken from."""
-        if source in self._listed or source in self._busy or not self._is_open(source):
+        if source in self._listed or source in self._busy or not self._may_take_from(source):
             return
         self._listed.add(source)
         self._ready.append(source)
         self._wake()
 
-    def release(self, source: Source) -> None:
+    def reopen_source(self, source: MessageSource) -> None:
         """Hand out messages of an orderly queue again, because its batch is settled."""
         self._busy.discard(source)
-        self.offer(source)
+        self.add_source(source)
 
-    def is_busy(self, source: Source) -> bool:
+    def is_busy(self, source: MessageSource) -> bool:
         """Whether a batch of this orderly queue is being handled."""
         return source in self._busy
 
@@ -84,7 +84,7 @@ class Inbox:
                         raise ClientClosed("the consumer is closed; make a new one")
                     if self._complaints:
                         raise self._complaints.pop(next(iter(self._complaints)))
-                    await self._wait()
+                    await self._wait_for_source()
         except TimeoutError:
             return []
         return found
@@ -94,7 +94,7 @@ class Inbox:
         while self._ready and not self._is_closed:
             source = self._ready.popleft()
             self._listed.discard(source)
-            if not self._is_open(source):
+            if not self._may_take_from(source):
                 continue
             found = source.take(count)
             if self._is_orderly:
@@ -106,10 +106,10 @@ class Inbox:
             return found
         return []
 
-    def _is_open(self, source: Source) -> bool:
+    def _may_take_from(self, source: MessageSource) -> bool:
         return bool(source.waiting_count and not source.is_paused and not source.is_dropped)
 
-    async def _wait(self) -> None:
+    async def _wait_for_source(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:

@@ -16,19 +16,19 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Clock, RandomSource
 from escrowmq.client.client_settings import ClientOptions
-from escrowmq.client.closing import Closing, unless_closed
+from escrowmq.client.closing import CloseTask, await_unless_closed
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Fields
 from escrowmq.client.core.routes import MASTER, MessageQueue, RouteBook, template_route
 from escrowmq.client.core.signing import Signer
-from escrowmq.client.fork_detection import Forks
-from escrowmq.client.heartbeats import Presence
+from escrowmq.client.fork_detection import ForkCounter
+from escrowmq.client.heartbeats import Heartbeats
 from escrowmq.client.host import local_address
 from escrowmq.client.name_servers import NameServers
-from escrowmq.client.pool import Pool
+from escrowmq.client.pool import ConnectionPool
 from escrowmq.client.route_refresh import RouteRefresher
-from escrowmq.client.tls import context_of
-from escrowmq.client.user_failures import is_failure
+from escrowmq.client.tls import make_ssl_context
+from escrowmq.client.user_failures import is_user_failure
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.errors import (
     ClientClosed,
@@ -47,7 +47,7 @@ Handler = Callable[[Connection, Command], None]
 """Serves a broker's request on the event loop; it must not block. It answers with
 `connection.reply(request, ...)`, immediately or later."""
 
-Sharer = Callable[[Connection, Command], bool]
+SharedHandler = Callable[[Connection, Command], bool]
 """One of several handlers for the same request code; it returns False to leave a request to the
 next one."""
 
@@ -55,15 +55,15 @@ TASKS_MAX: Final = 10_000
 """Concurrent background tasks of one instance; beyond that, new work is refused."""
 
 TEMPLATE_QUEUES_MAX: Final = 4
-_ANEW_S: Final = 1.0
+_RESTART_PAUSE_S: Final = 1.0
 """Pause in seconds before failed background work is restarted."""
 
 T = TypeVar("T")
 
 
-class Instance:
+class ClientInstance:
     """The connection layer of one client. Open it inside a running event loop, and use it on that
-    loop only. Clients on top of it register groups (`presence`) and handlers, watch topics, and
+    loop only. Clients on top of it register groups (`heartbeats`) and handlers, watch topics, and
     make requests."""
 
     def __init__(
@@ -80,22 +80,22 @@ class Instance:
         name = options.instance_name or f"{os.getpid()}#{self.chance.getrandbits(48)}"
         self.client_id = f"{self.host}@{name}"
         self.book = RouteBook()
-        self.on_route: list[Callable[[str], None]] = []
+        self.on_route_change: list[Callable[[str], None]] = []
         """Callback for a topic whose route has changed."""
         self._process = os.getpid()
-        self._forks_count = Forks.count
+        self._forks_count = ForkCounter.count
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._handlers: dict[int, Handler] = {}
-        self._sharers: dict[int, list[Sharer]] = {}
+        self._sharers: dict[int, list[SharedHandler]] = {}
         self.watched: dict[str, int] = {}
         """Topics whose routes are kept fresh, with the number of clients that need each."""
         self._refreshes: dict[str, asyncio.Task[None]] = {}
         self._brokers_refresh: asyncio.Task[None] | None = None
-        self._looks = RouteRefresher(self)
+        self._route_refresher = RouteRefresher(self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
-        self._ending = Closing(self._close)
+        self._ending = CloseTask(self._close)
         self.failures_count = 0
         """Number of failures of background tasks that should never fail."""
         self.wants_all_brokers = False
@@ -104,14 +104,14 @@ class Instance:
         """Whether to refresh only watched topics; other routes are then fetched again when they are
         needed."""
         signer = _signer_of(options)
-        self.pool = Pool(
-            tls=context_of(options.tls),
+        self.pool = ConnectionPool(
+            tls=make_ssl_context(options.tls),
             connect_timeout_s=options.connect_timeout_ms / 1000,
-            decorate=signer.decorate,
-            sign_own=None if options.credentials is None else signer.sign_own,
-            serve=self._serve,
-            greet=self._greet,
-            lost=self._lost,
+            decorate=signer.add_common_fields,
+            sign_own=None if options.credentials is None else signer.add_own_signature,
+            serve=self._dispatch_request,
+            greet=self._send_first_heartbeat,
+            lost=self._on_connection_lost,
         )
         self.names = NameServers(
             options.name_servers,
@@ -119,7 +119,7 @@ class Instance:
             self.chance,
             timeout_s=options.request_timeout_ms / 1000,
         )
-        self.presence = Presence(self)
+        self.heartbeats = Heartbeats(self)
 
     # -- life --------------------------------------------------------------------------------
 
@@ -132,12 +132,13 @@ class Instance:
             return
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        is_known = await self._looks.refresh_all()
-        await self.presence.announce()
-        self.keep(
-            "looking after routes", functools.partial(self._looks.refresh_periodically, is_known)
+        is_known = await self._route_refresher.refresh_all()
+        await self.heartbeats.send_to_all()
+        self.keep_running(
+            "looking after routes",
+            functools.partial(self._route_refresher.refresh_periodically, is_known),
         )
-        self.every(self.options.heartbeat_interval_ms, self.presence.announce)
+        self.run_every(self.options.heartbeat_interval_ms, self.heartbeats.send_to_all)
 
     async def close(self) -> None:
         """Unregister at the brokers and close every connection. Takes no longer than one request's
@@ -145,7 +146,7 @@ class Instance:
         self._is_closed = True
         await self._ending.wait()
 
-    def die(self) -> None:
+    def simulate_crash(self) -> None:
         """End as if the process had died: brokers are not informed, and no request completes."""
         self._is_closed = True
         for task in self._tasks:
@@ -161,7 +162,7 @@ class Instance:
             if self._loop is not None and tasks:
                 await asyncio.wait(tasks, timeout=self.options.request_timeout_ms / 1000)
             if self._loop is not None:
-                await self.presence.leave()
+                await self.heartbeats.unregister_all()
         finally:
             await self.pool.close()
 
@@ -172,7 +173,7 @@ class Instance:
             raise ClientClosed("the client is closed; make a new one")
         if self._loop is None:
             raise ClientClosed("the client is not open; use `async with`, or await its open()")
-        if Forks.count != self._forks_count:
+        if ForkCounter.count != self._forks_count:
             raise ClientForked(
                 f"the client was opened in process {self._process} and this is its fork "
                 f"{os.getpid()}; make a new client after the fork"
@@ -212,32 +213,37 @@ class Instance:
             )
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._on_task_done)
         return task
 
-    def every(self, period_ms: int, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
+    def run_every(
+        self, period_ms: int, work: Callable[[], Awaitable[object]]
+    ) -> asyncio.Task[None]:
         """Repeat work while this client is open, first after one period. Failures are logged, and
         the work is repeated."""
         return self.spawn(self._repeat(period_ms, work))
 
-    def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    def keep_running(
+        self, name: str, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> asyncio.Task[None]:
         """Run work while this client is open, or until the work returns or its task is cancelled.
         If it fails, the failure is logged and counted in `failures_count`, and the work is
         restarted."""
         return self.spawn(self._run_forever(name, work))
 
-    async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+    async def await_uncancelled(self, work: Coroutine[Any, Any, T]) -> T:
         """Await work, and complete it even if the caller is cancelled."""
-        return await unless_closed(self.spawn(work))
+        return await await_unless_closed(self.spawn(work))
 
     # -- routes ------------------------------------------------------------------------------
 
-    def watch(self, topic: str) -> None:
-        """Keep a topic's route fresh until `unwatch` has been called as many times as `watch`."""
+    def watch_topic(self, topic: str) -> None:
+        """Keep a topic's route fresh until `unwatch_topic` has been called as many times as
+        `watch_topic`."""
         self.watched[topic] = self.watched.get(topic, 0) + 1
 
-    def unwatch(self, topic: str) -> None:
-        """Undo one call of `watch`."""
+    def unwatch_topic(self, topic: str) -> None:
+        """Undo one call of `watch_topic`."""
         count = self.watched.pop(topic, 0) - 1
         if count > 0:
             self.watched[topic] = count
@@ -250,31 +256,31 @@ class Instance:
     async def refresh_brokers(self) -> None:
         """Fetch the cluster's brokers now; concurrent callers share one request."""
         if self._brokers_refresh is None or self._brokers_refresh.done():
-            self._brokers_refresh = self.spawn(self._refresh_brokers())
-        await unless_closed(self._brokers_refresh)
+            self._brokers_refresh = self.spawn(self._fetch_brokers())
+        await await_unless_closed(self._brokers_refresh)
 
-    async def _refresh_brokers(self) -> None:
-        self.book.put_brokers((await self.names.brokers()).broker_addr_table)
+    async def _fetch_brokers(self) -> None:
+        self.book.replace_brokers((await self.names.fetch_brokers()).broker_addr_table)
 
     async def route(self, topic: str) -> TopicRoute:
         """Return a topic's route; fetch it if it is not known. Raises RouteMissing or
         NoNameServer."""
         found = self.book.get(topic)
         if found is None:
-            await self.refresh(topic)
+            await self.refresh_route(topic)
             found = self.book.get(topic)
             assert found is not None
         return found
 
-    async def refresh(self, topic: str) -> None:
+    async def refresh_route(self, topic: str) -> None:
         """Fetch a topic's route now; concurrent callers share one request. The old route is kept if
         the name servers fail."""
         task = self._refreshes.get(topic)
         if task is None:
-            task = self.spawn(self._refresh(topic))
+            task = self.spawn(self._fetch_route(topic))
             self._refreshes[topic] = task
             task.add_done_callback(lambda _: self._refreshes.pop(topic, None))
-        await unless_closed(task)
+        await await_unless_closed(task)
 
     async def queues_to_write(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues to which a topic's messages can be sent. For a topic that does not
@@ -284,9 +290,9 @@ class Instance:
         if found:
             return found
         try:
-            await self.refresh(topic)
+            await self.refresh_route(topic)
         except RouteMissing:
-            await self._borrow_template(topic)
+            await self._use_template_route(topic)
         found = self.book.write_queues(topic)
         if not found:
             raise RouteMissing(
@@ -347,37 +353,37 @@ class Instance:
     ) -> Command:
         """Send a request and return the reply, whatever its code. Raises TransportError if there is
         none."""
-        connection = self.pool.ready(address) or await self.pool.get(address)
+        connection = self.pool.get_ready(address) or await self.pool.get(address)
         timeout_s = (timeout_ms or self.options.request_timeout_ms) / 1000
         return await connection.request(code, fields, body, timeout_s=timeout_s)
 
-    async def tell(
+    async def send_one_way(
         self, address: str, code: int, fields: Fields | None = None, body: bytes = b""
     ) -> None:
         """Send a one-way request."""
-        connection = self.pool.ready(address) or await self.pool.get(address)
-        connection.tell(code, fields, body)
+        connection = self.pool.get_ready(address) or await self.pool.get(address)
+        connection.send_one_way(code, fields, body)
 
     # -- requests of brokers -----------------------------------------------------------------
 
-    def handle(self, code: int, handler: Handler) -> None:
+    def set_handler(self, code: int, handler: Handler) -> None:
         """Register the only handler for requests of brokers with this code."""
         assert code not in self._handlers, f"request {code} has a handler"
         self._handlers[code] = handler
 
-    def share(self, code: int, sharer: Sharer) -> None:
+    def add_shared_handler(self, code: int, sharer: SharedHandler) -> None:
         """Add a handler for requests of brokers with this code; several are tried in turn."""
         self._sharers.setdefault(code, []).append(sharer)
 
-    def unshare(self, code: int, sharer: Sharer) -> None:
-        """Remove a handler that was added with `share`."""
+    def remove_shared_handler(self, code: int, sharer: SharedHandler) -> None:
+        """Remove a handler that was added with `add_shared_handler`."""
         sharers = self._sharers.get(code, [])
         if sharer in sharers:
             sharers.remove(sharer)
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _serve(self, connection: Connection, request: Command) -> None:
+    def _dispatch_request(self, connection: Connection, request: Command) -> None:
         if any(sharer(connection, request) for sharer in self._sharers.get(request.code, ())):
             return
         handler = self._handlers.get(request.code)
@@ -387,22 +393,22 @@ class Instance:
         else:
             handler(connection, request)
 
-    def _greet(self, connection: Connection) -> None:
-        if not self.names.is_one(connection):
-            self.presence.greet(connection)
+    def _send_first_heartbeat(self, connection: Connection) -> None:
+        if not self.names.is_name_server(connection):
+            self.heartbeats.send_first(connection)
 
-    def _lost(self, connection: Connection) -> None:
-        if not self.names.is_one(connection):
-            self.presence.lost(connection.address)
-            self._looks.lost(connection.address)
+    def _on_connection_lost(self, connection: Connection) -> None:
+        if not self.names.is_name_server(connection):
+            self.heartbeats.reconnect(connection.address)
+            self._route_refresher.on_broker_lost(connection.address)
 
-    async def _refresh(self, topic: str) -> None:
-        route = await self.names.route(topic)
-        self._take(topic, route)
+    async def _fetch_route(self, topic: str) -> None:
+        route = await self.names.fetch_route(topic)
+        self._store_route(topic, route)
 
-    async def _borrow_template(self, topic: str) -> None:
+    async def _use_template_route(self, topic: str) -> None:
         try:
-            route = await self.names.route(Topic.DEFAULT)
+            route = await self.names.fetch_route(Topic.DEFAULT)
         except RouteMissing:
             raise RouteMissing(
                 f"the topic {topic!r} does not exist, and no broker creates topics by itself; "
@@ -411,14 +417,14 @@ class Instance:
         try:
             # A broker that has just registered brought all its topics: this one may exist by now,
             # with fewer queues than its template.
-            route = await self.names.route(topic)
+            route = await self.names.fetch_route(topic)
         except RouteMissing:
             route = template_route(route, queues_max=TEMPLATE_QUEUES_MAX)
-        self._take(topic, route)
+        self._store_route(topic, route)
 
-    def _take(self, topic: str, route: TopicRoute) -> None:
+    def _store_route(self, topic: str, route: TopicRoute) -> None:
         if self.book.put(topic, route):
-            for notice in list(self.on_route):
+            for notice in list(self.on_route_change):
                 notice(topic)
 
     async def _run_forever(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -426,7 +432,7 @@ class Instance:
             try:
                 await work()
             except BaseException as error:
-                if not is_failure(error):
+                if not is_user_failure(error):
                     raise
                 if self._is_closed:  # it used the closed client, and is cancelled next
                     return
@@ -434,7 +440,7 @@ class Instance:
                 _log.exception("%s failed, and is restarted", name)
             else:
                 return
-            await asyncio.sleep(_ANEW_S)
+            await asyncio.sleep(_RESTART_PAUSE_S)
 
     async def _repeat(self, period_ms: int, work: Callable[[], Awaitable[object]]) -> None:
         while True:
@@ -446,12 +452,12 @@ class Instance:
                     return
                 _log.warning("a background round failed, and is repeated: %s", error)
             except BaseException as error:
-                if not is_failure(error):
+                if not is_user_failure(error):
                     raise
                 self.failures_count += 1
                 _log.exception("a background round failed, and is repeated")
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             return

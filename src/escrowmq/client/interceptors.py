@@ -15,7 +15,7 @@ from escrowmq.client.core.hooks import Consumed, Interceptor
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult
-from escrowmq.client.core.trace_records import ConsumeEnd
+from escrowmq.client.core.trace_records import ConsumeResult
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ Ends = Sequence[tuple[Message, str]]
 """Messages of a transaction, each with its id."""
 
 
-class Tracing(Protocol):
+class TraceRecorder(Protocol):
     """Writes RocketMQ's message trace (client/tracing)."""
 
     dropped_count: int
@@ -39,22 +39,26 @@ class Tracing(Protocol):
         """Send the collected records."""
         ...
 
-    def sent(self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int) -> None:
+    def record_sent(
+        self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int
+    ) -> None:
         """Record that a message was stored."""
         ...
 
-    def ended(
+    def record_end(
         self, ends: Ends, outcome: Outcome, *, address: str, is_from_check: bool = False
     ) -> None:
         """Record that an END of a transaction was sent to a broker."""
         ...
 
-    def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
-        """Record that messages are handed out. Return what `consumed` needs about it: the id and
-        the time of the delivery."""
+    def record_delivered(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
+        """Record that messages are handed out. Return what `record_consumed` needs about it: the id
+        and the time of the delivery."""
         ...
 
-    def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:
+    def record_consumed(
+        self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeResult
+    ) -> None:
         """Record the result of consuming one message."""
         ...
 
@@ -65,7 +69,7 @@ class InterceptorCalls:
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self.interceptors = tuple(interceptors)
-        self.tracer: Tracing | None = None
+        self.tracer: TraceRecorder | None = None
 
     def __bool__(self) -> bool:
         return bool(self.interceptors) or self.tracer is not None
@@ -80,16 +84,16 @@ class InterceptorCalls:
             message.properties = dict(message.properties)
         for each in self.interceptors:
             if is_batch:
-                _safely(each.before_send_many, messages)
+                _call_safely(each.before_send_many, messages)
             else:
-                _safely(each.before_send, messages[0])
+                _call_safely(each.before_send, messages[0])
 
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
     ) -> None:
         """Call interceptors after a message was sent, or could not be."""
         for each in self.interceptors:
-            _safely(each.after_send, message, result, error)
+            _call_safely(each.after_send, message, result, error)
 
     def after_send_many(
         self,
@@ -99,7 +103,7 @@ class InterceptorCalls:
     ) -> None:
         """Call interceptors after a batch was sent, or could not be."""
         for each in self.interceptors:
-            _safely(each.after_send_many, messages, results, error)
+            _call_safely(each.after_send_many, messages, results, error)
 
     # -- transactions ------------------------------------------------------------------------
 
@@ -108,41 +112,41 @@ class InterceptorCalls:
     ) -> None:
         """Call interceptors before an END is sent to a broker."""
         for each in self.interceptors:
-            _safely(each.before_settle, transaction_id, outcome, messages)
+            _call_safely(each.before_settle, transaction_id, outcome, messages)
 
     def after_settle(
         self, transaction_id: str, outcome: Outcome, error: BaseException | None
     ) -> None:
         """Call interceptors after an END was sent, or could not be."""
         for each in self.interceptors:
-            _safely(each.after_settle, transaction_id, outcome, error)
+            _call_safely(each.after_settle, transaction_id, outcome, error)
 
     def around_check(self, message: ReceivedMessage) -> AbstractContextManager[None]:
         """Return the context in which the user's check runs."""
         if not self.interceptors:
             return _NOTHING
-        return _around(self.interceptors, lambda each: each.around_check(message))
+        return _enter_all(self.interceptors, lambda each: each.around_check(message))
 
     # -- consuming ---------------------------------------------------------------------------
 
     def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
         """Call interceptors before messages are delivered."""
         for each in self.interceptors:
-            _safely(each.before_consume_many, messages)
+            _call_safely(each.before_consume_many, messages)
 
     def around_consume(self, messages: Sequence[ReceivedMessage]) -> AbstractContextManager[None]:
         """Return the context in which the user's handler runs."""
         if not self.interceptors:
             return _NOTHING
-        return _around(self.interceptors, lambda each: each.around_consume(messages))
+        return _enter_all(self.interceptors, lambda each: each.around_consume(messages))
 
     def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
         """Call interceptors after a message's outcome is decided."""
         for each in self.interceptors:
-            _safely(each.after_consume, message, outcome)
+            _call_safely(each.after_consume, message, outcome)
 
 
-def _safely(hook: Callable[..., object], *given: Any) -> None:  # noqa: ANN401
+def _call_safely(hook: Callable[..., object], *given: Any) -> None:  # noqa: ANN401
     try:
         hook(*given)
     except Exception:  # noqa: BLE001 - the user's code; logged
@@ -150,7 +154,7 @@ def _safely(hook: Callable[..., object], *given: Any) -> None:  # noqa: ANN401
 
 
 @contextlib.contextmanager
-def _around(
+def _enter_all(
     interceptors: Sequence[Interceptor],
     make: Callable[[Interceptor], AbstractContextManager[object]],
 ) -> Iterator[None]:
@@ -162,11 +166,11 @@ def _around(
             except Exception:  # noqa: BLE001 - the user's code; logged
                 _log.exception("an interceptor failed; the message is processed all the same")
                 continue
-            stack.push(functools.partial(_leave, manager))
+            stack.push(functools.partial(_exit_safely, manager))
         yield
 
 
-def _leave(
+def _exit_safely(
     manager: AbstractContextManager[object],
     kind: type[BaseException] | None,
     error: BaseException | None,

@@ -7,17 +7,17 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from escrowmq.client.core.redelivery import BROKER_DECIDES
-from escrowmq.client.delivery import Delivery, HeldMessage, Hold
+from escrowmq.client.delivery import Delivery, HeldMessage, MessageHold
 from escrowmq.errors import EscrowMQError, UsageError
 
 if TYPE_CHECKING:
-    from escrowmq.client.consumption import Reading
+    from escrowmq.client.consumer_state import ConsumerState
 
 
 WITHIN_MAX_S: Final = 3_600.0
 
 
-class Slot:
+class IterationSlot:
     """The messages that an iteration holds. They are put here in the moment when they are taken
     from their queues, so that an interrupt on the way to the loop's body loses none."""
 
@@ -28,10 +28,10 @@ class Slot:
         """Messages taken but not delivered to the loop yet."""
         self.handed: list[HeldMessage] = []
         """Messages delivered together, which may not be settled yet."""
-        self.holds: list[Hold] = []
+        self.holds: list[MessageHold] = []
         """The holds that keep these messages from other members."""
 
-    def hand_over(self) -> list[HeldMessage]:
+    def deliver_arrived(self) -> list[HeldMessage]:
         """Deliver the messages that have arrived, and return them."""
         self.handed, self.arrived = self.arrived, []
         return self.handed
@@ -44,34 +44,35 @@ class Slot:
 
 
 class IterationSlots:
-    """The messages that the iterations of one consumer hold: one `Slot` for each iteration."""
+    """The messages that the iterations of one consumer hold: one `IterationSlot` for each
+    iteration."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._slots: dict[int, Slot] = {}
-        self._left: list[Slot] = []
+    def __init__(self, reading: ConsumerState) -> None:
+        self._state = reading
+        self._slots: dict[int, IterationSlot] = {}
+        self._left: list[IterationSlot] = []
 
-    async def empty(self, slot: Slot) -> None:
+    async def acknowledge_delivered(self, slot: IterationSlot) -> None:
         """Acknowledge the messages that this iteration delivered before. Messages that iterations
         still held when they ended are redelivered."""
         slot.end_holds()
         if slot.handed:
-            await self._reading.settle_batch(slot.handed, None)
+            await self._state.settle_batch(slot.handed, None)
             slot.handed = []
         self._slots.pop(id(slot), None)
         while self._left:
             left = self._left.pop()
             left.end_holds()
-            self._return_taken(left)
+            self._put_back(left)
             if self._slots.pop(id(left), None) is not None and left.handed:
-                await self._reading.settle_batch(left.handed, BROKER_DECIDES)
+                await self._state.settle_batch(left.handed, BROKER_DECIDES)
 
-    async def fill(self, slot: Slot, count_max: int, *, within_s: float) -> None:
+    async def fetch_next(self, slot: IterationSlot, count_max: int, *, within_s: float) -> None:
         """Fetch an iteration's next messages into `slot`: up to `count_max`, or those that arrive
         until `within_s` after the first. Raises ClientClosed when the consumer is closed. An
         orderly queue hands out no more messages until the last ones are settled; this does not wait
         for that."""
-        reading = self._reading
+        reading = self._state
         found = await reading.take(count_max)
         slot.arrived.extend(found)
         slot.holds.append(reading.hold(found))
@@ -88,29 +89,29 @@ class IterationSlots:
             slot.arrived.extend(more)
             slot.holds.append(reading.hold(more))
 
-    def leave(self, slot: Slot) -> None:
+    def end_iteration(self, slot: IterationSlot) -> None:
         """End an iteration, perhaps after an exception: its last messages are redelivered when
         another iteration begins. Callable from any thread."""
         for hold in slot.holds:
-            hold.let_go()
+            hold.end_threadsafe()
         if slot.arrived or slot.handed:
             self._left.append(slot)
 
-    async def settle(self, level: int | None) -> None:
+    async def settle_all(self, level: int | None) -> None:
         """Settle the last delivered messages; put back those that reached no caller."""
         slots, self._slots, self._left = self._slots, {}, []
         for slot in slots.values():
             slot.end_holds()
-            self._return_taken(slot)
+            self._put_back(slot)
             if slot.handed:
-                await self._reading.settle_batch(slot.handed, level)
+                await self._state.settle_batch(slot.handed, level)
 
-    def _return_taken(self, slot: Slot) -> None:
+    def _put_back(self, slot: IterationSlot) -> None:
         while slot.arrived:
-            self._reading.return_taken(slot.arrived.pop())
+            self._state.put_back(slot.arrived.pop())
 
 
-def check_batches(count_max: int, within_s: float) -> None:
+def check_batch_options(count_max: int, within_s: float) -> None:
     """Raise UsageError if the size or time of batches is invalid."""
     if count_max < 1:
         raise UsageError(f"count_max={count_max!r}; a whole number from 1 on is expected")
@@ -121,13 +122,15 @@ def check_batches(count_max: int, within_s: float) -> None:
 class IterableConsumer(Protocol):
     """A consumer that can be iterated over."""
 
-    hands: IterationSlots
+    iteration_slots: IterationSlots
 
     async def open(self) -> object:
         """Connect if it is not connected yet."""
         ...
 
-    async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
+    async def advance(
+        self, slot: IterationSlot, count_max: int = 1, *, within_s: float = 0.0
+    ) -> bool:
         """Acknowledge what was delivered before, and take the next messages; return False after the
         end."""
         ...
@@ -144,21 +147,21 @@ class Batches:
     def __init__(
         self, consumer: IterableConsumer, *, is_owner: bool, count_max: int, within_s: float
     ) -> None:
-        check_batches(count_max, within_s)
+        check_batch_options(count_max, within_s)
         self._consumer = consumer
         self._is_owner = is_owner
         self._count_max = count_max
         self._within_s = within_s
-        self._slot = Slot()
+        self._slot = IterationSlot()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> list[Delivery]:
-        return [each for each in await self._next() if isinstance(each, Delivery)]
+        return [each for each in await self._next_batch() if isinstance(each, Delivery)]
 
-    async def _next(self) -> list[HeldMessage]:
+    async def _next_batch(self) -> list[HeldMessage]:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             await self._consumer.open()
@@ -168,13 +171,13 @@ class Batches:
         ):
             self._is_owner = False
             raise StopAsyncIteration
-        return slot.hand_over()
+        return slot.deliver_arrived()
 
     def __del__(self) -> None:
         loop = getattr(self, "_loop", None)
         if loop is None:
             return
-        self._consumer.hands.leave(self._slot)
+        self._consumer.iteration_slots.end_iteration(self._slot)
         if self._is_owner and not loop.is_closed():
             consumer = self._consumer
             loop.call_soon_threadsafe(lambda: loop.create_task(consumer.close()))

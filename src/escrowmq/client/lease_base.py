@@ -35,10 +35,12 @@ class Lease(ABC):
 
     def __enter__(self) -> Self:
         """Take the lease; raises LeaseTaken while another process has it."""
-        self._take()
+        self._acquire()
         self._over.clear()  # this object may have held it before
         self.is_held = True
-        self._renewer = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._renewer = threading.Thread(
+            target=self._renew_periodically, name=self._name, daemon=True
+        )
         self._renewer.start()
         return self
 
@@ -53,23 +55,23 @@ class Lease(ABC):
         if self._renewer is not None:
             self._renewer.join()
         was_held, self.is_held = self.is_held, False
-        self._give_back(was_held=was_held)
+        self._release(was_held=was_held)
 
-    def _run(self) -> None:
+    def _renew_periodically(self) -> None:
         while not self._over.wait(self._span_s / _RENEWALS):
-            if not self._extend():
+            if not self._renew():
                 # Another process may have it by now: better to do too little than to do it twice.
                 self.is_held = False
                 return
 
     @abstractmethod
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         """Acquire the lease; raise LeaseTaken if another process has it."""
 
     @abstractmethod
-    def _extend(self) -> bool:
+    def _renew(self) -> bool:
         """Renew the lease; return False if it is no longer ours, or that is unknown."""
 
     @abstractmethod
-    def _give_back(self, *, was_held: bool) -> None:
+    def _release(self, *, was_held: bool) -> None:
         """Release the lease immediately if it is still ours; must not raise."""

@@ -12,7 +12,7 @@ from escrowmq.client.blocking import delivery as plain
 from escrowmq.client.core.message import Delay, Message
 from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.validation import check_message
-from escrowmq.client.delivery import Delivery, HeldMessage, Ticket
+from escrowmq.client.delivery import Delivery, DeliveryState, HeldMessage
 
 Decision = Literal["ack", "retry", "reject"]
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class DeliveryFields(TypedDict, total=False):
     message_id: str
 
 
-class _Desk:
+class _DecisionRecorder:
     """Records the decisions that a consumer would send to its broker."""
 
     def __init__(self, group: str) -> None:
@@ -44,10 +44,10 @@ class _Desk:
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
         """Record the first decision, like a consumer."""
-        ticket = message.ticket
+        ticket = message.delivery_state
         assert ticket is not None
         if not ticket.is_settled:
-            ticket.settle(level)
+            ticket.record_settled(level)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """Record a decision for each message that has none."""
@@ -77,18 +77,18 @@ class MadeDelivery(plain.Delivery, kw_only=True, eq=False):
         is_first = self.decision is None
         super().retry(after)
         if is_first:
-            _desk(self).after = after
+            _recorder_of(self).after = after
 
     @property
     def decision(self) -> Decision | None:
         """The handler's decision. None leaves it to the consumer, which acknowledges the message
         when the handler returns, and has it redelivered when the handler raises."""
-        return _decision(self)
+        return _recorded_decision(self)
 
     @property
     def retry_after(self) -> Delay | None:
         """The argument of `retry(after=...)`."""
-        return _desk(self).after
+        return _recorder_of(self).after
 
 
 class AioMadeDelivery(Delivery, kw_only=True, eq=False):
@@ -100,18 +100,18 @@ class AioMadeDelivery(Delivery, kw_only=True, eq=False):
         is_first = self.decision is None
         await super().retry(after)
         if is_first:
-            _desk(self).after = after
+            _recorder_of(self).after = after
 
     @property
     def decision(self) -> Decision | None:
         """The handler's decision. None leaves it to the consumer, which acknowledges the message
         when the handler returns, and has it redelivered when the handler raises."""
-        return _decision(self)
+        return _recorded_decision(self)
 
     @property
     def retry_after(self) -> Delay | None:
         """The argument of `retry(after=...)`."""
-        return _desk(self).after
+        return _recorder_of(self).after
 
 
 def delivery(
@@ -131,9 +131,9 @@ def delivery(
     >>> message.decision, message.retry_after
     ('retry', 60)
     """
-    found = MadeDelivery(**_checked(topic, body, fields))
+    found = MadeDelivery(**_check_fields(topic, body, fields))
     found.portal = _InlinePortal()
-    found.ticket = _ticket(group)
+    found.delivery_state = _make_state(group)
     return found
 
 
@@ -151,12 +151,12 @@ def aio_delivery(
     >>> message.decision is None
     True
     """
-    found = AioMadeDelivery(**_checked(topic, body, fields))
-    found.ticket = _ticket(group)
+    found = AioMadeDelivery(**_check_fields(topic, body, fields))
+    found.delivery_state = _make_state(group)
     return found
 
 
-def _checked(topic: str, body: bytes, fields: DeliveryFields) -> dict[str, Any]:
+def _check_fields(topic: str, body: bytes, fields: DeliveryFields) -> dict[str, Any]:
     """Validate the fields as a producer does, so that no handler is tested with an impossible
     message."""
     keys = fields.get("keys", [])
@@ -179,19 +179,19 @@ def _checked(topic: str, body: bytes, fields: DeliveryFields) -> dict[str, Any]:
     }
 
 
-def _ticket(group: str) -> Ticket:
-    desk = _Desk(group)
-    return Ticket(desk, source=desk)  # without a source, later decisions are allowed
+def _make_state(group: str) -> DeliveryState:
+    desk = _DecisionRecorder(group)
+    return DeliveryState(desk, source=desk)  # without a source, later decisions are allowed
 
 
-def _desk(message: HeldMessage) -> _Desk:
-    desk = message.desk()
-    assert isinstance(desk, _Desk)
+def _recorder_of(message: HeldMessage) -> _DecisionRecorder:
+    desk = message.owner()
+    assert isinstance(desk, _DecisionRecorder)
     return desk
 
 
-def _decision(message: HeldMessage) -> Decision | None:
-    ticket = message.ticket
+def _recorded_decision(message: HeldMessage) -> Decision | None:
+    ticket = message.delivery_state
     assert ticket is not None
     if not ticket.is_settled:
         return None

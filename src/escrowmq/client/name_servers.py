@@ -11,8 +11,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.ports import RandomSource
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Fields
-from escrowmq.client.core.odd_answers import reading_from
-from escrowmq.client.pool import Pool
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
+from escrowmq.client.pool import ConnectionPool
 from escrowmq.codec.routes import ClusterInfo, TopicRoute, decode_cluster_info, decode_route
 from escrowmq.errors import (
     ConnectFailed,
@@ -24,7 +24,7 @@ from escrowmq.errors import (
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_ASKED_OF_ALL: Final = (Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO)
+_PROBE_CODE: Final = (Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO)
 """A request code that every name server answers. A broker whose address was given by mistake does
 not."""
 
@@ -33,7 +33,12 @@ class NameServers:
     """Sends requests to the name servers. Raises NoNameServer if none of them answers."""
 
     def __init__(
-        self, addresses: Sequence[str], pool: Pool, chance: RandomSource, *, timeout_s: float
+        self,
+        addresses: Sequence[str],
+        pool: ConnectionPool,
+        chance: RandomSource,
+        *,
+        timeout_s: float,
     ) -> None:
         self.addresses = tuple(addresses)
         self._pool = pool
@@ -51,7 +56,7 @@ class NameServers:
             try:
                 connection = await self._pool.get(address)
                 reply = await connection.request(code, fields, body, timeout_s=self._timeout_s)
-                if reply.code != Response.REQUEST_CODE_NOT_SUPPORTED or code not in _ASKED_OF_ALL:
+                if reply.code != Response.REQUEST_CODE_NOT_SUPPORTED or code not in _PROBE_CODE:
                     self.has_answered = True
                     return reply
                 raise ConnectFailed(
@@ -65,7 +70,7 @@ class NameServers:
             f"none of {len(self.addresses)} name servers answers: {'; '.join(failures)}"
         )
 
-    async def route(self, topic: str) -> TopicRoute:
+    async def fetch_route(self, topic: str) -> TopicRoute:
         """Return a topic's route; raises RouteMissing if the name server does not know it."""
         reply = await self.ask(
             Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
@@ -75,29 +80,29 @@ class NameServers:
                 f"no name server knows the topic {topic!r}; create it, or let brokers create "
                 "topics (autoCreateTopicEnable), and check that the brokers are registered"
             )
-        return self.read_reply(reply, Request.GET_ROUTEINFO_BY_TOPIC, decode_route)
+        return self.decode_reply(reply, Request.GET_ROUTEINFO_BY_TOPIC, decode_route)
 
-    async def brokers(self) -> ClusterInfo:
+    async def fetch_brokers(self) -> ClusterInfo:
         """Return all registered brokers."""
-        return await self.read(Request.GET_BROKER_CLUSTER_INFO, decode_cluster_info)
+        return await self.ask_decoded(Request.GET_BROKER_CLUSTER_INFO, decode_cluster_info)
 
-    async def read(self, code: int, decode: Callable[[bytes], T]) -> T:
+    async def ask_decoded(self, code: int, decode: Callable[[bytes], T]) -> T:
         """Send a request and decode its answer. Raises RemoteProtocolError if that fails."""
-        return self.read_reply(await self.ask(code), code, decode)
+        return self.decode_reply(await self.ask(code), code, decode)
 
-    def is_one(self, connection: Connection) -> bool:
+    def is_name_server(self, connection: Connection) -> bool:
         """Whether a connection leads to a name server."""
         return connection.address in self.addresses
 
-    def check(self, reply: Command) -> None:
+    def raise_refusal(self, reply: Command) -> None:
         """Raise ResponseError if a reply is a refusal."""
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.addresses[self._index])
 
-    def read_reply(self, reply: Command, code: int, decode: Callable[[bytes], T]) -> T:
+    def decode_reply(self, reply: Command, code: int, decode: Callable[[bytes], T]) -> T:
         """Decode a reply; raise ResponseError if it is a refusal."""
-        self.check(reply)
-        with reading_from(self.addresses[self._index], code):
+        self.raise_refusal(reply)
+        with convert_parse_errors(self.addresses[self._index], code):
             return decode(reply.body)
 
     def _try_next_server(self, address: str, error: Exception) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.offsets import QueueBounds
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec.client_bodies import decode_queue_table
@@ -30,7 +30,7 @@ _NAME: Final = "offsets.json"
 class FileOffsets:
     """Offsets of one broadcasting consumer, stored in a folder of its own."""
 
-    def __init__(self, instance: Instance, folder: str, *, group: str, start: Start) -> None:
+    def __init__(self, instance: ClientInstance, folder: str, *, group: str, start: Start) -> None:
         self._bounds = QueueBounds(instance)
         self._start = start
         self._path = Path(folder) / group / _NAME
@@ -41,33 +41,33 @@ class FileOffsets:
         self._table = self._load()
         self._lock = asyncio.Lock()
 
-    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
+    async def start_offset(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
         """Return where to start in a queue: at the stored offset, otherwise where the consumer's
         settings say."""
         found = self._table.get(queue)
         if found is not None:
             return found
-        return await self._bounds.start(queue, self._start, since_ms=since_ms)
+        return await self._bounds.start_offset(queue, self._start, since_ms=since_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the stored offset of a queue; None if there is none."""
         return self._table.get(queue)
 
-    def are_kept(self, queue: MessageQueue) -> bool:
+    def has_broker_offsets(self, queue: MessageQueue) -> bool:
         """Always False: brokers do not know these offsets."""
         return False
 
-    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
+    async def store_offsets(self, readers: Iterable[QueueFetcher]) -> None:
         """Write the file if an offset has changed."""
         async with self._lock:
             changed = [
-                reader for reader in readers if reader.shelf.commit_offset != reader.committed
+                reader for reader in readers if reader.fetched.commit_offset != reader.committed
             ]
             if not changed:
                 return
             for reader in changed:
-                self._table[reader.queue] = reader.shelf.commit_offset
-            data = _encode(self._table)
+                self._table[reader.queue] = reader.fetched.commit_offset
+            data = _encode_offsets(self._table)
             try:
                 await asyncio.to_thread(self._write, data)
             except (OSError, RuntimeError) as error:  # the latter where no thread is available
@@ -90,7 +90,7 @@ class FileOffsets:
     def _load(self) -> dict[MessageQueue, int]:
         for path in (self._path, self._path.with_suffix(".json.bak")):
             try:
-                return _decode(path.read_bytes())
+                return _decode_offsets(path.read_bytes())
             except FileNotFoundError:
                 continue
             except (OSError, RemoteProtocolError) as error:
@@ -98,7 +98,7 @@ class FileOffsets:
         return {}
 
 
-def _encode(table: dict[MessageQueue, int]) -> bytes:
+def _encode_offsets(table: dict[MessageQueue, int]) -> bytes:
     items = (
         (Queue(queue.broker_name, queue.queue_id, queue.topic), queue_offset)
         for queue, queue_offset in sorted(table.items())
@@ -106,7 +106,7 @@ def _encode(table: dict[MessageQueue, int]) -> bytes:
     return b'{"offsetTable":' + encode_map(items) + b"}\n"
 
 
-def _decode(data: bytes) -> dict[MessageQueue, int]:
+def _decode_offsets(data: bytes) -> dict[MessageQueue, int]:
     return {
         MessageQueue(queue.topic, queue.broker_name, queue.queue_id): queue_offset
         for queue, queue_offset in decode_queue_table(int, data).items()

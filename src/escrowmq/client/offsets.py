@@ -10,10 +10,10 @@ from typing import Final
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.consumer_settings import Start
-from escrowmq.client.core.odd_answers import reading_from
-from escrowmq.client.core.reply_numbers import number_of
+from escrowmq.client.core.reply_numbers import parse_number_field
 from escrowmq.client.core.routes import MessageQueue, queue_fields
-from escrowmq.client.instance import Instance
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.errors import EscrowMQError, response_error
 
@@ -25,46 +25,46 @@ _COMMITS_AT_ONCE_MAX: Final = 64
 class QueueBounds:
     """Requests brokers for the first and last offsets of queues, and offsets by time."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
-    async def first(self, queue: MessageQueue) -> int:
+    async def first_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest stored message."""
-        return await self._ask(queue, Request.GET_MIN_OFFSET, {})
+        return await self._ask_offset(queue, Request.GET_MIN_OFFSET, {})
 
-    async def end(self, queue: MessageQueue) -> int:
+    async def end_offset(self, queue: MessageQueue) -> int:
         """Return the end of the queue: the offset that the next stored message will get."""
-        return await self._ask(queue, Request.GET_MAX_OFFSET, {})
+        return await self._ask_offset(queue, Request.GET_MAX_OFFSET, {})
 
-    async def start(self, queue: MessageQueue, start: Start, *, since_ms: int | None) -> int:
+    async def start_offset(self, queue: MessageQueue, start: Start, *, since_ms: int | None) -> int:
         """Return where a group without an offset starts. `since_ms` is given for a queue that
         appeared while its reader ran: messages since then count as new, also for `last`."""
         if start == "first":
-            return await self.first(queue)
+            return await self.first_offset(queue)
         if start != "last":
-            return await self.at(queue, int(start.timestamp() * 1000))
+            return await self.offset_at_time(queue, int(start.timestamp() * 1000))
         if since_ms is not None:
-            return await self.at(queue, since_ms)
-        return await self.end(queue)
+            return await self.offset_at_time(queue, since_ms)
+        return await self.end_offset(queue)
 
-    async def at(self, queue: MessageQueue, moment_ms: int) -> int:
+    async def offset_at_time(self, queue: MessageQueue, moment_ms: int) -> int:
         """Return the offset of the first message stored at that time or later; the end if there is
         none."""
         more = {"timestamp": str(moment_ms)}
-        return await self._ask(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, more)
+        return await self._ask_offset(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, more)
 
-    async def _ask(self, queue: MessageQueue, code: int, more: dict[str, str]) -> int:
+    async def _ask_offset(self, queue: MessageQueue, code: int, more: dict[str, str]) -> int:
         address = self._instance.reader_address(queue.broker_name)
         reply = await self._instance.ask(address, code, {**queue_fields(queue), **more})
-        with reading_from(address, code):
-            return number_of(reply, "offset")
+        with convert_parse_errors(address, code):
+            return parse_number_field(reply, "offset")
 
 
 class BrokerOffsets:
     """Offsets of a group, stored by the brokers."""
 
     def __init__(
-        self, instance: Instance, group: str, start: Start, *, keeps_start: bool = False
+        self, instance: ClientInstance, group: str, start: Start, *, keeps_start: bool = False
     ) -> None:
         self._instance = instance
         self._group = group
@@ -78,7 +78,7 @@ class BrokerOffsets:
         self._firsts: dict[tuple[str, str], asyncio.Future[EscrowMQError | None]] = {}
         """First commits that are in flight, with their results."""
 
-    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
+    async def start_offset(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
         """Return where to start in a queue: at the committed offset, otherwise where new groups
         start."""
         found = await self.committed(queue)
@@ -88,7 +88,7 @@ class BrokerOffsets:
         # it.
         if queue.topic.startswith(Topic.RETRY_PREFIX):
             return 0
-        found = await self._bounds.start(queue, self._start, since_ms=since_ms)
+        found = await self._bounds.start_offset(queue, self._start, since_ms=since_ms)
         if self._keeps_start and self._start != "first":
             # Commit immediately: if this member stops soon, the next one would otherwise begin
             # later.
@@ -108,12 +108,12 @@ class BrokerOffsets:
             return None
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
-        with reading_from(address, Request.QUERY_CONSUMER_OFFSET):
-            found = number_of(reply, "offset")
+        with convert_parse_errors(address, Request.QUERY_CONSUMER_OFFSET):
+            found = parse_number_field(reply, "offset")
         self._kept.add((queue.broker_name, queue.topic))
         return found
 
-    def are_kept(self, queue: MessageQueue) -> bool:
+    def has_broker_offsets(self, queue: MessageQueue) -> bool:
         """Whether the queue's broker stores an offset of the group for any queue of the topic."""
         return (queue.broker_name, queue.topic) in self._kept
 
@@ -124,20 +124,20 @@ class BrokerOffsets:
         place = (queue.broker_name, queue.topic)
         first = self._firsts.get(place)
         if first is None and place not in self._kept:
-            await self._begin_keeping(place, queue, queue_offset)
+            await self._commit_first(place, queue, queue_offset)
             return
         failure = None if first is None else await asyncio.shield(first)
         if failure is not None:
             raise failure
-        await self._commit(queue, queue_offset)
+        await self._send_commit(queue, queue_offset)
 
-    async def _begin_keeping(
+    async def _commit_first(
         self, place: tuple[str, str], queue: MessageQueue, queue_offset: int
     ) -> None:
         failure = None
         first = self._firsts[place] = asyncio.get_running_loop().create_future()
         try:
-            await self._commit(queue, queue_offset)
+            await self._send_commit(queue, queue_offset)
             self._kept.add(place)
         except EscrowMQError as error:
             failure = error
@@ -146,7 +146,7 @@ class BrokerOffsets:
             del self._firsts[place]
             first.set_result(failure)
 
-    async def _commit(self, queue: MessageQueue, queue_offset: int) -> None:
+    async def _send_commit(self, queue: MessageQueue, queue_offset: int) -> None:
         address = self._instance.reader_address(queue.broker_name)
         fields = {
             **queue_fields(queue),
@@ -155,25 +155,25 @@ class BrokerOffsets:
         }
         await self._instance.ask(address, Request.UPDATE_CONSUMER_OFFSET, fields)
 
-    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
+    async def store_offsets(self, readers: Iterable[QueueFetcher]) -> None:
         """Commit changed offsets. Failures are retried in the next round."""
-        changed = [reader for reader in readers if reader.shelf.commit_offset != reader.committed]
-        errors = await asyncio.gather(*(self._commit_offset(reader) for reader in changed))
+        changed = [reader for reader in readers if reader.fetched.commit_offset != reader.committed]
+        errors = await asyncio.gather(*(self._commit_reader(reader) for reader in changed))
         failed = [error for error in errors if error is not None]
         if failed:
             level = logging.DEBUG if self._has_failed else logging.WARNING
             _log.log(level, "offsets of %d queues are not kept yet: %s", len(failed), failed[0])
         self._has_failed = bool(failed)
 
-    async def _commit_offset(self, reader: QueueFetcher) -> EscrowMQError | None:
-        queue_offset = reader.shelf.commit_offset
-        generation = reader.shelf.generation
+    async def _commit_reader(self, reader: QueueFetcher) -> EscrowMQError | None:
+        queue_offset = reader.fetched.commit_offset
+        generation = reader.fetched.generation
         async with self._limit:
             try:
                 await self.commit(reader.queue, queue_offset)
             except EscrowMQError as error:
                 return error
         # After a seek meanwhile, this offset is outdated; the next round stores the right one.
-        if generation == reader.shelf.generation:
+        if generation == reader.fetched.generation:
             reader.committed = queue_offset
         return None

@@ -7,14 +7,14 @@ import contextlib
 import copy
 from typing import Protocol
 
-from escrowmq.client.delivery import HeldMessage, Ticket
-from escrowmq.client.inbox import Inbox, Source
+from escrowmq.client.delivery import DeliveryState, HeldMessage
+from escrowmq.client.inbox import Inbox, MessageSource
 
 
-class OrderlyQueue(Source, Protocol):
+class OrderlyQueue(MessageSource, Protocol):
     """A queue that hands out one batch at a time."""
 
-    def give_back(self, messages: list[HeldMessage], generation: int) -> None:
+    def put_back(self, messages: list[HeldMessage], generation: int) -> None:
         """Put taken messages back in front."""
 
 
@@ -40,7 +40,7 @@ class OrderlyBatch:
         if count:
             self.idle.clear()
 
-    def hold(self) -> OrderlyHold:
+    def make_hold(self) -> OrderlyHold:
         """Keep the batch from ending while a handler, or the body of a loop, has it."""
         self._holds_count += 1
         return OrderlyHold(self)
@@ -53,24 +53,24 @@ class OrderlyBatch:
     def note_settled(self) -> None:
         """Count one message as settled; with the last one the batch may be over."""
         self._unsettled_count -= 1
-        self._go_on()
+        self._end_if_done()
 
     def end_hold(self) -> None:
         """Count one hold as ended; with the last one the batch may be over."""
         self._holds_count -= 1
-        self._go_on()
+        self._end_if_done()
 
-    def _go_on(self) -> None:
+    def _end_if_done(self) -> None:
         if self._unsettled_count > 0 or self._holds_count:
             return
         failed, self._failed = sorted(self._failed, key=lambda one: one.queue_offset), []
         pause_s, self._pause_s = self._pause_s, 0.0
         self.idle.set()
         if not failed:
-            self._inbox.release(self._queue)
+            self._inbox.reopen_source(self._queue)
             return
-        self._queue.give_back(failed, generation_of(failed[0]))
-        asyncio.get_running_loop().call_later(pause_s, self._inbox.release, self._queue)
+        self._queue.put_back(failed, generation_of(failed[0]))
+        asyncio.get_running_loop().call_later(pause_s, self._inbox.reopen_source, self._queue)
 
 
 class OrderlyHold:
@@ -87,7 +87,7 @@ class OrderlyHold:
             self._is_over = True
             self._batch.end_hold()
 
-    def let_go(self) -> None:
+    def end_threadsafe(self) -> None:
         """End the hold from any thread; it takes effect soon after."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.end)
@@ -98,15 +98,17 @@ def next_attempt(message: HeldMessage) -> HeldMessage:
     handler of the failed one may still run, and must not be able to settle the next attempt."""
     again = copy.copy(message)
     again.deliveries_before += 1
-    assert message.ticket is not None
+    assert message.delivery_state is not None
     # It keeps the generation, so that the queue ignores it after a seek.
-    again.ticket = Ticket(
-        message.ticket.desk, message.ticket.source, generation=message.ticket.generation
+    again.delivery_state = DeliveryState(
+        message.delivery_state.owner,
+        message.delivery_state.source,
+        generation=message.delivery_state.generation,
     )
     return again
 
 
 def generation_of(message: HeldMessage) -> int:
     """Return the generation of the queue's messages to which this one belongs."""
-    assert message.ticket is not None
-    return message.ticket.generation
+    assert message.delivery_state is not None
+    return message.delivery_state.generation

@@ -10,23 +10,23 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from escrowmq.base.command import Command
-from escrowmq.client.closing import unless_closed
-from escrowmq.client.connection import Connection, ConnectionOwner
+from escrowmq.client.closing import await_unless_closed
+from escrowmq.client.connection import Connection, ConnectionCallbacks
 from escrowmq.client.core.addresses import split_address
-from escrowmq.client.core.dialogue import Fields, SignOwn, another_port, speaks
+from escrowmq.client.core.dialogue import Fields, SignOwn, recognize_protocol, wrong_protocol_text
 from escrowmq.errors import ClientClosed, ConnectFailed, EscrowMQError
 from escrowmq.net import dialling
 
 _log = logging.getLogger(__name__)
 
 _GOODBYE_S: Final = 2.0
-FOREIGN_S: Final = 5.0
+FOREIGN_REMEMBERED_S: Final = 5.0
 """How many seconds an address is remembered as that of a server of another kind."""
-SILENT_S: Final = 1.0
+SILENT_BEFORE_PROBE_S: Final = 1.0
 """A peer that sends nothing for this many seconds is tested for HTTP."""
 
 
-class Pool:
+class ConnectionPool:
     """One connection per address. `greet` is called with each new one before it is used."""
 
     def __init__(
@@ -44,8 +44,8 @@ class Pool:
         self._connect_timeout_s = connect_timeout_s
         self._greet = greet
         self._told_lost = lost
-        self._owner = ConnectionOwner(
-            decorate=decorate, serve=serve, lost=self._lost, sign_own=sign_own
+        self._owner = ConnectionCallbacks(
+            decorate=decorate, serve=serve, lost=self._on_connection_lost, sign_own=sign_own
         )
         self._ready: dict[str, Connection] = {}
         self._all: set[Connection] = set()
@@ -57,27 +57,27 @@ class Pool:
         self._emptied = asyncio.Event()
         self._is_closed = False
 
-    def ready(self, address: str) -> Connection | None:
+    def get_ready(self, address: str) -> Connection | None:
         """Return the connection to an address if it can be used immediately; otherwise None."""
         found = self._ready.get(address)
         return found if found is not None and found.is_usable else None
 
     async def get(self, address: str) -> Connection:
         """Return the connection to an address; open it if there is none. Raises ConnectFailed."""
-        found = self.ready(address)
+        found = self.get_ready(address)
         if found is not None:
             return found
         if self._is_closed:
             raise ClientClosed("the client is closed; make a new one")
-        self._check_known(address)
+        self._raise_if_foreign(address)
         dial = self._dials.get(address)
         if dial is None:
-            dial = asyncio.get_running_loop().create_task(self._dial(address))
+            dial = asyncio.get_running_loop().create_task(self._open_connection(address))
             self._dials[address] = dial
-            dial.add_done_callback(lambda done: self._dialled(address, done))
-        return await unless_closed(dial)
+            dial.add_done_callback(lambda done: self._on_dial_done(address, done))
+        return await await_unless_closed(dial)
 
-    def _check_known(self, address: str) -> None:
+    def _raise_if_foreign(self, address: str) -> None:
         """Raise if a server of another kind was found at the address a moment ago: waiting for it
         again would use up a message's time."""
         until, told = self._foreign.get(address, (0.0, ""))
@@ -85,7 +85,7 @@ class Pool:
             raise ConnectFailed(f"no connection to {address}: {told}")
         self._foreign.pop(address, None)
 
-    def connected(self) -> list[Connection]:
+    def usable_connections(self) -> list[Connection]:
         """Return all usable connections."""
         return [each for each in self._ready.values() if each.is_usable]
 
@@ -100,7 +100,7 @@ class Pool:
         if dials:
             await asyncio.wait(dials)
         if self._tls is not None and self._all:
-            await self._part()
+            await self._await_tls_closing()
         await asyncio.sleep(0)
 
     def abort(self) -> None:
@@ -111,7 +111,7 @@ class Pool:
         for connection in list(self._all):
             connection.abort("this client was killed")
 
-    async def _part(self) -> None:
+    async def _await_tls_closing(self) -> None:
         """Wait for the closing handshakes of TLS, which follow the last written data."""
         self._emptied.clear()
         with contextlib.suppress(TimeoutError):
@@ -120,7 +120,7 @@ class Pool:
         for connection in list(self._all):
             connection.abort("this client closed it")
 
-    async def _dial(self, address: str) -> Connection:
+    async def _open_connection(self, address: str) -> Connection:
         host, port = split_address(address)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
@@ -134,19 +134,21 @@ class Pool:
             ) from error
         except ssl.SSLError as error:
             raise ConnectFailed(
-                f"no TLS connection to {address}: {_tls_reason(error)}; does TLS run there, with a "
-                "certificate of that address whose root `tls` trusts?"
+                f"no TLS connection to {address}: {_tls_error_text(error)}; does TLS run there, "
+                "with a certificate of that address whose root `tls` trusts?"
             ) from error
         except OSError as error:
             raise ConnectFailed(
-                f"no connection to {address}: {_reason(error)}; is it running "
+                f"no connection to {address}: {_error_text(error)}; is it running "
                 f"there{' and using TLS' if self._tls is not None else ''}?"
             ) from error
         if self._is_closed:
             connection.abort("this client closed it")
             raise ClientClosed("the client was closed meanwhile; make a new one")
-        if connection.is_lost:  # `_lost` was called already, and would not remove it again
-            raise ConnectFailed(f"no connection to {address}: {connection.reason}")
+        if (
+            connection.is_lost
+        ):  # `_on_connection_lost` was called already, and would not remove it again
+            raise ConnectFailed(f"no connection to {address}: {connection.loss_reason}")
         self._all.add(connection)
         try:
             self._greet(connection)
@@ -155,42 +157,44 @@ class Pool:
             raise
         self._ready[address] = connection
         if self._tls is None:
-            asyncio.get_running_loop().call_later(SILENT_S, self._check_connection, connection)
+            asyncio.get_running_loop().call_later(
+                SILENT_BEFORE_PROBE_S, self._probe_silent_peer, connection
+            )
         return connection
 
-    def _check_connection(self, connection: Connection) -> None:
+    def _probe_silent_peer(self, connection: Connection) -> None:
         """Test for HTTP if the peer has sent nothing since it was connected, although a request
         waits: an HTTP server would wait like this for the end of a line."""
         is_silent = connection.language is None and connection.waiting_count
         if is_silent and connection.is_usable and not self._is_closed:
-            task = asyncio.get_running_loop().create_task(self._ask_in_http(connection))
+            task = asyncio.get_running_loop().create_task(self._probe_http(connection))
             self._wondering.add(task)
             task.add_done_callback(self._wondering.discard)
 
-    async def _ask_in_http(self, connection: Connection) -> None:
+    async def _probe_http(self, connection: Connection) -> None:
         """Send an HTTP request on a separate connection; if the answer is HTTP, fail the pending
         requests."""
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(SILENT_S):
-                asking = await dialling.dial(_HttpQuestion, *split_address(connection.address))
+            async with asyncio.timeout(SILENT_BEFORE_PROBE_S):
+                asking = await dialling.dial(_HttpProbe, *split_address(connection.address))
                 try:
                     found = await asking.answer
                 finally:
                     asking.close()
-            if protocol := speaks(found):
-                told = another_port(protocol)
+            if protocol := recognize_protocol(found):
+                told = wrong_protocol_text(protocol)
                 self._foreign[connection.address] = (
-                    asyncio.get_running_loop().time() + FOREIGN_S,
+                    asyncio.get_running_loop().time() + FOREIGN_REMEMBERED_S,
                     told,
                 )
                 connection.abort(told)
 
-    def _dialled(self, address: str, dial: asyncio.Task[Connection]) -> None:
+    def _on_dial_done(self, address: str, dial: asyncio.Task[Connection]) -> None:
         self._dials.pop(address, None)
         if not dial.cancelled() and dial.exception() is not None:
             _log.debug("%s", dial.exception())
 
-    def _lost(self, connection: Connection) -> None:
+    def _on_connection_lost(self, connection: Connection) -> None:
         self._all.discard(connection)
         if not self._all:
             self._emptied.set()
@@ -200,7 +204,7 @@ class Pool:
             self._told_lost(connection)
 
 
-class _HttpQuestion(asyncio.Protocol):
+class _HttpProbe(asyncio.Protocol):
     """Sends an HTTP request; `answer` is the beginning of the answer."""
 
     def __init__(self) -> None:
@@ -228,11 +232,11 @@ class _HttpQuestion(asyncio.Protocol):
             self._transport.abort()
 
 
-def _reason(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     return error.strerror or str(error) or "the peer closed it at once"
 
 
-def _tls_reason(error: ssl.SSLError) -> str:
+def _tls_error_text(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not believed: {error.verify_message}"
     return error.reason or str(error)

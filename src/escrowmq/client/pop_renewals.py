@@ -14,8 +14,8 @@ from typing import Final
 
 from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.client.consumer_settings import ConsumerOptions
-from escrowmq.client.delivery import HeldMessage, Hold, Ticket
-from escrowmq.client.instance import Instance
+from escrowmq.client.delivery import DeliveryState, HeldMessage, MessageHold
+from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.pop_receipt import Receipt
 from escrowmq.errors import EscrowMQError
 
@@ -33,7 +33,12 @@ class PopRenewals:
     """Renews the invisible times of one consumer's messages."""
 
     def __init__(
-        self, instance: Instance, options: ConsumerOptions, *, renew: Renew, errors: RepeatedErrors
+        self,
+        instance: ClientInstance,
+        options: ConsumerOptions,
+        *,
+        renew: Renew,
+        errors: RepeatedErrors,
     ) -> None:
         self.instance = instance
         self.left_s = options.invisible_ms / 3_000
@@ -44,25 +49,25 @@ class PopRenewals:
         other members get it."""
         self._renew = renew
         self._errors = errors
-        self._under_way: dict[Ticket, asyncio.Task[None]] = {}
+        self._under_way: dict[DeliveryState, asyncio.Task[None]] = {}
 
-    def begin(self, messages: Sequence[HeldMessage]) -> Hold:
+    def hold(self, messages: Sequence[HeldMessage]) -> MessageHold:
         """Keep messages hidden until the hold ends."""
-        return _Renewing(self, messages)
+        return _RenewalHold(self, messages)
 
-    async def finish(self, ticket: Ticket) -> None:
+    async def wait_for_renewal(self, ticket: DeliveryState) -> None:
         """Wait for a renewal in flight: its answer has the receipt by which the message must be
         settled; the old one is void."""
         task = self._under_way.get(ticket)
         if task is not None:
             await asyncio.wait({task})
 
-    def start(self, messages: Sequence[HeldMessage]) -> asyncio.Task[None]:
+    def renew_now(self, messages: Sequence[HeldMessage]) -> asyncio.Task[None]:
         """Renew messages now. Raises ClientClosed or UsageError if no task can be started."""
         task = self.instance.spawn(self._renew_all(messages))
         for message in messages:
-            assert message.ticket is not None
-            self._under_way[message.ticket] = task
+            assert message.delivery_state is not None
+            self._under_way[message.delivery_state] = task
         return task
 
     async def _renew_all(self, messages: Sequence[HeldMessage]) -> None:
@@ -70,11 +75,11 @@ class PopRenewals:
             await asyncio.gather(*map(self._renew_one, messages))
         finally:
             for message in messages:
-                assert message.ticket is not None
-                del self._under_way[message.ticket]
+                assert message.delivery_state is not None
+                del self._under_way[message.delivery_state]
 
     async def _renew_one(self, message: HeldMessage) -> None:
-        ticket, asked_s = message.ticket, self.instance.now()
+        ticket, asked_s = message.delivery_state, self.instance.now()
         assert ticket is not None
         try:
             receipt = await self._renew(message)
@@ -86,10 +91,10 @@ class PopRenewals:
                     "over%s", message.message_id, error, ending,
                 )  # fmt: skip
             return
-        ticket.hide(receipt, since_s=asked_s)
+        ticket.record_hidden(receipt, since_s=asked_s)
 
 
-class _Renewing:
+class _RenewalHold:
     """A hold that keeps popped messages hidden."""
 
     def __init__(self, renewals: PopRenewals, messages: Sequence[HeldMessage]) -> None:
@@ -98,7 +103,7 @@ class _Renewing:
         self._until_s = renewals.instance.now() + renewals.span_s
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
-        self._plan()
+        self._schedule()
 
     def end(self) -> None:
         """Renew no more. A renewal in flight continues; settling its message waits for it."""
@@ -106,40 +111,46 @@ class _Renewing:
         if self._timer is not None:
             self._timer.cancel()
 
-    def let_go(self) -> None:
+    def end_threadsafe(self) -> None:
         """End the hold from any thread. The timer belongs to the loop's thread, so it is not
         cancelled; it does nothing when it fires."""
         self._is_over = True
 
-    def _plan(self, *, pause_s: float = 0.0) -> None:
+    def _schedule(self, *, pause_s: float = 0.0) -> None:
         now_s = self._renewals.instance.now()
-        dues = [message.ticket.due_s for message in self._open(now_s) if message.ticket]
+        dues = [
+            message.delivery_state.due_s
+            for message in self._expiring_messages(now_s)
+            if message.delivery_state
+        ]
         if self._is_over or not dues:
             return
         at_s = max(min(dues) - self._renewals.left_s, now_s + pause_s)
         if at_s < self._until_s:
-            self._timer = self._renewals.instance.loop.call_at(at_s, self._start)
+            self._timer = self._renewals.instance.loop.call_at(at_s, self._renew_due)
 
-    def _open(self, since_s: float, until_s: float = math.inf) -> list[HeldMessage]:
+    def _expiring_messages(self, since_s: float, until_s: float = math.inf) -> list[HeldMessage]:
         """Return the unsettled messages that become visible to others between these two times."""
         return [
             message for message in self._messages
-            if (ticket := message.ticket) and not ticket.is_settled
+            if (ticket := message.delivery_state) and not ticket.is_settled
             and since_s < ticket.due_s <= until_s
         ]  # fmt: skip
 
-    def _start(self) -> None:
+    def _renew_due(self) -> None:
         if self._is_over:
             return
         renewals, now_s = self._renewals, self._renewals.instance.now()
         # Also those that would be due soon; and timers may fire a moment early.
-        chosen = self._open(now_s, now_s + 1.5 * renewals.left_s)
+        chosen = self._expiring_messages(now_s, now_s + 1.5 * renewals.left_s)
         try:
-            renewals.start(chosen).add_done_callback(self._renewed)
+            renewals.renew_now(chosen).add_done_callback(self._on_renewed)
         except EscrowMQError:  # the client is closed, or has too much to do
-            self._plan(pause_s=renewals.again_s)
+            self._schedule(pause_s=renewals.again_s)
 
-    def _renewed(self, task: asyncio.Task[None]) -> None:
+    def _on_renewed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             soon_s = self._renewals.instance.now() + 1.5 * self._renewals.left_s
-            self._plan(pause_s=self._renewals.again_s if self._open(0.0, soon_s) else 0.0)
+            self._schedule(
+                pause_s=self._renewals.again_s if self._expiring_messages(0.0, soon_s) else 0.0
+            )

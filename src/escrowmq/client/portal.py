@@ -25,7 +25,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from escrowmq.client import greenlets
-from escrowmq.client.fork_detection import Forks
+from escrowmq.client.fork_detection import ForkCounter
 from escrowmq.errors import ClientClosed, ClientForked, EscrowMQError, WrongThread
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Finish(Protocol[T_contra]):
+class FinishCallback(Protocol[T_contra]):
     """A callback for the result of work that was begun: a value, an error, or a function that makes
     the coroutine to continue with."""
 
@@ -57,7 +57,7 @@ class Finish(Protocol[T_contra]):
 GoOn = Callable[[], Coroutine[Any, Any, T]]
 """Makes the coroutine that continues work that was begun."""
 
-Begin = Callable[[Finish[T]], bool]
+Begin = Callable[[FinishCallback[T]], bool]
 """Begins work without waiting; returns False if it would have to wait."""
 
 
@@ -87,12 +87,12 @@ class LoopCaller:
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
         except EscrowMQError as error:
-            raise without_trace(error)  # noqa: B904 - itself
+            raise without_traceback(error)  # noqa: B904 - itself
         except RuntimeError:
             if not loop.is_closed():
                 raise
             coroutine.close()
-            raise _closed_meanwhile() from None
+            raise _closed_error() from None
 
 
 class _Call(Generic[T]):
@@ -107,7 +107,7 @@ class _Call(Generic[T]):
         # The caller's context variables: from them interceptors see to which span a message
         # belongs.
         self.context = contextvars.copy_context()
-        self.done = greenlets.latch()
+        self.done = greenlets.make_latch()
         self.is_over = False
         self.is_dropped = False
         """Whether its caller no longer waits."""
@@ -120,7 +120,7 @@ class _Call(Generic[T]):
         if self.is_dropped:
             self.fail()
         else:
-            portal.start(self)
+            portal.start_task(self)
 
     async def run(self) -> None:
         """Run the coroutine and wake the caller."""
@@ -128,7 +128,7 @@ class _Call(Generic[T]):
         try:
             self.result = await self.coroutine
         except asyncio.CancelledError:
-            self.error = _closed_meanwhile()
+            self.error = _closed_error()
         except BaseException as error:  # noqa: BLE001 - raised again at the caller
             self.error = error
         finally:
@@ -145,11 +145,11 @@ class _Call(Generic[T]):
                 and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
             ):
                 coroutine.close()  # one that was begun is its task's
-            self.error = _closed_meanwhile()
+            self.error = _closed_error()
             self.done.release()
 
 
-class _Errand:
+class _PostedWork:
     """Queued work whose end no caller waits for."""
 
     __slots__ = ("_work",)
@@ -168,7 +168,7 @@ class _Errand:
         """Drop the work, which will not be done."""
 
 
-class _QuickCall(_Call[T]):
+class _TasklessCall(_Call[T]):
     """A call that usually needs no task, because most work only makes a request and waits for the
     answer."""
 
@@ -207,7 +207,7 @@ class _QuickCall(_Call[T]):
             return  # the loop ended meanwhile
         if go_on is not None:
             self.coroutine = go_on()
-            self._portal.start(self)
+            self._portal.start_task(self)
         else:
             self._portal.running.discard(self)
             self.result, self.error = result, error
@@ -215,15 +215,16 @@ class _QuickCall(_Call[T]):
             self.done.release()
 
 
-async def finished(result: T | None, error: BaseException | None, go_on: GoOn[T] | None) -> T:
-    """Return the result of work that was begun, or raise its error, from the arguments of
-    `Finish`."""
+async def result_or_raise(
+    result: T | None, error: BaseException | None, go_on: GoOn[T] | None
+) -> T:
+    """Return the result or raise the error that a `FinishCallback` was given."""
     if error is not None:
         raise error
     return await go_on() if go_on is not None else cast("T", result)
 
 
-class Awaiting(Generic[T]):
+class PendingCall(Generic[T]):
     """A call in flight, whose result is fetched later, once."""
 
     __slots__ = ("_call", "_portal")
@@ -235,10 +236,10 @@ class Awaiting(Generic[T]):
     def result(self) -> T:
         """Wait for the call; return its result or raise its error. An interrupt cancels the
         call."""
-        return self._portal.result_of(self._call)
+        return self._portal.wait_for_result(self._call)
 
 
-def without_trace(error: BaseException) -> BaseException:
+def without_traceback(error: BaseException) -> BaseException:
     """Return the error as the caller's thread should raise it. Our own errors explain themselves,
     and frames of the client's thread would only clutter their traceback. Any other error is a bug,
     and keeps its frames."""
@@ -253,7 +254,7 @@ def without_trace(error: BaseException) -> BaseException:
     return error
 
 
-def _closed_meanwhile() -> ClientClosed:
+def _closed_error() -> ClientClosed:
     return ClientClosed("the client was closed while the call was under way; make a new one")
 
 
@@ -262,66 +263,65 @@ class Portal:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._forks_count = Forks.count
-        self._calls: collections.deque[_Call[Any] | _Errand] = collections.deque()
+        self._forks_count = ForkCounter.count
+        self._calls: collections.deque[_Call[Any] | _PostedWork] = collections.deque()
         self._is_woken = False
         self._is_closed = False
         self.running: set[_Call[Any]] = set()
         """Calls in flight; only this module uses it."""
-        self._identify = greenlets.identify()
+        self._identify = greenlets.make_thread_identifier()
         self._loop = greenlets.new_event_loop()
-        greenlets.adopt(self._loop)
-        self._thread = greenlets.start_thread(self._serve, name="escrowmq")
+        greenlets.set_hub(self._loop)
+        self._thread = greenlets.start_thread(self._run_loop, name="escrowmq")
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine on the loop's thread; return its result or raise its error. An
         interrupt of the caller cancels it. What it has done by then stays done, but its result is
         lost; store results that must not be lost in an object of the caller."""
         try:
-            self._check()
+            self._check_usable()
         except BaseException:
             coroutine.close()
             raise
-        return self._enter(_Call(coroutine)).result()
+        return self._start_call(_Call(coroutine)).result()
 
-    def call_quickly(self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def call_without_task(self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `begin` on the loop's thread, without a task. If `begin` would have to wait, run the
         coroutine that `wait` makes instead. Return the result or raise the error; an interrupt
         cancels the work."""
-        return self.begin_quickly(begin, wait).result()
+        return self.begin_without_task(begin, wait).result()
 
-    def begin_quickly(
+    def begin_without_task(
         self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]
-    ) -> Awaiting[T]:
-        """Run `begin` on the loop's thread without waiting for its result, which the caller fetches
-        later from the returned object. If `begin` would have to wait, the coroutine that `wait`
-        makes runs instead."""
-        self._check()
-        return self._enter(_QuickCall(begin, wait))
+    ) -> PendingCall[T]:
+        """Like `call_without_task`, but return immediately an object from which the caller gets the
+        result later."""
+        self._check_usable()
+        return self._start_call(_TasklessCall(begin, wait))
 
-    def _enter(self, call: _Call[T]) -> Awaiting[T]:
+    def _start_call(self, call: _Call[T]) -> PendingCall[T]:
         try:
-            self._line_up(call)
+            self._enqueue(call)
         except BaseException:
-            self._drop(call)
+            self._cancel_call(call)
             raise
-        return Awaiting(self, call)
+        return PendingCall(self, call)
 
-    def result_of(self, call: _Call[T]) -> T:
+    def wait_for_result(self, call: _Call[T]) -> T:
         """Wait for a call and return its result; only this module uses it."""
         try:
             call.done.acquire()
             if call.error is None:
                 return cast("T", call.result)
         except BaseException:
-            self._drop(call)
+            self._cancel_call(call)
             raise
         try:
-            raise without_trace(call.error)
+            raise without_traceback(call.error)
         finally:
             del call  # no cycle of frame and exception
 
-    def _line_up(self, entry: _Call[Any] | _Errand) -> None:
+    def _enqueue(self, entry: _Call[Any] | _PostedWork) -> None:
         """Add an entry to the queue of calls, and wake the loop."""
         try:
             self._calls.append(entry)
@@ -331,7 +331,7 @@ class Portal:
         except BaseException:
             # An interrupt may have come between the flag and the wake-up, for which all callers
             # would wait.
-            self.post(self._take)
+            self.post(self._run_queued)
             raise
 
     def post(self, work: Callable[[], object]) -> None:
@@ -339,15 +339,15 @@ class Portal:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(work)
 
-    def begin_soon(self, work: Callable[[], object]) -> None:
+    def post_in_order(self, work: Callable[[], object]) -> None:
         """Run a function on the loop's thread without waiting for it, but before all later calls of
         this thread. Raises if the client cannot be used now."""
-        self._check()
-        self._line_up(_Errand(work))
+        self._check_usable()
+        self._enqueue(_PostedWork(work))
 
     def close(self) -> None:
         """End the thread; calls in flight fail with ClientClosed."""
-        if self._forks_count != Forks.count or self._is_closed:
+        if self._forks_count != ForkCounter.count or self._is_closed:
             return
         self._is_closed = True
         self.post(self._loop.stop)
@@ -360,8 +360,8 @@ class Portal:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        if Forks.count != self._forks_count:
+    def _check_usable(self) -> None:
+        if ForkCounter.count != self._forks_count:
             raise ClientForked(
                 f"the client was opened in process {self._process} and this is its fork "
                 f"{os.getpid()}; make a new client after the fork"
@@ -376,11 +376,11 @@ class Portal:
 
     def _wake(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._take)
+            self._loop.call_soon_threadsafe(self._run_queued)
         except RuntimeError:  # the loop was closed meanwhile
-            self._fail_waiting()
+            self._fail_queued_calls()
 
-    def _fail_waiting(self) -> None:
+    def _fail_queued_calls(self) -> None:
         """Fail the queued calls, which the closed loop will not execute. The wake-up flag is
         cleared first: a caller that saw it set has already queued its call."""
         self._is_woken = False
@@ -388,40 +388,40 @@ class Portal:
             while True:
                 self._calls.popleft().fail()
 
-    def _take(self) -> None:
+    def _run_queued(self) -> None:
         # The flag is cleared first: everything appended from now on wakes the loop again.
         self._is_woken = False
         calls = self._calls
         while calls:
             calls.popleft().begin(self)
 
-    def start(self, call: _Call[Any]) -> None:
+    def start_task(self, call: _Call[Any]) -> None:
         """Start a call's task; only this module uses it."""
         call.task = self._loop.create_task(call.run(), context=call.context)
         self.running.add(call)
-        call.task.add_done_callback(functools.partial(self._ended, call))
+        call.task.add_done_callback(functools.partial(self._on_task_done, call))
 
-    def _ended(self, call: _Call[Any], _task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, call: _Call[Any], _task: asyncio.Task[None]) -> None:
         self.running.discard(call)
         call.fail()  # when it was cancelled before its first step
 
-    def _drop(self, call: _Call[Any]) -> None:
+    def _cancel_call(self, call: _Call[Any]) -> None:
         call.is_dropped = True
 
-        def cancel() -> None:
+        def cancel_task() -> None:
             if call.task is not None:
                 call.task.cancel()
 
-        self.post(cancel)
+        self.post(cancel_task)
 
-    def _serve(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
         finally:
-            self._wind_up()
+            self._shut_down()
 
-    def _wind_up(self) -> None:
+    def _shut_down(self) -> None:
         """End everything in flight, then close the loop."""
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
@@ -430,13 +430,13 @@ class Portal:
             with contextlib.suppress(Exception):
                 self._loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_S))
         self._loop.close()
-        greenlets.leave(self._loop)
-        self._fail_waiting()  # callers from here on try to wake the closed loop, and get an error
+        greenlets.forget_hub(self._loop)
+        self._fail_queued_calls()  # later callers try to wake the closed loop, and get an error
         for call in list(self.running):
             call.fail()
 
 
-class _Shared:
+class _SharedPortal:
     """The process's portal, and the number of clients that use it."""
 
     def __init__(self) -> None:
@@ -446,11 +446,11 @@ class _Shared:
         self.users_count = 0
 
 
-_shared = _Shared()
+_shared = _SharedPortal()
 
 
-def acquire() -> Portal:
-    """Return the process's portal; start it for its first user. Each user must `release` it
+def acquire_portal() -> Portal:
+    """Return the process's portal; start it for its first user. Each user must `release_portal` it
     once."""
     with _shared.lock:
         if _shared.portal is None:
@@ -468,7 +468,7 @@ def call_if_open(make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         portal.call(make())
 
 
-def release(portal: Portal) -> None:
+def release_portal(portal: Portal) -> None:
     """Stop using the process's portal. When its last user stops, the thread ends."""
     with _shared.lock:
         if portal is not _shared.portal:
@@ -481,20 +481,20 @@ def release(portal: Portal) -> None:
     portal.close()
 
 
-def _forget_parent() -> None:
+def _forget_parents_portal() -> None:
     """Forget the parent's portal, in a forked child: no thread of this process runs the parent's
     loop."""
     global _shared
-    _shared = _Shared()
+    _shared = _SharedPortal()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+os.register_at_fork(after_in_child=_forget_parents_portal)
 
 
-def _end() -> None:
+def _close_at_exit() -> None:
     portal = _shared.portal
     if portal is not None:
         portal.close()
 
 
-atexit.register(_end)
+atexit.register(_close_at_exit)

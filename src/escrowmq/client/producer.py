@@ -12,40 +12,40 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Property
-from escrowmq.client.checking import Checks, DatabaseCheck
-from escrowmq.client.client_settings import ClientOptions, client_options
-from escrowmq.client.closing import Closing
+from escrowmq.client.checking import CheckAnswerer, DatabaseCheck
+from escrowmq.client.client_settings import ClientOptions, parse_client_options
+from escrowmq.client.closing import CloseTask
 from escrowmq.client.core.message import Message, ReceivedMessage, snapshot_of
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
-from escrowmq.client.core.verdicts import Verdicts
-from escrowmq.client.end_sender import Settler
-from escrowmq.client.ends_in_background import EndsUnderWay
-from escrowmq.client.help_and_completion import KeywordGroup, Settings, Tidy
-from escrowmq.client.instance import Instance
+from escrowmq.client.core.verdicts import KnownOutcomes
+from escrowmq.client.end_sender import EndSender
+from escrowmq.client.ends_in_background import UnconfirmedEnds
+from escrowmq.client.help_and_completion import KeywordOnly, SettingsSignature, TidyCompletion
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.producer_settings import (
     Listener,
     MessageFields,
     ProducerOptions,
     ProducerSettings,
-    message_of,
-    split_settings,
+    make_message,
+    split_producer_settings,
 )
-from escrowmq.client.request_reply import Replies
+from escrowmq.client.request_reply import WaitingRequests
 from escrowmq.client.send_flow import SendDispatch
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
-from escrowmq.client.unsettled import Unsettled, unsettled
+from escrowmq.client.unsettled_transactions import UnsettledTransactions, find_unsettled
 from escrowmq.codec.recall_handle import decode_handle
 from escrowmq.errors import ClientClosed, EscrowMQError, UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from escrowmq.client.lingering import Lingering
+    from escrowmq.client.lingering import LingeringSends
     from escrowmq.client.outbox_messages import MarkedMessages
-    from escrowmq.client.portal import Finish
+    from escrowmq.client.portal import FinishCallback
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 which it pushes a reply."""
 
 
-class Producer(KeywordGroup, Tidy):
+class Producer(KeywordOnly, TidyCompletion):
     """Sends messages, alone or in transactions. Open it with `async with`, or await `open()`.
 
     >>> async def main():
@@ -68,10 +68,10 @@ class Producer(KeywordGroup, Tidy):
     NAMESRV_ADDR. All processes of one service share one `group`. Settings are those of
     `ProducerOptions` and `ClientOptions`."""
 
-    __signature__ = Settings(ProducerOptions, ClientOptions)
+    __signature__ = SettingsSignature(ProducerOptions, ClientOptions)
     _INTERNAL = frozenset({
-        "begin_send", "check_open", "dispatch", "instance", "keep_end", "lingering", "listener",
-        "options", "settler", "verdicts", "wire_group",
+        "check_open", "dispatch", "instance", "lingering", "listener", "options", "settler",
+        "try_send", "verdicts", "wait_for_end", "wire_group",
     })  # fmt: skip
 
     unconfirmed_count = 0
@@ -82,22 +82,22 @@ class Producer(KeywordGroup, Tidy):
         name_servers: str | Sequence[str] | None = None,
         *,
         group: str,
-        instance: Instance | None = None,
+        instance: ClientInstance | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
         check_group(group)
-        self.options, connection = split_settings(settings)
+        self.options, connection = split_producer_settings(settings)
         self.group = group
         self._is_owner = instance is None
-        self.instance = instance or Instance(client_options(name_servers, connection))
-        self.wire_group = self.instance.options.wrap(group)
+        self.instance = instance or ClientInstance(parse_client_options(name_servers, connection))
+        self.wire_group = self.instance.options.with_namespace(group)
         self.dispatch = SendDispatch(self.instance, self.options, group=self.wire_group)
-        watch = self.dispatch.watch
-        self.settler = Settler(self.instance, timeout_ms=self.options.timeout_ms, watch=watch)
-        self._replies = Replies(self.instance)
-        self.verdicts = Verdicts()
+        watch = self.dispatch.interceptor_calls
+        self.settler = EndSender(self.instance, timeout_ms=self.options.timeout_ms, watch=watch)
+        self._replies = WaitingRequests(self.instance)
+        self.verdicts = KnownOutcomes()
         """Known outcomes of transactions that brokers may ask about."""
-        self._checks = Checks(
+        self._checks = CheckAnswerer(
             self.instance,
             self.options,
             group=self.wire_group,
@@ -106,9 +106,9 @@ class Producer(KeywordGroup, Tidy):
         )
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="PRODUCE")
-        self.lingering = self._lingering()
-        self._ends = EndsUnderWay()
-        self._ending = Closing(self._close)
+        self.lingering = self._get_lingering()
+        self._ends = UnconfirmedEnds()
+        self._ending = CloseTask(self._close)
         self._has_checks = self.options.has_checks
         self._has_warned = False
         self._is_open = False
@@ -138,18 +138,18 @@ class Producer(KeywordGroup, Tidy):
 
     async def _open(self) -> None:
         instance = self.instance
-        for name in self._groups():
-            self._make_known(name)
+        for name in self._groups_to_register():
+            self._register_group(name)
         for topic in self.options.topics:
-            instance.watch(instance.options.wrap(topic))
+            instance.watch_topic(instance.options.with_namespace(topic))
         self._checks.open()
         self._replies.open()
         if self._is_owner:
             await instance.open()
         else:
-            await instance.presence.announce()
-        if self.dispatch.watch.tracer is not None:
-            self.dispatch.watch.tracer.open()
+            await instance.heartbeats.send_to_all()
+        if self.dispatch.interceptor_calls.tracer is not None:
+            self.dispatch.interceptor_calls.tracer.open()
 
     async def close(self) -> None:
         """Close the producer: send lingering messages, fail other calls in flight, unregister at
@@ -160,18 +160,18 @@ class Producer(KeywordGroup, Tidy):
     async def _close(self) -> None:
         if self.lingering is not None and self._is_open:
             await self.lingering.flush()
-        await self._ends.wait()
+        await self._ends.wait_for_all()
         self._checks.close()
         self._replies.close()
         try:
-            if self.dispatch.watch.tracer is not None:
-                await self.dispatch.watch.tracer.close()
+            if self.dispatch.interceptor_calls.tracer is not None:
+                await self.dispatch.interceptor_calls.tracer.close()
         finally:
             if self._is_owner:
                 await self.instance.close()
         if not self._is_owner and self._is_open:
-            for name in self._groups():
-                await self.instance.presence.remove_producer(name)
+            for name in self._groups_to_register():
+                await self.instance.heartbeats.remove_producer(name)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -203,26 +203,28 @@ class Producer(KeywordGroup, Tidy):
         SendFailed when every attempt failed; RouteMissing or NoNameServer if there is no broker to
         send to."""
         self.check_open()
-        message = message_of(topic, body, fields)
+        message = make_message(topic, body, fields)
         if self.lingering is not None:
             return await self.lingering.send(message, queue=queue, timeout_ms=timeout_ms)
         out = self.dispatch.prepare(message)
-        _, result = await self.dispatch.deliver(message, out, queue=queue, timeout_ms=timeout_ms)
+        _, result = await self.dispatch.send_prepared(
+            message, out, queue=queue, timeout_ms=timeout_ms
+        )
         return result
 
-    def begin_send(
+    def try_send(
         self,
         message: Message,
         *,
         queue: MessageQueue | None,
         timeout_ms: int | None,
-        finish: Finish[SendResult],
+        finish: FinishCallback[SendResult],
     ) -> bool:
         """Start a send without a coroutine, if only the answer must be awaited; for blocking code.
         Return False, having done nothing, if that is impossible."""
         self.check_open()
         way = self.lingering or self.dispatch
-        return way.begin(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
+        return way.try_send(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
 
     async def flush(self) -> None:
         """Send lingering messages (`linger_ms`) now. Return when all of them are stored or have
@@ -230,7 +232,7 @@ class Producer(KeywordGroup, Tidy):
         self.check_open()
         if self.lingering is not None:
             await self.lingering.flush()
-        await self._ends.wait()
+        await self._ends.wait_for_all()
 
     async def send_many(
         self, messages: Sequence[Message], *, timeout_ms: int | None = None
@@ -248,7 +250,7 @@ class Producer(KeywordGroup, Tidy):
         """Write a message to the network without waiting for an answer; return its id. It may be
         lost unnoticed."""
         self.check_open()
-        return await self.dispatch.send_one_way(message_of(topic, body, fields))
+        return await self.dispatch.send_one_way(make_message(topic, body, fields))
 
     async def recall(self, topic: str, handle: str) -> str:
         """Cancel a delayed message before its time; return its id. The handle is the send result's
@@ -256,7 +258,7 @@ class Producer(KeywordGroup, Tidy):
         self.check_open()
         check_topic(topic)
         broker_name = decode_handle(handle).broker_name
-        wire_topic = self.instance.options.wrap(topic)
+        wire_topic = self.instance.options.with_namespace(topic)
         await self.instance.queues_to_write(wire_topic)
         fields = {"producerGroup": self.wire_group, "topic": wire_topic, "recallHandle": handle}
         reply = await self.instance.ask(
@@ -278,29 +280,29 @@ class Producer(KeywordGroup, Tidy):
         """Send a message and wait for a consumer's reply. Raises ReplyTimeout if none comes in
         time, although the message is stored."""
         self.check_open()
-        message = message_of(topic, body, fields)
+        message = make_message(topic, body, fields)
         timeout_ms = timeout_ms or self.options.timeout_ms
         deadline = self.instance.now() + timeout_ms / 1000
-        with self._replies.expect() as waiting:
+        with self._replies.expect_reply() as waiting:
             extra = {
                 Property.CORRELATION_ID: waiting.correlation_id,
                 Property.REPLY_TO_CLIENT: self.instance.client_id,
                 Property.TTL: str(timeout_ms),
             }
             out = self.dispatch.prepare(message, extra)
-            await self.dispatch.deliver(message, out, timeout_ms=timeout_ms)
+            await self.dispatch.send_prepared(message, out, timeout_ms=timeout_ms)
             left_s = deadline - self.instance.now()
-            return await waiting.reply(left_s, topic=message.topic, timeout_ms=timeout_ms)
+            return await waiting.await_reply(left_s, topic=message.topic, timeout_ms=timeout_ms)
 
     async def reply(
         self, request: ReceivedMessage, body: bytes, **fields: Unpack[MessageFields]
     ) -> SendResult:
         """Reply to a message that was sent with `request`."""
         self.check_open()
-        topic, extra = self._replies.answer_to(request)
-        message = message_of(topic, body, fields)
+        topic, extra = self._replies.reply_target(request)
+        message = make_message(topic, body, fields)
         out = self.dispatch.prepare(message, extra, is_wrapped=True)
-        _, result = await self.dispatch.deliver(message, out)
+        _, result = await self.dispatch.send_prepared(message, out)
         return result
 
     # -- transactions ------------------------------------------------------------------------
@@ -322,7 +324,7 @@ class Producer(KeywordGroup, Tidy):
         only). `checker` names the one of the producer's `checkers` that answers for it.
         `check_after` (seconds, or a timedelta) delays the first check: use it if the transaction
         takes longer than the brokers' transactionTimeOut (6 s)."""
-        message = snapshot_of(message_of(topic, body, fields)) if topic is not None else None
+        message = snapshot_of(make_message(topic, body, fields)) if topic is not None else None
         self._warn_without_check()
         return Transaction(self, message, checker=checker, check_after=check_after)
 
@@ -334,7 +336,7 @@ class Producer(KeywordGroup, Tidy):
         tx = self.transaction(message)
         await tx.begin()
         try:
-            outcome = Outcome(await self._checks.run(listener.execute, message, arg))
+            outcome = Outcome(await self._checks.run_user_code(listener.execute, message, arg))
         except Exception:  # noqa: BLE001 - the user's code; logged, and the broker asks later
             _log.exception("the listener's execute() failed; the broker will ask for the outcome")
             outcome = Outcome.UNKNOWN
@@ -344,20 +346,20 @@ class Producer(KeywordGroup, Tidy):
     async def commit(self, transaction_id: str) -> None:
         """Commit a detached transaction, of this or another process."""
         self.check_open()
-        await self.settler.settle_token(transaction_id, Outcome.COMMIT)
+        await self.settler.settle_by_id(transaction_id, Outcome.COMMIT)
 
     async def rollback(self, transaction_id: str) -> None:
         """Roll back a detached transaction, of this or another process."""
         self.check_open()
-        await self.settler.settle_token(transaction_id, Outcome.ROLLBACK)
+        await self.settler.settle_by_id(transaction_id, Outcome.ROLLBACK)
 
-    def _lingering(self) -> Lingering | None:
+    def _get_lingering(self) -> LingeringSends | None:
         """Return the lingering sends, if the producer uses them."""
         if not self.options.linger_ms:
             return None
-        from escrowmq.client.lingering import Lingering
+        from escrowmq.client.lingering import LingeringSends
 
-        return Lingering(self.instance, self.dispatch, self.options)
+        return LingeringSends(self.instance, self.dispatch, self.options)
 
     def _warn_without_check(self) -> None:
         if not self._has_checks and not self._has_warned:
@@ -368,13 +370,13 @@ class Producer(KeywordGroup, Tidy):
                 self.group,
             )  # fmt: skip
 
-    def _make_known(self, group: str) -> None:
+    def _register_group(self, group: str) -> None:
         """Register the group at brokers with the next heartbeat."""
-        self.instance.presence.add_producer(group)
+        self.instance.heartbeats.add_producer(group)
         if self._has_checks and not self.options.topics:
             self.instance.wants_all_brokers = True
 
-    def _groups(self) -> list[str]:
+    def _groups_to_register(self) -> list[str]:
         """Return the groups to register. A producer without checks does not register its group: a
         broker that asked it would wait for an answer that never comes, and count the check."""
         return [INNER_GROUP, self.wire_group] if self._has_checks else [INNER_GROUP]
@@ -388,7 +390,7 @@ class Producer(KeywordGroup, Tidy):
         found = self.instance.options.credentials
         return found.access_key if found is not None else ""
 
-    def answer_from(
+    def add_database_check(
         self, check: DatabaseCheck, *, on_close: Callable[[], object] | None = None
     ) -> None:
         """Register a database that answers the checks of messages that have a marker. `check` gets
@@ -398,14 +400,14 @@ class Producer(KeywordGroup, Tidy):
         is_news = not self._has_checks
         self._has_checks = True
         if is_news and self._is_open:
-            self._make_known(self.wire_group)
-            self.instance.spawn(self._announce())
+            self._register_group(self.wire_group)
+            self.instance.spawn(self._send_heartbeats())
 
-    def answer_no_more(self, check: DatabaseCheck) -> None:
-        """Unregister a database that was registered with `answer_from`."""
+    def remove_database_check(self, check: DatabaseCheck) -> None:
+        """Unregister a database that was registered with `add_database_check`."""
         self._checks.databases.pop(check, None)
 
-    def marked(self, database: str) -> MarkedMessages:
+    def marked_messages(self, database: str) -> MarkedMessages:
         """Make messages whose outcome is decided by a row in a database. Callable from any
         thread."""
         from escrowmq.client.outbox_messages import MarkedMessages  # which few programs need
@@ -414,26 +416,26 @@ class Producer(KeywordGroup, Tidy):
             raise ClientClosed("the producer is closed; make a new one")
         return MarkedMessages(self, database=database, key=self.dispatch.new_id())
 
-    def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
+    def wait_for_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
         """Make `flush` and closing the producer wait for an END of an outbox's transaction. Returns
         its argument."""
-        return self._ends.keep(told)
+        return self._ends.add(told)
 
-    async def unsettled(self) -> Unsettled:
+    async def unsettled(self) -> UnsettledTransactions:
         """Return the transactions that brokers may still ask about, also after an operator resumes
         them, and the brokers asked: all masters that the name server knows. Raises if one of them
         cannot be asked. RocketMQ's brokers cannot list their pending transactions."""
-        return await unsettled(self.instance, self.group)
+        return await find_unsettled(self.instance, self.group)
 
     async def unsettled_keys(self) -> set[str]:
         """Return the keys of this group's transactions that a broker may still ask about, also
         after an operator resumes them. RocketMQ's brokers cannot list theirs."""
         return (await self.unsettled()).keys
 
-    async def _announce(self) -> None:
+    async def _send_heartbeats(self) -> None:
         try:
             await self.instance.refresh_brokers()
-            await self.instance.presence.announce()
+            await self.instance.heartbeats.send_to_all()
         except EscrowMQError as error:
             _log.info(
                 "brokers learn only with the next heartbeat that this producer answers checks: %s",

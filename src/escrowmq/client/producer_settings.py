@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypedDict
 
 import msgspec
 
-from escrowmq.client.client_settings import ClientOptions, Credentials, no_such_setting
+from escrowmq.client.client_settings import ClientOptions, Credentials, unknown_setting_error
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.message import Delay, Message, Moment, ReceivedMessage
 from escrowmq.client.core.sending import Outcome
@@ -172,7 +172,9 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
         return bool(self.check or self.checkers or self.listener)
 
 
-def split_settings(settings: Mapping[str, Any]) -> tuple[ProducerOptions, dict[str, object]]:
+def split_producer_settings(
+    settings: Mapping[str, Any],
+) -> tuple[ProducerOptions, dict[str, object]]:
     """Split settings into the producer's own and those of its connections. Raises UsageError for
     unknown ones."""
     own = {name: settings[name] for name in settings if name in ProducerOptions.__struct_fields__}
@@ -180,11 +182,11 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[ProducerOptions, dict[s
     unknown = [name for name in rest if name not in ClientOptions.__struct_fields__]
     if unknown:
         known = [*ProducerOptions.__struct_fields__, *ClientOptions.__struct_fields__[1:]]
-        raise no_such_setting(unknown, known, of="a producer")
+        raise unknown_setting_error(unknown, known, of="a producer")
     return ProducerOptions(**own), rest
 
 
-def message_of(topic: str | Message, body: bytes, fields: MessageFields) -> Message:
+def make_message(topic: str | Message, body: bytes, fields: MessageFields) -> Message:
     """Return the message that a call's arguments describe: a given message, or a new one with this
     topic, body and fields. Raises UsageError for a message together with a body or fields."""
     if not isinstance(topic, Message):

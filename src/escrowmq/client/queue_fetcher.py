@@ -13,10 +13,10 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.client.consumer_settings import ConsumerOptions
-from escrowmq.client.core.fetched_messages import Shelf
-from escrowmq.client.core.message import received
+from escrowmq.client.core.fetched_messages import FetchedMessages
+from escrowmq.client.core.message import to_received_message
 from escrowmq.client.core.pulling import (
-    Cursor,
+    PullCursor,
     PullStep,
     is_refusal,
     pull_fields,
@@ -24,9 +24,9 @@ from escrowmq.client.core.pulling import (
 )
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.client.delivery import HeldMessage, Hold
+from escrowmq.client.delivery import HeldMessage, MessageHold
 from escrowmq.client.inbox import Inbox
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.orderly_batch import OrderlyBatch
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import (
@@ -44,10 +44,10 @@ _ANSWER_LATE_MS: Final = 15_000
 """How much later than requested a broker may answer a pull that it held (in ms)."""
 
 
-class ReaderWork(Protocol):
+class ReaderOwner(Protocol):
     """The parts of a consumer that all its queue readers share."""
 
-    instance: Instance
+    instance: ClientInstance
     options: ConsumerOptions
     inbox: Inbox
     wire_group: str
@@ -56,16 +56,16 @@ class ReaderWork(Protocol):
     is_known: bool
     """Whether the group's heartbeats contain this consumer's subscriptions."""
 
-    def commits(self, queue: MessageQueue) -> bool:
+    def may_commit(self, queue: MessageQueue) -> bool:
         """Whether a pull of a queue may carry the group's offset to the broker."""
 
-    def subscribed(self, topic: str) -> Subscription:
+    def subscription_to(self, topic: str) -> Subscription:
         """Return the subscription to a topic."""
 
-    def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
+    def make_delivery(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
         """Turn a message into a delivery."""
 
-    def kind(self) -> type[HeldMessage]:
+    def delivery_class(self) -> type[HeldMessage]:
         """The class of deliveries."""
 
     def move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
@@ -73,11 +73,11 @@ class ReaderWork(Protocol):
 
 
 class QueueFetcher:
-    """The reader of one queue: `start` begins to fetch, `drop` ends it."""
+    """The reader of one queue: `start` begins to fetch, `stop` ends it."""
 
-    def __init__(self, work: ReaderWork, queue: MessageQueue, *, next_offset: int) -> None:
+    def __init__(self, work: ReaderOwner, queue: MessageQueue, *, next_offset: int) -> None:
         self.queue = queue
-        self.shelf: Shelf[HeldMessage] = Shelf(next_offset=next_offset)
+        self.fetched: FetchedMessages[HeldMessage] = FetchedMessages(next_offset=next_offset)
         self.committed = -1
         """The offset that is known to be committed."""
         self.is_paused = False
@@ -93,44 +93,44 @@ class QueueFetcher:
         self.pulled_ms = 0
         self.consumed_ms = 0
         self.task: asyncio.Task[None] | None = None
-        self._work = work
-        self._cursor = Cursor(self.shelf, wait_ms=work.options.pull_wait_ms)
+        self._owner = work
+        self._cursor = PullCursor(self.fetched, wait_ms=work.options.pull_wait_ms)
         self._room = asyncio.Event()
 
     @property
     def waiting_count(self) -> int:
         """Messages that have not been taken."""
-        return self.shelf.waiting_count
+        return self.fetched.waiting_count
 
     def take(self, count: int) -> list[HeldMessage]:
         """Take up to `count` of the waiting messages."""
-        found = self.shelf.take(count)
+        found = self.fetched.take(count)
         self.batch.begin(len(found))
         return found
 
-    def finish(self, message: HeldMessage, generation: int) -> None:
+    def mark_settled(self, message: HeldMessage, generation: int) -> None:
         """Mark a message settled."""
-        if self.shelf.finish(message.queue_offset, generation=generation):
+        if self.fetched.mark_settled(message.queue_offset, generation=generation):
             self._room.set()
 
-    def has_passed(self, message: HeldMessage, generation: int) -> bool:
+    def has_skipped(self, message: HeldMessage, generation: int) -> bool:
         """Whether the queue is now read from after this message, because of a seek or because its
         broker has deleted old messages. Then no member reads the message again."""
-        is_left = self.shelf.generation != generation
-        return is_left and message.queue_offset < self.shelf.begin_offset
+        is_left = self.fetched.generation != generation
+        return is_left and message.queue_offset < self.fetched.begin_offset
 
-    def give_back(self, messages: list[HeldMessage], generation: int) -> None:
+    def put_back(self, messages: list[HeldMessage], generation: int) -> None:
         """Put taken messages back in front."""
-        self.shelf.give_back(messages, generation=generation)
+        self.fetched.put_back(messages, generation=generation)
 
-    def note_locked(self) -> None:
+    def record_lock(self) -> None:
         """Remember that the queue's lock was confirmed now."""
-        instance = self._work.instance
+        instance = self._owner.instance
         self.locked_ms, self.lock_s = instance.clock.now_ms(), instance.now()
 
     def seek(self, queue_offset: int) -> None:
         """Continue at another offset; forget fetched messages."""
-        self.shelf.reset(queue_offset)
+        self.fetched.reset(queue_offset)
         self.committed = -1
         self._room.set()
         self._restart()  # a pull under way would bring what follows the old offset
@@ -139,20 +139,20 @@ class QueueFetcher:
         """Pause or resume handing out and fetching."""
         self.is_paused = is_paused
         self._room.set()
-        self._work.inbox.offer(self)
+        self._owner.inbox.add_source(self)
 
-    def drop(self) -> None:
+    def stop(self) -> None:
         """Stop reading the queue, which no longer belongs to this member, and forget messages that
         were not taken."""
         self.is_dropped = True
-        self._work.inbox.clear_refusal(self)
-        self.shelf.end()
+        self._owner.inbox.clear_refusal(self)
+        self.fetched.stop()
         if self.task is not None:
             self.task.cancel()
 
     def start(self) -> None:
         """Start to fetch messages."""
-        self.task = self._work.instance.keep(f"the reading of {self.queue}", self._run)
+        self.task = self._owner.instance.keep_running(f"the reading of {self.queue}", self._run)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -166,46 +166,46 @@ class QueueFetcher:
             while self._is_full():
                 self._room.clear()
                 await self._room.wait()
-            pause_s = await self._round()
+            pause_s = await self._pull_and_handle()
             if pause_s:
                 await asyncio.sleep(pause_s)
 
     def _is_full(self) -> bool:
-        options, shelf = self._work.options, self.shelf
+        options, shelf = self._owner.options, self.fetched
         return (
             self.is_paused
-            or shelf.count >= options.prefetch_max
-            or shelf.size >= self._work.size_share
-            or (not options.is_orderly and shelf.span >= options.prefetch_span_max)
+            or shelf.unsettled_count >= options.prefetch_max
+            or shelf.size >= self._owner.size_share
+            or (not options.is_orderly and shelf.offset_span >= options.prefetch_span_max)
         )
 
-    async def _round(self) -> float:
-        clock = self._work.instance.clock
+    async def _pull_and_handle(self) -> float:
+        clock = self._owner.instance.clock
         try:
             asked_ms = clock.now_ms()
             reply = await self._pull()
             self.pulled_ms = clock.now_ms()
-            pause_s = self._judge(reply, took_ms=self.pulled_ms - asked_ms)
+            pause_s = self._handle_reply(reply, took_ms=self.pulled_ms - asked_ms)
         except (TransportError, RouteMissing, ProtocolError) as error:
-            self._cursor.lost()
-            return self._failed(error)
+            self._cursor.ask_master_next()
+            return self._log_failure(error)
         except EscrowMQError as error:
             # For example, a record fails its check. It is logged each time, because no message gets
             # through.
             _log.error("the broker's messages of %s cannot be parsed: %s", self.queue, error)
-            return self._failed(error, is_refused=True)
+            return self._log_failure(error, is_refused=True)
         return pause_s
 
     async def _pull(self) -> Command:
-        work, options, shelf = self._work, self._work.options, self.shelf
-        subscription = work.subscribed(self.queue.topic)
+        work, options, shelf = self._owner, self._owner.options, self.fetched
+        subscription = work.subscription_to(self.queue.topic)
         fields = pull_fields(
             self.queue,
             subscription,
             group=work.wire_group,
             queue_offset=shelf.next_offset,
-            commit_offset=max(0, shelf.commit_offset) if work.commits(self.queue) else 0,
-            count_max=min(options.pull_count, options.prefetch_max - shelf.count),
+            commit_offset=max(0, shelf.commit_offset) if work.may_commit(self.queue) else 0,
+            count_max=min(options.pull_count, options.prefetch_max - shelf.unsettled_count),
             suspend_ms=options.pull_wait_ms,
         )
         if not work.is_known:
@@ -218,32 +218,32 @@ class QueueFetcher:
         )
 
     def _address(self) -> str:
-        instance = self._work.instance
+        instance = self._owner.instance
         return instance.reader_address(self.queue.broker_name, self._cursor.broker_id)
 
-    def _judge(self, reply: Command, *, took_ms: int) -> float:
-        cursor, was_at = self._cursor, self.shelf.next_offset
-        step, next_offset = cursor.answered(reply)
+    def _handle_reply(self, reply: Command, *, took_ms: int) -> float:
+        cursor, was_at = self._cursor, self.fetched.next_offset
+        step, next_offset = cursor.apply_reply(reply)
         if step in (PullStep.REFUSED, PullStep.FAILED):
             error = response_error(reply.code, reply.remark, address=self._address())
             is_refused = step is PullStep.REFUSED or is_refusal(error)
             if is_refused:
-                self._work.inbox.set_refusal(self, error)
-            return self._failed(error, is_refused=is_refused)
+                self._owner.inbox.set_refusal(self, error)
+            return self._log_failure(error, is_refused=is_refused)
         if step is not PullStep.REST:
-            self._work.inbox.clear_refusal(self)
+            self._owner.inbox.clear_refusal(self)
         if step is PullStep.TAKE:
-            self._put(reply, next_offset)
+            self._add_messages(reply, next_offset)
         elif step is PullStep.MOVE:
-            self._moved(was_at, next_offset, reply.remark)
+            self._move_to(was_at, next_offset, reply.remark)
         return cursor.pause_s(step, took_ms=took_ms)
 
-    def _failed(self, error: EscrowMQError, *, is_refused: bool = False) -> float:
+    def _log_failure(self, error: EscrowMQError, *, is_refused: bool = False) -> float:
         level = logging.WARNING if self._cursor.failures_count == 0 else logging.DEBUG
         _log.log(level, "nothing can be read from %s now: %s; tried again", self.queue, error)
-        return self._cursor.failed(is_refused=is_refused)
+        return self._cursor.count_failure(is_refused=is_refused)
 
-    def _moved(self, was_at: int, next_offset: int, remark: str | None) -> None:
+    def _move_to(self, was_at: int, next_offset: int, remark: str | None) -> None:
         """Continue at the offset that the broker has named, and log the change."""
         _log.log(
             logging.DEBUG if self._cursor.moves_count > 1 else logging.WARNING,
@@ -252,13 +252,13 @@ class QueueFetcher:
         )  # fmt: skip
         self.committed = -1
 
-    def _put(self, reply: Command, next_offset: int) -> None:
-        work = self._work
-        wanted = work.subscribed(self.queue.topic)
-        unwrap = work.instance.options.unwrap
+    def _add_messages(self, reply: Command, next_offset: int) -> None:
+        work = self._owner
+        wanted = work.subscription_to(self.queue.topic)
+        unwrap = work.instance.options.without_namespace
         found: list[HeldMessage] = []
         broken: list[HeldMessage] = []
-        room = work.size_share - self.shelf.size
+        room = work.size_share - self.fetched.size
         for stored in decode_records(reply.body):
             if room <= 0:
                 # Compressed messages may be large after decompression: pull the rest again when
@@ -266,30 +266,34 @@ class QueueFetcher:
                 next_offset = stored.queue_offset
                 break
             tag = stored.properties.get(Property.TAGS, "")
-            if not wanted.wants(tag):
+            if not wanted.matches_tag(tag):
                 continue
             topic = stored.topic
             if topic.startswith(Topic.RETRY_PREFIX):
                 topic = stored.properties.get(Property.RETRY_TOPIC, topic)
-            name, kind = self.queue.broker_name, work.kind()
+            name, kind = self.queue.broker_name, work.delivery_class()
             try:
-                message = received(stored, topic=unwrap(topic), broker_name=name, kind=kind)
+                message = to_received_message(
+                    stored, topic=unwrap(topic), broker_name=name, kind=kind
+                )
             except RemoteProtocolError as error:
                 _log.error("%s: offset %d: %s", self.queue, stored.queue_offset, error)
                 packed = msgspec.structs.replace(stored, sys_flag=0)
-                broken.append(received(packed, topic=unwrap(topic), broker_name=name, kind=kind))
+                broken.append(
+                    to_received_message(packed, topic=unwrap(topic), broker_name=name, kind=kind)
+                )
                 continue
             room -= len(message.body)
-            found.append(work.stamp(message, self))
-        self.shelf.put(found, next_offset=next_offset, hidden=broken)
+            found.append(work.make_delivery(message, self))
+        self.fetched.add(found, next_offset=next_offset, hidden=broken)
         for message in broken:
             work.move_to_dead_letters(message, self)
-        work.inbox.offer(self)
+        work.inbox.add_source(self)
 
 
-def hold_queue(messages: Sequence[HeldMessage]) -> Hold:
+def hold_orderly_queue(messages: Sequence[HeldMessage]) -> MessageHold:
     """Return a hold: until it ends, the orderly queue of these messages hands out no more."""
-    assert messages[0].ticket is not None
-    fetcher = messages[0].ticket.source
+    assert messages[0].delivery_state is not None
+    fetcher = messages[0].delivery_state.source
     assert isinstance(fetcher, QueueFetcher)
-    return fetcher.batch.hold()
+    return fetcher.batch.make_hold()

@@ -12,7 +12,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.client_bodies import LockBody, decode_body
 from escrowmq.codec.fastjson import Queue
 from escrowmq.errors import EscrowMQError
@@ -26,44 +26,48 @@ LOCK_LIFE_S: Final = 30
 """A lock that was not renewed for this long counts as lost."""
 
 
-class _Locked(msgspec.Struct):
+class _LockedQueues(msgspec.Struct):
     granted: list[Queue] = msgspec.field(name="lockOKMQSet", default_factory=list)
 
 
-class Locks:
+class QueueLocks:
     """The queue locks of one member of a group."""
 
-    def __init__(self, instance: Instance, group: str) -> None:
+    def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock queues, or renew their locks; return the queues that this member has now."""
         found = await asyncio.gather(
-            *(self._lock(name, each) for name, each in _by_broker(queues).items())
+            *(self._lock_at_broker(name, each) for name, each in _group_by_broker(queues).items())
         )
         return set().union(*found)
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Release the queues for other members."""
-        for name, each in _by_broker(queues).items():
+        for name, each in _group_by_broker(queues).items():
             try:
                 address = self._instance.address_of(name)
-                await self._instance.ask(address, Request.UNLOCK_BATCH_MQ, {}, self._body(each))
+                await self._instance.ask(
+                    address, Request.UNLOCK_BATCH_MQ, {}, self._lock_body(each)
+                )
             except EscrowMQError as error:
                 _log.warning("%d queues of %s stay locked for a minute: %s", len(each), name, error)
 
-    async def _lock(self, name: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+    async def _lock_at_broker(self, name: str, queues: list[MessageQueue]) -> set[MessageQueue]:
         try:
             address = self._instance.address_of(name)
-            reply = await self._instance.ask(address, Request.LOCK_BATCH_MQ, {}, self._body(queues))
-            granted = decode_body(_Locked, reply.body).granted
+            reply = await self._instance.ask(
+                address, Request.LOCK_BATCH_MQ, {}, self._lock_body(queues)
+            )
+            granted = decode_body(_LockedQueues, reply.body).granted
         except EscrowMQError as error:
             _log.warning("%d queues of %s cannot be locked: %s", len(queues), name, error)
             return set()
         return {MessageQueue(one.topic, one.broker_name, one.queue_id) for one in granted}
 
-    def _body(self, queues: list[MessageQueue]) -> bytes:
+    def _lock_body(self, queues: list[MessageQueue]) -> bytes:
         return msgspec.json.encode(
             LockBody(
                 client_id=self._instance.client_id,
@@ -73,7 +77,7 @@ class Locks:
         )
 
 
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+def _group_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     found: dict[str, list[MessageQueue]] = {}
     for queue in queues:
         found.setdefault(queue.broker_name, []).append(queue)

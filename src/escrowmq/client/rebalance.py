@@ -12,9 +12,9 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.core.allocation import STRATEGIES, allocate
-from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.instance import Instance
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
+from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import (
     BrokerFault,
@@ -31,45 +31,47 @@ _TOGETHER_S: Final = 0.02
 """Changes within this many seconds are handled together."""
 
 
-class _Members(msgspec.Struct, rename="camel"):
+class _MembersAnswer(msgspec.Struct, rename="camel"):
     consumer_id_list: list[str] = []
 
 
-class Shares(Protocol):
+class AssignedConsumer(Protocol):
     """The consumer, which reads the queues assigned to it."""
 
-    instance: Instance
+    instance: ClientInstance
     wire_group: str
 
     def wanted_topics(self) -> list[str]:
         """Topics to read, by the brokers' names."""
 
-    async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
+    async def assign_queues(self, topic: str, queues: list[MessageQueue]) -> bool:
         """Read exactly these queues of a topic from now on; return False to be called again
         soon."""
 
-    def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+    def record_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Record all queues that a topic has now; none if the topic is unknown."""
 
-    def refuse(self, topic: str, error: PermissionDenied | None) -> None:
+    def report_refusal(self, topic: str, error: PermissionDenied | None) -> None:
         """Report that brokers refuse to let this client read a topic. None reports that they no
         longer refuse."""
 
 
 class Rebalancer:
-    """Assigns queues to this member in rounds: periodically, and after `soon`."""
+    """Assigns queues to this member in rounds: periodically, and after `request_round`."""
 
-    def __init__(self, shares: Shares, *, strategy: str, interval_ms: int, takes_all: bool) -> None:
-        self._shares = shares
+    def __init__(
+        self, shares: AssignedConsumer, *, strategy: str, interval_ms: int, takes_all: bool
+    ) -> None:
+        self._consumer = shares
         self._strategy = STRATEGIES[strategy]
         self._interval_s = interval_ms / 1000
         self._takes_all = takes_all
         self._due = asyncio.Event()
         self._is_over = False
         self._round = asyncio.Lock()
-        self._told: dict[str, type[EscrowMQError]] = {}
+        self._logged_failures: dict[str, type[EscrowMQError]] = {}
 
-    def soon(self) -> None:
+    def request_round(self) -> None:
         """Request a round, because something has changed."""
         self._due.set()
 
@@ -79,7 +81,7 @@ class Rebalancer:
             # Before the round: a change while it runs must cause another one.
             self._due.clear()
             async with self._round:
-                is_settled = await self.round()
+                is_settled = await self.assign_all()
             try:
                 async with asyncio.timeout(self._interval_s if is_settled else _AGAIN_S):
                     await self._due.wait()
@@ -87,7 +89,7 @@ class Rebalancer:
             except TimeoutError:
                 continue
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Run no more rounds. Wait for a running one first, so that the caller also releases the
         queues that it assigns."""
         self._is_over = True
@@ -95,62 +97,64 @@ class Rebalancer:
         async with self._round:
             pass
 
-    async def round(self) -> bool:
+    async def assign_all(self) -> bool:
         """Assign the queues of every topic once; return whether all succeeded."""
         is_settled = True
-        for topic in self._shares.wanted_topics():
+        for topic in self._consumer.wanted_topics():
             if self._is_over:
                 break
             try:
-                queues = await self._mine(topic)
-                if queues is None or not await self._shares.take_over(topic, queues):
+                queues = await self._assigned_queues(topic)
+                if queues is None or not await self._consumer.assign_queues(topic, queues):
                     is_settled = False
-                self._told.pop(topic, None)
-                self._shares.refuse(topic, None)
+                self._logged_failures.pop(topic, None)
+                self._consumer.report_refusal(topic, None)
             except RouteMissing as error:
                 # Its route is watched, and a change of it causes a round. Retry topics are created
                 # late.
-                self._shares.note_queues(topic, ())
+                self._consumer.record_queues(topic, ())
                 if not topic.startswith(Topic.RETRY_PREFIX):
                     self._log_failure(topic, error)
             except EscrowMQError as error:
                 self._log_failure(topic, error)
                 is_settled = False
                 if isinstance(error, PermissionDenied):
-                    self._shares.refuse(topic, error)
+                    self._consumer.report_refusal(topic, error)
         return is_settled
 
     def _log_failure(self, topic: str, error: EscrowMQError) -> None:
         """Log a failure, but not the same one every second."""
-        level = logging.DEBUG if self._told.get(topic) is type(error) else logging.WARNING
-        self._told[topic] = type(error)
+        level = (
+            logging.DEBUG if self._logged_failures.get(topic) is type(error) else logging.WARNING
+        )
+        self._logged_failures[topic] = type(error)
         _log.log(level, "the queues of %s stay as they are: %s", topic, error)
 
-    async def _mine(self, topic: str) -> list[MessageQueue] | None:
-        queues = await self._shares.instance.queues_to_read(topic)
-        self._shares.note_queues(topic, queues)
+    async def _assigned_queues(self, topic: str) -> list[MessageQueue] | None:
+        queues = await self._consumer.instance.queues_to_read(topic)
+        self._consumer.record_queues(topic, queues)
         if self._takes_all or not queues:
             return list(queues)
-        members = await self._members(queues[0].broker_name)
-        me = self._shares.instance.client_id
+        members = await self._fetch_members(queues[0].broker_name)
+        me = self._consumer.instance.client_id
         if me not in members:
             # The broker does not know this member yet: send heartbeats to all brokers, and come
             # again.
-            await self._shares.instance.presence.announce()
-            members = await self._members(queues[0].broker_name)
+            await self._consumer.instance.heartbeats.send_to_all()
+            members = await self._fetch_members(queues[0].broker_name)
             if me not in members:
                 return None
         return allocate(self._strategy, queues, members=members, me=me)
 
-    async def _members(self, broker_name: str) -> list[str]:
-        instance = self._shares.instance
+    async def _fetch_members(self, broker_name: str) -> list[str]:
+        instance = self._consumer.instance
         address = instance.reader_address(broker_name)
-        fields = {"consumerGroup": self._shares.wire_group}
+        fields = {"consumerGroup": self._consumer.wire_group}
         reply = await instance.request(address, Request.GET_CONSUMER_LIST_BY_GROUP, fields)
         if reply.code != Response.SUCCESS:
             error = response_error(reply.code, reply.remark, address=address)
             if type(error) is BrokerFault:
                 return []  # the group has no members there
             raise error
-        with reading_from(address, Request.GET_CONSUMER_LIST_BY_GROUP):
-            return decode_body(_Members, reply.body).consumer_id_list
+        with convert_parse_errors(address, Request.GET_CONSUMER_LIST_BY_GROUP):
+            return decode_body(_MembersAnswer, reply.body).consumer_id_list

@@ -13,9 +13,9 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.client.connection import Connection
-from escrowmq.client.core.message import ReceivedMessage, received
+from escrowmq.client.core.message import ReceivedMessage, to_received_message
 from escrowmq.client.core.sending import REPLY_TYPE
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.headers import SendHeader, read_header
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import ClientClosed, EscrowMQError, ReplyTimeout, UsageError
@@ -26,14 +26,14 @@ WAITING_MAX: Final = 10_000
 """Limit of one producer's requests that wait for a reply."""
 
 
-class Waiting:
+class WaitingRequest:
     """One request that is waiting for its reply."""
 
     def __init__(self) -> None:
         self.correlation_id = str(uuid.uuid4())
         self.future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
 
-    async def reply(self, left_s: float, *, topic: str, timeout_ms: int) -> ReceivedMessage:
+    async def await_reply(self, left_s: float, *, topic: str, timeout_ms: int) -> ReceivedMessage:
         """Wait for the reply and return it; raises ReplyTimeout if it does not come."""
         try:
             async with asyncio.timeout(max(0.0, left_s)):
@@ -45,20 +45,20 @@ class Waiting:
             ) from error
 
 
-class Replies:
+class WaitingRequests:
     """The waiting requests of one producer, by correlation id."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingRequest] = {}
 
     def open(self) -> None:
         """Start to receive pushed replies."""
-        self._instance.share(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
+        self._instance.add_shared_handler(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, self._on_reply)
 
     def close(self) -> None:
         """Fail all waiting requests."""
-        self._instance.unshare(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
+        self._instance.remove_shared_handler(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, self._on_reply)
         for waiting in self._waiting.values():
             if not waiting.future.done():
                 waiting.future.set_exception(
@@ -67,19 +67,19 @@ class Replies:
                 waiting.future.exception()  # perhaps its message is still under way
 
     @contextlib.contextmanager
-    def expect(self) -> Iterator[Waiting]:
+    def expect_reply(self) -> Iterator[WaitingRequest]:
         """Register a request that is about to be sent; yield the object that waits for its reply.
         It is removed at the end of the block."""
         if len(self._waiting) >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX} requests wait for replies; wait for some of them")
-        waiting = Waiting()
+        waiting = WaitingRequest()
         self._waiting[waiting.correlation_id] = waiting
         try:
             yield waiting
         finally:
             del self._waiting[waiting.correlation_id]
 
-    def answer_to(self, request: ReceivedMessage) -> tuple[str, dict[str, str]]:
+    def reply_target(self, request: ReceivedMessage) -> tuple[str, dict[str, str]]:
         """Return the topic and the properties of a reply; raises UsageError if the message expects
         none."""
         asked = request.system
@@ -92,9 +92,9 @@ class Replies:
         extra = {name: asked[name] for name in names if name in asked}
         return cluster + Topic.REPLY_SUFFIX, {Property.MSG_TYPE: REPLY_TYPE, **extra}
 
-    def _take(self, connection: Connection, request: Command) -> bool:
+    def _on_reply(self, connection: Connection, request: Command) -> bool:
         try:
-            message = self._read(request)
+            message = self._parse_reply(request)
         except EscrowMQError as error:
             _log.warning("a reply of %s cannot be read: %s", connection.address, error)
             return False
@@ -106,7 +106,7 @@ class Replies:
         connection.reply(request)
         return True
 
-    def _read(self, request: Command) -> ReceivedMessage:
+    def _parse_reply(self, request: Command) -> ReceivedMessage:
         header = read_header(SendHeader, request.ext)
         stored = StoredMessage(
             topic=header.topic,
@@ -121,4 +121,4 @@ class Replies:
             stored_ms=0,
             record_size=0,
         )
-        return received(stored)
+        return to_received_message(stored)

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.core.routes import RouteBook
-from escrowmq.client.heartbeats import Presence
-from escrowmq.client.pool import Pool
+from escrowmq.client.heartbeats import Heartbeats
+from escrowmq.client.pool import ConnectionPool
 from escrowmq.errors import ProtocolError, ResponseError, RouteMissing, TransportError
 
 _log = logging.getLogger(__name__)
@@ -25,13 +25,13 @@ _SUCCESSION_MS: Final = 15_000
 refreshed more often."""
 
 
-class Routed(Protocol):
+class RouteOwner(Protocol):
     """A client whose routes are refreshed (client.instance)."""
 
     options: ClientOptions
     book: RouteBook
-    pool: Pool
-    presence: Presence
+    pool: ConnectionPool
+    heartbeats: Heartbeats
     wants_all_brokers: bool
     forgets_topics: bool
     watched: dict[str, int]
@@ -40,7 +40,7 @@ class Routed(Protocol):
         """Return the event loop's time."""
         ...
 
-    async def refresh(self, topic: str) -> None:
+    async def refresh_route(self, topic: str) -> None:
         """Fetch a topic's route."""
 
     async def refresh_brokers(self) -> None:
@@ -50,14 +50,14 @@ class Routed(Protocol):
 class RouteRefresher:
     """Refreshes the routes of one client instance."""
 
-    def __init__(self, instance: Routed) -> None:
+    def __init__(self, instance: RouteOwner) -> None:
         self._instance = instance
         self._event = asyncio.Event()
         self._lost: set[str] = set()
         """Addresses of brokers whose connection was lost, as long as routes still name them."""
         self._lost_until_s = 0.0
 
-    def lost(self, address: str) -> None:
+    def on_broker_lost(self, address: str) -> None:
         """Refresh routes soon, because a broker's connection was lost: it restarts, or another one
         becomes the master."""
         self._lost.add(address)
@@ -81,23 +81,23 @@ class RouteRefresher:
             await asyncio.sleep(looked_s + _LOOK_AGAIN_MS / 1000 - instance.now())
             looked_s = instance.now()
             is_known = await self.refresh_all()
-            if is_known and not self._is_one_missing():
+            if is_known and not self._is_broker_missing():
                 pause_ms = 0
             else:
                 pause_ms = min(2 * pause_ms or _LOOK_AGAIN_MS, _LOOK_AGAIN_MAX_MS, interval_ms)
             # A broker whose connection was lost gets a heartbeat when it is redialled, at growing
             # intervals.
             is_other = known != set(instance.book.all_addresses(masters_only=False))
-            if (is_other or not self._lost) and instance.presence.has_strangers():
-                await instance.presence.announce()
+            if (is_other or not self._lost) and instance.heartbeats.has_unconnected_brokers():
+                await instance.heartbeats.send_to_all()
 
-    def _is_one_missing(self) -> bool:
+    def _is_broker_missing(self) -> bool:
         """Whether routes name a broker whose connection was lost and is not restored."""
         instance = self._instance
         if instance.now() >= self._lost_until_s:
             self._lost.clear()
         named = set(instance.book.all_addresses(masters_only=True))
-        self._lost = {at for at in self._lost & named if instance.pool.ready(at) is None}
+        self._lost = {at for at in self._lost & named if instance.pool.get_ready(at) is None}
         return bool(self._lost)
 
     async def refresh_all(self) -> bool:
@@ -115,7 +115,9 @@ class RouteRefresher:
             topics = [*dict.fromkeys([*instance.watched, *instance.book.topics()])]
             for at in range(0, len(topics), _ROUTES_AT_ONCE):
                 some = topics[at : at + _ROUTES_AT_ONCE]
-                found = await asyncio.gather(*map(instance.refresh, some), return_exceptions=True)
+                found = await asyncio.gather(
+                    *map(instance.refresh_route, some), return_exceptions=True
+                )
                 for topic, error in zip(some, found, strict=True):
                     if isinstance(error, RouteMissing):
                         is_known = is_known and topic not in instance.watched

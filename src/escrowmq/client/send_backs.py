@@ -11,7 +11,7 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.producer import Producer
 from escrowmq.errors import EscrowMQError
 
@@ -23,15 +23,15 @@ _TIMEOUT_MS: Final = 5_000
 class SendBacks:
     """Returns failed messages of one consumer group to brokers."""
 
-    def __init__(self, instance: Instance, producer: Producer, *, group: str) -> None:
+    def __init__(self, instance: ClientInstance, producer: Producer, *, group: str) -> None:
         self._instance = instance
         self._producer = producer
         self._group = group
 
-    async def send(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
+    async def send_back(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
         """Have a message redelivered after a delay level (0: the broker's back-off, -1: dead
         letter); return whether a broker accepted it."""
-        topic = self._instance.options.wrap(message.topic)
+        topic = self._instance.options.with_namespace(message.topic)
         try:
             await self._instance.ask(
                 self._instance.address_of(message.broker_name),
@@ -53,17 +53,19 @@ class SendBacks:
                 "%s of %s cannot be returned to its broker: %s; it is sent as a new message",
                 message.message_id, message.queue, error,
             )  # fmt: skip
-            return await self._send_anew(message, level=level, attempts_max=attempts_max)
+            return await self._send_to_retry_topic(message, level=level, attempts_max=attempts_max)
         return True
 
-    async def _send_anew(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
+    async def _send_to_retry_topic(
+        self, message: HeldMessage, *, level: int, attempts_max: int
+    ) -> bool:
         """Send the message to the group's retry topic on any broker, because its own broker is
         unreachable. RocketMQ's clients do the same."""
         failed_count = message.deliveries_before + 1
         is_over = level == NEVER
         delay = level or min(RETRY_FIRST_LEVEL + message.deliveries_before, len(DELAY_LEVELS_S))
         extra = {
-            Property.RETRY_TOPIC: self._instance.options.wrap(message.topic),
+            Property.RETRY_TOPIC: self._instance.options.with_namespace(message.topic),
             Property.ORIGIN_MESSAGE_ID: message.system.get(
                 Property.ORIGIN_MESSAGE_ID, message.offset_id
             ),
@@ -87,7 +89,7 @@ class SendBacks:
         try:
             dispatch = self._producer.dispatch
             out = dispatch.prepare(again, extra, is_wrapped=True)
-            await dispatch.deliver(again, out)
+            await dispatch.send_prepared(again, out)
         except EscrowMQError as error:
             _log.warning("%s cannot be sent as a new message: %s", message.message_id, error)
             return False

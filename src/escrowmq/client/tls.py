@@ -41,7 +41,7 @@ TlsSetting = bool | Tls | ssl.SSLContext | None
 """True trusts the system's root certificates; False and None mean no TLS."""
 
 
-def context_of(setting: TlsSetting) -> ssl.SSLContext | None:
+def make_ssl_context(setting: TlsSetting) -> ssl.SSLContext | None:
     """Make the SSL context for a setting; None for no TLS. Raises UsageError if a file is
     invalid."""
     if setting is None or setting is False:
@@ -54,7 +54,7 @@ def context_of(setting: TlsSetting) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=os.fspath(tls.trusted) or None)
     except (OSError, ValueError) as error:
-        raise _unusable("trusted", tls.trusted, error) from error
+        raise _file_error("trusted", tls.trusted, error) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.checks_name and tls.verify
     if not tls.verify:
@@ -66,11 +66,11 @@ def context_of(setting: TlsSetting) -> ssl.SSLContext | None:
             # Without a password OpenSSL would ask the terminal for one.
             context.load_cert_chain(tls.certificate, tls.key or None, lambda: tls.password)
         except (OSError, ValueError) as error:
-            raise _unusable("certificate", tls.certificate, error) from error
+            raise _file_error("certificate", tls.certificate, error) from error
     return context
 
 
-def _unusable(name: str, path: object, error: Exception) -> UsageError:
+def _file_error(name: str, path: object, error: Exception) -> UsageError:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
     return UsageError(
         f"tls: {name}={str(path)!r}: {reason}; readable PEM files that belong together are "

@@ -16,16 +16,16 @@ from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.trace_records import (
     REGION_DEFAULT,
-    ConsumeEnd,
-    Record,
+    ConsumeResult,
+    TraceRecord,
     consumed_record,
-    ended_record,
+    delivered_record,
+    end_record,
     pack,
     sent_record,
-    taken_record,
 )
 from escrowmq.client.core.validation import check_topic
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.producer_settings import ProducerOptions
 from escrowmq.client.send_flow import SendDispatch
 from escrowmq.errors import EscrowMQError, UsageError
@@ -60,17 +60,17 @@ class Tracer:
     """Collects the trace records of one group, and sends them in the background to a trace
     topic."""
 
-    def __init__(self, instance: Instance, topic: str, *, group: str, role: str) -> None:
+    def __init__(self, instance: ClientInstance, topic: str, *, group: str, role: str) -> None:
         self.dropped_count = 0
         """Number of records that were never sent: too many at a time, or no broker accepted
         them."""
         self.topic = topic
         self._instance = instance
-        self._group = instance.options.unwrap(group)
+        self._group = instance.options.without_namespace(group)
         options = ProducerOptions(timeout_ms=_TIMEOUT_MS, retries=2, compression="")
         inner_group = f"_INNER_TRACE_PRODUCER-{group}-{role}"
         self._dispatch = SendDispatch(instance, options, group=inner_group)
-        self._waiting: collections.deque[Record] = collections.deque()
+        self._waiting: collections.deque[TraceRecord] = collections.deque()
         self._has_some = asyncio.Event()
         self._is_full = asyncio.Event()
         self._sending_count = 0
@@ -79,7 +79,9 @@ class Tracer:
 
     def open(self) -> None:
         """Start to send records."""
-        self._task = self._instance.keep("the sending of the trace", self._run)
+        self._task = self._instance.keep_running(
+            "the sending of the trace", self._send_periodically
+        )
 
     async def close(self) -> None:
         """Send the remaining records, for a few seconds at most."""
@@ -91,18 +93,20 @@ class Tracer:
         _, late = await asyncio.wait([self._task], timeout=_LAST_S)
         if late:
             self._task.cancel()
-            self._drop(len(self._waiting) + self._sending_count, "the client ends")
+            self._count_dropped(len(self._waiting) + self._sending_count, "the client ends")
         self._waiting.clear()
 
     # -- what happens ------------------------------------------------------------------------
 
-    def sent(self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int) -> None:
+    def record_sent(
+        self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int
+    ) -> None:
         """Record that a message was stored, perhaps as a half."""
         told = sent.reply.ext or {}
         if message.topic == self.topic or told.get(Property.TRACE_ON) == "false":
             return
         region = told.get(Property.MSG_REGION, REGION_DEFAULT)
-        self._add(
+        self._enqueue(
             sent_record(
                 message,
                 result,
@@ -112,7 +116,7 @@ class Tracer:
             )
         )
 
-    def ended(
+    def record_end(
         self, ends: Sequence[tuple[Message, str]], outcome: Outcome, *, address: str,
         is_from_check: bool = False,
     ) -> None:  # fmt: skip
@@ -120,8 +124,8 @@ class Tracer:
         its id."""
         for message, message_id in ends:
             region = _region(message)
-            self._add(
-                ended_record(
+            self._enqueue(
+                end_record(
                     message,
                     message_id,
                     group=self._group,
@@ -132,14 +136,14 @@ class Tracer:
                 )
             )
 
-    def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
-        """Record that messages are about to be consumed together. Return what `consumed` needs
-        about it: the id and the time of the delivery."""
+    def record_delivered(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
+        """Record that messages are about to be consumed together. Return what `record_consumed`
+        needs about it: the id and the time of the delivery."""
         now_ms, request_id = self._now_ms(), self._dispatch.new_id()
         for message in messages:
             if _is_traced(message):
-                self._add(
-                    taken_record(
+                self._enqueue(
+                    delivered_record(
                         message,
                         message.message_id,
                         group=self._group,
@@ -151,11 +155,13 @@ class Tracer:
                 )
         return request_id, now_ms
 
-    def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:
+    def record_consumed(
+        self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeResult
+    ) -> None:
         """Record that a message was consumed, or will be redelivered."""
         request_id, begin_ms = taken
         if _is_traced(message):
-            self._add(
+            self._enqueue(
                 consumed_record(
                     message,
                     message.message_id,
@@ -171,31 +177,31 @@ class Tracer:
     def _now_ms(self) -> int:
         return self._instance.clock.now_ms()
 
-    def _add(self, record: Record) -> None:
+    def _enqueue(self, record: TraceRecord) -> None:
         if len(self._waiting) >= WAITING_MAX:
-            self._drop(1, f"{WAITING_MAX} wait already")
+            self._count_dropped(1, f"{WAITING_MAX} wait already")
             return
         self._waiting.append(record)
         self._has_some.set()
         if len(self._waiting) >= _FULL_COUNT:
             self._is_full.set()
 
-    def _drop(self, count: int, why: str) -> None:
+    def _count_dropped(self, count: int, why: str) -> None:
         """Count dropped records. Log it each time the count reaches a power of two, to keep the log
         short."""
         before, self.dropped_count = self.dropped_count, self.dropped_count + count
         if before.bit_length() < self.dropped_count.bit_length():
             _log.warning("%d records of the trace are dropped: %s", self.dropped_count, why)
 
-    async def _run(self) -> None:
+    async def _send_periodically(self) -> None:
         while not self._is_closing:
             await self._has_some.wait()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_COLLECT_S):
                     await self._is_full.wait()
-            await self._send()
+            await self._send_waiting()
 
-    async def _send(self) -> None:
+    async def _send_waiting(self) -> None:
         self._has_some.clear()
         self._is_full.clear()
         records = list(self._waiting)
@@ -206,9 +212,9 @@ class Tracer:
             count = packed.body.count(b"\x02")
             try:
                 out = self._dispatch.prepare(message, is_wrapped=True)
-                await self._dispatch.deliver(message, out)
+                await self._dispatch.send_prepared(message, out)
             except EscrowMQError as error:
-                self._drop(count, str(error))
+                self._count_dropped(count, str(error))
             self._sending_count -= count
 
 

@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Self, Unpack
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import CHECKER, TRANSACTION
-from escrowmq.client.core.end_request import (
-    Half,
-    check_after_seconds,
-    half_of,
-    settled_before,
-    token_of,
-)
+from escrowmq.client import half_safety
+from escrowmq.client.core import end_request, sending
 from escrowmq.client.core.message import Message, snapshot_of
 from escrowmq.client.core.send_attempts import SendAnswer
-from escrowmq.client.core.sending import Outcome, SendResult, half_properties, is_delayed, is_safe
-from escrowmq.client.core.verdicts import EndState
-from escrowmq.client.ends_in_background import end_in_background
-from escrowmq.client.half_safety import broken_by, not_safe, queue_of_half
-from escrowmq.client.help_and_completion import Done, Tidy
-from escrowmq.client.portal import Finish, GoOn, finished
-from escrowmq.client.producer_settings import MessageFields, message_of
+from escrowmq.client.core.sending import Outcome, SendResult, is_stored_safely
+from escrowmq.client.core.verdicts import TransactionCourse
+from escrowmq.client.ends_in_background import send_end_in_background
+from escrowmq.client.help_and_completion import AwaitableNone, TidyCompletion
+from escrowmq.client.portal import FinishCallback, GoOn, result_or_raise
+from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import (
     ClientClosed,
     EscrowMQError,
@@ -43,7 +37,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Transaction(Tidy):
+class Transaction(TidyCompletion):
     """Made by `Producer.transaction`. Commits when its block ends, rolls back when it raises.
 
     Call `database_decides()` right before your database commits: an exception after that proves
@@ -53,7 +47,7 @@ class Transaction(Tidy):
     The block ends when the broker has confirmed the commit; otherwise OutcomeUnknown is raised, and
     the check-back will settle the transaction."""
 
-    _INTERNAL = frozenset({"abandon", "begin_quickly", "leave_quickly", "settle_quickly"})
+    _INTERNAL = frozenset({"abandon", "commit_in_background", "try_begin", "try_settle"})
     _is_begun = _is_over = True
     """Defaults for an object whose constructor failed: `__del__` logs nothing then."""
 
@@ -68,10 +62,10 @@ class Transaction(Tidy):
         self._producer = producer
         self._first = message
         self._checker = checker
-        self._check_after_s = check_after_seconds(check_after)
-        self._course = EndState(producer.verdicts)
+        self._check_after_s = end_request.check_after_seconds(check_after)
+        self._course = TransactionCourse(producer.verdicts)
         self._bundle = ""
-        self._halves: list[Half] = []
+        self._halves: list[end_request.Half] = []
         self._plan = Outcome.COMMIT
         self._outcome: Outcome | None = None
         self._error: EscrowMQError | None = None
@@ -96,8 +90,7 @@ class Transaction(Tidy):
         return f"<Transaction {key} to {topics or 'no topic'}, {state}>"
 
     def __del__(self) -> None:
-        # As text: a log that stores its records would otherwise keep the transaction alive, and
-        # open.
+        # As text: a log that stores its records would keep the transaction alive, and open.
         if not self._is_begun:
             _log.warning("%s was created and never begun: nothing was sent; use `with`", repr(self))
         elif not self._is_over and self._halves:
@@ -105,9 +98,9 @@ class Transaction(Tidy):
 
     @property
     def id(self) -> str:
-        """The id with which any process can end the transaction; empty before the first message is
+        """The id with which any process can end the transaction; empty until something is
         stored."""
-        return token_of(self._halves[0]) if self._halves else ""
+        return end_request.transaction_id_of(self._halves[0]) if self._halves else ""
 
     @property
     def plan(self) -> Outcome:
@@ -148,7 +141,7 @@ class Transaction(Tidy):
         self._producer.check_open()
         if self._first is None:
             self._bundle = self._producer.dispatch.new_id()
-            self._course.open(self._bundle)
+            self._course.begin(self._bundle)
             return self
         try:
             await self._send(self._first)
@@ -157,45 +150,48 @@ class Transaction(Tidy):
             raise
         return self
 
-    def begin_quickly(self, finish: Finish[Transaction]) -> bool:
-        """Begin the transaction like `begin`, without a coroutine if only the broker's answer must
-        be awaited. Return False, having done nothing, if that is impossible. Only this package uses
-        it."""
+    def try_begin(self, finish: FinishCallback[Transaction]) -> bool:
+        """Begin like `begin`, without a coroutine if only the broker's answer must be awaited.
+        Return False, having done nothing, if that is impossible. Only this package uses it."""
         first = self._first
-        if self._is_begun or first is None or is_delayed(first):
+        if self._is_begun or first is None or sending.is_delayed(first):
             return False
 
-        def stored(
+        def on_stored(
             result: tuple[SendAnswer, SendResult] | None,
             error: BaseException | None = None,
             go_on: GoOn[tuple[SendAnswer, SendResult]] | None = None,
         ) -> None:
-            if result is None or not is_safe(result[1]) or self._course.is_abandoned:
-                finish(None, None, lambda: self._begin_on(first, finished(result, error, go_on)))
+            if result is None or not is_stored_safely(result[1]) or self._course.is_abandoned:
+                finish(None, None, lambda: self._finish_begin(
+                    first, result_or_raise(result, error, go_on)
+                ))  # fmt: skip
                 return
-            self._took(first, result)
+            self._record_stored(first, result)
             finish(self)
 
         self._is_begun = True
         try:
             self._producer.check_open()
-            key = self._producer.dispatch.begin_half(first, self._properties(first), finish=stored)
+            key = self._producer.dispatch.try_send_half(
+                first, self._half_properties(first), finish=on_stored
+            )
         except BaseException as error:
             self._failure = error
             self.abandon()
             raise
         if key:
-            self._course.open(key)
+            self._course.begin(key)
         else:
             self._is_begun = False
         return bool(key)
 
-    async def _begin_on(
+    async def _finish_begin(
         self, first: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
     ) -> Self:
-        """Complete a `begin_quickly` that takes longer."""
+        """Complete a `try_begin` that takes longer."""
         try:
-            await self._take(first, work)
+            await self._record_when_stored(first, work)
         except BaseException:
             self.abandon()
             raise
@@ -204,11 +200,10 @@ class Transaction(Tidy):
         return self
 
     def abandon(self) -> None:
-        """Note that the block never starts. A message that was nevertheless stored is rolled back,
-        now or when the broker checks. Only this package uses it."""
+        """Note that the block never starts. If a message was stored, roll it back. Internal."""
         if self._is_over and self._outcome is Outcome.ROLLBACK:
             return
-        self._course.abandon()
+        self._course.mark_abandoned()
         if self._halves and not self._is_over:
             work = self._roll_back_quietly()
             with contextlib.suppress(ClientClosed):
@@ -217,39 +212,43 @@ class Transaction(Tidy):
     async def __aenter__(self) -> Self:
         return await self.begin()
 
-    def leave_unheard(self, later: Callable[[Callable[[], object]], None]) -> bool:
+    def commit_in_background(self, later: Callable[[Callable[[], object]], None]) -> bool:
         """Commit in the background after a block that did not raise; `later` runs the work on the
         loop's thread. Return False if the end must be waited for. Only this package uses it."""
         is_plain = self._halves and not self._is_over and self._failure is None
-        if not is_plain or self._is_waited_for(self._plan):
+        if not is_plain or self._waits_for_confirmation(self._plan):
             return False
         later(lambda: self._settle_in_background(Outcome.COMMIT))
         self._is_over = True  # not before: `later` raises if the client is closed
         return True
 
-    def settle_quickly(self, outcome: Outcome, finish: Finish[None]) -> bool:
+    def try_settle(self, outcome: Outcome, finish: FinishCallback[None]) -> bool:
         """Try to end the transaction without a coroutine; return False if that is impossible. Only
         this package uses it."""
         if self._is_over or self._failure is not None or not self._halves:
             return False
-        if not self._is_waited_for(outcome):
+        if not self._waits_for_confirmation(outcome):
             return False
 
-        def told(
+        def on_result(
             result: None,
             error: BaseException | None = None,
             go_on: GoOn[None] | None = None,
         ) -> None:
             if error is not None or go_on is not None:
-                finish(None, None, lambda: self._await_end(outcome, finished(result, error, go_on)))
+                finish(None, None, lambda: self._await_end(
+                    outcome, result_or_raise(result, error, go_on)
+                ))  # fmt: skip
                 return
             self._outcome = outcome
             finish(None)
 
         settler = self._producer.settler
-        if not settler.begin(self._halves[0], outcome, count=self._count, finish=told):
+        if not settler.try_settle(
+            self._halves[0], outcome, count=self._bundle_count, finish=on_result
+        ):
             return False
-        self._course.decide(outcome)  # not before: where nothing was begun, `settle` does
+        self._course.set_outcome(outcome)  # not before: where nothing was begun, `settle` does
         self._is_over = True
         return True
 
@@ -262,14 +261,14 @@ class Transaction(Tidy):
         if self._is_over:
             return
         if error is not None:
-            await self._end_quietly(self._after(error))
+            await self._end_quietly(self._outcome_after(error))
         elif self._failure is not None:
             await self._roll_back_quietly()
-            raise broken_by(self._failure)
+            raise half_safety.transaction_broken_error(self._failure)
         else:
             await self.settle(self._plan)
 
-    def _after(self, error: BaseException) -> Outcome:
+    def _outcome_after(self, error: BaseException) -> Outcome:
         """Return the outcome after an exception in the block: a rollback, since the block did not
         do its work. After `database_decides()`, an interrupt or a cancellation it is unknown,
         because the database may have committed."""
@@ -295,7 +294,7 @@ class Transaction(Tidy):
             raise UsageError(
                 f"a transaction has at most {BUNDLE_MESSAGES_MAX} messages; put more into each"
             )
-        message = snapshot_of(message_of(topic, body, fields))
+        message = snapshot_of(make_message(topic, body, fields))
         if self._halves and not self._halves[0].signed_id:
             await self.settle(Outcome.ROLLBACK)
             raise ManyMessagesUnsupported(
@@ -317,20 +316,19 @@ class Transaction(Tidy):
         Raises TransactionBroken if a message could not be sent; then do not commit."""
         self._check_running("let the database decide")
         if self._failure is not None:
-            raise broken_by(self._failure)
+            raise half_safety.transaction_broken_error(self._failure)
         self._is_decided_elsewhere = True
-        return Done()
+        return AwaitableNone()
 
     def unknown(self) -> Awaitable[None]:
-        """Leave the outcome open at the end of the block, even if it raises: the broker will check
-        back."""
+        """Leave the outcome open at the end of the block, even if it raises: a check follows."""
         self._plan = Outcome.UNKNOWN
-        return Done()
+        return AwaitableNone()
 
     def rollback(self) -> Awaitable[None]:
         """Roll back at the end of the block, even if it does not raise."""
         self._plan = Outcome.ROLLBACK
-        return Done()
+        return AwaitableNone()
 
     def detach(self) -> str:
         """Return the transaction's id. The end of the block then leaves the transaction open:
@@ -341,9 +339,9 @@ class Transaction(Tidy):
             raise UsageError("a transaction without a message cannot be detached; send one first")
         self._check_running("detach it")
         if self._failure is not None:
-            raise broken_by(self._failure)
+            raise half_safety.transaction_broken_error(self._failure)
         self._is_over = self._is_detached = True
-        self._course.hand_over()
+        self._course.leave_to_check()
         return self.id
 
     async def settle(self, outcome: Outcome) -> None:
@@ -351,46 +349,48 @@ class Transaction(Tidy):
         self._check_running("settle it")
         if not isinstance(outcome, Outcome):
             raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
-        self._course.decide(outcome)
+        self._course.set_outcome(outcome)
         self._is_over = True  # so that `__aexit__` does not end it another way on cancellation
         if not self._halves:
             self._outcome = outcome
             return
-        if not self._is_waited_for(outcome):
+        if not self._waits_for_confirmation(outcome):
             self._settle_in_background(outcome)
             return
         settler = self._producer.settler
         await self._await_end(
             outcome,
-            settler.settle(self._halves[0], outcome, count=self._count, ends=self._ends),
+            settler.settle(self._halves[0], outcome, count=self._bundle_count, ends=self._ends),
         )
 
     # -- inside ------------------------------------------------------------------------------
 
     @property
-    def _count(self) -> int:
+    def _bundle_count(self) -> int:
         """The number of messages to name in a bundle's END; otherwise 0."""
         return len(self._halves) if self._bundle and self._halves[0].signed_id else 0
 
-    def _is_waited_for(self, outcome: Outcome) -> bool:
+    def _waits_for_confirmation(self, outcome: Outcome) -> bool:
         """Whether the end of the transaction waits until the broker has confirmed it."""
         return outcome is not Outcome.COMMIT or self._producer.options.confirms_commits
 
     def _settle_in_background(self, outcome: Outcome) -> None:
-        self._course.decide(outcome)
+        self._course.set_outcome(outcome)
         self._is_over = True
 
-        def heard(error: EscrowMQError | None) -> None:
+        def on_result(error: EscrowMQError | None) -> None:
             if error is None:
                 self._outcome = outcome
                 return
-            self._course.unheard(error)
+            self._course.record_unconfirmed(error)
             self._producer.unconfirmed_count += 1
-            self._outcome, self._error = settled_before(error), error
+            self._outcome, self._error = end_request.reported_outcome(error), error
             _log.warning("%s", error)
 
-        first, count = self._halves[0], self._count
-        end_in_background(self._producer, first, outcome, count=count, ends=self._ends, heard=heard)
+        first, count = self._halves[0], self._bundle_count
+        send_end_in_background(
+            self._producer, first, outcome, count=count, ends=self._ends, heard=on_result
+        )
 
     async def _await_end(self, outcome: Outcome, work: Awaitable[None]) -> None:
         """Wait until the END was sent to the broker."""
@@ -398,18 +398,18 @@ class Transaction(Tidy):
             await work
         except BaseException as error:
             self._outcome = Outcome.UNKNOWN
-            self._course.unheard(error)
+            self._course.record_unconfirmed(error)
             if not isinstance(error, EscrowMQError):
                 raise
-            self._not_confirmed(outcome, error)
+            self._raise_unconfirmed(outcome, error)
         else:
             self._outcome = outcome
 
-    def _not_confirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
+    def _raise_unconfirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
         """Raise the error of an unconfirmed END, unless the database has committed."""
         producer = self._producer
         producer.unconfirmed_count += 1
-        self._outcome = settled_before(error)
+        self._outcome = end_request.reported_outcome(error)
         is_news = not isinstance(error, OutcomeUnknown) or outcome is Outcome.COMMIT
         if is_news and not self._is_decided_elsewhere:
             raise error
@@ -440,26 +440,26 @@ class Transaction(Tidy):
             _log.warning("%s", error)
 
     async def _send(self, message: Message) -> SendResult:
-        return await self._take(message, self._store(message))
+        return await self._record_when_stored(message, self._store(message))
 
-    async def _take(
+    async def _record_when_stored(
         self, message: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
     ) -> SendResult:
         """Wait until a message is stored as safely as required, and record it."""
         try:
             told = await work
-            self._took(message, told)
+            self._record_stored(message, told)
         except BaseException as error:
             self._failure = error
             raise
         result = told[1]
-        if not is_safe(result):
-            await self._judge_unsafe(result)
+        if not is_stored_safely(result):
+            await self._roll_back_unsafe(result)
         return result
 
-    def _took(self, message: Message, told: tuple[SendAnswer, SendResult]) -> None:
+    def _record_stored(self, message: Message, told: tuple[SendAnswer, SendResult]) -> None:
         sent, result = told
-        half = half_of(
+        half = end_request.parse_half(
             sent.reply,
             broker_name=sent.queue.broker_name,
             topic=sent.queue.topic,
@@ -472,19 +472,19 @@ class Transaction(Tidy):
 
     async def _store(self, message: Message) -> tuple[SendAnswer, SendResult]:
         producer = self._producer
-        producer.dispatch.check(message)
+        producer.dispatch.validate(message)
         began_at = self._halves[0].broker_name if self._bundle and self._halves else ""
-        queue = await queue_of_half(producer, message, began_at=began_at)
-        out = producer.dispatch.prepare(message, self._properties(message))
+        queue = await half_safety.required_queue(producer, message, began_at=began_at)
+        out = producer.dispatch.prepare(message, self._half_properties(message))
         out.wants_id = True
         if not self._course.key:
-            self._course.open(out.unique_key)
-        return await producer.dispatch.deliver(
+            self._course.begin(out.unique_key)
+        return await producer.dispatch.send_prepared(
             message, out, queue=queue, may_repeat=not self._bundle
         )
 
-    def _properties(self, message: Message) -> dict[str, str]:
-        found = half_properties(message, group=self._producer.wire_group)
+    def _half_properties(self, message: Message) -> dict[str, str]:
+        found = sending.half_properties(message, group=self._producer.wire_group)
         if self._bundle:
             found[TRANSACTION] = self._bundle
         if self._checker:
@@ -493,8 +493,8 @@ class Transaction(Tidy):
             found[Property.CHECK_IMMUNITY_TIME] = str(self._check_after_s)
         return found
 
-    async def _judge_unsafe(self, result: SendResult) -> None:
+    async def _roll_back_unsafe(self, result: SendResult) -> None:
         if self._producer.options.accepts_unsafe_halves:
             return
         await self._roll_back_quietly()
-        raise not_safe(result)
+        raise half_safety.half_not_safe_error(result)

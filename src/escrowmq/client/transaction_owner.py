@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from escrowmq.client.core.verdicts import Verdicts
-from escrowmq.client.end_sender import Settler
-from escrowmq.client.instance import Instance
+from escrowmq.client.core.verdicts import KnownOutcomes
+from escrowmq.client.end_sender import EndSender
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.producer_settings import ProducerOptions
 from escrowmq.client.send_flow import SendDispatch
 
@@ -15,10 +15,10 @@ from escrowmq.client.send_flow import SendDispatch
 class TransactionOwner(Protocol):
     """A producer, as its transactions use it."""
 
-    instance: Instance
+    instance: ClientInstance
     dispatch: SendDispatch
-    settler: Settler
-    verdicts: Verdicts
+    settler: EndSender
+    verdicts: KnownOutcomes
     options: ProducerOptions
     wire_group: str
     unconfirmed_count: int
@@ -28,6 +28,6 @@ class TransactionOwner(Protocol):
         """Raise if the producer cannot be used by the caller."""
         ...
 
-    def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
+    def wait_for_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
         """Make `flush` and closing the producer wait for an END. Returns its argument."""
         ...

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 
-def is_failure(error: BaseException) -> bool:
+def is_user_failure(error: BaseException) -> bool:
     """Whether this exception is a failure of users' code, to be logged before work continues.
 
     A CancelledError is one if the task in which it was raised was not cancelled: then something

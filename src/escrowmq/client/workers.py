@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from escrowmq.client import greenlets
 
-LEFT_ALONE_MAX: Final = 64
+ABANDONED_MAX: Final = 64
 """Limit of abandoned threads that have not ended; beyond that, a hanging thread is not replaced."""
 
 Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
@@ -41,13 +41,13 @@ class Workers:
         if self._loop is None:
             self._loop, self._hub = loop, greenlets.hub_of(loop)
             if self._hub is not None:
-                self._jobs = self._hub.queue()
+                self._jobs = self._hub.make_queue()
         future: asyncio.Future[Any] = loop.create_future()
         if self._idle_count:
             self._idle_count -= 1
         elif self._threads_count < self._threads_max:
             try:
-                self._start()
+                self._start_thread()
             except RuntimeError as error:  # the machine has none: those that are there do it
                 if not self._threads_count:
                     future.set_exception(error)
@@ -58,13 +58,13 @@ class Workers:
         self._jobs.put((work, given, future))
         return future
 
-    def give_up(self, future: asyncio.Future[Any]) -> bool:
+    def abandon(self, future: asyncio.Future[Any]) -> bool:
         """Abandon the thread that runs a call, and let another replace it. Return False if too many
         abandoned threads hang already: then this one is not replaced."""
         if future not in self._under_way:  # it came to its end meanwhile
             return True
         future.cancel()
-        if len(self._left_alone) >= LEFT_ALONE_MAX:
+        if len(self._left_alone) >= ABANDONED_MAX:
             return False
         self._left_alone.add(future)
         self._threads_count -= 1
@@ -76,7 +76,7 @@ class Workers:
         for _ in range(self._threads_count + len(self._left_alone)):
             self._jobs.put(None)
 
-    def _start(self) -> None:
+    def _start_thread(self) -> None:
         if self._hub is not None:
             self._hub.spawn(self._run_jobs)
         else:
@@ -97,10 +97,10 @@ class Workers:
                 error = RuntimeError(f"{type(raised).__name__} was raised: {raised}")
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for it
                 assert self._loop is not None
-                self._loop.call_soon_threadsafe(self._finish, future, result, error)
+                self._loop.call_soon_threadsafe(self._finish_job, future, result, error)
             del job, work, given, future, result, error  # an idle thread would keep them alive
 
-    def _finish(
+    def _finish_job(
         self, future: asyncio.Future[Any], result: object, error: BaseException | None
     ) -> None:
         self._under_way.discard(future)

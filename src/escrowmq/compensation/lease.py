@@ -39,7 +39,7 @@ class RedisLease(Lease):
         self._redis = connect(server)
         self._span_ms = int(span_s * 1000)
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         taken = self._redis.set(self._key, self._token, nx=True, px=self._span_ms)
         if not taken:
             left_ms = self._redis.pttl(self._key)
@@ -48,13 +48,13 @@ class RedisLease(Lease):
                 "let it finish"
             )
 
-    def _extend(self) -> bool:
+    def _renew(self) -> bool:
         try:
             return bool(self._redis.eval(_RENEW, 1, self._key, self._token, str(self._span_ms)))
         except redis.RedisError:
             return False
 
-    def _give_back(self, *, was_held: bool) -> None:
+    def _release(self, *, was_held: bool) -> None:
         if was_held:
             with contextlib.suppress(redis.RedisError):  # it ends by itself
                 self._redis.eval(_RELEASE, 1, self._key, self._token)

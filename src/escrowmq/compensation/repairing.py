@@ -13,7 +13,13 @@ import msgspec
 import redis
 
 import escrowmq
-from escrowmq.client.announced_commits import ROLLED_BACK, Member, Sets, ended_as, parse_member
+from escrowmq.client.announced_commits import (
+    ROLLED_BACK,
+    Member,
+    Sets,
+    parse_member,
+    recorded_outcomes,
+)
 from escrowmq.client.broker_clocks import BrokerClocks
 from escrowmq.client.due_times import due_ms
 from escrowmq.codec.key_value_line import audit_line
@@ -131,7 +137,7 @@ class Compensator:
     def _redo(self, member: Member, clocks: BrokerClocks, *, is_dry: bool) -> Finding:
         try:
             message = self._admin.messages.prepared(member.message_id, topic=member.topic)
-            if ended_as(self._admin, member) == ROLLED_BACK:
+            if recorded_outcomes(self._admin, member) == ROLLED_BACK:
                 return Finding(member, Fate.ROLLED_BACK, "announced as committed all the same")
         except (NotFound, RouteMissing) as error:
             return Finding(member, Fate.MISSING, str(error))

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from escrowmq.aio import Admin
-from escrowmq.client.admin.brokers import Replica
+from escrowmq.client.admin.brokers import ConnectedSlave
 from escrowmq.client.admin.groups import Lag
 from escrowmq.client.admin.topics import TopicDescription
 from escrowmq.client.admin.transactions import TransactionCounts
@@ -79,7 +79,7 @@ class Collector:
         admin = await self._admin()
         return await self._memo.get(("runtime", broker), lambda: admin.brokers.runtime(broker))
 
-    async def replicas(self, broker: str) -> list[Replica]:
+    async def replicas(self, broker: str) -> list[ConnectedSlave]:
         """Return the slaves that copy a master's log."""
         admin = await self._admin()
         return await self._memo.get(("replicas", broker), lambda: admin.brokers.replicas(broker))

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from escrowmq.client.admin.previews.preview import Preview, Row
+from escrowmq.client.admin.previews.preview import Preview, PreviewRow
 from escrowmq.console.account_clients import AccountClient
 from escrowmq.console.answers import Answer
 from escrowmq.console.problems import Problem, problem_of
@@ -41,7 +41,7 @@ class Change(Answer, kw_only=True):
     """A sentence that describes the change."""
     count: int | None = None
     """Number of changed things; null if they were not counted."""
-    rows: list[Row] = msgspec.field(default_factory=list)
+    rows: list[PreviewRow] = msgspec.field(default_factory=list)
     """The first of the changed things."""
     job: int | None = None
     """The job that makes the change in the background."""

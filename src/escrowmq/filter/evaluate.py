@@ -16,10 +16,10 @@ from escrowmq.filter.operands import (
     IncomparableError,
     OperandKind,
     Value,
-    compare,
     compare_doubles,
-    parse_double,
-    parse_whole,
+    compare_values,
+    parse_java_double,
+    parse_java_integer,
 )
 
 DEPTH_MAX: Final = 64
@@ -59,19 +59,19 @@ class NodeKind(enum.Enum):
 class Node:
     """One part of an expression."""
 
-    __slots__ = ("depth", "evaluate", "kind", "shape", "value")
+    __slots__ = ("depth", "evaluate", "node_kind", "operand_kind", "value")
 
     def __init__(
         self,
-        shape: NodeKind,
-        kind: OperandKind,
+        node_kind: NodeKind,
+        operand_kind: OperandKind,
         evaluate: Evaluate,
         *,
         value: Value | None = None,
         depth: int = 0,
     ) -> None:
-        self.shape = shape
-        self.kind = kind
+        self.node_kind = node_kind
+        self.operand_kind = operand_kind
         self.evaluate = evaluate
         self.value = value
         self.depth = depth
@@ -79,26 +79,26 @@ class Node:
     @property
     def is_number(self) -> bool:
         """Whether the node is a constant number."""
-        return self.value is not None and self.kind in NUMBERS
+        return self.value is not None and self.operand_kind in NUMBERS
 
 
-def _above(*below: Node, at: int) -> int:
+def _depth_above(*below: Node, at: int) -> int:
     depth = 1 + max(node.depth for node in below)
     if depth > DEPTH_MAX:
         raise FilterError(f"nested more than {DEPTH_MAX} deep at character {at + 1}", at)
     return depth
 
 
-def _truth(evaluate: Truth, depth: int) -> Node:
+def _truth_node(evaluate: Truth, depth: int) -> Node:
     return Node(NodeKind.TRUTH, OperandKind.TRUTH, evaluate, depth=depth)
 
 
-def literal(value: Value | None, kind: OperandKind) -> Node:
+def literal_node(value: Value | None, kind: OperandKind) -> Node:
     """Make a node for a constant as it is written."""
     return Node(NodeKind.LITERAL, kind, lambda _: value, value=value)
 
 
-def prop(name: str) -> Node:
+def property_node(name: str) -> Node:
     """Make a node for a property of the message."""
 
     def evaluate(properties: Properties) -> str | None:
@@ -107,13 +107,15 @@ def prop(name: str) -> Node:
     return Node(NodeKind.PROPERTY, OperandKind.TEXT, evaluate, value=name)
 
 
-def negate(node: Node, *, at: int) -> Node:
+def unary_minus(node: Node, *, at: int) -> Node:
     """Make a unary minus. Properties are text, which RocketMQ (UnaryExpression) negates to null."""
-    depth = _above(node, at=at)
+    depth = _depth_above(node, at=at)
     if node.is_number:
         assert isinstance(node.value, int | float)
         number = -node.value
-        return Node(NodeKind.NEGATED, node.kind, lambda _: number, value=number, depth=depth)
+        return Node(
+            NodeKind.NEGATED, node.operand_kind, lambda _: number, value=number, depth=depth
+        )
     below = node.evaluate
 
     def evaluate(properties: Properties) -> None:
@@ -122,14 +124,15 @@ def negate(node: Node, *, at: int) -> Node:
     return Node(NodeKind.NEGATED, OperandKind.NOTHING, evaluate, depth=depth)
 
 
-def as_truth(node: Node, *, at: int) -> Node:
+def to_truth_node(node: Node, *, at: int) -> Node:
     """Make a node that is used as a boolean. A property used so is false, or null if the message
     does not have it."""
-    if node.shape is NodeKind.TRUTH or (
-        node.shape is NodeKind.LITERAL and node.kind in (OperandKind.TRUTH, OperandKind.NOTHING)
+    if node.node_kind is NodeKind.TRUTH or (
+        node.node_kind is NodeKind.LITERAL
+        and node.operand_kind in (OperandKind.TRUTH, OperandKind.NOTHING)
     ):
         return node
-    if node.shape is not NodeKind.PROPERTY:
+    if node.node_kind is not NodeKind.PROPERTY:
         raise FilterError(
             f"a truth value is expected at character {at + 1}, such as `a = 1` or `b IS NULL`", at
         )
@@ -139,27 +142,27 @@ def as_truth(node: Node, *, at: int) -> Node:
     def evaluate(properties: Properties) -> bool | None:
         return None if below(properties) is None else False
 
-    return _truth(evaluate, _above(node, at=at))
+    return _truth_node(evaluate, _depth_above(node, at=at))
 
 
-def negation(node: Node, *, at: int) -> Node:
+def logical_not(node: Node, *, at: int) -> Node:
     """Make NOT: null stays null."""
-    node = as_truth(node, at=at)
+    node = to_truth_node(node, at=at)
     below = node.evaluate
 
     def evaluate(properties: Properties) -> bool | None:
         value = below(properties)
         return None if value is None else not value
 
-    return _truth(evaluate, _above(node, at=at))
+    return _truth_node(evaluate, _depth_above(node, at=at))
 
 
-def all_of(nodes: list[Node], *, at: int) -> Node:
+def logical_and(nodes: list[Node], *, at: int) -> Node:
     """Make AND over any number of terms. It is false as soon as one term is."""
     terms = [node.evaluate for node in nodes]
-    depth = _above(*nodes, at=at)
+    depth = _depth_above(*nodes, at=at)
     if len(terms) == 2:
-        return _truth(_evaluate_and(*terms), depth)
+        return _truth_node(_evaluate_and(*terms), depth)
 
     def evaluate(properties: Properties) -> bool | None:
         answer: bool | None = True
@@ -171,7 +174,7 @@ def all_of(nodes: list[Node], *, at: int) -> Node:
                 answer = None
         return answer
 
-    return _truth(evaluate, depth)
+    return _truth_node(evaluate, depth)
 
 
 def _evaluate_and(left: Evaluate, right: Evaluate) -> Truth:
@@ -187,7 +190,7 @@ def _evaluate_and(left: Evaluate, right: Evaluate) -> Truth:
     return evaluate
 
 
-def any_of(nodes: list[Node], *, at: int) -> Node:
+def logical_or(nodes: list[Node], *, at: int) -> Node:
     """Make OR over any number of terms. It is true as soon as one term is."""
     terms = [node.evaluate for node in nodes]
 
@@ -201,39 +204,44 @@ def any_of(nodes: list[Node], *, at: int) -> Node:
                 answer = None
         return answer
 
-    return _truth(evaluate, _above(*nodes, at=at))
+    return _truth_node(evaluate, _depth_above(*nodes, at=at))
 
 
 def _check_equal(left: Node, right: Node, at: int) -> None:
-    is_literal = left.shape is right.shape is NodeKind.LITERAL
-    if OperandKind.NOTHING in (left.kind, right.kind) and NodeKind.LITERAL in (
-        left.shape,
-        right.shape,
+    is_literal = left.node_kind is right.node_kind is NodeKind.LITERAL
+    if OperandKind.NOTHING in (left.operand_kind, right.operand_kind) and NodeKind.LITERAL in (
+        left.node_kind,
+        right.node_kind,
     ):
         for node in (left, right):
-            if node.shape is NodeKind.LITERAL and node.kind is OperandKind.NOTHING:
+            if node.node_kind is NodeKind.LITERAL and node.operand_kind is OperandKind.NOTHING:
                 raise FilterError(f"NULL at character {at + 1}: compare with IS NULL", at)
-    if is_literal and left.kind is OperandKind.TRUTH is not right.kind:
+    if is_literal and left.operand_kind is OperandKind.TRUTH is not right.operand_kind:
         raise FilterError(f"TRUE or FALSE is compared with another kind at character {at + 1}", at)
 
 
-def equal(left: Node, right: Node, *, at: int) -> Node:
+def equals(left: Node, right: Node, *, at: int) -> Node:
     """Make `=`. A missing property gives null if it is on the left, and false if only the right one
     is missing."""
     _check_equal(left, right, at)
-    depth = _above(left, right, at=at)
+    depth = _depth_above(left, right, at=at)
     for one, other, missing in ((left, right, None), (right, left, False)):
-        if one.shape is NodeKind.PROPERTY:
+        if one.node_kind is NodeKind.PROPERTY:
             name = str(one.value)
-            if other.shape is NodeKind.LITERAL and other.kind is OperandKind.TEXT:
-                return _truth(_equals_text(name, str(other.value), missing), depth)
+            if other.node_kind is NodeKind.LITERAL and other.operand_kind is OperandKind.TEXT:
+                return _truth_node(_text_equals_evaluator(name, str(other.value), missing), depth)
             if other.is_number:
                 assert isinstance(other.value, int | float)
-                return _truth(_compares(name, operator.eq, other.value, other.kind, missing), depth)
-    return _truth(_equals(left, right), depth)
+                return _truth_node(
+                    _number_comparison_evaluator(
+                        name, operator.eq, other.value, other.operand_kind, missing
+                    ),
+                    depth,
+                )
+    return _truth_node(_equals_evaluator(left, right), depth)
 
 
-def _equals_text(name: str, wanted: str, missing: bool | None) -> Truth:
+def _text_equals_evaluator(name: str, wanted: str, missing: bool | None) -> Truth:
     def evaluate(properties: Properties) -> bool | None:
         text = properties.get(name)
         return missing if text is None else text == wanted
@@ -241,9 +249,9 @@ def _equals_text(name: str, wanted: str, missing: bool | None) -> Truth:
     return evaluate
 
 
-def _equals(left: Node, right: Node) -> Truth:
+def _equals_evaluator(left: Node, right: Node) -> Truth:
     first, second = left.evaluate, right.evaluate
-    first_kind, second_kind = left.kind, right.kind
+    first_kind, second_kind = left.operand_kind, right.operand_kind
 
     # ComparisonExpression.doCreateEqual: two missing values are equal.
     def evaluate(properties: Properties) -> bool | None:
@@ -252,12 +260,12 @@ def _equals(left: Node, right: Node) -> Truth:
             return True if other is None else None
         if other is None:
             return False
-        return compare(one, first_kind, other, second_kind) == 0
+        return compare_values(one, first_kind, other, second_kind) == 0
 
     return evaluate
 
 
-def _compares(
+def _number_comparison_evaluator(
     name: str, holds: Holds, number: float, kind: OperandKind, missing: bool | None
 ) -> Truth:
     """Compare a property with a number, parsed as a number of the same kind."""
@@ -267,7 +275,7 @@ def _compares(
             text = properties.get(name)
             if text is None:
                 return missing
-            return holds(compare_doubles(parse_double(text), number), 0)
+            return holds(compare_doubles(parse_java_double(text), number), 0)
 
         return evaluate
     digits = _DIGITS_SAFE[kind]
@@ -278,7 +286,7 @@ def _compares(
             return missing
         if len(text) < digits and text.isdecimal():
             return holds(int(text), number)
-        return holds(parse_whole(text, kind), number)
+        return holds(parse_java_integer(text, kind), number)
 
     return evaluate_whole
 
@@ -290,12 +298,12 @@ def is_null(node: Node, *, at: int) -> Node:
     def evaluate(properties: Properties) -> bool:
         return below(properties) is None
 
-    return _truth(evaluate, _above(node, at=at))
+    return _truth_node(evaluate, _depth_above(node, at=at))
 
 
 def _check_order(node: Node, at: int) -> None:
-    is_refused = node.shape is NodeKind.TRUTH or (
-        node.shape is NodeKind.LITERAL and node.kind not in NUMBERS
+    is_refused = node.node_kind is NodeKind.TRUTH or (
+        node.node_kind is NodeKind.LITERAL and node.operand_kind not in NUMBERS
     )
     if is_refused:
         raise FilterError(
@@ -305,22 +313,27 @@ def _check_order(node: Node, at: int) -> None:
         )
 
 
-def order(left: Node, symbol: str, right: Node, *, at: int) -> Node:
+def order_comparison(left: Node, symbol: str, right: Node, *, at: int) -> Node:
     """Make `>`, `>=`, `<` or `<=`; null if a side is missing."""
     _check_order(left, at)
     _check_order(right, at)
-    depth = _above(left, right, at=at)
+    depth = _depth_above(left, right, at=at)
     for one, other, table in ((left, right, _ORDERS), (right, left, _FLIPPED)):
-        if one.shape is NodeKind.PROPERTY and other.is_number:
+        if one.node_kind is NodeKind.PROPERTY and other.is_number:
             assert isinstance(other.value, int | float)
             name = str(one.value)
-            return _truth(_compares(name, table[symbol], other.value, other.kind, None), depth)
-    return _truth(_orders(left, _ORDERS[symbol], right), depth)
+            return _truth_node(
+                _number_comparison_evaluator(
+                    name, table[symbol], other.value, other.operand_kind, None
+                ),
+                depth,
+            )
+    return _truth_node(_order_evaluator(left, _ORDERS[symbol], right), depth)
 
 
-def _orders(left: Node, holds: Holds, right: Node) -> Truth:
+def _order_evaluator(left: Node, holds: Holds, right: Node) -> Truth:
     first, second = left.evaluate, right.evaluate
-    first_kind, second_kind = left.kind, right.kind
+    first_kind, second_kind = left.operand_kind, right.operand_kind
 
     def evaluate(properties: Properties) -> bool | None:
         one = first(properties)
@@ -330,35 +343,39 @@ def _orders(left: Node, holds: Holds, right: Node) -> Truth:
         if other is None:
             return None
         if first_kind is second_kind is OperandKind.TEXT:
-            return holds(compare_doubles(parse_double(str(one)), parse_double(str(other))), 0)
-        return holds(compare(one, first_kind, other, second_kind), 0)
+            return holds(
+                compare_doubles(parse_java_double(str(one)), parse_java_double(str(other))), 0
+            )
+        return holds(compare_values(one, first_kind, other, second_kind), 0)
 
     return evaluate
 
 
 def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
     """Make BETWEEN. If both bounds are numbers, the lower must come first."""
-    if low.shape is high.shape is NodeKind.LITERAL and low.is_number and high.is_number:
+    if low.node_kind is high.node_kind is NodeKind.LITERAL and low.is_number and high.is_number:
         assert low.value is not None
         assert high.value is not None
-        if compare(high.value, high.kind, low.value, low.kind) < 0:
+        if compare_values(high.value, high.operand_kind, low.value, low.operand_kind) < 0:
             raise FilterError(
                 f"BETWEEN {low.value} AND {high.value} at character {at + 1}: "
                 "the lower bound comes first",
                 at,
             )
-    bounds = [order(node, ">=", low, at=at), order(node, "<=", high, at=at)]
-    return all_of(bounds, at=at)
+    bounds = [order_comparison(node, ">=", low, at=at), order_comparison(node, "<=", high, at=at)]
+    return logical_and(bounds, at=at)
 
 
 def not_between(node: Node, low: Node, high: Node, *, at: int) -> Node:
     """Make NOT BETWEEN; the bounds are not checked, as in RocketMQ."""
-    return any_of([order(node, "<", low, at=at), order(node, ">", high, at=at)], at=at)
+    return logical_or(
+        [order_comparison(node, "<", low, at=at), order_comparison(node, ">", high, at=at)], at=at
+    )
 
 
-def one_of(node: Node, texts: list[str], *, is_not: bool, at: int) -> Node:
+def in_list(node: Node, texts: list[str], *, is_not: bool, at: int) -> Node:
     """Make IN or NOT IN; null if the property is missing."""
-    if node.shape is not NodeKind.PROPERTY:
+    if node.node_kind is not NodeKind.PROPERTY:
         raise FilterError(f"IN needs a property in front of it, at character {at + 1}", at)
     name, wanted = str(node.value), frozenset(texts)
 
@@ -366,7 +383,7 @@ def one_of(node: Node, texts: list[str], *, is_not: bool, at: int) -> Node:
         text = properties.get(name)
         return None if text is None else (text in wanted) is not is_not
 
-    return _truth(evaluate, _above(node, at=at))
+    return _truth_node(evaluate, _depth_above(node, at=at))
 
 
 _SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
@@ -376,7 +393,7 @@ _SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
 }
 
 
-def search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
+def text_search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
     """Make CONTAINS, STARTSWITH, ENDSWITH or their NOT forms."""
     found, below = _SEARCHES[word], node.evaluate
 
@@ -390,10 +407,10 @@ def search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
             return False
         return found(value, text) is not is_not
 
-    return _truth(evaluate, _above(node, at=at))
+    return _truth_node(evaluate, _depth_above(node, at=at))
 
 
-def predicate(node: Node) -> Truth:
+def to_predicate(node: Node) -> Truth:
     """Return the function that evaluates a whole expression. Where RocketMQ's evaluation throws for
     a message, so that the message does not match (ExpressionMessageFilter), the function returns
     None, as for a missing property."""

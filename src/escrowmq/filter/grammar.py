@@ -81,15 +81,15 @@ class _Parser:
         self._tokens_max = tokens_max
         self._depth = 0
         self._count = 0
-        self._token = self._read(0)
+        self._token = self._read_token(0)
 
     def parse(self, *, is_strict: bool) -> Node:
-        root = nodes.as_truth(self._or(), at=0)
+        root = nodes.to_truth_node(self._parse_or(), at=0)
         if is_strict and self._token.kind != "end":
-            raise self._refuse("the end, AND or OR")
+            raise self._syntax_error("the end, AND or OR")
         return root
 
-    def _read(self, at: int) -> _Token:
+    def _read_token(self, at: int) -> _Token:
         found = _TOKEN.match(self._source, at)
         if found is None:
             start = len(self._source) - len(self._source[at:].lstrip(" \t\n\r\f"))
@@ -107,7 +107,7 @@ class _Parser:
             kind = text.upper()
         return _Token(kind, text, start, found.end())
 
-    def _take(self) -> _Token:
+    def _next_token(self) -> _Token:
         token = self._token
         self._count += 1
         if self._count > self._tokens_max:
@@ -116,150 +116,150 @@ class _Parser:
                 "select by a property that many messages share, or by IN and a shorter list",
                 token.at,
             )
-        self._token = self._read(token.end)
+        self._token = self._read_token(token.end)
         return token
 
-    def _expect(self, kind: str, wanted: str) -> _Token:
+    def _expect_token(self, kind: str, wanted: str) -> _Token:
         if self._token.kind != kind:
-            raise self._refuse(wanted)
-        return self._take()
+            raise self._syntax_error(wanted)
+        return self._next_token()
 
-    def _refuse(self, wanted: str) -> FilterError:
+    def _syntax_error(self, wanted: str) -> FilterError:
         token = self._token
         seen = "the end" if token.kind == "end" else repr(token.text[:32])
         return FilterError(
             f"{wanted} is expected at character {token.at + 1}, not {seen}", token.at
         )
 
-    def _or(self) -> Node:
+    def _parse_or(self) -> Node:
         at = self._token.at
-        left = self._and()
+        left = self._parse_and()
         if self._token.kind != "OR":
             return left
-        terms = [nodes.as_truth(left, at=at)]
+        terms = [nodes.to_truth_node(left, at=at)]
         while self._token.kind == "OR":
-            self._take()
+            self._next_token()
             at = self._token.at
-            terms.append(nodes.as_truth(self._and(), at=at))
-        return nodes.any_of(terms, at=at)
+            terms.append(nodes.to_truth_node(self._parse_and(), at=at))
+        return nodes.logical_or(terms, at=at)
 
-    def _and(self) -> Node:
+    def _parse_and(self) -> Node:
         at = self._token.at
-        left = self._equality()
+        left = self._parse_equality()
         if self._token.kind != "AND":
             return left
-        terms = [nodes.as_truth(left, at=at)]
+        terms = [nodes.to_truth_node(left, at=at)]
         while self._token.kind == "AND":
-            self._take()
+            self._next_token()
             at = self._token.at
-            terms.append(nodes.as_truth(self._equality(), at=at))
-        return nodes.all_of(terms, at=at)
+            terms.append(nodes.to_truth_node(self._parse_equality(), at=at))
+        return nodes.logical_and(terms, at=at)
 
-    def _equality(self) -> Node:
-        left = self._comparison()
+    def _parse_equality(self) -> Node:
+        left = self._parse_comparison()
         while self._token.kind in ("=", "<>", "IS"):
-            token = self._take()
+            token = self._next_token()
             at = token.at
             if token.kind == "IS":
                 is_not = self._token.kind == "NOT"
                 if is_not:
-                    self._take()
-                self._expect("NULL", "NULL" if is_not else "NULL or NOT NULL")
+                    self._next_token()
+                self._expect_token("NULL", "NULL" if is_not else "NULL or NOT NULL")
                 left = nodes.is_null(left, at=at)
                 if is_not:
-                    left = nodes.negation(left, at=at)
+                    left = nodes.logical_not(left, at=at)
                 continue
-            left = nodes.equal(left, self._comparison(), at=at)
+            left = nodes.equals(left, self._parse_comparison(), at=at)
             if token.kind == "<>":
-                left = nodes.negation(left, at=at)
+                left = nodes.logical_not(left, at=at)
         return left
 
-    def _comparison(self) -> Node:
-        left = self._unary()
+    def _parse_comparison(self) -> Node:
+        left = self._parse_unary()
         while True:
             token = self._token
             if token.kind in _ORDERS:
-                self._take()
-                left = nodes.order(left, token.kind, self._unary(), at=token.at)
+                self._next_token()
+                left = nodes.order_comparison(left, token.kind, self._parse_unary(), at=token.at)
                 continue
             is_not = token.kind == "NOT"
             if is_not:
-                self._take()
+                self._next_token()
             if self._token.kind == "BETWEEN":
-                left = self._between(left, is_not)
+                left = self._parse_between(left, is_not)
             elif self._token.kind == "IN":
-                left = self._in(left, is_not)
+                left = self._parse_in(left, is_not)
             elif self._token.kind in _SEARCHES:
-                word = self._take()
-                text = self._text()
-                left = nodes.search(left, word.kind, text, is_not=is_not, at=word.at)
+                word = self._next_token()
+                text = self._parse_text()
+                left = nodes.text_search(left, word.kind, text, is_not=is_not, at=word.at)
             elif is_not:
-                raise self._refuse("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
+                raise self._syntax_error("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
             else:
                 return left
 
-    def _between(self, left: Node, is_not: bool) -> Node:
-        at = self._take().at
-        low = self._unary()
-        self._expect("AND", "AND")
-        high = self._unary()
+    def _parse_between(self, left: Node, is_not: bool) -> Node:
+        at = self._next_token().at
+        low = self._parse_unary()
+        self._expect_token("AND", "AND")
+        high = self._parse_unary()
         if is_not:
             return nodes.not_between(left, low, high, at=at)
         return nodes.between(left, low, high, at=at)
 
-    def _in(self, left: Node, is_not: bool) -> Node:
-        at = self._take().at
-        self._expect("(", "(")
-        texts = [self._text()]
+    def _parse_in(self, left: Node, is_not: bool) -> Node:
+        at = self._next_token().at
+        self._expect_token("(", "(")
+        texts = [self._parse_text()]
         while self._token.kind == ",":
-            self._take()
-            texts.append(self._text())
-        self._expect(")", "`,` or `)`")
-        return nodes.one_of(left, texts, is_not=is_not, at=at)
+            self._next_token()
+            texts.append(self._parse_text())
+        self._expect_token(")", "`,` or `)`")
+        return nodes.in_list(left, texts, is_not=is_not, at=at)
 
-    def _text(self) -> str:
-        return _unquote(self._expect("text", "text in single quotes").text)
+    def _parse_text(self) -> str:
+        return _unquote(self._expect_token("text", "text in single quotes").text)
 
-    def _unary(self) -> Node:
+    def _parse_unary(self) -> Node:
         token = self._token
         if token.kind not in ("+", "-", "NOT"):
-            return self._primary()
-        self._take()
-        self._descend(token)
-        node = self._unary()
+            return self._parse_primary()
+        self._next_token()
+        self._count_depth(token)
+        node = self._parse_unary()
         self._depth -= 1
         if token.kind == "-":
-            return nodes.negate(node, at=token.at)
-        return nodes.negation(node, at=token.at) if token.kind == "NOT" else node
+            return nodes.unary_minus(node, at=token.at)
+        return nodes.logical_not(node, at=token.at) if token.kind == "NOT" else node
 
-    def _descend(self, token: _Token) -> None:
+    def _count_depth(self, token: _Token) -> None:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise FilterError(
                 f"nested more than {DEPTH_MAX} deep at character {token.at + 1}", token.at
             )
 
-    def _primary(self) -> Node:
+    def _parse_primary(self) -> Node:
         token = self._token
         kind = token.kind
         if kind == "name":
-            return nodes.prop(self._take().text)
+            return nodes.property_node(self._next_token().text)
         if kind == "text":
-            return nodes.literal(self._text(), OperandKind.TEXT)
+            return nodes.literal_node(self._parse_text(), OperandKind.TEXT)
         if kind == "whole":
-            return _whole_number(self._take())
+            return _whole_number_node(self._next_token())
         if kind == "double":
-            return _double(self._take())
+            return _double_node(self._next_token())
         if kind in _LITERALS:
-            self._take()
-            return nodes.literal(*_LITERALS[kind])
+            self._next_token()
+            return nodes.literal_node(*_LITERALS[kind])
         if kind != "(":
-            raise self._refuse("a property, a number, text, TRUE, FALSE, NULL, NOT or `(`")
-        self._take()
-        self._descend(token)
-        node = self._or()
+            raise self._syntax_error("a property, a number, text, TRUE, FALSE, NULL, NOT or `(`")
+        self._next_token()
+        self._count_depth(token)
+        node = self._parse_or()
         self._depth -= 1
-        self._expect(")", "`)`")
+        self._expect_token(")", "`)`")
         return node
 
 
@@ -267,16 +267,16 @@ def _unquote(image: str) -> str:
     return image[1:-1].replace("''", "'")
 
 
-def _whole_number(token: _Token) -> Node:
+def _whole_number_node(token: _Token) -> Node:
     digits = token.text.rstrip("lL")
     number = int(digits) if len(digits) <= _LONG_DIGITS else _LONG_MAX + 1
     if number > _LONG_MAX:
         # The sign is not part of the number, so RocketMQ refuses Long.MIN_VALUE too.
         raise FilterError(f"{digits[:32]} at character {token.at + 1} is beyond 64 bits", token.at)
-    return nodes.literal(number, OperandKind.INT if number <= _INT_MAX else OperandKind.LONG)
+    return nodes.literal_node(number, OperandKind.INT if number <= _INT_MAX else OperandKind.LONG)
 
 
-def _double(token: _Token) -> Node:
+def _double_node(token: _Token) -> Node:
     number = float(token.text)
     if number == 0 or number == float("inf"):
         # ConstantExpression.createFloat checks against Double.MIN_VALUE, the least above zero.
@@ -285,10 +285,10 @@ def _double(token: _Token) -> Node:
             "write 0 for zero",
             token.at,
         )
-    return nodes.literal(number, OperandKind.DOUBLE)
+    return nodes.literal_node(number, OperandKind.DOUBLE)
 
 
-def compile_sql_anew(
+def compile_sql_uncached(
     source: str, *, is_strict: bool = False, tokens_max: int = LENGTH_MAX
 ) -> Truth:
     """Compile an expression to a predicate: properties of a message to True, False or None
@@ -300,9 +300,9 @@ def compile_sql_anew(
         raise FilterError(
             f"an expression of {len(source)} characters; {LENGTH_MAX} are allowed", LENGTH_MAX
         )
-    return nodes.predicate(_Parser(source, tokens_max=tokens_max).parse(is_strict=is_strict))
+    return nodes.to_predicate(_Parser(source, tokens_max=tokens_max).parse(is_strict=is_strict))
 
 
-compile_sql: Final = functools.lru_cache(maxsize=COMPILED_MAX)(compile_sql_anew)
-"""Compile an expression like `compile_sql_anew`, with a cache. Only for callers that choose their
-expressions themselves."""
+compile_sql: Final = functools.lru_cache(maxsize=COMPILED_MAX)(compile_sql_uncached)
+"""Compile an expression like `compile_sql_uncached`, with a cache. Only for callers that choose
+their expressions themselves."""

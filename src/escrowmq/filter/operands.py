@@ -51,7 +51,7 @@ NUMBERS: Final = frozenset({OperandKind.INT, OperandKind.LONG, OperandKind.DOUBL
 _LIMITS: Final = {OperandKind.INT: 1 << 31, OperandKind.LONG: 1 << 63}
 
 
-def parse_whole(text: str, kind: OperandKind) -> int:
+def parse_java_integer(text: str, kind: OperandKind) -> int:
     """Parse like Java's `Integer.valueOf` or `Long.valueOf`: no blanks, no point, within the
     range."""
     digits = text[1:] if text.startswith(("+", "-")) else text
@@ -64,7 +64,7 @@ def parse_whole(text: str, kind: OperandKind) -> int:
     return number
 
 
-def parse_double(text: str) -> float:
+def parse_java_double(text: str) -> float:
     """Parse like Java's `Double.valueOf`: blanks around it, `1f`, `NaN`, `0x1p3` are allowed."""
     text = text.strip(_BLANKS)
     if _DECIMAL.fullmatch(text):
@@ -75,17 +75,17 @@ def parse_double(text: str) -> float:
     try:
         return float.fromhex(found[1])
     except (OverflowError, ValueError):  # an exponent beyond what C reads is a ValueError
-        return _beyond(found[1])
+        return _overflow_value(found[1])
 
 
-def _beyond(text: str) -> float:
+def _overflow_value(text: str) -> float:
     is_tiny = "-" in text.lower().partition("p")[2]
     return float(("-" if text.startswith("-") else "") + ("0" if is_tiny else "inf"))
 
 
-def parse_number(text: str, kind: OperandKind) -> int | float:
+def parse_as_kind(text: str, kind: OperandKind) -> int | float:
     """Parse a property as a number of the kind with which it is compared."""
-    return parse_double(text) if kind is OperandKind.DOUBLE else parse_whole(text, kind)
+    return parse_java_double(text) if kind is OperandKind.DOUBLE else parse_java_integer(text, kind)
 
 
 def compare_doubles(left: float, right: float) -> int:
@@ -95,16 +95,18 @@ def compare_doubles(left: float, right: float) -> int:
         return -1
     if left > right:
         return 1
-    return _place(left) - _place(right)
+    return _zero_and_nan_rank(left) - _zero_and_nan_rank(right)
 
 
-def _place(number: float) -> int:
+def _zero_and_nan_rank(number: float) -> int:
     if number != number:  # NaN alone differs from itself
         return 2
     return 0 if number == 0 and str(number).startswith("-") else 1
 
 
-def compare(left: Value, left_kind: OperandKind, right: Value, right_kind: OperandKind) -> int:
+def compare_values(
+    left: Value, left_kind: OperandKind, right: Value, right_kind: OperandKind
+) -> int:
     """Compare like RocketMQ's ComparisonExpression.__compare, oddities included; return a number
     below, at or above 0."""
     if left_kind is not right_kind:
@@ -117,9 +119,9 @@ def compare(left: Value, left_kind: OperandKind, right: Value, right_kind: Opera
                 return -1
             left = str(left).lower() == "true"
         elif left_kind is OperandKind.TEXT:
-            left, left_kind = parse_number(str(left), right_kind), right_kind
+            left, left_kind = parse_as_kind(str(left), right_kind), right_kind
         elif right_kind is OperandKind.TEXT:
-            right, right_kind = parse_number(str(right), left_kind), left_kind
+            right, right_kind = parse_as_kind(str(right), left_kind), left_kind
     if OperandKind.DOUBLE in (left_kind, right_kind):
         return compare_doubles(float(left), float(right))
     if left == right:

@@ -52,7 +52,7 @@ Attributes = dict[str, AttributeValue]
 T = TypeVar("T")
 
 
-class _Open(Generic[T]):
+class _OpenSpans(Generic[T]):
     """Open spans, by the object to which they belong."""
 
     def __init__(self) -> None:
@@ -64,25 +64,25 @@ class _Open(Generic[T]):
         stay within the limit, if any."""
         with self._lock:
             # The object is held too, so that no other one gets its address.
-            self._found.setdefault(_name(key), []).append((key, value))
+            self._found.setdefault(_span_key(key), []).append((key, value))
             if len(self._found) <= OPEN_MAX:
                 return []
             return [old for _, old in self._found.pop(next(iter(self._found)))]
 
     def get(self, key: object) -> T | None:
         """Return an object's open span."""
-        found = self._found.get(_name(key))
+        found = self._found.get(_span_key(key))
         return found[-1][1] if found else None
 
     def pop(self, key: object) -> T | None:
         """Remove and return an object's span."""
         with self._lock:
-            found = self._found.get(_name(key))
+            found = self._found.get(_span_key(key))
             if not found:
                 return None
             _, value = found.pop()
             if not found:
-                del self._found[_name(key)]
+                del self._found[_span_key(key)]
             return value
 
 
@@ -94,7 +94,7 @@ class _DeliverySpan:
         self.is_one = count == 1
         self._open_count = count
 
-    def settled(self) -> None:
+    def count_settled(self) -> None:
         """Count a settled message; end the span with the last one."""
         self._open_count -= 1
         assert self._open_count >= 0, self._open_count
@@ -119,19 +119,22 @@ class Tracing(Interceptor):
         self._tracer = trace.get_tracer("escrowmq", tracer_provider=tracer_provider)
         self._namespace = namespace
         self._clock = clock or SystemClock()
-        self._begun: _Open[Span] = _Open()
-        self._handed: _Open[_DeliverySpan] = _Open()
+        self._begun: _OpenSpans[Span] = _OpenSpans()
+        self._handed: _OpenSpans[_DeliverySpan] = _OpenSpans()
 
     # -- sending -----------------------------------------------------------------------------
 
     def before_send(self, message: Message) -> None:
         """Begin a span and put its context into the message."""
-        attributes = {**self._common("send", "send", message.topic), **self._message(message)}
+        attributes = {
+            **self._common_attributes("send", "send", message.topic),
+            **self._send_attributes(message),
+        }
         span = self._tracer.start_span(
             f"send {message.topic}", kind=SpanKind.PRODUCER, attributes=attributes
         )
         propagate.inject(message.properties, trace.set_span_in_context(span))
-        self._begin(message, span)
+        self._store_span(message, span)
 
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
@@ -140,8 +143,8 @@ class Tracing(Interceptor):
         span = self._begun.pop(message)
         if span is not None:
             if result is not None:
-                span.set_attributes(_result(result))
-            _end(span, error)
+                span.set_attributes(_result_attributes(result))
+            _end_span(span, error)
 
     def before_send_many(self, messages: Sequence[Message]) -> None:
         """Start one span for the batch, and one for the creation of each message, to which it is
@@ -149,19 +152,22 @@ class Tracing(Interceptor):
         topic = messages[0].topic
         links = []
         for message in messages:
-            attributes = {**self._common("create", "create", topic), **self._message(message)}
+            attributes = {
+                **self._common_attributes("create", "create", topic),
+                **self._send_attributes(message),
+            }
             created = self._tracer.start_span(
                 f"create {topic}", kind=SpanKind.PRODUCER, attributes=attributes
             )
             propagate.inject(message.properties, trace.set_span_in_context(created))
             created.end()
             links.append(Link(created.get_span_context()))
-        attributes = self._common("send", "send", topic)
+        attributes = self._common_attributes("send", "send", topic)
         attributes["messaging.batch.message_count"] = len(messages)
         span = self._tracer.start_span(
             f"send {topic}", kind=SpanKind.CLIENT, attributes=attributes, links=links
         )
-        self._begin(messages, span)
+        self._store_span(messages, span)
 
     def after_send_many(
         self,
@@ -172,10 +178,10 @@ class Tracing(Interceptor):
         """End the batch's span."""
         span = self._begun.pop(messages)
         if span is not None:
-            servers = [_server(result) for result in results]
+            servers = [_server_attributes(result) for result in results]
             if servers and all(each == servers[0] for each in servers):
                 span.set_attributes(servers[0])
-            _end(span, error)
+            _end_span(span, error)
 
     # -- transactions ------------------------------------------------------------------------
 
@@ -186,14 +192,14 @@ class Tracing(Interceptor):
         to a check always belongs to the message's own trace."""
         name = outcome.name.lower()
         topic = messages[0].topic if messages else ""
-        attributes = self._common(name, "settle", topic)
+        attributes = self._common_attributes(name, "settle", topic)
         attributes["messaging.rocketmq.message.type"] = "transaction"
         if len(messages) > 1:
             attributes["messaging.batch.message_count"] = len(messages)
         links = _links(messages)
         parent: Context | None = None
         if messages and (isinstance(messages[0], ReceivedMessage) or not _is_in_span()):
-            parent = _context(messages[0])
+            parent = _extract_context(messages[0])
             links = links[1:]
         span = self._tracer.start_span(
             f"{name} {topic}".rstrip(),
@@ -202,7 +208,7 @@ class Tracing(Interceptor):
             attributes=attributes,
             links=links,
         )
-        self._begin(transaction_id, span)
+        self._store_span(transaction_id, span)
 
     def after_settle(
         self, transaction_id: str, outcome: Outcome, error: BaseException | None
@@ -210,21 +216,24 @@ class Tracing(Interceptor):
         """End the span."""
         span = self._begun.pop(transaction_id)
         if span is not None:
-            _end(span, error)
+            _end_span(span, error)
 
     @contextlib.contextmanager
     def around_check(self, message: ReceivedMessage) -> Iterator[None]:
         """Run the producer's check in a span."""
-        attributes = {**self._common("check", "process", message.topic), **_received(message)}
+        attributes = {
+            **self._common_attributes("check", "process", message.topic),
+            **_receive_attributes(message),
+        }
         attributes["messaging.rocketmq.message.type"] = "transaction"
         span = self._tracer.start_span(
             f"check {message.topic}",
-            context=_context(message),
+            context=_extract_context(message),
             kind=SpanKind.CONSUMER,
             attributes=attributes,
         )
         try:
-            with _current(span, _brought(message)):
+            with _span_as_current(span, _merged_context(message)):
                 yield
         finally:
             span.end()
@@ -235,12 +244,15 @@ class Tracing(Interceptor):
         """Start a span: for one message in that message's trace, for several with links to
         theirs."""
         first = messages[0]
-        attributes = {**self._common("process", "process", first.topic), **_consumer(first)}
+        attributes = {
+            **self._common_attributes("process", "process", first.topic),
+            **_consumer_attributes(first),
+        }
         links: list[Link] = []
         parent = Context()
         if len(messages) == 1:
-            attributes |= _received(first)
-            parent = _context(first)
+            attributes |= _receive_attributes(first)
+            parent = _extract_context(first)
         else:
             attributes["messaging.batch.message_count"] = len(messages)
             links = _links(messages)
@@ -254,7 +266,7 @@ class Tracing(Interceptor):
         handed = _DeliverySpan(span, len(messages))
         for message in messages:
             for late in self._handed.put(message, handed):
-                late.settled()
+                late.count_settled()
 
     @contextlib.contextmanager
     def around_consume(self, messages: Sequence[ReceivedMessage]) -> Iterator[None]:
@@ -280,8 +292,8 @@ class Tracing(Interceptor):
             yield
             return
         # Each of several messages may have its own baggage.
-        brought = _brought(message) if handed.is_one else None
-        with _current(handed.span, brought):
+        brought = _merged_context(message) if handed.is_one else None
+        with _span_as_current(handed.span, brought):
             yield
 
     def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
@@ -294,15 +306,15 @@ class Tracing(Interceptor):
         else:
             told = {_OUTCOME: outcome, "messaging.message.id": message.message_id}
             handed.span.add_event("settled", told)
-        handed.settled()
+        handed.count_settled()
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _begin(self, key: object, span: Span) -> None:
+    def _store_span(self, key: object, span: Span) -> None:
         for late in self._begun.put(key, span):
             late.end()
 
-    def _message(self, message: Message) -> Attributes:
+    def _send_attributes(self, message: Message) -> Attributes:
         """Return the attributes of a message that is about to be sent."""
         found = _message_attributes(message)
         delay = delay_properties(message)
@@ -314,7 +326,7 @@ class Tracing(Interceptor):
             found["messaging.rocketmq.message.delivery_timestamp"] = at_ms
         return found
 
-    def _common(self, name: str, kind: str, topic: str) -> Attributes:
+    def _common_attributes(self, name: str, kind: str, topic: str) -> Attributes:
         found: Attributes = {
             "messaging.system": _SYSTEM,
             "messaging.operation.name": name,
@@ -326,7 +338,7 @@ class Tracing(Interceptor):
         return found
 
 
-def _name(key: object) -> object:
+def _span_key(key: object) -> object:
     return key if isinstance(key, str) else id(key)
 
 
@@ -346,7 +358,7 @@ def _message_attributes(message: Message) -> Attributes:
     return found
 
 
-def _result(result: SendResult) -> Attributes:
+def _result_attributes(result: SendResult) -> Attributes:
     """Return the attributes from the broker's answer."""
     found: Attributes = {
         "messaging.message.id": result.message_id,
@@ -354,10 +366,10 @@ def _result(result: SendResult) -> Attributes:
     }
     if result.is_half:
         found["messaging.rocketmq.message.type"] = "transaction"
-    return found | _server(result)
+    return found | _server_attributes(result)
 
 
-def _server(result: SendResult) -> Attributes:
+def _server_attributes(result: SendResult) -> Attributes:
     """Return the attributes of the broker that stored a message; none if it is unknown."""
     try:
         host, _, port = format_host(parse_offset_id(result.offset_id)[0]).rpartition(":")
@@ -366,7 +378,7 @@ def _server(result: SendResult) -> Attributes:
     return {"server.address": host, "server.port": int(port)}
 
 
-def _received(message: ReceivedMessage) -> Attributes:
+def _receive_attributes(message: ReceivedMessage) -> Attributes:
     """Return a consumer's attributes of a message."""
     found = _message_attributes(message)
     if message.transaction_id:
@@ -376,7 +388,7 @@ def _received(message: ReceivedMessage) -> Attributes:
     return found
 
 
-def _consumer(message: ReceivedMessage) -> Attributes:
+def _consumer_attributes(message: ReceivedMessage) -> Attributes:
     """Return the attributes of the consumer."""
     if not isinstance(message, HeldMessage):
         return {}
@@ -387,18 +399,20 @@ def _consumer(message: ReceivedMessage) -> Attributes:
     }
 
 
-def _context(message: Message) -> Context:
+def _extract_context(message: Message) -> Context:
     """Return the context that the producer put into a message."""
     return propagate.extract(message.properties, Context())
 
 
-def _brought(message: Message) -> Context:
+def _merged_context(message: Message) -> Context:
     """Return the current context merged with the one that the producer put into a message."""
     return propagate.extract(message.properties, get_current())
 
 
 def _links(messages: Sequence[Message]) -> list[Link]:
-    found = [trace.get_current_span(_context(message)).get_span_context() for message in messages]
+    found = [
+        trace.get_current_span(_extract_context(message)).get_span_context() for message in messages
+    ]
     return [Link(context) for context in found if context.is_valid]
 
 
@@ -407,7 +421,7 @@ def _is_in_span() -> bool:
 
 
 @contextlib.contextmanager
-def _current(span: Span, brought: Context | None) -> Iterator[None]:
+def _span_as_current(span: Span, brought: Context | None) -> Iterator[None]:
     """Make the span current, along with the message's baggage; record exceptions in it."""
     token = attach(trace.set_span_in_context(span, brought))
     try:
@@ -425,7 +439,7 @@ def _record_error(span: Span, error: BaseException) -> None:
     span.set_status(StatusCode.ERROR, str(error))
 
 
-def _end(span: Span, error: BaseException | None) -> None:
+def _end_span(span: Span, error: BaseException | None) -> None:
     if error is not None:
         _record_error(span, error)
     span.end()

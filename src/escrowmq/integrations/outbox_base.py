@@ -11,32 +11,32 @@ from collections.abc import Awaitable, Callable, Collection
 from escrowmq.base.own_properties import MARKER, OWNER
 from escrowmq.client import producer as engine
 from escrowmq.client.blocking.producer import Producer
-from escrowmq.client.checking import Elsewhere
+from escrowmq.client.checking import NoMarkerFound
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.codec.hashes import account_mark
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import expiry, kept, known_brokers, schema, verdict
 from escrowmq.integrations.outbox.circuit import Circuit
-from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
+from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, timedelta_ms
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.kept import KeptStatus
-from escrowmq.integrations.outbox.steps import StepFailed, Steps, run, run_async
-from escrowmq.integrations.outbox.tables import Place, SqlFamily
-from escrowmq.integrations.outbox.verdict import Answer
+from escrowmq.integrations.outbox.steps import StepFailed, Steps, run_steps, run_steps_async
+from escrowmq.integrations.outbox.tables import MarkerTable, SqlFamily
+from escrowmq.integrations.outbox.verdict import CheckAnswer
 from escrowmq.integrations.outbox_relay import (
     AsyncDatabase,
     AsyncRelay,
     Database,
-    Pass,
+    PassResult,
     Relay,
     run_pass,
-    run_pass_awaited,
+    run_pass_async,
 )
 from escrowmq.net.clock import SystemClock
 
 
-def circuit_of(when_away: str, kept_max: int) -> Circuit | None:
+def make_circuit(when_away: str, kept_max: int) -> Circuit | None:
     """Return the circuit of an outbox that keeps messages; None for one that refuses them."""
     if when_away not in ("refuse", "keep"):
         raise UsageError(
@@ -46,39 +46,39 @@ def circuit_of(when_away: str, kept_max: int) -> Circuit | None:
     return Circuit(kept_max=kept_max) if when_away == "keep" else None
 
 
-def new_name() -> str:
+def new_database_name() -> str:
     """Make a name for a database that has none yet."""
     return secrets.token_hex(16)
 
 
-class _Checks:
+class _CheckAnswers:
     """Answers checks; the part that blocking and asyncio databases share."""
 
     def __init__(self, producer: Producer | engine.Producer) -> None:
         self._own_mark = account_mark(producer.account) if producer.account else ""
-        self._place: Place | None = None
+        self._marker_table: MarkerTable | None = None
         """The table of markers that the last check found."""
 
-    def _answer(self, family: SqlFamily, message: ReceivedMessage) -> Steps[Answer]:
+    def _answer_steps(self, family: SqlFamily, message: ReceivedMessage) -> Steps[CheckAnswer]:
         # Another account's half cannot be ours, unless our account has changed: write no row for
         # it.
         owner = message.properties.get(OWNER, "")
         return verdict.answer_check(
             family,
             message.system[MARKER],
-            place=self._place,
-            new_name=new_name(),
+            place=self._marker_table,
+            new_name=new_database_name(),
             may_write=not owner or owner == self._own_mark,
         )
 
-    def _outcome_of(self, answer: Answer) -> Outcome | Elsewhere:
-        self._place = answer.place
+    def _outcome_of(self, answer: CheckAnswer) -> Outcome | NoMarkerFound:
+        self._marker_table = answer.place
         if answer.outcome is not None:
             return answer.outcome
-        return Elsewhere(answer.place.name if answer.place is not None else "")
+        return NoMarkerFound(answer.place.name if answer.place is not None else "")
 
 
-class OutboxBase(_Checks):
+class OutboxBase(_CheckAnswers):
     """The base of outboxes with blocking databases."""
 
     def __init__(
@@ -89,32 +89,36 @@ class OutboxBase(_Checks):
         self._database = database
         # A repeat might store a kept message twice; the relay tries again under another key.
         self._relaying = HandOver(
-            lambda name: producer.marked(name).without_repeats(), new_name=new_name
+            lambda name: producer.marked_messages(name).without_resends(),
+            new_name=new_database_name,
         )
         self._circuit = circuit
         self._relay: Relay | None = None
         self._has_ended = False
-        producer.answer_from(self._check, on_close=self._end)
+        producer.add_database_check(self._answer_check, on_close=self._stop)
         try:
             self._relay = Relay(circuit, self._run_pass) if circuit is not None else None
         except BaseException:
-            producer.answer_no_more(self._check)
+            producer.remove_database_check(self._answer_check)
             raise
         if self._has_ended:  # the producer was closed meanwhile
-            self._end()
+            self._stop()
 
     def create_tables(self) -> None:
         """Create missing tables, for programs without migrations."""
         database = self._database
-        steps = schema.create(database.family, new_name=new_name())
-        self._place = run(steps, database.execute)
+        steps = schema.create_tables(database.family, new_name=new_database_name())
+        self._marker_table = run_steps(steps, database.execute)
 
     def find_name(self) -> str:
         """The database's name, which markers carry. Raises StepFailed if the database is
         unreachable, or the tables are missing."""
         database = self._database
-        place = run(verdict.find_place(database.family, new_name=new_name()), database.execute)
-        self._place = place
+        place = run_steps(
+            verdict.find_marker_table(database.family, new_name=new_database_name()),
+            database.execute,
+        )
+        self._marker_table = place
         return place.name
 
     def forget_markers(
@@ -123,8 +127,8 @@ class OutboxBase(_Checks):
         """Delete older markers that no broker can ask for; return how many. Once a day is enough.
         Raises RouteMissing, and deletes nothing, while a broker that has taken messages of this
         database does not answer; `gone` names brokers that are gone for good."""
-        keep_ms = span_ms(keep)
-        expiry.check_keep(keep_ms)
+        keep_ms = timedelta_ms(keep)
+        expiry.check_keep_time(keep_ms)
         found = self._producer.unsettled()
         steps = expiry.forget_markers(
             self._database.family,
@@ -134,21 +138,23 @@ class OutboxBase(_Checks):
             brokers=found.brokers,
             gone=gone,
         )
-        count = run(steps, self._database.execute)
+        count = run_steps(steps, self._database.execute)
         if gone:
-            known_brokers.forget_all()
+            known_brokers.forget_known_brokers()
         return count
 
     def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
         """Delete the records of messages that were handled longer than `keep` ago; return how
         many."""
         now_ms = SystemClock().now_ms()
-        steps = expiry.forget_handled(self._database.family, keep_ms=span_ms(keep), now_ms=now_ms)
-        return run(steps, self._database.execute)
+        steps = expiry.forget_handled(
+            self._database.family, keep_ms=timedelta_ms(keep), now_ms=now_ms
+        )
+        return run_steps(steps, self._database.execute)
 
     def kept(self) -> KeptStatus:
         """The messages kept in the database until a broker can be reached (`when_away="keep"`)."""
-        return run(kept.look(self._database.family), self._database.execute)
+        return run_steps(kept.query_status(self._database.family), self._database.execute)
 
     def hand_over_kept(self) -> int:
         """Send the kept messages now, as far as brokers accept them; return how many. With
@@ -156,56 +162,56 @@ class OutboxBase(_Checks):
         found = self._run_pass()
         if found.error is not None:
             raise found.error
-        return found.handed_over
+        return found.sent_count
 
     def close(self) -> None:
         """Answer no more checks from this database, and refuse sends. Closing the producer does the
         same."""
-        self._producer.answer_no_more(self._check)
-        self._end()
+        self._producer.remove_database_check(self._answer_check)
+        self._stop()
         if self._relay is not None:
             self._relay.close()
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         """Stop the relay and refuse sends, because the outbox or its producer is closed."""
         self._has_ended = True
-        self._leave()
+        self._refuse_sends()
         if self._relay is not None:
             self._relay.stop()
 
-    def _leave(self) -> None:
+    def _refuse_sends(self) -> None:
         """Refuse further sends."""
 
-    def _run_pass(self) -> Pass:
+    def _run_pass(self) -> PassResult:
         return run_pass(self._database, self._relaying, self._circuit)
 
-    def _note_kept(self) -> None:
+    def _wake_relay(self) -> None:
         """Wake the relay, because messages were kept in the database."""
         if self._relay is not None:
             self._relay.wake()
 
-    def _check(self, message: ReceivedMessage) -> Outcome | Elsewhere:
+    def _answer_check(self, message: ReceivedMessage) -> Outcome | NoMarkerFound:
         database = self._database
         try:
-            answer = run(self._answer(database.family, message), database.execute)
+            answer = run_steps(self._answer_steps(database.family, message), database.execute)
         except StepFailed as error:
-            return Elsewhere(error=str(error))
+            return NoMarkerFound(error=str(error))
         return self._outcome_of(answer)
 
 
-class _AwaitedCheck:
+class _AsyncCheck:
     """The check of an asyncio outbox. The outbox may be made before the event loop of its producer
-    runs, so `opened` is called when the producer is opened."""
+    runs, so `on_open` is called when the producer is opened."""
 
     def __init__(
         self,
-        check: Callable[[ReceivedMessage], Awaitable[Outcome | Elsewhere]],
-        opened: Callable[[], None],
+        check: Callable[[ReceivedMessage], Awaitable[Outcome | NoMarkerFound]],
+        on_open: Callable[[], None],
     ) -> None:
         self._check = check
-        self.opened = opened
+        self.opened = on_open
 
-    async def __call__(self, message: ReceivedMessage) -> Outcome | Elsewhere:
+    async def __call__(self, message: ReceivedMessage) -> Outcome | NoMarkerFound:
         return await self._check(message)
 
 
@@ -217,7 +223,7 @@ def _is_on_loop() -> bool:
     return True
 
 
-class AsyncOutboxBase(_Checks):
+class AsyncOutboxBase(_CheckAnswers):
     """The base of outboxes with asyncio databases."""
 
     def __init__(
@@ -227,32 +233,35 @@ class AsyncOutboxBase(_Checks):
         self._producer = producer
         self._database = database
         self._relaying = AsyncHandOver(
-            lambda name: producer.marked(name).without_repeats(), new_name=new_name
+            lambda name: producer.marked_messages(name).without_resends(),
+            new_name=new_database_name,
         )
         self._circuit = circuit
         self._relay = AsyncRelay(circuit, self._run_pass) if circuit is not None else None
         self._relay_task: asyncio.Task[None] | None = None
-        self._answering = _AwaitedCheck(self._check, self._begin_relay)
-        producer.answer_from(self._answering, on_close=self._leave)
+        self._answering = _AsyncCheck(self._answer_check, self._begin_relay)
+        producer.add_database_check(self._answering, on_close=self._refuse_sends)
         try:
             if _is_on_loop():  # else the producer is not open yet, and will tell
                 self._begin_relay()
         except BaseException:
-            producer.answer_no_more(self._answering)
+            producer.remove_database_check(self._answering)
             raise
 
     async def create_tables(self) -> None:
         """Create missing tables, for programs without migrations."""
         database = self._database
-        steps = schema.create(await database.find_family(), new_name=new_name())
-        self._place = await run_async(steps, database.execute)
+        steps = schema.create_tables(await database.find_family(), new_name=new_database_name())
+        self._marker_table = await run_steps_async(steps, database.execute)
 
     async def find_name(self) -> str:
         """The database's name, which markers carry. Raises StepFailed if the database is
         unreachable, or the tables are missing."""
         database = self._database
-        steps = verdict.find_place(await database.find_family(), new_name=new_name())
-        self._place = place = await run_async(steps, database.execute)
+        steps = verdict.find_marker_table(
+            await database.find_family(), new_name=new_database_name()
+        )
+        self._marker_table = place = await run_steps_async(steps, database.execute)
         return place.name
 
     async def forget_markers(
@@ -261,8 +270,8 @@ class AsyncOutboxBase(_Checks):
         """Delete older markers that no broker can ask for; return how many. Once a day is enough.
         Raises RouteMissing, and deletes nothing, while a broker that has taken messages of this
         database does not answer; `gone` names brokers that are gone for good."""
-        keep_ms = span_ms(keep)
-        expiry.check_keep(keep_ms)
+        keep_ms = timedelta_ms(keep)
+        expiry.check_keep_time(keep_ms)
         found = await self._producer.unsettled()
         steps = expiry.forget_markers(
             await self._database.find_family(),
@@ -272,9 +281,9 @@ class AsyncOutboxBase(_Checks):
             brokers=found.brokers,
             gone=gone,
         )
-        count = await run_async(steps, self._database.execute)
+        count = await run_steps_async(steps, self._database.execute)
         if gone:
-            known_brokers.forget_all()
+            known_brokers.forget_known_brokers()
         return count
 
     async def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
@@ -282,13 +291,13 @@ class AsyncOutboxBase(_Checks):
         many."""
         now_ms = SystemClock().now_ms()
         family = await self._database.find_family()
-        steps = expiry.forget_handled(family, keep_ms=span_ms(keep), now_ms=now_ms)
-        return await run_async(steps, self._database.execute)
+        steps = expiry.forget_handled(family, keep_ms=timedelta_ms(keep), now_ms=now_ms)
+        return await run_steps_async(steps, self._database.execute)
 
     async def kept(self) -> KeptStatus:
         """The messages kept in the database until a broker can be reached (`when_away="keep"`)."""
         family = await self._database.find_family()
-        return await run_async(kept.look(family), self._database.execute)
+        return await run_steps_async(kept.query_status(family), self._database.execute)
 
     async def hand_over_kept(self) -> int:
         """Send the kept messages now, as far as brokers accept them; return how many. With
@@ -296,37 +305,39 @@ class AsyncOutboxBase(_Checks):
         found = await self._run_pass()
         if found.error is not None:
             raise found.error
-        return found.handed_over
+        return found.sent_count
 
     def close(self) -> None:
         """Answer no more checks from this database, and refuse sends. Closing the producer does the
         same. Not a coroutine: there is nothing to wait for."""
-        self._producer.answer_no_more(self._answering)
-        self._leave()
+        self._producer.remove_database_check(self._answering)
+        self._refuse_sends()
         if self._relay_task is not None:
             self._relay_task.cancel()
 
-    def _leave(self) -> None:
+    def _refuse_sends(self) -> None:
         """Refuse further sends."""
 
-    async def _run_pass(self) -> Pass:
-        return await run_pass_awaited(self._database, self._relaying, self._circuit)
+    async def _run_pass(self) -> PassResult:
+        return await run_pass_async(self._database, self._relaying, self._circuit)
 
     def _begin_relay(self) -> None:
         if self._relay is not None and self._relay_task is None:
-            self._relay_task = self._producer.instance.keep("an outbox's relay", self._relay.run)
+            self._relay_task = self._producer.instance.keep_running(
+                "an outbox's relay", self._relay.run
+            )
 
-    def _note_kept(self) -> None:
+    def _wake_relay(self) -> None:
         """Wake the relay, because messages were kept in the database."""
         if self._relay is not None:
             self._begin_relay()
             self._relay.wake()
 
-    async def _check(self, message: ReceivedMessage) -> Outcome | Elsewhere:
+    async def _answer_check(self, message: ReceivedMessage) -> Outcome | NoMarkerFound:
         database = self._database
         try:
-            steps = self._answer(await database.find_family(), message)
-            answer = await run_async(steps, database.execute)
+            steps = self._answer_steps(await database.find_family(), message)
+            answer = await run_steps_async(steps, database.execute)
         except StepFailed as error:
-            return Elsewhere(error=str(error))
+            return NoMarkerFound(error=str(error))
         return self._outcome_of(answer)

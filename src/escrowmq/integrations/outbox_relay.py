@@ -21,16 +21,16 @@ from escrowmq.integrations.outbox import kept
 from escrowmq.integrations.outbox.circuit import IDLE_PAUSE_S, PAUSE_MAX_S, Circuit
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.kept import KeptRow
-from escrowmq.integrations.outbox.kept_walk import KeptWalk
+from escrowmq.integrations.outbox.kept_pass import KeptPass
 from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import (
     Rows,
     SqlStep,
     StepFailed,
     Steps,
-    failed,
-    run,
-    run_async,
+    run_steps,
+    run_steps_async,
+    to_step_failed,
 )
 from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.net.clock import SystemClock
@@ -41,10 +41,10 @@ CLOSE_S = 5.0
 """Closing an outbox waits this many seconds for the relay's thread."""
 
 
-class Pass(NamedTuple):
+class PassResult(NamedTuple):
     """The result of one pass through the kept messages."""
 
-    handed_over: int
+    sent_count: int
     """Number of messages that were sent."""
     still_kept: int
     error: Exception | None
@@ -87,148 +87,152 @@ class AsyncDatabase(Protocol):
         at the end."""
 
 
-def run_pass(database: Database, course: HandOver, circuit: Circuit | None) -> Pass:
+def run_pass(database: Database, course: HandOver, circuit: Circuit | None) -> PassResult:
     """Make one pass through the kept messages, and report progress to the outbox's circuit.
     Failures are in the result."""
     clock = SystemClock()
-    walk = KeptWalk(database.family, circuit)
+    walk = KeptPass(database.family, circuit)
     while not walk.is_over:
         begun_ms = clock.now_ms()
-        hand_over = _send_first if walk.sends_first else _send_locked
+        hand_over = _send_before_deleting if walk.sends_first else _send_locked
         chosen: list[KeptRow] = []
         try:
             sent = hand_over(database, course, walk, chosen)
-        except kept.SentMeanwhile:
+        except kept.SentByAnother:
             continue
         except Exception as error:  # noqa: BLE001 - each driver has errors of its own
-            walk.failed(chosen, _as_own_error(error), took_s=(clock.now_ms() - begun_ms) / 1000)
+            walk.record_failure(
+                chosen, _as_own_error(error), took_s=(clock.now_ms() - begun_ms) / 1000
+            )
             continue
         if sent is not None:
-            sent.committed()
-            walk.handed_over(chosen)
-    return _summary_of(walk, run(kept.look(database.family), database.execute))
+            sent.report_commit()
+            walk.record_sent(chosen)
+    return _make_result(walk, run_steps(kept.query_status(database.family), database.execute))
 
 
-def _send_first(
-    database: Database, course: HandOver, walk: KeptWalk, chosen: list[KeptRow]
+def _send_before_deleting(
+    database: Database, course: HandOver, walk: KeptPass, chosen: list[KeptRow]
 ) -> StagedMessages | None:
-    chosen += walk.choose(run(_rows(walk), database.execute))
+    chosen += walk.choose_rows(run_steps(_next_rows(walk), database.execute))
     if not chosen:
         return None
-    messages = run(kept.read_messages(chosen), database.execute)
-    place = run(course.find_place(walk.family), database.execute)
-    sent = course.store_first(place, messages)
-    with _abandoned_unless_left(sent) as leave, database.transaction() as execute:
-        run(course.record(walk.family, place, sent, chosen), execute)
+    messages = run_steps(kept.read_messages(chosen), database.execute)
+    place = run_steps(course.find_marker_table(walk.family), database.execute)
+    sent = course.store_before_transaction(place, messages)
+    with _abandon_unless_left(sent) as leave, database.transaction() as execute:
+        run_steps(course.record_stored(walk.family, place, sent, chosen), execute)
         leave()
     return sent
 
 
 def _send_locked(
-    database: Database, course: HandOver, walk: KeptWalk, chosen: list[KeptRow]
+    database: Database, course: HandOver, walk: KeptPass, chosen: list[KeptRow]
 ) -> StagedMessages | None:
     with database.transaction() as execute:
-        chosen += walk.choose(run(_rows(walk), execute))
+        chosen += walk.choose_rows(run_steps(_next_rows(walk), execute))
         if not chosen:
             return None
-        return course.store(
+        return course.store_with_marker(
             walk.family,
-            functools.partial(run, execute=execute),
-            run(kept.read_messages(chosen), execute),
+            functools.partial(run_steps, execute=execute),
+            run_steps(kept.read_messages(chosen), execute),
             begun=[],
-            then=kept.delete([row.position for row in chosen]),
+            then=kept.delete_rows([row.position for row in chosen]),
         )
 
 
-async def run_pass_awaited(
+async def run_pass_async(
     database: AsyncDatabase, course: AsyncHandOver, circuit: Circuit | None
-) -> Pass:
+) -> PassResult:
     """Make one pass through the kept messages with asyncio, and report progress to the outbox's
     circuit. Failures are in the result."""
     clock = SystemClock()
     family = await database.find_family()
-    walk = KeptWalk(family, circuit)
+    walk = KeptPass(family, circuit)
     while not walk.is_over:
         begun_ms = clock.now_ms()
-        hand_over = _send_first_awaited if walk.sends_first else _send_locked_awaited
+        hand_over = _send_before_deleting_async if walk.sends_first else _send_locked_async
         chosen: list[KeptRow] = []
         try:
             sent = await hand_over(database, course, walk, chosen)
-        except kept.SentMeanwhile:
+        except kept.SentByAnother:
             continue
         except Exception as error:  # noqa: BLE001 - each driver has errors of its own
-            walk.failed(chosen, _as_own_error(error), took_s=(clock.now_ms() - begun_ms) / 1000)
+            walk.record_failure(
+                chosen, _as_own_error(error), took_s=(clock.now_ms() - begun_ms) / 1000
+            )
             continue
         if sent is not None:
-            sent.committed()
-            walk.handed_over(chosen)
-    return _summary_of(walk, await run_async(kept.look(family), database.execute))
+            sent.report_commit()
+            walk.record_sent(chosen)
+    return _make_result(walk, await run_steps_async(kept.query_status(family), database.execute))
 
 
-async def _send_first_awaited(
-    database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptRow]
+async def _send_before_deleting_async(
+    database: AsyncDatabase, course: AsyncHandOver, walk: KeptPass, chosen: list[KeptRow]
 ) -> MarkedMessages | None:
-    chosen += walk.choose(await run_async(_rows(walk), database.execute))
+    chosen += walk.choose_rows(await run_steps_async(_next_rows(walk), database.execute))
     if not chosen:
         return None
-    messages = await run_async(kept.read_messages(chosen), database.execute)
-    place = await run_async(course.find_place(walk.family), database.execute)
-    sent = await course.store_first(place, messages)
-    with _abandoned_unless_left(sent) as leave:
+    messages = await run_steps_async(kept.read_messages(chosen), database.execute)
+    place = await run_steps_async(course.find_marker_table(walk.family), database.execute)
+    sent = await course.store_before_transaction(place, messages)
+    with _abandon_unless_left(sent) as leave:
         async with database.transaction() as execute:
-            await run_async(course.record(walk.family, place, sent, chosen), execute)
+            await run_steps_async(course.record_stored(walk.family, place, sent, chosen), execute)
             leave()
     return sent
 
 
-async def _send_locked_awaited(
-    database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptRow]
+async def _send_locked_async(
+    database: AsyncDatabase, course: AsyncHandOver, walk: KeptPass, chosen: list[KeptRow]
 ) -> MarkedMessages | None:
     async with database.transaction() as execute:
-        chosen += walk.choose(await run_async(_rows(walk), execute))
+        chosen += walk.choose_rows(await run_steps_async(_next_rows(walk), execute))
         if not chosen:
             return None
-        return await course.store(
+        return await course.store_with_marker(
             walk.family,
-            functools.partial(run_async, execute=execute),
-            await run_async(kept.read_messages(chosen), execute),
+            functools.partial(run_steps_async, execute=execute),
+            await run_steps_async(kept.read_messages(chosen), execute),
             begun=[],
-            then=kept.delete([row.position for row in chosen]),
+            then=kept.delete_rows([row.position for row in chosen]),
         )
 
 
 @contextlib.contextmanager
-def _abandoned_unless_left(sent: StagedMessages | MarkedMessages) -> Iterator[Callable[[], None]]:
+def _abandon_unless_left(sent: StagedMessages | MarkedMessages) -> Iterator[Callable[[], None]]:
     """Roll the messages back if the block raises, unless it has called the yielded function: from
     then on the marker alone decides."""
     is_left = False
 
-    def leave() -> None:
+    def leave_to_marker() -> None:
         nonlocal is_left
-        sent.leave()
+        sent.leave_to_marker()
         is_left = True
 
     try:
-        yield leave
+        yield leave_to_marker
     except BaseException:
         if not is_left:
             sent.abandon()
         raise
 
 
-def _rows(walk: KeptWalk) -> Steps[list[KeptRow]]:
-    rows = yield SqlStep(walk.query(), is_read=True)
-    return kept.kept_rows(rows)
+def _next_rows(walk: KeptPass) -> Steps[list[KeptRow]]:
+    rows = yield SqlStep(walk.next_query(), is_read=True)
+    return kept.parse_rows(rows)
 
 
 def _as_own_error(error: Exception) -> Exception:
-    return error if isinstance(error, EscrowMQError) else failed(error)
+    return error if isinstance(error, EscrowMQError) else to_step_failed(error)
 
 
-def _summary_of(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
+def _make_result(walk: KeptPass, status: kept.KeptStatus) -> PassResult:
     if walk.count:
         _log.info("%d kept messages were sent, %d are left", walk.count, status.count)
-    return Pass(
+    return PassResult(
         walk.count, status.count, walk.error, walk.has_failed, walk.refused_topics, walk.refusals
     )
 
@@ -243,7 +247,7 @@ class _PassSchedule:
         """Positions of messages whose refusal has been logged."""
         self.pause_s = 0.0
 
-    def end(self, found: Pass | Exception) -> None:
+    def record_pass(self, found: PassResult | Exception) -> None:
         """Record the result of a pass."""
         if isinstance(found, Exception) or isinstance(found.error, StepFailed):
             self.pause_s = PAUSE_MAX_S  # the database failed, which says nothing of the brokers
@@ -251,8 +255,8 @@ class _PassSchedule:
             # The first time, the tables may be about to be made.
             self._log_failure(error, loud=2)
             return
-        self.pause_s = self._circuit.end_pass(
-            handed_over=found.handed_over,
+        self.pause_s = self._circuit.record_pass(
+            handed_over=found.sent_count,
             left=found.still_kept,
             has_failed=found.has_failed,
             refused=found.refused_topics,
@@ -281,7 +285,7 @@ class _PassSchedule:
 class Relay:
     """A thread that makes passes while its outbox is open."""
 
-    def __init__(self, circuit: Circuit, go: Callable[[], Pass]) -> None:
+    def __init__(self, circuit: Circuit, go: Callable[[], PassResult]) -> None:
         self._pace = _PassSchedule(circuit)
         self._go = go
         self._woken = threading.Event()
@@ -308,12 +312,12 @@ class Relay:
     def _run(self) -> None:
         while True:
             try:
-                found: Pass | Exception = self._go()
+                found: PassResult | Exception = self._go()
             except Exception as error:  # noqa: BLE001 - the database; tried again
                 found = error
             if self._is_closed:
                 return  # the failure may be due to closing
-            self._pace.end(found)
+            self._pace.record_pass(found)
             self._woken.wait(self._pace.pause_s)
             self._woken.clear()
             if self._is_closed:
@@ -323,7 +327,7 @@ class Relay:
 class AsyncRelay:
     """A task that makes passes while its outbox is open."""
 
-    def __init__(self, circuit: Circuit, go: Callable[[], Awaitable[Pass]]) -> None:
+    def __init__(self, circuit: Circuit, go: Callable[[], Awaitable[PassResult]]) -> None:
         self._pace = _PassSchedule(circuit)
         self._go = go
         self._woken = asyncio.Event()
@@ -337,10 +341,10 @@ class AsyncRelay:
         """Make passes until cancelled."""
         while True:
             try:
-                found: Pass | Exception = await self._go()
+                found: PassResult | Exception = await self._go()
             except Exception as error:  # noqa: BLE001 - the database; tried again
                 found = error
-            self._pace.end(found)
+            self._pace.record_pass(found)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pace.pause_s):
                     await self._woken.wait()

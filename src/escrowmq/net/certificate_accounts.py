@@ -33,24 +33,24 @@ class CertificateOwner(msgspec.Struct, frozen=True):
     """Why the certificate stands for no account although the setting has its names."""
 
 
-class Identities:
+class CertificateAccounts:
     """The mapping from certificates to accounts."""
 
     def __init__(self, accounts: Mapping[Name, str], kinds: frozenset[str]) -> None:
         self._accounts = accounts
         self._kinds = kinds
 
-    def of(self, certificate: Mapping[str, Any] | None) -> CertificateOwner:
+    def owner_of(self, certificate: Mapping[str, Any] | None) -> CertificateOwner:
         """Return the owner of a verified certificate, as ssl.SSLSocket.getpeercert returns it.
         Names are compared exactly, so a NUL or a line break makes a different name."""
-        names = list(_names(certificate or {}))
+        names = list(_certificate_names(certificate or {}))
         if not names:
             return CertificateOwner()
         if len(names) > _NAMES_MAX:
             return CertificateOwner(
                 fault=f"its certificate has {len(names)} names; {_NAMES_MAX} are allowed"
             )
-        found = {account for name in names if (account := self._account(name))}
+        found = {account for name in names if (account := self._account_of_name(name))}
         if len(found) == 1:
             return CertificateOwner(account=found.pop())
         if found:
@@ -59,7 +59,7 @@ class Identities:
             )
         return CertificateOwner(fault=f"{SETTING} has no name of its certificate: {names[:3]}")
 
-    def _account(self, name: Name) -> str:
+    def _account_of_name(self, name: Name) -> str:
         kind, text = name
         account = self._accounts.get(name, "")
         if account or kind not in self._kinds:
@@ -67,14 +67,14 @@ class Identities:
         return text if text.isprintable() else ""
 
 
-def _names(certificate: Mapping[str, Any]) -> Iterator[Name]:
+def _certificate_names(certificate: Mapping[str, Any]) -> Iterator[Name]:
     parts = [part for level in certificate.get("subject", ()) for part in level]
     for kind, text in (*parts, *certificate.get("subjectAltName", ())):
         if kind in _KINDS:
             yield _KINDS[kind], text
 
 
-def read_identities(text: str) -> Identities:
+def parse_certificate_accounts(text: str) -> CertificateAccounts:
     """Parse the setting; raises UsageError if it is invalid."""
     accounts: dict[Name, str] = {}
     kinds = set()
@@ -91,4 +91,4 @@ def read_identities(text: str) -> Identities:
             )
         if accounts.setdefault((kind, name), account) != account:
             raise UsageError(f"{SETTING}: {kind}:{name} is mapped to two accounts; choose one")
-    return Identities(accounts, frozenset(kinds))
+    return CertificateAccounts(accounts, frozenset(kinds))

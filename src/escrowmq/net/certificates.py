@@ -58,7 +58,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(filter(None, (self.certificate, self.key, self.trusted))))
 
 
-def load_pair(context: ssl.SSLContext, *, certificate: str, key: str, password: str) -> None:
+def load_certificate(context: ssl.SSLContext, *, certificate: str, key: str, password: str) -> None:
     """Load a certificate and its key into a context. Raises UsageError that names the invalid
     file."""
     for path in (certificate, key):
@@ -69,53 +69,53 @@ def load_pair(context: ssl.SSLContext, *, certificate: str, key: str, password: 
         context.load_cert_chain(certificate, key or None, lambda: password)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"certificate {certificate!r} with key {key or certificate!r}: {_reason(error)}; PEM "
-            "files that belong together are expected, and the key's password if it has one"
+            f"certificate {certificate!r} with key {key or certificate!r}: {_error_reason(error)}; "
+            "PEM files that belong together are expected, and the key's password if it has one"
         ) from error
 
 
-def load_trusted(context: ssl.SSLContext, path: str) -> None:
+def load_trusted_roots(context: ssl.SSLContext, path: str) -> None:
     """Load trusted roots from a file into a context; raises UsageError if there are none."""
     try:
         context.load_verify_locations(path)
     except OSError as error:
         raise UsageError(
-            f"trusted certificates {path!r}: {_reason(error)}; a PEM file is expected"
+            f"trusted certificates {path!r}: {_error_reason(error)}; a PEM file is expected"
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def _error_reason(error: Exception) -> str:
     return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
 
 
-def server_context(files: TlsFiles) -> ssl.SSLContext:
+def make_server_context(files: TlsFiles) -> ssl.SSLContext:
     """Make a server's context from the files; raises UsageError if they are invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A peer that has its keys renewed again and again costs this side more than itself.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    load_pair(context, certificate=files.certificate, key=files.key, password=files.password)
+    load_certificate(context, certificate=files.certificate, key=files.key, password=files.password)
     # Clients of RocketMQ's remoting protocol name none.
     context.set_alpn_protocols([HTTP2])
     if files.clients != "none":
-        load_trusted(context, files.trusted)
+        load_trusted_roots(context, files.trusted)
         context.verify_mode = _CLIENTS[files.clients]
     return context
 
 
-def dialling_context(files: TlsFiles) -> ssl.SSLContext:
+def make_dialling_context(files: TlsFiles) -> ssl.SSLContext:
     """Make a context for connecting to servers whose certificates these roots have signed. Host
     names are not verified, because addresses are used mostly, and they change. Raises UsageError if
     a file is invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
-    load_trusted(context, files.trusted)
-    load_pair(context, certificate=files.certificate, key=files.key, password=files.password)
+    load_trusted_roots(context, files.trusted)
+    load_certificate(context, certificate=files.certificate, key=files.key, password=files.password)
     return context
 
 
-class Certificates:
+class ReloadedCertificates:
     """The TLS contexts for new connections: from the current files, or from the last valid ones."""
 
     context: ssl.SSLContext
@@ -129,15 +129,15 @@ class Certificates:
         self._refused: Stamp | None = None
         self.trouble = ""
         """Why the current files are not used; empty if they are."""
-        self._load()
+        self._load_contexts()
 
-    def _load(self) -> None:
-        context = server_context(self._files)
+    def _load_contexts(self) -> None:
+        context = make_server_context(self._files)
         if self._files.dials:
-            self.dialling = dialling_context(self._files)
+            self.dialling = make_dialling_context(self._files)
         self.context = context
 
-    def look(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Reload changed files; return whether that was done. Files are loaded once two polls find
         the same content, because a certificate and its key do not match while they are being
         written. Invalid files change nothing, and are logged once."""
@@ -149,7 +149,7 @@ class Certificates:
         if not is_settled or stamp == self._refused:
             return False
         try:
-            self._load()
+            self._load_contexts()
         except UsageError as error:
             self._refused, self.trouble = stamp, str(error)
             _log.error("TLS continues with the last valid certificate: %s", error)

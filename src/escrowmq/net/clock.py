@@ -87,7 +87,7 @@ class LocalZone(tzinfo):
         return None
 
 
-def worked_s() -> float:
+def thread_cpu_s() -> float:
     """CPU seconds used by this thread."""
     return time.thread_time()
 

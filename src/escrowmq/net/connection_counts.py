@@ -16,7 +16,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     per_address_max: int = 0
 
 
-class Total:
+class TotalConnections:
     """The number of connections to all ports of this process together, limited by its file
     descriptors."""
 
@@ -25,7 +25,7 @@ class Total:
         self.count = 0
 
     @property
-    def most(self) -> int:
+    def connections_max(self) -> int:
         """The limit. It is computed at the first use, because the process raises its limit of open
         files after it has started."""
         if not self._most:
@@ -33,11 +33,11 @@ class Total:
         return self._most
 
 
-class Admission:
+class ConnectionCounts:
     """Counts incoming connections, in total and by address. Connections that the broker opens do
     not count."""
 
-    def __init__(self, limits: ConnectionLimits, total: Total) -> None:
+    def __init__(self, limits: ConnectionLimits, total: TotalConnections) -> None:
         self._limits = limits
         self._total = total
         self._counts: Counter[str] = Counter()
@@ -48,12 +48,12 @@ class Admission:
         """Whether the total limit is reached."""
         limits, total = self._limits, self._total
         is_port_full = 0 < limits.connections_max <= self.count
-        return is_port_full or total.count >= total.most
+        return is_port_full or total.count >= total.connections_max
 
-    def admit(self, host: str) -> str:
+    def count_connection(self, host: str) -> str:
         """Count a connection of an address, or return why it is refused."""
         limits, total = self._limits, self._total
-        if total.count >= total.most:
+        if total.count >= total.connections_max:
             return (
                 f"{total.count} connections are open, and the limit of {descriptors.files_limit()} "
                 "open files allows no more; close some or raise it (ulimit -n)"
@@ -74,7 +74,7 @@ class Admission:
         total.count += 1
         return ""
 
-    def dismiss(self, host: str) -> None:
+    def subtract_connection(self, host: str) -> None:
         """Subtract a closed connection of an address."""
         assert self._counts[host] > 0, host
         self.count -= 1

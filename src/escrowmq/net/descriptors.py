@@ -50,7 +50,7 @@ class SpareDescriptor:
         self._spare = os.dup(self._null)
 
     @contextmanager
-    def opened(self, path: str, flags: int) -> Iterator[int]:
+    def open_briefly(self, path: str, flags: int) -> Iterator[int]:
         """Open a file for a moment with the spare descriptor; raises SyncNotStarted if there is
         none."""
         descriptor = self._open(path, flags)
@@ -80,7 +80,7 @@ class SpareDescriptor:
     def _open_by_spare(self, path: str, flags: int) -> int:
         if self._spare >= 0:
             # The spare one is lost if another file takes the number before this opens its own.
-            # Whichever descriptor is opened here next becomes the new spare one (`opened`).
+            # Whichever descriptor is opened here next becomes the new spare one (`open_briefly`).
             os.close(self._spare)
             self._spare = -1
         try:

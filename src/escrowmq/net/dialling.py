@@ -13,41 +13,41 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-INSIDE: Final = "203.0.113."
+TEST_ADDRESS_PREFIX: Final = "203.0.113."
 """The prefix of the addresses that may lead to a server in this process: those that RFC 5737
 reserves for documentation, which hardly any network uses."""
 
-GATES_MAX: Final = 20_000
+INSIDE_SERVERS_MAX: Final = 20_000
 """The most gates that are remembered, open or closed. A closed one is remembered so that a late
 connection to it is refused, instead of going to the network."""
 
-Gate = Callable[[asyncio.BaseProtocol], None]
+InsideServer = Callable[[asyncio.BaseProtocol], None]
 """Connects a protocol, on the caller's event loop, with the server behind an address."""
 
-_gates: dict[tuple[str, int], Gate | None] = {}
+_inside_servers: dict[tuple[str, int], InsideServer | None] = {}
 """Gates by address and port; None for a closed one."""
 
 
-def open_gate(host: str, port: int, gate: Gate) -> None:
+def register_inside_server(host: str, port: int, gate: InsideServer) -> None:
     """Accept connections to an address inside this process."""
-    assert host.startswith(INSIDE), host
-    assert _gates.get((host, port)) is None, "there is somebody already"
-    _gates[host, port] = gate
-    assert len(_gates) <= GATES_MAX, "addresses are to be used again"
+    assert host.startswith(TEST_ADDRESS_PREFIX), host
+    assert _inside_servers.get((host, port)) is None, "there is somebody already"
+    _inside_servers[host, port] = gate
+    assert len(_inside_servers) <= INSIDE_SERVERS_MAX, "addresses are to be used again"
 
 
-def close_gate(host: str, port: int) -> None:
+def unregister_inside_server(host: str, port: int) -> None:
     """Refuse connections to an address from now on."""
-    if (host, port) in _gates:
-        _gates[host, port] = None
+    if (host, port) in _inside_servers:
+        _inside_servers[host, port] = None
 
 
 async def dial(
     make: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None
 ) -> P:
     """Open a connection and return its protocol object. Raises OSError if that fails."""
-    if (host, port) in _gates:
-        return _enter(make, _gates[host, port], tls)
+    if (host, port) in _inside_servers:
+        return _connect_to_gate(make, _inside_servers[host, port], tls)
     loop = asyncio.get_running_loop()
     server_hostname = host if tls is not None else None
     _, protocol = await loop.create_connection(
@@ -56,7 +56,9 @@ async def dial(
     return protocol
 
 
-def _enter(make: Callable[[], P], gate: Gate | None, tls: ssl.SSLContext | None) -> P:
+def _connect_to_gate(
+    make: Callable[[], P], gate: InsideServer | None, tls: ssl.SSLContext | None
+) -> P:
     if gate is None:
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     if tls is not None:
@@ -68,9 +70,9 @@ def _enter(make: Callable[[], P], gate: Gate | None, tls: ssl.SSLContext | None)
     return protocol
 
 
-def _close_all() -> None:
+def _close_all_gates() -> None:
     """Close all gates in a forked child, which has no thread to serve them."""
-    _gates.update(dict.fromkeys(_gates))
+    _inside_servers.update(dict.fromkeys(_inside_servers))
 
 
-os.register_at_fork(after_in_child=_close_all)
+os.register_at_fork(after_in_child=_close_all_gates)

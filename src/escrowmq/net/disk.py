@@ -12,7 +12,7 @@ from typing import Final
 from escrowmq.base.ports import DiskUsage, File, former_path
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 from escrowmq.net import descriptors
-from escrowmq.net.mapped_file import NO_ROOM, CalledFile, MappedFile
+from escrowmq.net.mapped_file import NO_ROOM, MappedFile, SystemCallFile
 from escrowmq.net.page_filler import PageFiller
 
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
@@ -62,9 +62,9 @@ class FileDisk:
         self.pages = PageFiller()
         self._kinds: dict[str, type[MappedFile]] = {}
         for place in (self.root, *self._elsewhere.values()):
-            self._prepare(place)
+            self._prepare_folder(place)
 
-    def _prepare(self, place: str) -> None:
+    def _prepare_folder(self, place: str) -> None:
         """Create a folder for files if it is missing."""
         try:
             os.makedirs(place, FOLDER_MODE, exist_ok=True)
@@ -73,7 +73,7 @@ class FileDisk:
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """Open a file of this size, creating it if missing (Disk.open)."""
-        full = self._full(path)
+        full = self._full_path(path)
         self._make_folders(os.path.dirname(full))
         try:
             descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
@@ -81,48 +81,48 @@ class FileDisk:
             found = os.stat(full).st_size
             if found != size:
                 raise StorageError(f"{path} has {found} bytes, {size} expected") from None
-            return self._file(full, size=size, is_new=False, is_sequential=is_sequential)
+            return self._make_file(full, size=size, is_new=False, is_sequential=is_sequential)
         except OSError as error:
-            raise _translated(error, path) from error
+            raise _disk_error(error, path) from error
         try:
             os.ftruncate(descriptor, size)
         except OSError as error:
             # A file of another size would be refused each time it is opened.
             os.unlink(full)
-            raise _translated(error, path) from error
+            raise _disk_error(error, path) from error
         finally:
             os.close(descriptor)
-        return self._file(full, size=size, is_new=True, is_sequential=is_sequential)
+        return self._make_file(full, size=size, is_new=True, is_sequential=is_sequential)
 
-    def _file(self, full: str, *, size: int, is_new: bool, is_sequential: bool) -> File:
+    def _make_file(self, full: str, *, size: int, is_new: bool, is_sequential: bool) -> File:
         place = next((p for p in self._elsewhere.values() if full.startswith(f"{p}/")), self.root)
         kind = self._kinds.get(place)
         if kind is None:
-            kind = self._kinds[place] = CalledFile if _is_in_memory(place) else MappedFile
+            kind = self._kinds[place] = SystemCallFile if _is_in_memory(place) else MappedFile
         return kind(self, full, size=size, is_new=is_new, is_sequential=is_sequential)
 
     def names(self, folder: str) -> list[str]:
         """List the names of the files in a folder (Disk.names)."""
         try:
-            return sorted(os.listdir(self._full(folder)))
+            return sorted(os.listdir(self._full_path(folder)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def size(self, path: str) -> int | None:
         """Return a file's size; None if it does not exist (Disk.size)."""
         try:
-            found = os.stat(self._full(path))
+            found = os.stat(self._full_path(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return None if stat.S_ISDIR(found.st_mode) else found.st_size
 
     def modified_ms(self, path: str) -> int:
         """Return a file's modification time (Disk.modified_ms)."""
-        return os.stat(self._full(path)).st_mtime_ns // 1_000_000
+        return os.stat(self._full_path(path)).st_mtime_ns // 1_000_000
 
     def read(self, path: str) -> bytes | None:
         """Return a small file's content; None if it does not exist (Disk.read)."""
-        full = self._full(path)
+        full = self._full_path(path)
         if full in self._locks:
             # Closing any descriptor of a file releases this process's locks on it.
             return os.pread(self._locks[full], 4096, 0)
@@ -135,26 +135,26 @@ class FileDisk:
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Replace a small file durably (Disk.replace). May be called from another thread than the
         other methods."""
-        full = self._full(path)
+        full = self._full_path(path)
         self._make_folders(os.path.dirname(full))
         try:
-            with open(full + ".tmp", "wb", opener=_private) as file:
+            with open(full + ".tmp", "wb", opener=_open_private) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            keeps_former = not is_private and former_path(path) and _set_aside(full)
+            keeps_former = not is_private and former_path(path) and _keep_former(full)
             os.replace(full + ".tmp", full)
             if keeps_former:
-                os.replace(full + ".former", self._full(former_path(path)))
+                os.replace(full + ".former", self._full_path(former_path(path)))
             self.sync_folders(full)
         except OSError as error:
             with suppress(OSError):
                 os.unlink(full + ".tmp")
-            raise _translated(error, path) from error
+            raise _disk_error(error, path) from error
 
     def remove(self, path: str) -> None:
         """Remove a file, or an empty folder; a non-empty folder stays (Disk.remove)."""
-        full = self._full(path)
+        full = self._full_path(path)
         try:
             os.unlink(full)
         except FileNotFoundError:
@@ -166,7 +166,9 @@ class FileDisk:
     def usage(self, path: str) -> DiskUsage:
         """Return the size and use of the file system (Disk.usage). Space reserved for root counts
         as used."""
-        found = os.statvfs(self.root if not os.path.exists(self._full(path)) else self._full(path))
+        found = os.statvfs(
+            self.root if not os.path.exists(self._full_path(path)) else self._full_path(path)
+        )
         used = found.f_blocks - found.f_bfree
         return DiskUsage(
             total_size=(used + found.f_bavail) * found.f_frsize,
@@ -176,7 +178,7 @@ class FileDisk:
     def lock(self, path: str) -> None:
         """Lock the folder for this process (Disk.lock), by a POSIX lock on byte 0 of a file with
         the text `lock`, as RocketMQ does."""
-        full = self._full(path)
+        full = self._full_path(path)
         self._make_folders(os.path.dirname(full))
         if full in FileDisk._locked:
             raise StoreLocked(f"{full} is already locked by this process")
@@ -203,7 +205,7 @@ class FileDisk:
         self._locks.clear()
         self.spare.close()
 
-    def make_room(self, opened: MappedFile) -> None:
+    def note_mapping(self, opened: MappedFile) -> None:
         """Count a file that is about to be mapped. If too many are mapped, unmap one that was not
         used lately."""
         while len(self._open) >= self._open_files_max:
@@ -212,12 +214,13 @@ class FileDisk:
                 oldest.was_used = False
                 self._open.append(oldest)
             else:
-                # Put it back into the list, because `close` removes it from there (`forget`).
+                # Put it back into the list, because `close` removes it from there
+                # (`note_unmapping`).
                 self._open.insert(0, oldest)
                 oldest.close()
         self._open.append(opened)
 
-    def forget(self, closed: MappedFile) -> None:
+    def note_unmapping(self, closed: MappedFile) -> None:
         """Subtract a file that was unmapped."""
         self._open.remove(closed)
 
@@ -236,10 +239,10 @@ class FileDisk:
             self._new_folders.discard(folder)
 
     def _sync_folder(self, folder: str) -> None:
-        with self.spare.opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        with self.spare.open_briefly(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             os.fsync(descriptor)
 
-    def _full(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         if self._elsewhere:
             folder, _, rest = path.partition("/")
             place = self._elsewhere.get(folder)
@@ -258,11 +261,11 @@ class FileDisk:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise _translated(error, name) from error
+                raise _disk_error(error, name) from error
             self._new_folders.add(name)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     """Open a file that only its owner may read; remove other users' rights from an existing
     file."""
     descriptor = os.open(path, flags, FILE_MODE)
@@ -270,7 +273,7 @@ def _private(path: str, flags: int) -> int:
     return descriptor
 
 
-def _set_aside(full: str) -> bool:
+def _keep_former(full: str) -> bool:
     """Give a file that will be replaced a second name, so that its content is kept. Return whether
     that was done. It becomes the `.bak` only after the new content is stored: until then the
     present `.bak` may be the only good copy. Empty files are not kept, nor is any file on a file
@@ -287,7 +290,7 @@ def _set_aside(full: str) -> bool:
     return True
 
 
-def _translated(error: OSError, path: str) -> Exception:
+def _disk_error(error: OSError, path: str) -> Exception:
     if error.errno in NO_ROOM:
         return DiskFull(f"{path}: no room on the disk")
     return StorageError(f"{path}: {error.strerror}")

@@ -10,9 +10,9 @@ from typing import Any, Protocol, cast
 
 from escrowmq.base.fixed_limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
-from escrowmq.net.admission import IncomingConnections
-from escrowmq.net.clock import worked_s
-from escrowmq.net.read_buffers import Reads
+from escrowmq.net.clock import thread_cpu_s
+from escrowmq.net.incoming_connections import IncomingConnections
+from escrowmq.net.read_buffer import ReadBuffer
 
 _HIGH_WATER: int = 4 * 1024 * 1024
 
@@ -32,35 +32,35 @@ _size = array.array("i", [0])
 class LinkOwner(Protocol):
     """What a link needs of the shell."""
 
-    reads: Reads
+    reads: ReadBuffer
     entrance: IncomingConnections
 
-    def connected(self, link: Link) -> None:
+    def link_connected(self, link: PeerLink) -> None:
         """Pass a newly connected peer on to the core."""
 
-    def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
+    def report_certificate(self, link: PeerLink, certificate: dict[str, Any] | None) -> None:
         """Pass on the certificate that a connected peer has presented, or None."""
 
-    def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
+    def receive(self, link: PeerLink, data: bytes, *, waited_ms: int = 0) -> None:
         """Process bytes from a peer that have waited at least this long."""
 
-    def serve_later(self, link: Link) -> None:
+    def serve_later(self, link: PeerLink) -> None:
         """Give a peer a turn later, because the core has kept requests of it."""
 
-    def lost(self, link: Link) -> None:
+    def link_lost(self, link: PeerLink) -> None:
         """Report a lost connection."""
 
-    def note_unsent(self, link: Link, size: int) -> None:
+    def record_unsent(self, link: PeerLink, size: int) -> None:
         """Count bytes that wait until a peer reads them."""
 
-    def unreached(self, peer: int) -> None:
+    def dial_failed(self, peer: int) -> None:
         """Report that a connection attempt failed."""
 
-    def tls_failed(self, peer: int, fault: str) -> None:
+    def dial_tls_failed(self, peer: int, fault: str) -> None:
         """Report that TLS with a server failed; the connection will be lost."""
 
 
-class Link(asyncio.BufferedProtocol):
+class PeerLink(asyncio.BufferedProtocol):
     """A connection to one peer, as an asyncio protocol."""
 
     __slots__ = (
@@ -83,10 +83,10 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Report the connected peer and its address to the core."""
-        self._attach(transport)
-        self._shell.connected(self)
+        self._set_transport(transport)
+        self._shell.link_connected(self)
 
-    def _attach(self, transport: asyncio.BaseTransport) -> None:
+    def _set_transport(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=_HIGH_WATER)
         door = self.transport.get_extra_info("socket")
@@ -94,32 +94,32 @@ class Link(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes."""
-        return self._shell.reads.room
+        return self._shell.reads.next_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Feed the core and perform its effects."""
         reads = self._shell.reads
-        data = reads.room[:nbytes].tobytes()
-        if nbytes < len(reads.room):
-            if reads.behind:
-                reads.catch_up(self.peer)
+        data = reads.next_buffer[:nbytes].tobytes()
+        if nbytes < len(reads.next_buffer):
+            if reads.backlogged:
+                reads.end_backlog(self.peer)
             self._shell.receive(self, data)
         else:
-            self._feed_turn(data)
+            self._process_turn(data)
 
-    def _feed_turn(self, data: bytes) -> None:
+    def _process_turn(self, data: bytes) -> None:
         """Process bytes now, and read more only after other peers had their turn."""
         assert self.transport is not None
         reads = self._shell.reads
-        reads.fall_behind(self.peer)
-        waited_ms = self._backlog_size() * len(reads.behind) * self._byte_ms
-        begin_s = worked_s()
+        reads.add_backlog(self.peer)
+        waited_ms = self._backlog_size() * len(reads.backlogged) * self._byte_ms
+        begin_s = thread_cpu_s()
         self._shell.receive(self, data, waited_ms=int(waited_ms))
-        byte_ms = (worked_s() - begin_s) * 1000 / len(data)
+        byte_ms = (thread_cpu_s() - begin_s) * 1000 / len(data)
         self._byte_ms += (byte_ms - self._byte_ms) * _COST_SHARE
         if not self.transport.is_closing():
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._take_turn)
+            asyncio.get_running_loop().call_soon(self._resume_reading)
 
     def _backlog_size(self) -> int:
         """Return the number of bytes that wait in the socket. The waiting time of the peer's input
@@ -130,9 +130,9 @@ class Link(asyncio.BufferedProtocol):
         fcntl.ioctl(self._descriptor, termios.FIONREAD, _size)
         return _size[0]
 
-    def _take_turn(self) -> None:
+    def _resume_reading(self) -> None:
         if self._is_held or self._is_stopped:
-            return  # `go_on` and `resume_writing` come back here when that is over
+            return  # `serve_kept` and `resume_writing` come back here when that is over
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -144,7 +144,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the lost peer to the core."""
-        self._shell.lost(self)
+        self._shell.link_lost(self)
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read its answers."""
@@ -156,9 +156,9 @@ class Link(asyncio.BufferedProtocol):
         if self._is_held:
             self._shell.serve_later(self)
         else:
-            self._take_turn()
+            self._resume_reading()
 
-    def hold(self) -> None:
+    def hold_input(self) -> None:
         """Stop reading until the peer has read its earlier answers; the core keeps its requests
         until then."""
         self._is_held = True
@@ -168,7 +168,7 @@ class Link(asyncio.BufferedProtocol):
         if not self._is_stopped:
             self._shell.serve_later(self)
 
-    def go_on(self) -> None:
+    def serve_kept(self) -> None:
         """Continue with requests of this peer that the core has kept."""
         if not self._is_held or self._is_stopped:
             return
@@ -176,7 +176,7 @@ class Link(asyncio.BufferedProtocol):
             return
         self._is_held = False  # before the core has its turn, which may hold this peer again
         self._shell.receive(self, b"")
-        self._take_turn()
+        self._resume_reading()
 
     def write(self, chunks: list[bytes]) -> bool:
         """Write immediately; if too much is unsent already, cut the connection and return False."""
@@ -191,7 +191,7 @@ class Link(asyncio.BufferedProtocol):
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         transport.write(data)
         if unsent or len(data) > _LARGE_SIZE:
-            self._shell.note_unsent(self, unsent + len(data))
+            self._shell.record_unsent(self, unsent + len(data))
         return True
 
     def unsent_size(self) -> int:

@@ -27,16 +27,16 @@ _ZEROS: Final = bytes(_AGAIN_SIZE)
 _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
-class Folder(Protocol):
+class MappingDisk(Protocol):
     """What a mapped file needs of its disk."""
 
     spare: SpareDescriptor
     pages: PageFiller
 
-    def make_room(self, opened: MappedFile) -> None:
+    def note_mapping(self, opened: MappedFile) -> None:
         """Count a file that is about to be mapped."""
 
-    def forget(self, closed: MappedFile) -> None:
+    def note_unmapping(self, closed: MappedFile) -> None:
         """Subtract a file that was unmapped."""
 
     def sync_folders(self, full: str) -> None:
@@ -57,7 +57,7 @@ class MappedFile:
     block_bits: Final = _BLOCK_BITS
 
     def __init__(
-        self, disk: Folder, path: str, *, size: int, is_new: bool, is_sequential: bool = False
+        self, disk: MappingDisk, path: str, *, size: int, is_new: bool, is_sequential: bool = False
     ) -> None:
         self.size = size
         self._is_sequential = is_sequential
@@ -79,34 +79,34 @@ class MappedFile:
         """Write bytes at a position (File.write)."""
         end = position + len(data)
         if position < self._ready_from or end > self._ready_end:
-            self._make_ready(position, end)
+            self._allocate_for_write(position, end)
         self.was_used = True
-        (self._map or self._open())[position:end] = data
+        (self._map or self._map_file())[position:end] = data
 
     def read(self, position: int, size: int) -> bytes:
         """Return bytes from a position (File.read)."""
         self.was_used = True
-        return (self._map or self._open())[position : position + size]
+        return (self._map or self._map_file())[position : position + size]
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
         """Read several ranges in one call (File.read_runs)."""
         self.was_used = True
         if native.copy_runs is None:
-            return slice_runs(runs, base, self._map or self._open())
-        return native.copy_runs(self._map or self._open(), base, runs)
+            return slice_runs(runs, base, self._map or self._map_file())
+        return native.copy_runs(self._map or self._map_file(), base, runs)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
         """Return pieces of one size from many positions, concatenated."""
         self.was_used = True
-        mapped = self._map or self._open()
+        mapped = self._map or self._map_file()
         return b"".join([mapped[at : at + size] for at in positions])
 
-    def memory(self) -> mmap.mmap:
+    def whole_mapping(self) -> mmap.mmap:
         """Return the whole mapping; only allocated parts may be accessed."""
         self.was_used = True
-        return self._map or self._open()
+        return self._map or self._map_file()
 
-    def make_ready(self, blocks: set[int]) -> None:
+    def allocate_blocks(self, blocks: set[int]) -> None:
         """Allocate blocks, so that they can be accessed; raises DiskFull if there is no space for
         one."""
         for block in blocks - self._blocks:
@@ -116,8 +116,8 @@ class MappedFile:
         """Write many small pieces at their positions; none crosses a block's border. If there is no
         space for one, raises DiskFull, and nothing is written."""
         self.was_used = True
-        mapped = self._map or self._open()
-        self.make_ready({at >> _BLOCK_BITS for at, _ in pieces})
+        mapped = self._map or self._map_file()
+        self.allocate_blocks({at >> _BLOCK_BITS for at, _ in pieces})
         for at, piece in pieces:
             mapped[at : at + len(piece)] = piece
 
@@ -127,7 +127,7 @@ class MappedFile:
         killed (SIGBUS)."""
         self.was_used = True
         if self._map is None:
-            self._open()
+            self._map_file()
         end = position + size
         while position < end:
             piece = os.pread(self._descriptor, min(end - position, _AGAIN_SIZE), position)
@@ -144,7 +144,7 @@ class MappedFile:
             return
         self._allocate(position, end)
         if self._is_sequential:
-            self._disk.pages.fill(self._path, position, end)
+            self._disk.pages.fill_soon(self._path, position, end)
         if self._ready_from <= position <= self._ready_end:
             self._ready_end = end
         elif self._ready_end == 0:
@@ -153,7 +153,7 @@ class MappedFile:
     def data_from(self, position: int) -> int:
         """Return the first position from here on that may contain data; `size` if all is zeros."""
         if self._map is None:
-            self._open()
+            self._map_file()
         try:
             return min(os.lseek(self._descriptor, position, os.SEEK_DATA), self.size)
         except OSError as error:
@@ -164,7 +164,7 @@ class MappedFile:
     def data_end(self) -> int:
         """Return the end of the last data; 0 if all is zeros."""
         if self._map is None:
-            self._open()
+            self._map_file()
         end = 0
         while end < self.size:
             try:
@@ -186,8 +186,8 @@ class MappedFile:
             is_new, self._is_new = self._is_new, False
         try:
             if descriptor >= 0:
-                self._sync_open(descriptor)
-            elif not self._sync_closed():
+                self._sync_by_descriptor(descriptor)
+            elif not self._sync_reopened():
                 return  # removed since: nothing to make durable
             if is_new:
                 self._disk.sync_folders(self._path)
@@ -201,16 +201,16 @@ class MappedFile:
                     self._is_orphaned = False
                     os.close(descriptor)
 
-    def _sync_open(self, descriptor: int) -> None:
+    def _sync_by_descriptor(self, descriptor: int) -> None:
         """Sync with this open descriptor, without opening another."""
         if not os.fstat(descriptor).st_nlink and not self._is_orphaned:
             raise FileNotFoundError(errno.ENOENT, "removed by another process", self._path)
         os.fdatasync(descriptor)
 
-    def _sync_closed(self) -> bool:
+    def _sync_reopened(self) -> bool:
         try:
             # Pages written through a map outlive it: any descriptor of the file makes them durable.
-            with self._disk.spare.opened(self._path, os.O_RDWR) as descriptor:
+            with self._disk.spare.open_briefly(self._path, os.O_RDWR) as descriptor:
                 os.fdatasync(descriptor)
         except FileNotFoundError:
             return False
@@ -227,10 +227,10 @@ class MappedFile:
                 else:
                     os.close(self._descriptor)
                 self._descriptor = -1
-                self._disk.forget(self)
+                self._disk.note_unmapping(self)
 
-    def _open(self) -> mmap.mmap:
-        self._disk.make_room(self)
+    def _map_file(self) -> mmap.mmap:
+        self._disk.note_mapping(self)
         with self._guard:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -247,7 +247,7 @@ class MappedFile:
             self._descriptor = descriptor
         return self._map
 
-    def _make_ready(self, position: int, end: int) -> None:
+    def _allocate_for_write(self, position: int, end: int) -> None:
         """Allocate the blocks for a write, and more if the writes are consecutive. Called by
         `write` if a block is missing."""
         if end > self.size:
@@ -277,7 +277,7 @@ class MappedFile:
 
     def _allocate(self, position: int, end: int) -> None:
         if self._map is None:
-            self._open()
+            self._map_file()
         try:
             os.posix_fallocate(self._descriptor, position, end - position)
         except OSError as error:
@@ -286,7 +286,7 @@ class MappedFile:
             raise
 
 
-class CalledFile(MappedFile):
+class SystemCallFile(MappedFile):
     """A File on a file system in memory (tmpfs), accessed by system calls. There even reading a
     hole through a map allocates a page, and kills the process if there is no space."""
 
@@ -296,7 +296,7 @@ class CalledFile(MappedFile):
         """Return bytes from a position (File.read)."""
         self.was_used = True
         if self._map is None:
-            self._open()
+            self._map_file()
         return os.pread(self._descriptor, size, position)
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:

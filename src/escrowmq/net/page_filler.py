@@ -21,13 +21,13 @@ class PageFiller:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pages")
         self._read = bytearray(_STEP_SIZE)
 
-    def fill(self, path: str, position: int, end: int) -> None:
+    def fill_soon(self, path: str, position: int, end: int) -> None:
         """Fill the pages of a range soon, on a thread. This is only a hint: if the file cannot be
         opened, or no thread started, nothing happens."""
         with contextlib.suppress(RuntimeError):
-            self._thread.submit(self._fill, path, position, end)
+            self._thread.submit(self._fill_pages, path, position, end)
 
-    def _fill(self, path: str, position: int, end: int) -> None:
+    def _fill_pages(self, path: str, position: int, end: int) -> None:
         # By sequential reads: for these the kernel uses larger pages than with posix_fadvise, and a
         # later write costs a third as much.
         with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:

@@ -10,8 +10,8 @@ import asyncio
 from typing import Final, cast
 
 from escrowmq.base.wire import Wire
-from escrowmq.net.link import Link, LinkOwner
-from escrowmq.net.tls import MemberTlsPolicy, Session, TlsLink, TlsPolicy
+from escrowmq.net.link import LinkOwner, PeerLink
+from escrowmq.net.tls import MemberTlsPolicy, TlsLink, TlsPolicy, TlsSession
 
 _HANDSHAKE: Final = 0x16
 """The first byte of a TLS handshake. A remoting frame begins with its length; with this byte it
@@ -45,10 +45,10 @@ class ProtocolDetector(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first bytes of a new connection."""
         self._transport = cast("asyncio.Transport", transport)
-        if not self._shell.entrance.admit(self._peer, self._transport):
+        if not self._shell.entrance.admit_connection(self._peer, self._transport):
             return
         if isinstance(self._tls, MemberTlsPolicy):
-            self._shell.entrance.handshake_begins(
+            self._shell.entrance.count_handshake(
                 self._peer, self._transport, limit=self._tls.handshakes_max
             )
         self._timer = asyncio.get_running_loop().call_later(
@@ -57,14 +57,14 @@ class ProtocolDetector(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the first bytes."""
-        return self._shell.reads.room
+        return self._shell.reads.next_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass the connection to the link for its protocol, now that the first bytes have
         arrived."""
         assert self._transport is not None
         self._stop_timer()
-        link = self._link(self._shell.reads.room[0])
+        link = self._make_link(self._shell.reads.next_buffer[0])
         if link is None:
             assert self._tls is not None
             self._refuse(self._tls.plain_fault)
@@ -73,28 +73,28 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         # The bytes are in the buffer that all connections share: the link finds them there.
         link.buffer_updated(nbytes)
 
-    def _continue_with(self, link: Link) -> None:
+    def _continue_with(self, link: PeerLink) -> None:
         assert self._transport is not None
         if not isinstance(link, TlsLink):
-            self._shell.entrance.handshake_ended(self._peer)
+            self._shell.entrance.end_handshake(self._peer)
         self._transport.set_protocol(link)
         link.connection_made(self._transport)
 
     def _refuse(self, reason: str) -> None:
         assert self._transport is not None
-        self._shell.entrance.complain(self._transport, reason)
+        self._shell.entrance.log_problem(self._transport, reason)
         if isinstance(self._tls, MemberTlsPolicy):
             self._transport.write(self._tls.refusal)
             self._transport.close()
         else:
             self._transport.abort()
 
-    def _link(self, first: int) -> Link | None:
+    def _make_link(self, first: int) -> PeerLink | None:
         """Return the link for a connection with this first byte; None if its protocol is not
         served."""
         tls = self._tls
         if tls is not None and first == _HANDSHAKE:
-            session = Session(tls.certificates.context, is_server=True)
+            session = TlsSession(tls.certificates.context, is_server=True)
             return TlsLink(
                 self._shell,
                 self._peer,
@@ -106,12 +106,12 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         if tls is not None and tls.mode == "enforcing":
             return None
         is_grpc = first == _PREFACE and Wire.GRPC in self._wires
-        return Link(self._shell, self._peer, Wire.GRPC if is_grpc else self._wires[0])
+        return PeerLink(self._shell, self._peer, Wire.GRPC if is_grpc else self._wires[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a peer that disconnected without sending anything."""
         self._stop_timer()
-        self._shell.entrance.dismiss(self._peer)
+        self._shell.entrance.forget_connection(self._peer)
 
     def _detection_timeout(self) -> None:
         self._timer = None
@@ -119,7 +119,7 @@ class ProtocolDetector(asyncio.BufferedProtocol):
             return
         tls = self._tls
         if isinstance(tls, MemberTlsPolicy) and tls.mode == "permissive":
-            self._continue_with(Link(self._shell, self._peer, self._wires[0]))
+            self._continue_with(PeerLink(self._shell, self._peer, self._wires[0]))
         elif isinstance(tls, MemberTlsPolicy):
             self._refuse(tls.plain_fault)
         else:

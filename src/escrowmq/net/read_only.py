@@ -57,7 +57,7 @@ class _ReadOnlyFile:
 class ReadOnlyDisk(FileDisk):
     """The files of a data folder, read-only: nothing is created, changed or removed."""
 
-    def _prepare(self, place: str) -> None:
+    def _prepare_folder(self, place: str) -> None:
         if not os.path.isdir(place):
             raise StorageError(f"{place} is not a folder")
 
@@ -68,7 +68,7 @@ class ReadOnlyDisk(FileDisk):
             raise SegmentMissing(f"{path} does not exist")
         if found != size:
             raise StorageError(f"{path} has {found} bytes, {size} expected")
-        return _ReadOnlyFile(self._full(path), size)
+        return _ReadOnlyFile(self._full_path(path), size)
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Never called, because nothing is written to a read-only folder."""

@@ -14,20 +14,20 @@ from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
 from escrowmq.errors import StorageError
-from escrowmq.net.admission import IncomingConnections
 from escrowmq.net.clock import steady_s
-from escrowmq.net.connection_counts import Admission
+from escrowmq.net.connection_counts import ConnectionCounts
 from escrowmq.net.dialling import dial
-from escrowmq.net.idle_spin import IdleSpin
-from escrowmq.net.link import Link
-from escrowmq.net.link_table import Links
-from escrowmq.net.listener import Listener
-from escrowmq.net.loop_turns import syncs
+from escrowmq.net.file_thread import FileThread
+from escrowmq.net.incoming_connections import IncomingConnections
+from escrowmq.net.input_polling import InputPolling
+from escrowmq.net.link import PeerLink
+from escrowmq.net.link_table import LinkTable
+from escrowmq.net.listening_port import ListeningPort
+from escrowmq.net.loop_turns import sync_lengths
 from escrowmq.net.protocol_detection import ProtocolDetector
-from escrowmq.net.sync_thread import FileWork
-from escrowmq.net.timeouts import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_words_s
-from escrowmq.net.tls import MemberTlsPolicy, PortOptions, Session, TlsLink, TlsPolicy
-from escrowmq.net.wake_timer import Alarm
+from escrowmq.net.timeouts import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_bytes_timeout_s
+from escrowmq.net.tls import MemberTlsPolicy, PortOptions, TlsLink, TlsPolicy, TlsSession
+from escrowmq.net.wake_timer import WakeTimer
 
 _log = logging.getLogger(__name__)
 
@@ -46,33 +46,37 @@ class Shell:
         name: str,
         idle_ms: int = 120_000,
         flush_s: float = FLUSH_S,
-        doors: PortOptions | None = None,
+        port_options: PortOptions | None = None,
         spin_s: float = 0.0,
     ) -> None:
         self.core = core
         self._clock = clock
         self._name = name
         self._idle_ms = idle_ms
-        self._doors = doors or PortOptions()
+        self._doors = port_options or PortOptions()
         self.entrance = IncomingConnections(
-            Admission(self._doors.limits, self._doors.total),
+            ConnectionCounts(self._doors.limits, self._doors.total),
             clock,
             name=name,
             is_stranger=core.is_stranger if isinstance(core, GuardedCore) else None,
         )
         self._loop = asyncio.get_running_loop()
-        self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
+        self.links = LinkTable(
+            clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s
+        )
         self.reads = self.links.reads
-        self._held: deque[Link] = deque()
+        self._held: deque[PeerLink] = deque()
         """Peers with requests that the core has kept, in the order of their turns."""
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
-        self._files = FileWork(disk, name=name)
-        self.spin = IdleSpin(spin_s, self._loop.call_soon)
-        self.alarm = Alarm(clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
+        self._files = FileThread(disk, name=name)
+        self.spin = InputPolling(spin_s, self._loop.call_soon)
+        self.alarm = WakeTimer(
+            clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms
+        )
         if isinstance(core, PromptCore):
             core.set_writer(self._write_to)
-        self.syncs = syncs()
+        self.syncs = sync_lengths()
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(IDLE_SCAN_S, idle_ms / 4_000)
@@ -80,9 +84,9 @@ class Shell:
         self._look_timer: asyncio.TimerHandle | None = None
         self._schedule_reload()
 
-    async def listen(self, listener: Listener) -> None:
+    async def listen(self, listener: ListeningPort) -> None:
         """Accept connections on a port."""
-        accept = partial(self.accept, listener.wires, listener.tls, has_tls=listener.has_tls)
+        accept = partial(self.make_protocol, listener.wires, listener.tls, has_tls=listener.has_tls)
         server = await self._loop.create_server(accept, sock=listener.socket, backlog=_BACKLOG)
         self._servers.append(server)
 
@@ -93,7 +97,7 @@ class Shell:
     def wake(self) -> None:
         """Let the core do what is due now."""
         self._notify_core(lambda: self.core.wake(self._clock.now_ms()))
-        self.perform()
+        self.perform_effects()
 
     @property
     def is_syncing(self) -> bool:
@@ -108,7 +112,7 @@ class Shell:
         self.links.stop_reading()
         # Before `_is_closed` is set and links end: the core is still informed of these syncs, and
         # its answers are sent.
-        await self._files.settle(DRAIN_S)
+        await self._files.wait_for_sync(DRAIN_S)
         self._is_closed = True
         self.alarm.stop()
         self.spin.stop()
@@ -118,12 +122,12 @@ class Shell:
         for task in self._dials:
             task.cancel()
         self.links.close_all()
-        self.entrance.close()
+        self.entrance.close_all()
         await self._files.close()
 
     # -- from the world to the core ----------------------------------------------------------
 
-    def accept(
+    def make_protocol(
         self,
         wires: tuple[Wire, ...] = (Wire.REMOTING,),
         own_tls: TlsPolicy | None = None,
@@ -135,14 +139,14 @@ class Shell:
         self._next_peer += 1
         tls = (self._doors.tls if has_tls else None) or own_tls
         if tls is None and len(wires) == 1:
-            return Link(self, peer, wires[0])
+            return PeerLink(self, peer, wires[0])
         handshake_s = tls.handshake_s if tls is not None and tls.mode == "enforcing" else None
-        patience_s = first_words_s(idle_ms=self._idle_ms, handshake_s=handshake_s)
+        patience_s = first_bytes_timeout_s(idle_ms=self._idle_ms, handshake_s=handshake_s)
         if isinstance(tls, MemberTlsPolicy):
             patience_s = tls.silent_s
         return ProtocolDetector(self, peer, tls, wires=wires, patience_s=patience_s)
 
-    def connected(self, link: Link) -> None:
+    def link_connected(self, link: PeerLink) -> None:
         """Report a newly connected peer to the core."""
         assert link.transport is not None
         if self._is_closed:
@@ -150,7 +154,7 @@ class Shell:
             return
         # Negative numbers are those of connections that the core has opened.
         is_new = link.peer > 0 and link.peer not in self.entrance
-        if is_new and not self.entrance.admit(link.peer, link.transport):
+        if is_new and not self.entrance.admit_connection(link.peer, link.transport):
             return
         now_ms = self._clock.now_ms()
         self.links.add(link, now_ms)
@@ -158,16 +162,16 @@ class Shell:
         self._notify_core(
             lambda: self.core.connected(link.peer, name[0], name[1], now_ms, link.wire)
         )
-        self.perform()
+        self.perform_effects()
 
-    def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
+    def report_certificate(self, link: PeerLink, certificate: dict[str, Any] | None) -> None:
         """Pass on the certificate that a connected peer has presented, or None."""
         identities, core, transport = self._doors.identities, self.core, link.transport
         if identities is None or not isinstance(core, AccountsCore) or transport is None:
             return
-        found = identities.of(certificate)
+        found = identities.owner_of(certificate)
         if found.fault:
-            self.entrance.complain(
+            self.entrance.log_problem(
                 transport, f"{found.fault}; it must sign requests", is_refused=False
             )
         if found.account:
@@ -179,14 +183,14 @@ class Shell:
         self.links.clock_leapt(by_ms)
         self.core.clock_leapt(by_ms)
 
-    def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
+    def receive(self, link: PeerLink, data: bytes, *, waited_ms: int = 0) -> None:
         """Process bytes from a peer that have waited at least this long."""
         spin = self.spin
         if spin.span_s:
             spin.note_input()
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
-        late_ms = self.alarm.begin(now_ms)
+        late_ms = self.alarm.begin_input(now_ms)
         if late_ms > waited_ms:
             waited_ms = late_ms
         try:
@@ -197,57 +201,57 @@ class Shell:
         except Exception:  # noqa: BLE001 - one peer; logged and cut
             _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)
             link.abort()
-        self.perform()
+        self.perform_effects()
         if spin.span_s:
-            spin.done()
+            spin.poll_if_credited()
 
-    def serve_later(self, link: Link) -> None:
+    def serve_later(self, link: PeerLink) -> None:
         """Give a peer a turn later, because the core has kept requests of it. One such peer has its
         turn in each round of the loop, however many there are."""
         self._held.append(link)
         if len(self._held) == 1:
-            self._loop.call_soon(self._serve_kept)
+            self._loop.call_soon(self._serve_next_kept)
 
-    def _serve_kept(self) -> None:
+    def _serve_next_kept(self) -> None:
         link = self._held[0]  # it stays at the front, so that its next turn is not requested twice
         try:
-            link.go_on()
+            link.serve_kept()
         finally:
             self._held.popleft()
             if self._held:
-                self._loop.call_soon(self._serve_kept)
+                self._loop.call_soon(self._serve_next_kept)
 
-    def lost(self, link: Link) -> None:
+    def link_lost(self, link: PeerLink) -> None:
         """Report a lost peer to the core."""
-        self.entrance.dismiss(link.peer)
+        self.entrance.forget_connection(link.peer)
         if self.links.remove(link):
             self._notify_core(lambda: self.core.disconnected(link.peer, self._clock.now_ms()))
             if not self._is_closed:
-                self.perform()
+                self.perform_effects()
 
-    def note_unsent(self, link: Link, size: int) -> None:
+    def record_unsent(self, link: PeerLink, size: int) -> None:
         """Count bytes that wait until a peer reads them; if all connections together have too many,
         cut the largest."""
-        for slow in self._doors.unsent.note(link, size):
-            assert isinstance(slow, Link)
+        for slow in self._doors.unsent.record_size(link, size):
+            assert isinstance(slow, PeerLink)
             if slow.transport is not None:
-                self.entrance.complain(
+                self.entrance.log_problem(
                     slow.transport, "it does not read, and too many bytes are unsent in total"
                 )
                 slow.transport.abort()
 
-    def unreached(self, peer: int) -> None:
+    def dial_failed(self, peer: int) -> None:
         """Report to the core that a connection attempt failed."""
         if not self._is_closed:
             self._notify_core(lambda: self.core.disconnected(peer, self._clock.now_ms()))
-            self.perform()
+            self.perform_effects()
 
-    def tls_failed(self, peer: int, fault: str) -> None:
+    def dial_tls_failed(self, peer: int, fault: str) -> None:
         """Report to the core that TLS with a member of the group failed; the connection will be
         lost."""
         core, members = self.core, self._doors.members
         if members is not None:
-            members.failed()
+            members.note_tls_failure()
         if isinstance(core, DiallingCore):
             self._notify_core(lambda: core.dial_tls_failed(peer, fault, self._clock.now_ms()))
 
@@ -260,37 +264,37 @@ class Shell:
 
     # -- from the core to the world ----------------------------------------------------------
 
-    def perform(self) -> None:
+    def perform_effects(self) -> None:
         """Perform the core's queued effects, and set its timer."""
         for effect in self.core.take_effects():
             if type(effect) is Send:
                 self._write_to(effect.peer, effect.chunks)
                 continue
             try:
-                self._perform_rare(effect)
+                self._perform_effect(effect)
             except Exception:  # noqa: BLE001 - one effect; logged, those behind it are carried out
                 # The core assumes that effects are carried out: it would wait for a lost Sync for
                 # ever.
                 _log.exception("%s: an effect could not be carried out", self._name)
-        if self.alarm.arming is None:
-            self.alarm.done()
+        if self.alarm.query_timer is None:
+            self.alarm.input_done()
 
     def _write_to(self, peer: int, chunks: list[bytes]) -> None:
         link = self.links.by_peer.get(peer)
         try:
             if link is not None and not link.write(chunks):
-                self.links.note_cut(peer)
+                self.links.log_cut(peer)
         except Exception:  # noqa: BLE001 - one peer; logged
             _log.exception("%s: peer %d could not be notified", self._name, peer)
 
-    def _perform_rare(self, effect: Effect) -> None:
+    def _perform_effect(self, effect: Effect) -> None:
         match effect:
             case Sync(files, log_offset):
-                self._sync(files, log_offset)
+                self._start_sync(files, log_offset)
             case Close(peer, reason):
                 self.links.close(peer, reason)
             case Hold(peer):
-                self.links.hold(peer)
+                self.links.hold_input(peer)
             case Dial():
                 task = self._loop.create_task(self._dial(effect))
                 self._dials.add(task)
@@ -301,7 +305,7 @@ class Shell:
                 raise AssertionError("performed by the caller")
 
     def _close_idle(self) -> None:
-        for link in self.links.idle():
+        for link in self.links.idle_links():
             self._notify_core(link.close_idle)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 
@@ -311,31 +315,31 @@ class Shell:
             async with asyncio.timeout(DIAL_S):
                 link = self._tls_link(called)
                 if link is None:
-                    await dial(lambda: Link(self, peer, called.wire), host, port)
+                    await dial(lambda: PeerLink(self, peer, called.wire), host, port)
                     return
                 await dial(lambda: link, host, port)
-                link.begin()
+                link.begin_handshake()
         except (OSError, TimeoutError) as error:
             _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)
             core = self.core
             if isinstance(error, ConnectionRefusedError) and isinstance(core, DiallingCore):
                 self._notify_core(lambda: core.dial_refused(peer, self._clock.now_ms()))
-            self.unreached(peer)
+            self.dial_failed(peer)
         except Exception:  # noqa: BLE001 - one address; logged, tried again as one that is away
             _log.exception("%s: %s:%d cannot be dialled", self._name, host, port)
-            self.unreached(peer)
+            self.dial_failed(peer)
 
     def _tls_link(self, called: Dial) -> TlsLink | None:
         """Make the link for a TLS connection that the core opens; None for a plain one."""
         members = self._doors.members if called.wire is Wire.GROUP else None
         if members is not None:
-            context = members.dials()
+            context = members.next_context()
             if context is None:
                 return None
             return TlsLink(
                 self,
                 called.peer,
-                Session(context, is_server=False),
+                TlsSession(context, is_server=False),
                 wires=(called.wire,),
                 handshake_s=members.handshake_s,
                 explain=members.explain,
@@ -343,32 +347,32 @@ class Shell:
         # RocketMQ's replication protocol has no TLS.
         if self._doors.dials_tls is None or called.wire in (Wire.HA, Wire.GROUP):
             return None
-        session = Session(self._doors.dials_tls, is_server=False, host=called.host)
+        session = TlsSession(self._doors.dials_tls, is_server=False, host=called.host)
         return TlsLink(self, called.peer, session)
 
     def _schedule_reload(self) -> None:
         doors = [door for door in (self._doors.tls, self._doors.members) if door is not None]
         if doors:
-            look_s = min(door.look_s for door in doors)
+            look_s = min(door.poll_interval_s for door in doors)
             self._look_timer = self._loop.call_later(look_s, self._reload_certificates, doors)
 
-    def _reload_certificates(self, doors: list[TlsPolicy]) -> None:
-        for door in doors:
-            self._notify_core(door.certificates.look)
+    def _reload_certificates(self, policies: list[TlsPolicy]) -> None:
+        for door in policies:
+            self._notify_core(door.certificates.reload_if_changed)
         self._schedule_reload()
 
     # -- files, off the loop -----------------------------------------------------------------
 
-    def _sync(self, files: tuple[File, ...], log_offset: int) -> None:
+    def _start_sync(self, files: tuple[File, ...], log_offset: int) -> None:
         begun_s = steady_s()
 
-        def done(failure: str) -> None:
+        def sync_done(failure: str) -> None:
             now_ms = self._clock.now_ms()
-            self.syncs.note(steady_s() - begun_s)
+            self.syncs.record(steady_s() - begun_s)
             if failure:
                 self._notify_core(lambda: self.core.sync_failed(failure, now_ms))
             else:
                 self._notify_core(lambda: self.core.sync_finished(log_offset, now_ms))
-            self.perform()
+            self.perform_effects()
 
-        self._files.sync(files, done)
+        self._files.sync(files, sync_done)

@@ -24,7 +24,7 @@ DRAIN_S: Final = 5.0
 """The end of the process waits this long for replies that wait for the disk."""
 
 
-def first_words_s(*, idle_ms: int, handshake_s: float | None) -> float:
+def first_bytes_timeout_s(*, idle_ms: int, handshake_s: float | None) -> float:
     """Return how long a new connection may take until it shows its protocol: the idle timeout, or
     that of a handshake if it must begin with one."""
     return idle_ms / 1_000 if handshake_s is None else handshake_s

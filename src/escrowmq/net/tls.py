@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.base.wire import Wire
-from escrowmq.net.certificate_accounts import Identities
-from escrowmq.net.certificates import HTTP2, Certificates, Mode
-from escrowmq.net.connection_counts import ConnectionLimits, Total
-from escrowmq.net.link import Link, LinkOwner
-from escrowmq.net.read_buffers import READ_SIZE
+from escrowmq.net.certificate_accounts import CertificateAccounts
+from escrowmq.net.certificates import HTTP2, Mode, ReloadedCertificates
+from escrowmq.net.connection_counts import ConnectionLimits, TotalConnections
+from escrowmq.net.link import LinkOwner, PeerLink
+from escrowmq.net.read_buffer import READ_SIZE
 from escrowmq.net.timeouts import HANDSHAKE_S
-from escrowmq.net.unsent_bytes import Unsent
+from escrowmq.net.unsent_bytes import UnsentBytes
 
 _RECORD_SIZE: Final = 16_384
 _RECORD_TYPES: Final = range(0x14, 0x18)
@@ -28,7 +28,7 @@ NOT_TLS: Final = "NOT_TLS"
 OpenSSL's."""
 
 
-def _as_openssl_says(reason: str) -> str:
+def _openssl_reason(reason: str) -> str:
     return f"TLS: {reason}"
 
 
@@ -36,11 +36,11 @@ class TlsPolicy(msgspec.Struct, kw_only=True):
     """The TLS policy of a port."""
 
     mode: Mode
-    certificates: Certificates
+    certificates: ReloadedCertificates
     handshake_s: float = HANDSHAKE_S
-    look_s: float = 1.0
+    poll_interval_s: float = 1.0
     """Interval in seconds between polls of the certificate files."""
-    explain: Callable[[str], str] = _as_openssl_says
+    explain: Callable[[str], str] = _openssl_reason
     """Returns the text for the log about a handshake that failed for this reason."""
     plain_fault: str = "plain bytes, and tls.server.mode=enforcing"
     """The text for the log about a plain connection that is refused."""
@@ -61,12 +61,12 @@ class MemberTlsPolicy(TlsPolicy, kw_only=True):
     """Whether the next connection is opened without TLS, because one with TLS has failed and plain
     ones are allowed."""
 
-    def dials(self) -> ssl.SSLContext | None:
+    def next_context(self) -> ssl.SSLContext | None:
         """Return the context for the next connection; None for a plain one."""
         is_plain, self.is_next_plain = self.is_next_plain, False
         return None if is_plain else self.certificates.dialling
 
-    def failed(self) -> None:
+    def note_tls_failure(self) -> None:
         """Note that a connection with TLS could not be opened."""
         self.is_next_plain = self.mode == "permissive"
 
@@ -75,13 +75,13 @@ class PortOptions(msgspec.Struct, kw_only=True):
     """The policy for incoming connections, and for those that the core opens."""
 
     limits: ConnectionLimits = ConnectionLimits()
-    total: Total = msgspec.field(default_factory=Total)
+    total: TotalConnections = msgspec.field(default_factory=TotalConnections)
     """The count of connections, shared by all ports of this process."""
-    unsent: Unsent = msgspec.field(default_factory=Unsent)
+    unsent: UnsentBytes = msgspec.field(default_factory=UnsentBytes)
     """The count of unsent bytes, shared by all ports of this process."""
     tls: TlsPolicy | None = None
     """The TLS policy for incoming connections; None refuses TLS."""
-    identities: Identities | None = None
+    identities: CertificateAccounts | None = None
     """Maps clients' certificates to accounts; None if certificates stand for none."""
     dials_tls: ssl.SSLContext | None = None
     """The context for connections that the core opens; None makes plain ones."""
@@ -90,7 +90,7 @@ class PortOptions(msgspec.Struct, kw_only=True):
     None for no TLS."""
 
 
-class Session:
+class TlsSession:
     """The TLS state of one connection: converts between plain and encrypted bytes, without a
     socket."""
 
@@ -106,9 +106,9 @@ class Session:
         """Whether the peer has closed its side."""
         self._first = -1
 
-    def receive(self, data: bytes) -> bytes:
+    def decrypt(self, data: bytes) -> bytes:
         """Decrypt the peer's bytes. Raises ssl.SSLError if they are invalid. Send the bytes of
-        `pending` after each call."""
+        `pending_bytes` after each call."""
         self._in.write(data)
         if self._first < 0 and data:
             self._first = data[0]
@@ -129,15 +129,15 @@ class Session:
             self.has_ended = True
         return b"".join(pieces)
 
-    def send(self, data: bytes) -> bytes:
+    def encrypt(self, data: bytes) -> bytes:
         """Encrypt bytes for the peer."""
         view = memoryview(data)
         while view:
             view = view[self._tls.write(view[:_RECORD_SIZE]) :]
         return self._out.read()
 
-    def reason(self, error: ssl.SSLError) -> str:
-        """Return why `receive` has failed."""
+    def failure_reason(self, error: ssl.SSLError) -> str:
+        """Return why `decrypt` has failed."""
         if self._first >= 0 and self._first not in _RECORD_TYPES:
             return NOT_TLS
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -145,19 +145,19 @@ class Session:
         return error.reason or str(error)
 
     @property
-    def protocol(self) -> str:
+    def negotiated_protocol(self) -> str:
         """The negotiated protocol (ALPN); empty if the peer names none."""
         return self._tls.selected_alpn_protocol() or ""
 
-    def certificate(self) -> dict[str, Any] | None:
+    def peer_certificate(self) -> dict[str, Any] | None:
         """The peer's verified certificate; None if it has none, or was not asked."""
         return self._tls.getpeercert()
 
-    def pending(self) -> bytes:
+    def pending_bytes(self) -> bytes:
         """Return bytes of TLS itself that must be sent: handshake, alerts, tickets."""
         return self._out.read()
 
-    def end(self) -> bytes:
+    def closing_alert(self) -> bytes:
         """Return the closing alert."""
         # The peer may not have sent its own closing alert, or there never was a handshake.
         with contextlib.suppress(ssl.SSLError, ValueError):
@@ -165,7 +165,7 @@ class Session:
         return self._out.read()
 
 
-class TlsLink(Link):
+class TlsLink(PeerLink):
     """A link whose bytes are encrypted. The core is informed of the peer after the handshake."""
 
     __slots__ = ("_explain", "_handshake", "_handshake_s", "_is_dialled", "_session", "_wires")
@@ -174,42 +174,42 @@ class TlsLink(Link):
         self,
         shell: LinkOwner,
         peer: int,
-        session: Session,
+        session: TlsSession,
         *,
         wires: tuple[Wire, ...] = (Wire.REMOTING,),
         handshake_s: float = HANDSHAKE_S,
-        explain: Callable[[str], str] = _as_openssl_says,
+        explain: Callable[[str], str] = _openssl_reason,
     ) -> None:
         super().__init__(shell, peer, wires[0])
         self._explain = explain
         self._wires = wires
         self._session = session
-        # Set here and not in `begin`: the other end may send before the handshake begins.
+        # Set here and not in `begin_handshake`: the other end may send before the handshake begins.
         self._is_dialled = not session.is_server
         self._handshake_s = handshake_s
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake with a newly connected peer."""
-        self._attach(transport)
+        self._set_transport(transport)
         self._handshake = asyncio.get_running_loop().call_later(
             self._handshake_s, self._handshake_timeout
         )
 
-    def begin(self) -> None:
+    def begin_handshake(self) -> None:
         """Start the handshake as the connecting side."""
         self._decrypt(b"")
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypt bytes, pass them to the core, and perform its effects."""
         reads = self._shell.reads
-        is_all = nbytes < len(reads.room)
-        data = self._decrypt(reads.room[:nbytes].tobytes())
+        is_all = nbytes < len(reads.next_buffer)
+        data = self._decrypt(reads.next_buffer[:nbytes].tobytes())
         if data and is_all:
-            reads.catch_up(self.peer)
+            reads.end_backlog(self.peer)
             self._shell.receive(self, data)
         elif data:
-            self._feed_turn(data)
+            self._process_turn(data)
         if self._session.has_ended:
             self.close(flush_s=self._handshake_s)
 
@@ -217,20 +217,20 @@ class TlsLink(Link):
         session = self._session
         was_open = session.is_open
         try:
-            found = session.receive(data)
+            found = session.decrypt(data)
         except ssl.SSLError as error:
-            self._write(session.pending())
-            self._refuse(session.reason(error))
+            self._write(session.pending_bytes())
+            self._refuse(session.failure_reason(error))
             return b""
-        self._write(session.pending())
+        self._write(session.pending_bytes())
         if session.is_open and not was_open:
             self._stop_timer()
-            if session.protocol == HTTP2 and Wire.GRPC in self._wires:
+            if session.negotiated_protocol == HTTP2 and Wire.GRPC in self._wires:
                 self.wire = Wire.GRPC
-            self._shell.entrance.handshake_ended(self.peer)
-            self._shell.connected(self)
+            self._shell.entrance.end_handshake(self.peer)
+            self._shell.link_connected(self)
             if not self._is_dialled and self.wire is not Wire.GROUP:
-                self._shell.identify(self, session.certificate())
+                self._shell.report_certificate(self, session.peer_certificate())
         return found
 
     def _write(self, data: bytes) -> None:
@@ -239,20 +239,20 @@ class TlsLink(Link):
 
     def _refuse(self, reason: str) -> None:
         if self.transport is not None and not self.transport.is_closing():
-            self._complain(self._explain(reason))
+            self._report_tls_fault(self._explain(reason))
             self.transport.close()
 
-    def _complain(self, fault: str) -> None:
+    def _report_tls_fault(self, fault: str) -> None:
         assert self.transport is not None
         if self._is_dialled and self.wire is Wire.GROUP:
-            self._shell.tls_failed(self.peer, fault)
+            self._shell.dial_tls_failed(self.peer, fault)
         else:
-            self._shell.entrance.complain(self.transport, fault)
+            self._shell.entrance.log_problem(self.transport, fault)
 
     def _handshake_timeout(self) -> None:
         self._handshake = None
         if self.transport is not None and not self.transport.is_closing():
-            self._complain(f"TLS: no handshake within {self._handshake_s:.0f} s")
+            self._report_tls_fault(f"TLS: no handshake within {self._handshake_s:.0f} s")
             self.transport.abort()
 
     def _stop_timer(self) -> None:
@@ -265,16 +265,16 @@ class TlsLink(Link):
         self._stop_timer()
         super().connection_lost(exc)
         if self._is_dialled and not self._session.is_open:
-            self._shell.unreached(self.peer)
+            self._shell.dial_failed(self.peer)
 
     def write(self, chunks: list[bytes]) -> bool:
         """Encrypt and write immediately; if too much is unsent, cut the connection and return
         False."""
         if self._session.has_ended or self.transport is None or self.transport.is_closing():
             return True
-        return super().write([self._session.send(b"".join(chunks))])
+        return super().write([self._session.encrypt(b"".join(chunks))])
 
     def close(self, *, flush_s: float) -> None:
         """Close after the written bytes are sent."""
-        self._write(self._session.end())
+        self._write(self._session.closing_alert())
         super().close(flush_s=flush_s)

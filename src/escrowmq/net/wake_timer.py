@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.ports import Clock
-from escrowmq.net.clock import worked_s
-from escrowmq.net.idle_spin import IdleSpin
-from escrowmq.net.loop_turns import turns
+from escrowmq.net.clock import thread_cpu_s
+from escrowmq.net.input_polling import InputPolling
+from escrowmq.net.loop_turns import turn_lengths
 
 _log = logging.getLogger(__name__)
 
@@ -30,13 +30,13 @@ _UNKNOWN_MS: Final = 1_000
 """The time until a core is woken that failed to name its next deadline."""
 
 
-class Alarm:
+class WakeTimer:
     """The timer of one core: calls `wake` by the time that `wake_at_ms` returns."""
 
     def __init__(
         self,
         clock: Clock,
-        spin: IdleSpin,
+        spin: InputPolling,
         *,
         name: str,
         wake: Callable[[], None],
@@ -50,46 +50,47 @@ class Alarm:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
-        self.arming: asyncio.TimerHandle | None = None
-        """The timer after which the core is asked for its deadline; None if `done` must set it."""
+        self.query_timer: asyncio.TimerHandle | None = None
+        """The timer after which the core is asked for its deadline; None if `input_done` must set
+        it."""
         self._armed_ms, self._armed_s = 0, 0.0
         self._begun_s = 0.0
         self._is_stopped = self._is_firing = False
-        self.turns = turns()
+        self.turns = turn_lengths()
 
-    def begin(self, now_ms: int) -> int:
+    def begin_input(self, now_ms: int) -> int:
         """Prepare for processing an input. Return the ms for which it is known to have waited: if
         the timer that the first input of a round has set is late, the loop was busy since then with
         inputs that were ready."""
-        if self.arming is None:
-            self._begun_s = self._worked_s()
+        if self.query_timer is None:
+            self._begun_s = self._cpu_s()
         elif now_ms - self._armed_ms > _LATE_MS:
-            return int((self._worked_s() - self._armed_s) * 1000)
+            return int((self._cpu_s() - self._armed_s) * 1000)
         return 0
 
-    def done(self) -> None:
+    def input_done(self) -> None:
         """Note that an input was processed: the core may have a new deadline, and is asked for it
         soon."""
-        if self.arming is None and not self._is_stopped:
-            self._armed_ms, self._armed_s = self._clock.now_ms(), self._worked_s()
+        if self.query_timer is None and not self._is_stopped:
+            self._armed_ms, self._armed_s = self._clock.now_ms(), self._cpu_s()
             self._begun_s = self._begun_s or self._armed_s
             wait_s = _AGAIN_S if self._is_firing else _ARM_S
-            self.arming = self._loop.call_later(wait_s, self._arm)
+            self.query_timer = self._loop.call_later(wait_s, self._set_timer)
 
-    def _worked_s(self) -> float:
+    def _cpu_s(self) -> float:
         """CPU time used, without that of polling."""
-        return worked_s() - self._spin.looked_s
+        return thread_cpu_s() - self._spin.polled_s
 
     def stop(self) -> None:
         """Stop waking the core."""
         self._is_stopped = True
-        for timer in (self._timer, self.arming):
+        for timer in (self._timer, self.query_timer):
             if timer is not None:
                 timer.cancel()
 
-    def _arm(self) -> None:
-        self.arming = None
-        self.turns.note(self._worked_s() - self._begun_s)
+    def _set_timer(self) -> None:
+        self.query_timer = None
+        self.turns.record(self._cpu_s() - self._begun_s)
         self._begun_s = 0.0
         try:
             at_ms = self._wake_at_ms()
@@ -102,12 +103,12 @@ class Alarm:
             self._timer.cancel()
         self._timer_at_ms = at_ms
         delay_s = max(0.0, (at_ms - self._clock.now_ms()) / 1000)
-        self._timer = self._loop.call_later(delay_s, self._fire)
+        self._timer = self._loop.call_later(delay_s, self._wake_core)
 
-    def _fire(self) -> None:
+    def _wake_core(self) -> None:
         self._timer = None
         if not self._is_stopped:
-            self.begin(self._clock.now_ms())
+            self.begin_input(self._clock.now_ms())
             self._is_firing = True
             try:
                 self._wake()

@@ -20,10 +20,10 @@ from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import UsageError
 from escrowmq.lane import native
-from escrowmq.net.admission import bind
 from escrowmq.net.clock import LocalZone, SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.listener import Listener
+from escrowmq.net.incoming_connections import bind_port
+from escrowmq.net.listening_port import ListeningPort
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.addresses import advertised, joined, log_advertised, log_open
@@ -80,7 +80,7 @@ class BrokerNode:
         member of a group."""
         self._host = host
         self._has_accounts = settings.acl_enabled or settings.authenticates
-        self._door = bind(host, port) if doors is None else doors.door()
+        self._door = bind_port(host, port) if doors is None else doors.door()
         self._grpc_door = grpc_door
         self.port = int(self._door.getsockname()[1])
         self._fast_door = bind_fast(host, port) if doors is None else doors.fast_door()
@@ -164,7 +164,7 @@ class BrokerNode:
             self._disk,
             name="broker",
             idle_ms=idle_ms,
-            doors=doors,
+            port_options=doors,
             spin_s=spin_us / 1e6,
         )
         self._clock.set_leap_listener(self._shell.clock_leapt)
@@ -173,7 +173,7 @@ class BrokerNode:
         if self._ha_door is not None:
             wire = Wire.HA if membership is None else Wire.GROUP
             tls = None if membership is None else doors.members
-            await self._shell.listen(Listener(self._ha_door, (wire,), tls, has_tls=False))
+            await self._shell.listen(ListeningPort(self._ha_door, (wire,), tls, has_tls=False))
         if membership is None or membership.leads is None:
             await self._let_in()
         else:
@@ -188,12 +188,12 @@ class BrokerNode:
     async def _let_in(self) -> None:
         """Open the ports for clients."""
         assert self._shell is not None
-        await self._shell.listen(Listener(self._door))
+        await self._shell.listen(ListeningPort(self._door))
         if self._fast_door is not None:
-            await self._shell.listen(Listener(self._fast_door))
+            await self._shell.listen(ListeningPort(self._fast_door))
         if self._grpc_door is not None:
             tls = self_made_tls(self._ports, data=self._disk.root, names=self._names())
-            await self._shell.listen(Listener(self._grpc_door, (Wire.GRPC,), tls))
+            await self._shell.listen(ListeningPort(self._grpc_door, (Wire.GRPC,), tls))
 
     def now_ms(self) -> int:
         """Return the time by the broker's clock."""
@@ -203,7 +203,7 @@ class BrokerNode:
         """Perform the effects that the core has queued. Call it after a change of the core that was
         not caused by an input."""
         if self._shell is not None:
-            self._shell.perform()
+            self._shell.perform_effects()
 
     def _names(self) -> tuple[str, ...]:
         """Return the names by which clients may address this machine."""
@@ -247,7 +247,7 @@ class BrokerNode:
         """Return the broker's metrics."""
         assert self._shell is not None
         shell = self._shell
-        spans = [*shell.alarm.turns.families(), *shell.syncs.families()]
+        spans = [*shell.alarm.turns.metric_families(), *shell.syncs.metric_families()]
         return [*self.core.measure(self._clock.now_ms()), *spans]
 
     async def registered(self, stop: asyncio.Event) -> None:
@@ -274,7 +274,7 @@ class BrokerNode:
             self.core.unregister()
             if self._grpc_door is not None:
                 self._front.drain()
-            self._shell.perform()
+            self._shell.perform_effects()
             await self._shell.close()
             self.core.close(self._clock.now_ms())
             _log.info("the store is closed")

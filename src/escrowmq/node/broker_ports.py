@@ -7,7 +7,7 @@ import socket
 
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.admission import bind
+from escrowmq.net.incoming_connections import bind_port
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class GroupPorts:
     ) -> None:
         self._host = host
         self._ha_host = replica.ha_bind or host
-        self._door = bind(host, port)
+        self._door = bind_port(host, port)
         self.port = int(self._door.getsockname()[1])
         self._fast_door = bind_fast(host, port)
         self._grpc_door = grpc_door
@@ -46,12 +46,12 @@ class GroupPorts:
     def grpc_door(self) -> socket.socket | None:
         """Return the listening socket for gRPC clients. Each time this member becomes master gets a
         new one."""
-        return bind(self._host, self.grpc_port) if self.grpc_port else None
+        return bind_port(self._host, self.grpc_port) if self.grpc_port else None
 
     def ha_door(self) -> socket.socket:
         """Return the listening socket for replication. Each time this member becomes master gets a
         new one with the same port number; it is closed when that time ends."""
-        return bind(self._ha_host, self.ha_port)
+        return bind_port(self._ha_host, self.ha_port)
 
     def close(self) -> None:
         """Close the ports."""
@@ -66,7 +66,7 @@ def bind_fast(host: str, port: int) -> socket.socket | None:
     if port <= _FAST_BELOW:
         return None
     try:
-        return bind(host, port - _FAST_BELOW)
+        return bind_port(host, port - _FAST_BELOW)
     except ConnectFailed as error:
         _log.warning("no fast port: %s", error)
         return None
@@ -76,4 +76,4 @@ def bind_ha(replica: ReplicaSettings, *, host: str, port: int) -> socket.socket:
     """Bind the replication port, which RocketMQ chooses as the clients' port plus one; any free
     port if the system chose the clients' port."""
     wanted = replica.ha_port or (port + HA_ABOVE if port else 0)
-    return bind(replica.ha_bind or host, wanted)
+    return bind_port(replica.ha_bind or host, wanted)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from escrowmq.console.options import ConsoleOptions
-from escrowmq.net.admission import bind
+from escrowmq.net.incoming_connections import bind_port
 from escrowmq.node.addresses import joined
 from escrowmq.node.http_port import HttpPort
 from escrowmq.node.process import announce, run
@@ -18,7 +18,7 @@ def serve_console(options: ConsoleOptions, *, host: str, port: int) -> int:
     """Serve pages and API until a signal arrives; return the exit code."""
     from escrowmq.console.server import ConsoleServer
 
-    http = HttpPort(bind(host, port), lambda door: ConsoleServer(door, options, None))
+    http = HttpPort(bind_port(host, port), lambda door: ConsoleServer(door, options, None))
 
     async def main(stop: asyncio.Event) -> None:
         http.open()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.admission import bind
+from escrowmq.net.incoming_connections import bind_port
 
 if TYPE_CHECKING:
     from escrowmq.proxy.front import GrpcFront
@@ -27,10 +27,10 @@ def bind_grpc(host: str, wanted: int | None, *, default: int | None) -> socket.s
     if wanted == NO_PORT or (wanted is None and default is None):
         return None
     if wanted is not None:
-        return bind(host, wanted)
+        return bind_port(host, wanted)
     assert default is not None
     try:
-        return bind(host, default)
+        return bind_port(host, default)
     except ConnectFailed as error:
         _log.warning(
             "no port for gRPC clients: %s; choose another with --grpc-port, or none with "

@@ -18,7 +18,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.admission import bind
+from escrowmq.net.incoming_connections import bind_port
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -55,7 +55,7 @@ def bind_http(host: str, wanted: int | None, *, default: int | None) -> socket.s
     if port is None or port == NO_PORT:
         return None
     try:
-        return bind(host, port)
+        return bind_port(host, port)
     except ConnectFailed as error:
         if wanted is not None:
             raise

@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.errors import UsageError
 from escrowmq.group.frames import GroupFrameKind, RefusalFrame, encode_struct
-from escrowmq.net.certificates import Certificates, TlsFiles
+from escrowmq.net.certificates import ReloadedCertificates, TlsFiles
 from escrowmq.net.timeouts import MEMBER_HANDSHAKE_S
 from escrowmq.net.tls import NOT_TLS, MemberTlsPolicy
 
@@ -51,7 +51,7 @@ def member_tls_policy(settings: GroupSettings, *, source: str) -> MemberTlsPolic
         dials=True,
     )
     try:
-        certificates = Certificates(files)
+        certificates = ReloadedCertificates(files)
     except UsageError as error:
         raise UsageError(f"{source}: escrowGroupTls={settings.tls}: {error}") from error
     is_strict = settings.tls == "enforcing"

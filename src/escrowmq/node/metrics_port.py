@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import make_wsgi_app
 
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.admission import bind
+from escrowmq.net.incoming_connections import bind_port
 from escrowmq.node.metrics_and_health import Read, Vitals
 from escrowmq.node.small_http_server import PATIENCE_S, SmallHttpServer
 
@@ -41,7 +41,7 @@ class Exporter:
         self._vitals = Vitals(loop, read, labels=labels, refusal=refusal, version=version)
         self._figures = make_wsgi_app(self._vitals.registry)
         try:
-            door = bind(host, port)
+            door = bind_port(host, port)
         except ConnectFailed as error:
             raise ConnectFailed(
                 f"cannot serve metrics: {error}; the setting is {setting}"

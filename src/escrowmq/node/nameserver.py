@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
-from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.listener import Listener
+from escrowmq.net.incoming_connections import bind_port
+from escrowmq.net.listening_port import ListeningPort
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.addresses import joined
@@ -53,7 +53,7 @@ class NameServerNode:
     def __init__(
         self, settings: NameServerSettings, *, data: str, host: str, port: int, guard: GuardPlan
     ) -> None:
-        self._door = bind(host, port)
+        self._door = bind_port(host, port)
         self.port = int(self._door.getsockname()[1])
         self.address = joined(host, self.port)
         self._clock = SystemClock()
@@ -68,10 +68,15 @@ class NameServerNode:
     async def open(self, *, idle_ms: int, doors: PortOptions) -> None:
         """Accept connections of brokers and clients."""
         self._shell = Shell(
-            self.core, self._clock, self._disk, name="nameserver", idle_ms=idle_ms, doors=doors
+            self.core,
+            self._clock,
+            self._disk,
+            name="nameserver",
+            idle_ms=idle_ms,
+            port_options=doors,
         )
         self._clock.set_leap_listener(self._shell.clock_leapt)
-        await self._shell.listen(Listener(self._door))
+        await self._shell.listen(ListeningPort(self._door))
         self._shell.start()
 
     def export(self, node: NodeSettings, *, host: str, is_alone: bool) -> dict[str, str]:

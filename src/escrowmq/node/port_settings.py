@@ -11,14 +11,18 @@ from msgspec import Meta, field
 
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
-from escrowmq.net.certificate_accounts import SETTING, Identities, read_identities
+from escrowmq.net.certificate_accounts import (
+    SETTING,
+    CertificateAccounts,
+    parse_certificate_accounts,
+)
 from escrowmq.net.certificates import (
-    Certificates,
     ClientAuth,
     Mode,
+    ReloadedCertificates,
     TlsFiles,
-    load_pair,
-    load_trusted,
+    load_certificate,
+    load_trusted_roots,
 )
 from escrowmq.net.connection_counts import ConnectionLimits
 from escrowmq.net.tls import PortOptions, TlsPolicy
@@ -163,10 +167,10 @@ def _tls_of(settings: PortSettings) -> TlsPolicy | None:
         trusted=settings.trusted,
         clients=settings.clients,
     )
-    return TlsPolicy(mode=settings.mode, certificates=Certificates(files))
+    return TlsPolicy(mode=settings.mode, certificates=ReloadedCertificates(files))
 
 
-def _identities(settings: PortSettings) -> Identities | None:
+def _identities(settings: PortSettings) -> CertificateAccounts | None:
     if not settings.identities.strip():
         return None
     if settings.clients == "none":
@@ -174,7 +178,7 @@ def _identities(settings: PortSettings) -> Identities | None:
             f"{SETTING} needs tls.server.need.client.auth=optional or require: no client is asked "
             "for a certificate"
         )
-    return read_identities(settings.identities)
+    return parse_certificate_accounts(settings.identities)
 
 
 def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
@@ -187,9 +191,9 @@ def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
     if not settings.checks_servers:
         context.verify_mode = ssl.CERT_NONE
     elif settings.client_trusted:
-        load_trusted(context, settings.client_trusted)
+        load_trusted_roots(context, settings.client_trusted)
     if settings.client_certificate:
-        load_pair(
+        load_certificate(
             context,
             certificate=settings.client_certificate,
             key=settings.client_key,

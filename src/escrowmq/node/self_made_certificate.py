@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from escrowmq.errors import UsageError
-from escrowmq.net.certificates import Certificates, TlsFiles
+from escrowmq.net.certificates import ReloadedCertificates, TlsFiles
 from escrowmq.net.tls import TlsPolicy
 from escrowmq.node.port_settings import PortSettings
 
@@ -42,7 +42,7 @@ def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) 
     try:
         if not path.exists():
             _have_made(path, names)
-        certificates = Certificates(TlsFiles(certificate=str(path), key=""))
+        certificates = ReloadedCertificates(TlsFiles(certificate=str(path), key=""))
     except UsageError as error:
         _log.warning("the gRPC port has no TLS, which clients of RocketMQ 5 expect: %s", error)
         return None

@@ -143,7 +143,7 @@ class Segments:
         """Return the memory of the file that holds a position, and the position where the file
         begins; None when it is not mapped."""
         start = position - position % self.segment_size
-        memory = getattr(self._files.get(start) or self.file(start), "memory", None)
+        memory = getattr(self._files.get(start) or self.file(start), "whole_mapping", None)
         return None if memory is None else (memory(), start)
 
     def data_size(self, start: int) -> int:

@@ -72,13 +72,13 @@ class MemoryAuthority:
 
     async def read(self, key: str) -> VersionedRecord:
         """Return the record of a key. Raises AuthorityUnreachable while `is_reachable` is False."""
-        self._reach("a read")
+        self._raise_if_unreachable("a read")
         return self.read_now(key)
 
     async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Compare and swap. Raises AuthorityUnreachable while `is_reachable` is False, or if the
         answer is to be lost."""
-        self._reach("a write")
+        self._raise_if_unreachable("a write")
         written = self.write_now(key, value, revision)
         if self.answers_to_lose > 0:
             self.answers_to_lose -= 1
@@ -87,13 +87,13 @@ class MemoryAuthority:
 
     async def require_fit(self) -> None:
         """Raise AuthorityUnfit if the authority ignores conditions."""
-        self._reach("a write")
+        self._raise_if_unreachable("a write")
         if self.ignores_conditions:
             raise AuthorityUnfit(f"{self.name}: both of two conditional writes succeeded")
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    def _reach(self, what: str) -> None:
+    def _raise_if_unreachable(self, what: str) -> None:
         if not self.is_reachable:
             raise AuthorityUnreachable(f"{self.name}: no connection for {what}")

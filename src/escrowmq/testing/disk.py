@@ -29,7 +29,7 @@ class SimCrash(BaseException):
     it."""
 
 
-class Loss(enum.Enum):
+class CrashLoss(enum.Enum):
     """What a crash does to unsynced writes."""
 
     NOTHING = "the process was killed; what it wrote is there, and no more durable than before"
@@ -64,9 +64,9 @@ class SimFile:
 
     def write(self, position: int, data: bytes) -> None:
         """Write bytes at a position (File.write)."""
-        self._touch()
+        self._access()
         assert 0 <= position <= position + len(data) <= self.size, (self.path, position, len(data))
-        self._disk.step("write")
+        self._disk.count_operation("write")
         self._allocate(position, len(data))
         self.live[position : position + len(data)] = data
         self.writes.append((position, bytes(data)))
@@ -74,7 +74,7 @@ class SimFile:
 
     def read(self, position: int, size: int) -> bytes:
         """Return bytes from a position (File.read)."""
-        self._touch()
+        self._access()
         self._disk.reads_count += 1
         return bytes(memoryview(self.live)[position : position + size])
 
@@ -84,25 +84,25 @@ class SimFile:
 
     def whole_mapping(self) -> bytearray:
         """Return the whole content. The native lane reads mapped files like this."""
-        self._touch()
+        self._access()
         self._disk.reads_count += 1
         return self.live
 
     def write_again(self, position: int, size: int) -> None:
         """Write a range once more after a failed sync (File.write_again)."""
-        self._touch()
-        self._disk.step("write")
+        self._access()
+        self._disk.count_operation("write")
         self.writes.append((position, bytes(self.live[position : position + size])))
 
     def reserve(self, position: int, size: int) -> None:
         """Reserve space for a range (File.reserve)."""
-        self._touch()
+        self._access()
         self._allocate(position, size)
 
     def sync(self) -> None:
         """Make all writes durable (File.sync)."""
-        self._check()
-        self._disk.step("sync")
+        self._check_usable()
+        self._disk.count_operation("sync")
         if self._disk.sync_error is not None:
             # As in Linux, the pages now count as clean: readers see them unchanged, and no later
             # sync writes them to the disk.
@@ -111,12 +111,12 @@ class SimFile:
                 self.live[:] = self.durable
             raise OSError(5, self._disk.sync_error)
         if not self.is_mapped:
-            self._disk.need_spare(self.path)
+            self._disk.require_spare_descriptor(self.path)
         was_new = not self.is_name_durable
         self.make_durable()
         if was_new:  # its folder is opened for a moment
             self.is_name_durable = False
-            self._disk.need_spare(self.path)
+            self._disk.require_spare_descriptor(self.path)
             self.is_name_durable = True
         self._disk.pending_removals.clear()
 
@@ -131,7 +131,7 @@ class SimFile:
         self.writes.clear()
         self.is_name_durable = True
 
-    def reopened(self) -> SimFile:
+    def reopen(self) -> SimFile:
         """Return the same file for use after a restart."""
         if self._epoch != self._disk.epoch:
             self._epoch = self._disk.epoch
@@ -147,15 +147,15 @@ class SimFile:
         copy.is_name_durable, copy.modified_ms = self.is_name_durable, self.modified_ms
         return copy
 
-    def _touch(self) -> None:
-        self._check()
-        self._disk.need_readable(self.path)
+    def _access(self) -> None:
+        self._check_usable()
+        self._disk.require_readable(self.path)
         if not self.is_mapped:
-            self._disk.need_descriptor()
+            self._disk.require_descriptor()
             self.is_mapped = True
 
-    def _check(self) -> None:
-        self._disk.check()
+    def _check_usable(self) -> None:
+        self._disk.raise_if_stopped()
         assert self._epoch == self._disk.epoch, f"{self.path} was opened before the crash"
 
     def _allocate(self, position: int, size: int) -> None:
@@ -168,7 +168,7 @@ class SimFile:
         disk.used += len(wanted) * _BLOCK_SIZE
 
 
-class Shortage(enum.Enum):
+class DescriptorShortage(enum.Enum):
     """How far the process has used up its descriptors (EMFILE)."""
 
     SPARE_LEFT = "the one that is kept for syncs is there"
@@ -191,7 +191,7 @@ class SimDisk:
         self.sync_error: str | None = None
         self.drops_pages = False
         """Whether a file whose sync failed loses its unsynced pages, as on some file systems."""
-        self.shortage: Shortage | None = None
+        self.shortage: DescriptorShortage | None = None
         self.unreadable: set[str] = set()
         """Paths of files that the disk can no longer read, opened or not."""
         self.stop_at: int | None = None
@@ -205,25 +205,25 @@ class SimDisk:
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """Open a file of this size, creating it if missing (Disk.open)."""
-        self.check()
-        self._need_to_open(path)
+        self.raise_if_stopped()
+        self._require_openable(path)
         found = self.files.get(path)
         if found is None:
             if path in self.small:
-                found = self._from_small(path)
+                found = self._open_small_file(path)
             else:
                 if self.room is not None and self.used >= self.room:
                     raise DiskFull(f"{path} cannot be made")
-                self.step("create")
+                self.count_operation("create")
                 found = self.files[path] = SimFile(self, path, size)
         if found.size != size:
             raise StorageError(f"{path} has {found.size} bytes, {size} expected")
-        return found.reopened()
+        return found.reopen()
 
     def names(self, folder: str) -> list[str]:
         """List the names of the files in a folder (Disk.names)."""
-        self.check()
-        self.need_descriptor()
+        self.raise_if_stopped()
+        self.require_descriptor()
         prefix = f"{folder}/" if folder else ""
         paths = [*self.files, *self.small]
         found = {path[len(prefix) :].split("/")[0] for path in paths if path.startswith(prefix)}
@@ -231,7 +231,7 @@ class SimDisk:
 
     def size(self, path: str) -> int | None:
         """Return a file's size; None if it does not exist (Disk.size)."""
-        self.check()
+        self.raise_if_stopped()
         if path in self.files:
             return self.files[path].size
         return len(self.small[path]) if path in self.small else None
@@ -243,18 +243,18 @@ class SimDisk:
 
     def read(self, path: str) -> bytes | None:
         """Return a small file's content; None if it does not exist (Disk.read)."""
-        self.check()
-        self.need_descriptor()
+        self.raise_if_stopped()
+        self.require_descriptor()
         if path in self.files:
             return bytes(self.files[path].live)
         return self.small.get(path)
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Replace a small file durably (Disk.replace)."""
-        self.check()
-        self._need_to_open(path)
-        self._need_room(path, len(data))
-        self.step("replace")
+        self.raise_if_stopped()
+        self._require_openable(path)
+        self._require_space(path, len(data))
+        self.count_operation("replace")
         former = self.small.get(path)
         if former and former_path(path) and not is_private:
             self.small[former_path(path)] = former
@@ -262,7 +262,7 @@ class SimDisk:
         (self.private.add if is_private else self.private.discard)(path)
         self.pending_removals.pop(path, None)
 
-    def _need_room(self, path: str, size: int) -> None:
+    def _require_space(self, path: str, size: int) -> None:
         """Raise DiskFull unless a small file fits beside the one that it will replace."""
         count = -(-size // _BLOCK_SIZE)
         if self.room is not None and self.used + count * _BLOCK_SIZE > self.room:
@@ -270,14 +270,14 @@ class SimDisk:
 
     def remove(self, path: str) -> None:
         """Remove a file (Disk.remove). A crash right after it may undo that."""
-        self.check()
+        self.raise_if_stopped()
         if path in self.files:
-            self.step("remove")
+            self.count_operation("remove")
             found = self.files.pop(path)
             self.used -= len(found.blocks) * _BLOCK_SIZE
             self.pending_removals[path] = found
         elif path in self.small:
-            self.step("remove")
+            self.count_operation("remove")
             self.pending_removals[path] = self.small.pop(path)
 
     def usage(self, path: str) -> DiskUsage:
@@ -289,7 +289,7 @@ class SimDisk:
 
     def lock(self, path: str) -> None:
         """Lock the folder (Disk.lock) until the next crash, kill or restart."""
-        self.check()
+        self.raise_if_stopped()
         if path in self._locks:
             raise StoreLocked(f"{path} is held")
         self._locks.add(path)
@@ -311,7 +311,7 @@ class SimDisk:
 
     # -- faults ---------------------------------------------------------------------------------
 
-    def step(self, kind: str) -> None:
+    def count_operation(self, kind: str) -> None:
         """Count an operation; if it is the planned one, stop the machine before it takes effect."""
         self.steps_count += 1
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -319,7 +319,9 @@ class SimDisk:
             self._is_stopped = True
             raise SimCrash(f"stopped at operation {self.steps_count}, a {kind}")
 
-    def run_out(self, shortage: Shortage, chance: random.Random | None = None) -> None:
+    def exhaust_descriptors(
+        self, shortage: DescriptorShortage, chance: random.Random | None = None
+    ) -> None:
         """Make opening files fail from now on, for lack of descriptors. Some mapped files lose
         their mapping too, because a program near the limit unmaps files; all of them without
         `chance`."""
@@ -329,7 +331,7 @@ class SimDisk:
             file.is_mapped = file.is_mapped and stays
 
     @contextmanager
-    def looked_at(self) -> Iterator[None]:
+    def without_shortage(self) -> Iterator[None]:
         """Let a test inspect the disk inside the block, without needing or using up descriptors."""
         shortage, self.shortage = self.shortage, None
         closed = [] if shortage is None else [f for f in self.files.values() if not f.is_mapped]
@@ -340,28 +342,28 @@ class SimDisk:
             for file in closed:
                 file.is_mapped = False
 
-    def need_descriptor(self) -> None:
+    def require_descriptor(self) -> None:
         """Raise the system's error for opening a file, if descriptors have run out."""
         if self.shortage is not None:
             raise OSError(errno.EMFILE, _EMFILE)
 
-    def need_spare(self, path: str) -> None:
+    def require_spare_descriptor(self, path: str) -> None:
         """Raise the system's error for a sync if even the descriptor kept in reserve for syncs
         (net/descriptors.Spare) is gone."""
-        if self.shortage is Shortage.ALL_GONE:
+        if self.shortage is DescriptorShortage.ALL_GONE:
             raise SyncNotStarted(errno.EMFILE, f"{_EMFILE}: {path}")
 
-    def need_readable(self, path: str) -> None:
+    def require_readable(self, path: str) -> None:
         """Raise the disk's error for an unreadable file."""
         if path in self.unreadable:
             raise StorageError(f"{path}: {_EIO}")
 
-    def _need_to_open(self, path: str) -> None:
-        self.need_readable(path)
+    def _require_openable(self, path: str) -> None:
+        self.require_readable(path)
         if self.shortage is not None:
             raise StorageError(f"{path}: {_EMFILE}")
 
-    def check(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise if the machine has stopped."""
         if self._is_stopped:
             raise SimCrash("the machine has stopped")
@@ -369,16 +371,16 @@ class SimDisk:
     def restart(self) -> None:
         """Prepare the disk for the next start after the program has ended. Everything written is
         still there."""
-        self.crash(random.Random(0), Loss.NOTHING)
+        self.crash(random.Random(0), CrashLoss.NOTHING)
 
-    def crash(self, chance: random.Random, loss: Loss) -> None:
+    def crash(self, chance: random.Random, loss: CrashLoss) -> None:
         """Lose unsynced writes, as `loss` and `chance` decide, and prepare the disk for the next
         start."""
         self.stop_at = None
         self._is_stopped = False
         self._locks.clear()
         self.epoch += 1
-        if loss is Loss.NOTHING:
+        if loss is CrashLoss.NOTHING:
             return
         for path, found in [*self.pending_removals.items()]:
             if chance.random() < 0.5:
@@ -389,9 +391,9 @@ class SimDisk:
                 del self.files[path]
                 self.used -= len(file.blocks) * _BLOCK_SIZE
                 continue
-            self._lose(file, chance, loss)
+            self._lose_unsynced(file, chance, loss)
 
-    def flip(self, path: str, position: int, bit: int = 0) -> None:
+    def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
         """Flip one bit of a file, on the disk and in memory."""
         if path in self.small:
             data = bytearray(self.small[path])
@@ -413,16 +415,16 @@ class SimDisk:
             self.files[path] = found
             self.used += len(found.blocks) * _BLOCK_SIZE
 
-    def _from_small(self, path: str) -> SimFile:
+    def _open_small_file(self, path: str) -> SimFile:
         data = self.small.pop(path)
         file = self.files[path] = SimFile(self, path, len(data))
         file.live[:] = file.durable[:] = data
         file.is_name_durable = True
         return file
 
-    def _lose(self, file: SimFile, chance: random.Random, loss: Loss) -> None:
+    def _lose_unsynced(self, file: SimFile, chance: random.Random, loss: CrashLoss) -> None:
         writes, file.writes = file.writes, []
-        if loss is Loss.PREFIX:
+        if loss is CrashLoss.PREFIX:
             kept = chance.randint(0, len(writes))
             for position, data in writes[:kept]:
                 file.durable[position : position + len(data)] = data
@@ -430,17 +432,17 @@ class SimDisk:
                 position, data = writes[kept]
                 size = chance.randint(0, len(data))
                 file.durable[position : position + size] = data[:size]
-        elif loss is Loss.SUBSET:
+        elif loss is CrashLoss.SUBSET:
             for position, data in writes:
                 if chance.random() < 0.5:
                     file.durable[position : position + len(data)] = data
-        elif loss is Loss.SECTORS:
-            _lose_by_sector(file.durable, writes, chance)
+        elif loss is CrashLoss.SECTORS:
+            _lose_sectors(file.durable, writes, chance)
         file.live[:] = file.durable
         file.is_name_durable = True
 
 
-def _lose_by_sector(
+def _lose_sectors(
     durable: bytearray, writes: list[tuple[int, bytes]], chance: random.Random
 ) -> None:
     """Set each sector to its state after a random number of its writes."""

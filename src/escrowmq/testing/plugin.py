@@ -28,7 +28,7 @@ def escrowmq_broker(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Broker]:
     """A broker inside this process, on a clock that stands still; NAMESRV_ADDR names it."""
-    yield from _broker(request, monkeypatch, sockets=False)
+    yield from _open_broker(request, monkeypatch, sockets=False)
 
 
 @pytest.fixture
@@ -37,20 +37,20 @@ def escrowmq_server(
 ) -> Iterator[Broker]:
     """A broker inside this process, behind real sockets on loopback, for clients in other
     processes; NAMESRV_ADDR names it."""
-    yield from _broker(request, monkeypatch, sockets=True)
+    yield from _open_broker(request, monkeypatch, sockets=True)
 
 
-def _broker(
+def _open_broker(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, *, sockets: bool
 ) -> Iterator[Broker]:
     from escrowmq.testing.kit.broker import Broker
 
-    with Broker(sockets=sockets, **_chosen(request.node)) as broker:
+    with Broker(sockets=sockets, **_marker_arguments(request.node)) as broker:
         monkeypatch.setenv("NAMESRV_ADDR", broker.nameserver)
         yield broker
 
 
-def _chosen(item: Any) -> dict[str, Any]:  # noqa: ANN401 - pytest.Item, of which tests are
+def _marker_arguments(item: Any) -> dict[str, Any]:  # noqa: ANN401 - pytest.Item, of which tests are
     """Return the arguments of the test's own marker, merged over those of its class and its
     module."""
     found: dict[str, Any] = {}

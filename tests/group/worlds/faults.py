@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.codes import Request
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from tests.harness.group import GroupWorld, MemberHost
 
 _LONGEST_MS: Final = 12_000
@@ -57,7 +57,7 @@ class Faults:
 
     def _lose_power(self, host: MemberHost) -> None:
         if host.is_up:
-            host.kill(self._chance.choice([Loss.ALL, Loss.PREFIX, Loss.SUBSET]))
+            host.kill(self._chance.choice([CrashLoss.ALL, CrashLoss.PREFIX, CrashLoss.SUBSET]))
             self._later(self._start(host))
 
     def _damage(self, host: MemberHost) -> None:

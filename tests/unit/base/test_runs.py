@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from escrowmq.base.runs import RUN, join_runs, slice_runs, split_runs
 from escrowmq.lane import native
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.mapped_file import CalledFile
+from escrowmq.net.mapped_file import SystemCallFile
 from escrowmq.net.read_only import ReadOnlyDisk
 from escrowmq.store.segment import Segments
 from escrowmq.testing.disk import SimDisk
@@ -89,7 +89,7 @@ def test_every_kind_of_file_reads_them(
     for file in (mapped, in_memory):
         file.write(0, DATA)
     files = [mapped, in_memory, ReadOnlyDisk(str(tmp_path)).open("f", size=200)]
-    files.append(CalledFile(disk, str(tmp_path / "f"), size=200, is_new=False))
+    files.append(SystemCallFile(disk, str(tmp_path / "f"), size=200, is_new=False))
     for file in files:
         assert file.read_runs(runs_of((10, 3), (198, 2)), 0) == DATA[10:13] + DATA[198:]
         assert file.read_runs(runs_of((10, 3), (198, 3)), 0) is None

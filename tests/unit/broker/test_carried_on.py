@@ -10,7 +10,7 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.caller import Caller
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, START_MS, Exchange, Half
 
@@ -224,10 +224,10 @@ def test_a_sender_may_not_wish_for_more_time_than_halves_are_kept() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_sync", [False, True])
-@pytest.mark.parametrize("loss", list(Loss))
+@pytest.mark.parametrize("loss", list(CrashLoss))
 @pytest.mark.parametrize("seed", range(4))
 def test_a_crash_while_halves_are_carried_neither_loses_nor_doubles_any(
-    loss: Loss, is_sync: bool, seed: int
+    loss: CrashLoss, is_sync: bool, seed: int
 ) -> None:
     exchange, caller = on_a_full_disk(is_sync=is_sync, seed=seed)
     halves = [
@@ -249,11 +249,11 @@ def test_a_crash_while_halves_are_carried_neither_loses_nor_doubles_any(
     exchange.crash(loss, seed=seed)
     engine = exchange.core.transactions.engine
     assert len(engine.halves.pending) == 10
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     caller = exchange.connect()
     assert [caller.end(half, COMMIT).code for half in halves] == [0] * 10
     assert sorted(caller.bodies("T")) == [b"%d" % n for n in range(10)]
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     assert len(exchange.core.transactions.engine.halves.pending) == 0
     assert sorted(exchange.connect().bodies("T")) == [b"%d" % n for n in range(10)]
 

@@ -12,7 +12,7 @@ from escrowmq.base.command import Command
 from escrowmq.broker.upkeep.start_checks import TOPICS_FILE
 from escrowmq.codec.command import encode_command, encode_request
 from escrowmq.errors import DiskFull
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.exchange import SMALL, Exchange, Pending
 
 SYNCED = msgspec.structs.replace(SMALL, is_sync_flush=True)
@@ -176,16 +176,16 @@ def test_restart_after_a_failed_sync_reads_from_disk_and_takes_messages(synced: 
     synced.sync()
     caller.begin_send("T", b"lost")
     synced.fail_sync()
-    synced.crash(Loss.ALL)
+    synced.crash(CrashLoss.ALL)
     synced.holds_syncs = False
     caller = synced.connect()
     assert caller.bodies("T") == [b"kept"]
     assert caller.send("T", b"new").code == 0
 
 
-@pytest.mark.parametrize("loss", list(Loss))
+@pytest.mark.parametrize("loss", list(CrashLoss))
 @pytest.mark.parametrize("seed", range(5))
-def test_acknowledged_messages_survive_any_crash(loss: Loss, seed: int) -> None:
+def test_acknowledged_messages_survive_any_crash(loss: CrashLoss, seed: int) -> None:
     exchange = Exchange(store_settings=SYNCED)
     exchange.create_topic("T")
     caller = exchange.connect()

@@ -12,7 +12,7 @@ from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.ids import offset_id
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from escrowmq.txn.state import OutcomeLedger
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
 
@@ -125,7 +125,7 @@ def test_half_that_comes_after_the_end_is_refused_by_the_next_process_too(
     assert producer.end(three(producer)[0], verdict).code == 0
     producer.prepare("T")
     exchange.advance(10_000)
-    exchange.crash(Loss.PREFIX)
+    exchange.crash(CrashLoss.PREFIX)
     producer = exchange.connect()
     reply = producer.send("T", TRAN_MSG="true", PGROUP="PG", escrowTransaction="tx-1")
     assert reply.code == 13
@@ -174,7 +174,7 @@ def test_transaction_is_visible_whole_or_not_at_all_after_a_loss_of_power(seed: 
     pending = exchange.connect().begin_end(halves[0], COMMIT)
     assert not pending
     exchange.holds_syncs = False
-    exchange.crash(Loss.SECTORS, seed=seed)
+    exchange.crash(CrashLoss.SECTORS, seed=seed)
     assert seen(exchange) in (ALL, NONE)
     if seen(exchange) == NONE:
         assert exchange.connect().end(halves[2], COMMIT).code == 0
@@ -286,7 +286,7 @@ def test_whoever_has_the_id_settles_the_transaction_after_any_restart() -> None:
     exchange = Exchange()
     half = exchange.connect().prepare("T", b"paid", wants_id=True)
     assert half.escrow_id
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     other = exchange.connect()
     assert other.end_by_id(half.escrow_id, COMMIT).code == 0
     assert other.end_by_id(half.escrow_id, ROLLBACK).code == 200
@@ -401,7 +401,7 @@ def test_checks_delivered_are_remembered_over_a_restart() -> None:
     producer.prepare("T", b"late")
     exchange.advance(40_000)
     assert len(producer.take(CHECK)) == 2
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     producer = exchange.connect("client")
     producer.heartbeat(producer="PG")
     exchange.advance(200_000)

@@ -14,7 +14,7 @@ from escrowmq.base.message import Message, Property
 from escrowmq.delivery.pop_check_points import TIME_MAX
 from escrowmq.delivery.revive_reader import GRACE_MS, PEER_GRACE_MS
 from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP, CheckPointKey
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from tests.unit.broker.consumer import Got, PopConsumer
 from tests.unit.broker.world import START_MS, World
 
@@ -101,7 +101,7 @@ def test_offsets_are_not_saved_before_the_check_points_are_durable() -> None:
     consumer.pop()
     world.run(20_000)
     assert "T@G" not in saved_offsets(world)
-    world.crash(Loss.ALL)
+    world.crash(CrashLoss.ALL)
     world.holds_syncs = False
     assert [got.body for got in consumer.pop()] == list("abcdef")
     world.run(20_000)
@@ -139,7 +139,7 @@ def test_an_ack_waits_for_the_disk_when_told_to() -> None:
     world.sync()
     world.perform()
     assert world.reply().code == 0
-    world.crash(Loss.ALL)
+    world.crash(CrashLoss.ALL)
     world.run(10_000 + GRACE_MS)
     world.holds_syncs = False
     world.core.take_effects()
@@ -338,7 +338,7 @@ STEPS = st.lists(
         st.tuples(st.just("run"), st.sampled_from([1, 900, 6_000, 25_000])),
         st.tuples(st.just("restart"), st.just(0)),
         st.tuples(st.just("kill"), st.just(0)),
-        st.tuples(st.just("power"), st.sampled_from(list(Loss)[1:])),
+        st.tuples(st.just("power"), st.sampled_from(list(CrashLoss)[1:])),
     ),
     max_size=40,
 )
@@ -347,7 +347,14 @@ STEPS = st.lists(
 @pytest.mark.thorough
 @given(steps=STEPS, seed=st.integers(0, 1000))
 @example(
-    steps=[("send", 5), ("pop", 1), ("send", 1), ("run", 6_000), ("power", Loss.ALL), ("ack", 0)],
+    steps=[
+        ("send", 5),
+        ("pop", 1),
+        ("send", 1),
+        ("run", 6_000),
+        ("power", CrashLoss.ALL),
+        ("ack", 0),
+    ],
     seed=0,
 )
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -395,7 +402,7 @@ def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - on
                 world.restart()
             case "kill", _:
                 world.crash()
-            case "power", Loss() as loss:
+            case "power", CrashLoss() as loss:
                 had_power_cut = True
                 world.crash(loss, chance)
             case _:

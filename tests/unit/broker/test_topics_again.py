@@ -10,7 +10,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.testing.disk import _BLOCK_SIZE as BLOCK_SIZE
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.caller import Caller
 from tests.harness.exchange import SMALL, Exchange
 
@@ -44,13 +44,13 @@ def delete(caller: Caller) -> None:
     assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
 
 
-@pytest.mark.parametrize("loss", list(Loss))
+@pytest.mark.parametrize("loss", list(CrashLoss))
 @pytest.mark.parametrize(
     ("old", "new", "units_per_file"),
     [(5, 1, 2), (9, 3, 2), (1, 3, 256), (1, 1, 256), (3, 5, 4)],
 )
 def test_messages_of_a_topic_made_again_survive_a_crash(
-    old: int, new: int, units_per_file: int, loss: Loss
+    old: int, new: int, units_per_file: int, loss: CrashLoss
 ) -> None:
     exchange, caller = opened(units_per_file=units_per_file)
     send(caller, "old", old)
@@ -65,9 +65,11 @@ def test_messages_of_a_topic_made_again_survive_a_crash(
         assert caller.bodies("T") == bodies
 
 
-@pytest.mark.parametrize("loss", list(Loss))
+@pytest.mark.parametrize("loss", list(CrashLoss))
 @pytest.mark.parametrize("after_ms", [0, HOUR_MS])
-def test_a_deleted_topic_does_not_come_back_with_its_messages(loss: Loss, after_ms: int) -> None:
+def test_a_deleted_topic_does_not_come_back_with_its_messages(
+    loss: CrashLoss, after_ms: int
+) -> None:
     exchange, caller = opened()
     send(caller, "old", 3)
     caller.send("U", b"u")
@@ -90,7 +92,7 @@ def test_a_deleted_topic_does_not_come_back_when_its_queues_are_built_anew() -> 
     delete(caller)
     exchange.create_topic("T", 1)
     bodies = send(caller, "new", 2)
-    exchange.disk.crash(random.Random(0), Loss.NOTHING)
+    exchange.disk.crash(random.Random(0), CrashLoss.NOTHING)
     for path in [path for path in exchange.disk.files if path.startswith("consumequeue/")]:
         del exchange.disk.files[path]
     exchange.crash()
@@ -116,7 +118,7 @@ def test_a_deleted_topic_stays_away_though_its_messages_came_when_the_clock_was_
     delete(caller)
     exchange.create_topic("T", 1)
     bodies = send(caller, "new", 2)
-    exchange.disk.crash(random.Random(0), Loss.NOTHING)
+    exchange.disk.crash(random.Random(0), CrashLoss.NOTHING)
     for path in [path for path in exchange.disk.files if path.startswith("consumequeue/")]:
         del exchange.disk.files[path]
     exchange.crash()
@@ -131,12 +133,12 @@ def test_a_log_cut_behind_a_deletion_does_not_hide_what_is_stored_there_later() 
     send(caller, "old", 50)
     delete(caller)
     exchange.create_topic("T", 1)
-    exchange.crash(Loss.ALL)
+    exchange.crash(CrashLoss.ALL)
     caller = exchange.connect("p")
     bodies = send(caller, "new", 3)
     exchange.advance(60_000)
     for seed in range(2):
-        exchange.crash(Loss.PREFIX, seed=seed)
+        exchange.crash(CrashLoss.PREFIX, seed=seed)
         assert exchange.connect("p").bodies("T") == bodies
 
 
@@ -185,7 +187,7 @@ def test_random_lives_of_a_topic_keep_what_was_acknowledged(seed: int) -> None:
         elif kind == "time":
             exchange.advance(chance.choice([10, 1500, 70_000]))
         else:
-            loss = chance.choice(list(Loss))
+            loss = chance.choice(list(CrashLoss))
             kind += f" {loss.name}"
             exchange.crash(loss, seed=seed * 100 + step)
             caller = exchange.connect("p")
@@ -210,11 +212,11 @@ def test_a_deletion_that_cannot_be_noted_is_refused_and_nothing_is_done() -> Non
     assert reply.code == Response.SYSTEM_ERROR
     disk.room = None
     assert caller.bodies("T") == old
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     caller = exchange.connect()
     assert caller.bodies("T") == old
     delete(caller)
     exchange.create_topic("T", 1)
     bodies = send(caller, "new", 1)
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     assert exchange.connect().bodies("T") == bodies

@@ -18,7 +18,7 @@ from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.record import decode_record, decode_records
 from escrowmq.delivery.topics import TopicConfig
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 START_MS = 1_700_000_000_000
 
@@ -66,7 +66,9 @@ class World:
         self.disk.restart()
         self.start()
 
-    def crash(self, loss: Loss = Loss.NOTHING, chance: random.Random | None = None) -> None:
+    def crash(
+        self, loss: CrashLoss = CrashLoss.NOTHING, chance: random.Random | None = None
+    ) -> None:
         """Killed (by default: all that was written survives), and started again."""
         self.disk.crash(chance or random.Random(0), loss)
         self.start()

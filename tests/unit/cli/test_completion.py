@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.cli.completion import walk
+from escrowmq.cli.completion import continuations
 from escrowmq.cli.main import build_parser, main
 
 ASKED = {
@@ -27,7 +27,7 @@ def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path
 
 
 def test_every_verb_action_and_option_is_in_it() -> None:
-    found = {one.path: one for one in walk(build_parser(), "")}
+    found = {one.path: one for one in continuations(build_parser(), "")}
     assert {"tx", "group", "serve", "completion"} <= set(found[""].words)
     assert {"list", "show", "commit"} <= set(found["tx"].words)
     assert {"--older-than", "--output", "--context"} <= set(found["tx list"].options)

@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.cli import contexts
 from escrowmq.cli.main import build_parser, main
-from escrowmq.cli.printing import show_json, use_yaml
+from escrowmq.cli.printing import print_json, set_yaml
 from escrowmq.errors import UsageError
 
 
@@ -22,7 +22,7 @@ def make_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def filled(*words: str) -> argparse.Namespace:
     arguments = build_parser().parse_args(["tx", "list", *words])
-    contexts.fill(arguments)
+    contexts.fill_from_context(arguments)
     return arguments
 
 
@@ -75,7 +75,7 @@ def test_what_a_context_cannot_be(file: Path, capsys: pytest.CaptureFixture[str]
     assert main(["tx", "list", "--context", "none"]) == 2
     assert "known: prod" in capsys.readouterr().err
     assert main(["context", "delete", "prod"]) == 0
-    assert contexts.load() == contexts.Contexts()
+    assert contexts.load_contexts() == contexts.Contexts()
     file.write_text("{")
     assert main(["context", "list"]) == 2
     assert str(file) in capsys.readouterr().err
@@ -101,7 +101,7 @@ def test_a_job_on_spark_takes_its_cluster_and_its_output_from_the_same_options(
     from escrowmq.cli.spark_options import source_options
 
     def show(arguments: argparse.Namespace) -> int:
-        show_json(source_options(arguments) | {"json": arguments.json})
+        print_json(source_options(arguments) | {"json": arguments.json})
         return 0
 
     monkeypatch.setitem(spark_jobs.DEEDS, "funnel", show)
@@ -113,7 +113,7 @@ def test_a_job_on_spark_takes_its_cluster_and_its_output_from_the_same_options(
     assert main([*job, "--context", "prod", "-o", "yaml"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert {"nameServer: prod:9876", "accessKey: admin", "json: true"} <= {*said}
-    use_yaml(is_wanted=False)
+    set_yaml(is_wanted=False)
     assert main(job) == 0
     assert "staging:9876" in capsys.readouterr().out
     monkeypatch.delenv("NAMESRV_ADDR")

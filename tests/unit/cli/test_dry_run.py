@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.cli.completion import walk
-from escrowmq.cli.dry_run import show_preview
+from escrowmq.cli.completion import continuations
+from escrowmq.cli.dry_run import print_preview
 from escrowmq.cli.main import build_parser
-from escrowmq.client.admin.previews.preview import Preview, Row, spread
+from escrowmq.client.admin.previews.preview import Preview, PreviewRow, format_by_broker
 
 READS = {
     "acl explain", "acl policy list", "acl user list", "broker config", "broker list",
@@ -25,7 +25,7 @@ SERVES = {"", "broker", "check-from-db", "console", "mcp", "nameserver", "serve"
 
 def leaves() -> dict[str, bool]:
     """Each verb with its action, and whether it has a dry run."""
-    found = {one.path: one for one in walk(build_parser(), "")}
+    found = {one.path: one for one in continuations(build_parser(), "")}
     inner = {path.rpartition(" ")[0] for path in found}
     return {
         path: "--dry-run" in one.options
@@ -44,7 +44,7 @@ def test_a_verb_reads_or_serves_or_has_a_dry_run() -> None:
 
 @pytest.fixture
 def found() -> Preview:
-    row = Row(what="queues", before="4", after="8")
+    row = PreviewRow(what="queues", before="4", after="8")
     return Preview(said="It would be changed.", count=30, rows=[row, row])
 
 
@@ -52,7 +52,7 @@ def test_a_preview_is_a_sentence_and_a_table(
     found: Preview, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = build_parser().parse_args(["topic", "delete", "t", "--dry-run"])
-    assert show_preview(arguments, found) == 0
+    assert print_preview(arguments, found) == 0
     assert capsys.readouterr().out.splitlines() == [
         "dry run: It would be changed.", "WHAT\tBEFORE\tAFTER", "queues\t4\t8", "queues\t4\t8",
         "2 of 30 are shown",
@@ -60,6 +60,6 @@ def test_a_preview_is_a_sentence_and_a_table(
 
 
 def test_brokers_are_named_where_they_differ() -> None:
-    assert spread([("a", "4"), ("b", "4")]) == "4"
-    assert spread([("a", "4"), ("b", "8")]) == "4 on a, 8 on b"
-    assert spread([]) == ""
+    assert format_by_broker([("a", "4"), ("b", "4")]) == "4"
+    assert format_by_broker([("a", "4"), ("b", "8")]) == "4 on a, 8 on b"
+    assert format_by_broker([]) == ""

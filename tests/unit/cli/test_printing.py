@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from escrowmq import cli
-from escrowmq.cli.cluster_verbs import show_all
-from escrowmq.cli.printing import print_error_line, print_line, show_json
+from escrowmq.cli.cluster_verbs import print_items
+from escrowmq.cli.printing import print_error_line, print_json, print_line
 
 HOSTILE = "a\tb\nc\x1b[2J\u202ed\x9b\ud800"
 SHOWN = "a\\tb\\nc\\x1b[2J\\u202ed\\x9b\\ud800"
@@ -28,7 +28,7 @@ def test_cells_have_no_tabs_and_no_lines(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("is_json", [False, True])
 def test_tables_are_a_line_an_item(capsys: pytest.CaptureFixture[str], is_json: bool) -> None:
     name = HOSTILE[:-1]
-    show_all([name, ""], is_json=is_json, columns=["NAME"], row=lambda one: (one,))
+    print_items([name, ""], is_json=is_json, columns=["NAME"], row=lambda one: (one,))
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isprintable() for line in lines)
     if is_json:
@@ -43,7 +43,7 @@ def test_a_terminal_of_another_alphabet_is_shown_what_it_can_show(
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
     print_line("é订")
-    show_json("订")
+    print_json("订")
     assert raw.getvalue().decode("latin-1") == 'é\\u8ba2\n"\\u8ba2"\n'
 
 

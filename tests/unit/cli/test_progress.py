@@ -22,7 +22,7 @@ def test_a_terminal_sees_how_far_it_is_now_and_then(capsys: pytest.CaptureFixtur
     progress(50 << 20, 100 << 20)
     progress(51 << 20, 100 << 20)
     assert capsys.readouterr().err == "\r\x1b[Kchecking: 50 %, 50.0 MiB of 100.0 MiB"
-    progress.end()
+    progress.erase()
     assert capsys.readouterr().err == "\r\x1b[K"
 
 
@@ -31,5 +31,5 @@ def test_a_pipe_sees_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress("checking", is_terminal=False, now_s=clock)
     clock.now_s += 1
     progress(1, 0)
-    progress.end()
+    progress.erase()
     assert capsys.readouterr().err == ""

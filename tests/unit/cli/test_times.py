@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from escrowmq.cli.times import amount, seconds, span_ms, time_ms
+from escrowmq.cli.times import parse_amount, parse_duration_ms, parse_seconds, parse_time_ms
 
 
 @pytest.mark.parametrize(
@@ -12,31 +12,35 @@ from escrowmq.cli.times import amount, seconds, span_ms, time_ms
     [("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000), ("250ms", 250)],
 )
 def test_spans_have_units(text: str, ms: int) -> None:
-    assert span_ms(text) == ms
+    assert parse_duration_ms(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "-5m", "1.5h", "5 m", "5min", "9" * 13 + "s"])
 def test_what_is_no_span_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="write 90s"):
-        span_ms(text)
+        parse_duration_ms(text)
 
 
 def test_a_time_is_iso_or_a_number() -> None:
-    assert time_ms("1700000000000") == 1_700_000_000_000
-    assert time_ms("2023-11-14T22:13:20Z") == time_ms("2023-11-14T22:13:20") == 1_700_000_000_000
+    assert parse_time_ms("1700000000000") == 1_700_000_000_000
+    assert (
+        parse_time_ms("2023-11-14T22:13:20Z")
+        == parse_time_ms("2023-11-14T22:13:20")
+        == 1_700_000_000_000
+    )
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
-        time_ms("soon")
+        parse_time_ms("soon")
 
 
 @pytest.mark.parametrize("text", ["inf", "-inf", "nan", "-1", "1e300", "soon", ""])
 def test_what_no_timer_can_wait_for_is_refused(text: str) -> None:
-    for kind in (seconds, amount):
+    for kind in (parse_seconds, parse_amount):
         with pytest.raises(argparse.ArgumentTypeError, match="a number from 0 to 100000000"):
             kind(text)
 
 
 def test_a_timeout_is_not_zero_and_a_rate_may_be() -> None:
-    assert seconds("0.25") == 0.25
-    assert amount("0") == 0
+    assert parse_seconds("0.25") == 0.25
+    assert parse_amount("0") == 0
     with pytest.raises(argparse.ArgumentTypeError, match="more than 0 seconds"):
-        seconds("0")
+        parse_seconds("0")

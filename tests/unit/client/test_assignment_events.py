@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from escrowmq.client.assignment_events import AssignmentCallbacks
-from escrowmq.client.client_settings import client_options
+from escrowmq.client.client_settings import parse_client_options
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import ClientClosed
 
@@ -19,7 +19,7 @@ class Spawner:
     """The part of an Instance that is asked here."""
 
     def __init__(self) -> None:
-        self.options = client_options("127.0.0.1:1", {})
+        self.options = parse_client_options("127.0.0.1:1", {})
         self.is_closed = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -46,11 +46,11 @@ def test_calls_come_in_order_and_without_the_groups_own_retries() -> None:
 
     async def main() -> None:
         found = sharing(Spawner(), on_assigned=plain, on_revoked=awaited)
-        found.assigned([B, RETRY, A])
-        found.revoked([A])
-        found.assigned([RETRY])
-        found.revoked([B])
-        await found.settle()
+        found.schedule_assigned([B, RETRY, A])
+        found.schedule_revoked([A])
+        found.schedule_assigned([RETRY])
+        found.schedule_revoked([B])
+        await found.wait_for_calls()
 
     asyncio.run(main())
     assert told == [("assigned", [A, B], False), ("revoked", [A], True), ("revoked", [B], True)]
@@ -70,9 +70,9 @@ def test_a_call_that_fails_or_hangs_keeps_none_from_coming(
 
     async def main() -> None:
         found = sharing(Spawner(), on_assigned=assigned, patience_s=0.05)
-        found.assigned([A])
-        found.assigned([B])
-        await found.settle()
+        found.schedule_assigned([A])
+        found.schedule_assigned([B])
+        await found.wait_for_calls()
         hangs.set()
 
     asyncio.run(main())
@@ -84,9 +84,9 @@ def test_a_call_that_fails_or_hangs_keeps_none_from_coming(
 def test_nobody_is_told_when_nobody_asked_or_the_client_is_closed() -> None:
     async def main() -> None:
         spawner = Spawner()
-        await sharing(spawner).settle()
-        sharing(spawner).assigned([A])
+        await sharing(spawner).wait_for_calls()
+        sharing(spawner).schedule_assigned([A])
         spawner.is_closed = True
-        sharing(spawner, on_assigned=print).assigned([A])
+        sharing(spawner, on_assigned=print).schedule_assigned([A])
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ import pytest
 from escrowmq.aio import Interceptor, Outcome, Producer, ReceivedMessage
 from escrowmq.base.codes import Request
 from escrowmq.client.core import verdicts
-from escrowmq.client.core.verdicts import Verdicts
+from escrowmq.client.core.verdicts import KnownOutcomes
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
     ConnectionLost,
@@ -377,7 +377,11 @@ def test_a_transaction_says_what_it_is_and_whether_it_was_forgotten(
 
 def test_only_so_many_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "KNOWN_MAX", 2)
-    known = Verdicts()
+    known = KnownOutcomes()
     for key in ("a", "b", "a", "c"):
-        known.remember(key, Outcome.COMMIT)
-    assert [known.of({"UNIQ_KEY": key}) for key in "abc"] == [Outcome.COMMIT, None, Outcome.COMMIT]
+        known.remember_outcome(key, Outcome.COMMIT)
+    assert [known.outcome_of({"UNIQ_KEY": key}) for key in "abc"] == [
+        Outcome.COMMIT,
+        None,
+        Outcome.COMMIT,
+    ]

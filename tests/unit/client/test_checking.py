@@ -11,7 +11,7 @@ from escrowmq.aio import Message, Outcome, Producer
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
-from escrowmq.client.checking import Elsewhere
+from escrowmq.client.checking import NoMarkerFound
 from escrowmq.client.producer import INNER_GROUP
 from escrowmq.codec.client_bodies import HeartbeatBody
 from escrowmq.codec.record import encode_message
@@ -296,7 +296,7 @@ def test_a_message_with_a_marker_is_asked_of_the_databases_and_nobody_else() -> 
             ) as producer,
         ):
             for answer in answers:
-                producer.answer_from(answer)
+                producer.add_database_check(answer)
             await broker.until(lambda: broker.links)
             ask(broker.links[0], escrowMarker="db:K")
             await broker.until(lambda: ends(broker))
@@ -327,14 +327,14 @@ async def answer_of(*answers: Any) -> dict[str, str]:
             def check(message: Any, answer: Any = answer) -> Any:
                 return answer
 
-            producer.answer_from(check)
+            producer.add_database_check(check)
         await broker.until(lambda: broker.links)
         ask(broker.links[0], escrowMarker="db:K")
         await broker.until(lambda: ends(broker))
         return ends(broker)[0]
 
 
-AWAY = Elsewhere(error="planted")
+AWAY = NoMarkerFound(error="planted")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ AWAY = Elsewhere(error="planted")
     [
         (AWAY, Outcome.COMMIT),
         (Outcome.UNKNOWN, Outcome.COMMIT),
-        (Elsewhere("another"), AWAY, Outcome.COMMIT, None),
+        (NoMarkerFound("another"), AWAY, Outcome.COMMIT, None),
     ],
 )
 def test_a_database_that_does_not_know_is_not_the_last_one_that_is_asked(
@@ -356,8 +356,14 @@ def test_a_database_that_does_not_know_is_not_the_last_one_that_is_asked(
 @pytest.mark.parametrize(
     ("answers", "told"),
     [
-        ((AWAY, Elsewhere("another")), "a database cannot be queried: planted; the broker will"),
-        ((Elsewhere("one"), Elsewhere("two"), None), "the outboxes of this producer have one, two"),
+        (
+            (AWAY, NoMarkerFound("another")),
+            "a database cannot be queried: planted; the broker will",
+        ),
+        (
+            (NoMarkerFound("one"), NoMarkerFound("two"), None),
+            "the outboxes of this producer have one, two",
+        ),
     ],
 )
 def test_what_no_database_knows_is_told_once(
@@ -383,7 +389,7 @@ def test_a_database_that_waits_for_a_lock_holds_up_no_other_check() -> None:
             a_place("T") as (names, broker),
             Producer(names.address, group="PG", topics=["T"]) as producer,
         ):
-            producer.answer_from(check)
+            producer.add_database_check(check)
             await broker.until(lambda: broker.links)
             ask(broker.links[0], escrowMarker="db:locked")
             ask(broker.links[0], escrowMarker="db:K")
@@ -408,8 +414,8 @@ def test_a_database_hears_when_its_producer_is_opened() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker):
             producer = Producer(names.address, group="PG", topics=["T"])
-            producer.answer_from(Database())
-            producer.answer_from(lambda message: None)
+            producer.add_database_check(Database())
+            producer.add_database_check(lambda message: None)
             assert told == []
             async with producer:
                 assert told == ["opened"]
@@ -431,7 +437,7 @@ def test_a_producer_that_gets_a_database_makes_its_group_known() -> None:
             )
             async with Producer(names.address, group="PG") as producer:
                 assert Request.HEART_BEAT not in broker.codes()
-                producer.answer_from(lambda message: None)
+                producer.add_database_check(lambda message: None)
                 await broker.until(lambda: Request.HEART_BEAT in broker.codes())
 
     run(go)

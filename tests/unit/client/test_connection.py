@@ -11,7 +11,7 @@ from escrowmq.base.codes import Flag
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Fields
-from escrowmq.client.pool import Pool
+from escrowmq.client.pool import ConnectionPool
 from escrowmq.errors import (
     ClientClosed,
     ConnectFailed,
@@ -33,7 +33,7 @@ class Client:
         self.greeted: list[str] = []
         self.lost: list[str] = []
         self.fails = False
-        self.pool = Pool(
+        self.pool = ConnectionPool(
             tls=None,
             connect_timeout_s=5.0,
             decorate=lambda fields, body: {**fields, "mark": "1"},
@@ -105,11 +105,11 @@ def test_a_lost_connection_fails_what_waits_and_what_comes() -> None:
             with pytest.raises(ConnectionLost, match=peer.address):
                 await connection.request(7, timeout_s=LONG_S)
             with pytest.raises(ConnectionLost):
-                connection.tell(8)
+                connection.send_one_way(8)
             with pytest.raises(ConnectionLost):
                 connection.request(8, timeout_s=LONG_S)
             assert client.lost == [peer.address]
-            assert client.pool.ready(peer.address) is None
+            assert client.pool.get_ready(peer.address) is None
             again = await client.pool.get(peer.address)
             assert again is not connection
             assert client.greeted == [peer.address] * 2
@@ -156,7 +156,7 @@ def test_a_request_of_the_peer_is_served_and_answered() -> None:
 def test_requests_of_one_round_leave_together_and_one_way_ones_say_so() -> None:
     async def go() -> None:
         async with joined() as (peer, _, connection):
-            connection.tell(9, {"x": "y"})
+            connection.send_one_way(9, {"x": "y"})
             await connection.request(7, timeout_s=LONG_S)
             assert peer.codes() == [9, 7]
             assert peer.requests[0].flag & Flag.ONE_WAY

@@ -15,7 +15,7 @@ from escrowmq.aio import Consumer, Delivery, Interceptor, ReceivedMessage
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
-from escrowmq.client import consumption
+from escrowmq.client import consumer_state
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec import fastjson
 from escrowmq.codec.properties import parse_properties
@@ -374,7 +374,7 @@ def test_few_offsets_are_spanned() -> None:
 def test_a_message_that_no_broker_takes_back_comes_again_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(consumption, "_KEEP_HERE_S", 0.01)
+    monkeypatch.setattr(consumer_state, "_KEEP_HERE_S", 0.01)
 
     def refuse(link: Link, command: Command) -> None:
         link.reply(command, Response.MESSAGE_ILLEGAL, remark="no")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.sending import SendResult, SendStatus, half_properties, is_safe
-from escrowmq.client.half_safety import not_safe
+from escrowmq.client.core.sending import SendResult, SendStatus, half_properties, is_stored_safely
+from escrowmq.client.half_safety import half_not_safe_error
 
 
 def test_a_half_says_what_is_to_be_done_at_the_commit() -> None:
@@ -16,5 +16,5 @@ def test_a_half_on_fewer_disks_than_asked_for_is_not_safe() -> None:
     queue = MessageQueue("T", "b", 0)
     for status in SendStatus:
         result = SendResult(status=status, message_id="m", queue=queue, offset=0)
-        assert is_safe(result) is (status is SendStatus.OK)
-        assert status.name in str(not_safe(result))
+        assert is_stored_safely(result) is (status is SendStatus.OK)
+        assert status.name in str(half_not_safe_error(result))

@@ -23,8 +23,8 @@ def test_a_broker_that_hangs_up_on_every_greeting_is_dialled_more_and_more_seldo
         async with a_place() as place:
             place.broker.answers[Request.HEART_BEAT] = hang_up
             instance = place.instance()
-            instance.watch("T")
-            instance.presence.add_producer("PG")
+            instance.watch_topic("T")
+            instance.heartbeats.add_producer("PG")
             await instance.open()
             broker = place.broker
             await broker.until(lambda: len(greeted_s) >= 5)

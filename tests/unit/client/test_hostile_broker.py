@@ -14,7 +14,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.admin import messages as admin_messages
-from escrowmq.client.core.reply_numbers import number_of
+from escrowmq.client.core.reply_numbers import parse_number_field
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.record import encode_message
 from escrowmq.errors import RemoteProtocolError
@@ -22,7 +22,7 @@ from escrowmq.errors import RemoteProtocolError
 from .peer import Link, a_peer
 from .test_admin_counts import an_admin
 from .test_consumer import QUICK, a_script, record
-from .test_popping import POP, give
+from .test_pop_consumer import POP, give
 
 SIZE = 1_000_000
 BOMB = zlib.compress(bytes(SIZE), 9)
@@ -51,10 +51,10 @@ def test_a_pull_unpacks_no_more_than_there_is_room_for_and_loses_nothing() -> No
                     (message,) = await consumer.receive(1)
                     assert (message.queue_offset, len(message.body)) == (at, SIZE)
                     (reader,) = (
-                        reader for queue, reader in consumer._reading.readers.items()
+                        reader for queue, reader in consumer._state.readers.items()
                         if queue.topic == "T"
                     )  # fmt: skip
-                    assert reader.shelf.size <= 3 * SIZE
+                    assert reader.fetched.size <= 3 * SIZE
                     await message.ack()
 
     run(go)
@@ -101,16 +101,16 @@ def test_what_an_operator_looks_at_is_unpacked_up_to_a_bound(
 @pytest.mark.parametrize("text", ["", "x", "-2", "1.5", "9" * 5000, "9223372036854775808", "٣"])
 def test_what_is_no_number_in_a_reply_is_told(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="a number up to"):
-        number_of(Command(code=0, ext={"offset": text}), "offset")
+        parse_number_field(Command(code=0, ext={"offset": text}), "offset")
 
 
 def test_numbers_of_replies() -> None:
     reply = Command(code=0, ext={"offset": "-1", "most": str((1 << 63) - 1)})
-    assert number_of(reply, "offset") == -1
-    assert number_of(reply, "most") == (1 << 63) - 1
-    assert number_of(reply, "absent", otherwise=7) == 7
+    assert parse_number_field(reply, "offset") == -1
+    assert parse_number_field(reply, "most") == (1 << 63) - 1
+    assert parse_number_field(reply, "absent", otherwise=7) == 7
     with pytest.raises(RemoteProtocolError, match="nothing"):
-        number_of(reply, "absent")
+        parse_number_field(reply, "absent")
 
 
 @pytest.mark.parametrize("text", ["", "x", "9" * 5000])

@@ -43,7 +43,7 @@ def test_queues_are_taken_from_in_turn() -> None:
     inbox = Inbox(is_orderly=False)
     a, b = Queue("a", 3), Queue("b", 2)
     for source in (a, b, a):
-        inbox.offer(source)
+        inbox.add_source(source)
     taken = [bodies(inbox.take_now(1)) for _ in range(6)]
     assert taken == [["a0"], ["b0"], ["a1"], ["b1"], ["a2"], []]
 
@@ -52,23 +52,23 @@ def test_a_paused_or_dropped_queue_is_passed_over() -> None:
     inbox = Inbox(is_orderly=False)
     a, b, c = Queue("a", 1), Queue("b", 1), Queue("c", 1)
     for source in (a, b, c):
-        inbox.offer(source)
+        inbox.add_source(source)
     a.is_paused, b.is_dropped = True, True
     assert bodies(inbox.take_now(9)) == ["c0"]
     assert inbox.take_now(9) == []
     a.is_paused = False
-    inbox.offer(a)
+    inbox.add_source(a)
     assert bodies(inbox.take_now(9)) == ["a0"]
 
 
 def test_an_orderly_queue_is_busy_until_its_batch_is_done_with() -> None:
     inbox = Inbox(is_orderly=True)
     a = Queue("a", 3)
-    inbox.offer(a)
+    inbox.add_source(a)
     assert bodies(inbox.take_now(2)) == ["a0", "a1"]
-    inbox.offer(a)
+    inbox.add_source(a)
     assert inbox.take_now(2) == []
-    inbox.release(a)
+    inbox.reopen_source(a)
     assert bodies(inbox.take_now(2)) == ["a2"]
 
 
@@ -77,11 +77,11 @@ def test_who_waits_is_woken_one_by_one() -> None:
         inbox = Inbox(is_orderly=False)
         waiting = [asyncio.create_task(inbox.take(1)) for _ in range(3)]
         await asyncio.sleep(0)
-        inbox.offer(Queue("a", 2))
+        inbox.add_source(Queue("a", 2))
         first, second = await waiting[0], await waiting[1]
         assert bodies(first + second) == ["a0", "a1"]
         assert not waiting[2].done()
-        inbox.offer(Queue("b", 1))
+        inbox.add_source(Queue("b", 1))
         assert bodies(await waiting[2]) == ["b0"]
 
     run(go)
@@ -92,7 +92,7 @@ def test_one_who_leaves_when_woken_wakes_another() -> None:
         inbox = Inbox(is_orderly=False)
         gone, stays = (asyncio.create_task(inbox.take(1)) for _ in range(2))
         await asyncio.sleep(0)
-        inbox.offer(Queue("a", 1))
+        inbox.add_source(Queue("a", 1))
         gone.cancel()
         async with asyncio.timeout(5):
             assert bodies(await stays) == ["a0"]
@@ -106,7 +106,7 @@ def test_time_is_up() -> None:
     async def go() -> None:
         inbox = Inbox(is_orderly=False)
         assert await inbox.take(1, timeout_s=0.01) == []
-        inbox.offer(Queue("a", 1))
+        inbox.add_source(Queue("a", 1))
         assert bodies(await inbox.take(1)) == ["a0"]
 
     run(go)
@@ -124,7 +124,7 @@ def test_a_refusal_is_told_once_and_the_end_to_everybody() -> None:
         for task in waiting:
             with pytest.raises(ClientClosed):
                 await task
-        inbox.offer(Queue("a", 1))
+        inbox.add_source(Queue("a", 1))
         with pytest.raises(ClientClosed):
             await inbox.take(1)
 

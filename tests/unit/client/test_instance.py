@@ -11,9 +11,9 @@ import pytest
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client import instance as module
-from escrowmq.client.client_settings import Credentials, client_options
+from escrowmq.client.client_settings import Credentials, parse_client_options
 from escrowmq.client.connection import Connection
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody
 from escrowmq.codec.signature import sign
 from escrowmq.errors import (
@@ -34,11 +34,11 @@ class Place:
     def __init__(self, names: Peer, broker: Peer) -> None:
         self.names = names
         self.broker = broker
-        self.opened: list[Instance] = []
+        self.opened: list[ClientInstance] = []
 
-    def instance(self, **settings: Any) -> Instance:
+    def instance(self, **settings: Any) -> ClientInstance:
         servers = settings.pop("servers", self.names.address)
-        found = Instance(client_options(servers, settings))
+        found = ClientInstance(parse_client_options(servers, settings))
         self.opened.append(found)
         return found
 
@@ -70,8 +70,8 @@ def test_a_watched_topic_leads_to_a_heartbeat_before_open_returns() -> None:
     async def go() -> None:
         async with a_place() as place:
             instance = place.instance(instance_name="me")
-            instance.watch("T")
-            instance.presence.add_producer("PG")
+            instance.watch_topic("T")
+            instance.heartbeats.add_producer("PG")
             await instance.open()
             (beat,) = place.heartbeats()
             assert beat.client_id == f"{instance.host}@me"
@@ -84,8 +84,8 @@ def test_a_broker_that_lost_us_hears_from_us_again_without_being_asked() -> None
     async def go() -> None:
         async with a_place() as place:
             instance = place.instance()
-            instance.watch("T")
-            instance.presence.add_consumer("CG", lambda: ConsumerBody(group_name="CG"))
+            instance.watch_topic("T")
+            instance.heartbeats.add_consumer("CG", lambda: ConsumerBody(group_name="CG"))
             await instance.open()
             place.broker.links[0].transport.abort()
             await place.broker.until(lambda: len(place.heartbeats()) == 2)
@@ -98,10 +98,10 @@ def test_closing_unregisters_every_group() -> None:
     async def go() -> None:
         async with a_place() as place:
             instance = place.instance()
-            instance.watch("T")
-            instance.presence.add_producer("PG")
-            instance.presence.add_producer("PG")
-            instance.presence.add_consumer("CG", lambda: ConsumerBody(group_name="CG"))
+            instance.watch_topic("T")
+            instance.heartbeats.add_producer("PG")
+            instance.heartbeats.add_producer("PG")
+            instance.heartbeats.add_consumer("CG", lambda: ConsumerBody(group_name="CG"))
             await instance.open()
             await instance.close()
             left = [
@@ -199,7 +199,7 @@ def test_a_dead_name_server_is_passed_over_and_all_dead_ones_are_named() -> None
                 await instance.route("T")
             place.names.close()
             with pytest.raises(NoNameServer) as raised:
-                await instance.refresh("T")
+                await instance.refresh_route("T")
             assert dead in str(raised.value)
             assert place.names.address in str(raised.value)
             assert instance.book.get("T") is not None, "the old route stays"
@@ -213,8 +213,8 @@ def test_a_name_server_that_is_down_at_the_start_is_asked_again() -> None:
             port = int(place.names.address.rpartition(":")[2])
             place.names.close()
             instance = place.instance(route_interval_ms=50, heartbeat_interval_ms=50)
-            instance.watch("T")
-            instance.presence.add_producer("PG")
+            instance.watch_topic("T")
+            instance.heartbeats.add_producer("PG")
             await instance.open()
             with pytest.raises(NoNameServer):
                 await instance.route("T")
@@ -229,8 +229,8 @@ def test_what_the_name_server_does_not_know_yet_is_asked_again_soon() -> None:
         async with a_place() as place:
             place.names.be_name_server(place.broker.address, topics=())
             instance = place.instance()
-            instance.watch("T")
-            instance.presence.add_producer("PG")
+            instance.watch_topic("T")
+            instance.heartbeats.add_producer("PG")
             await instance.open()
             assert not place.heartbeats()
             place.names.be_name_server(place.broker.address, topics=("T",))
@@ -249,7 +249,7 @@ def test_a_request_of_a_broker_reaches_its_handler_and_others_are_refused() -> N
                 served.append(request)
                 connection.reply(request)
 
-            instance.handle(307, serve)
+            instance.set_handler(307, serve)
             await instance.open()
             await instance.ask(place.broker.address, Request.HEART_BEAT)
             place.broker.links[0].ask(307, {})
@@ -314,8 +314,8 @@ def test_a_broker_that_is_mute_to_heartbeats_is_dropped_and_dialled_anew() -> No
 
             place.broker.answers[Request.HEART_BEAT] = answer
             instance = place.instance(request_timeout_ms=50)
-            instance.watch("T")
-            instance.presence.add_producer("PG")
+            instance.watch_topic("T")
+            instance.heartbeats.add_producer("PG")
             await instance.open()
             silent[0] = False
             await place.broker.until(lambda: len(place.heartbeats()) > 1)
@@ -335,7 +335,7 @@ def test_the_cluster_is_known_without_topics_when_asked_for() -> None:
                 command, body=body.encode()
             )
             instance = place.instance()
-            instance.presence.add_producer("PG")
+            instance.heartbeats.add_producer("PG")
             await instance.watch_all_brokers()
             await instance.open()
             assert len(place.heartbeats()) == 1
@@ -360,7 +360,7 @@ def test_a_cluster_that_has_no_broker_yet_is_asked_again_soon() -> None:
 
             place.names.answers[Request.GET_BROKER_CLUSTER_INFO] = answer
             instance = place.instance()
-            instance.presence.add_producer("PG")
+            instance.heartbeats.add_producer("PG")
             instance.wants_all_brokers = True
             await instance.open()
             assert not place.heartbeats()
@@ -374,15 +374,15 @@ def test_wrong_addresses_and_settings_are_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     for wrong in ("nowhere", "host:", "host:0", "host:99999", ":9876", "a:1;b"):
         with pytest.raises(UsageError, match="'host:port'"):
-            client_options(wrong, {})
+            parse_client_options(wrong, {})
     with pytest.raises(UsageError, match="NAMESRV_ADDR"):
-        client_options(None, {})
+        parse_client_options(None, {})
     with pytest.raises(UsageError, match="route_interval_ms=0"):
-        client_options("a:1", {"route_interval_ms": 0})
+        parse_client_options("a:1", {"route_interval_ms": 0})
     with pytest.raises(UsageError, match="connect_timeout_ms"):
-        client_options("a:1", {"nonsense": 1})
+        parse_client_options("a:1", {"nonsense": 1})
     monkeypatch.setenv("NAMESRV_ADDR", "a:1; b:2,a:1")
-    assert client_options(None, {}).name_servers == ("a:1", "b:2")
+    assert parse_client_options(None, {}).name_servers == ("a:1", "b:2")
 
 
 def test_what_nobody_answers_is_a_connect_failure_and_never_a_hang() -> None:
@@ -393,7 +393,7 @@ def test_what_nobody_answers_is_a_connect_failure_and_never_a_hang() -> None:
             instance = place.instance()
             await instance.open()
             with pytest.raises(ConnectFailed):
-                await instance.tell(gone, 15)
+                await instance.send_one_way(gone, 15)
             assert instance.now() > 0
 
     run(go)
@@ -405,7 +405,7 @@ def test_a_broker_that_is_taken_for_a_name_server_is_told_apart() -> None:
             broker.answers[Request.GET_ROUTEINFO_BY_TOPIC] = lambda link, request: link.reply(
                 request, Response.REQUEST_CODE_NOT_SUPPORTED, remark="not supported"
             )
-            instance = Instance(client_options(broker.address, {}))
+            instance = ClientInstance(parse_client_options(broker.address, {}))
             await instance.open()
             with pytest.raises(NoNameServer, match="is not a name server; is it a broker's"):
                 await instance.route("T")
@@ -422,15 +422,15 @@ def test_a_broker_is_dialled_again_although_too_much_was_under_way(
     async def go() -> None:
         async with a_place() as place:
             instance = place.instance()
-            instance.watch("T")
-            instance.presence.add_producer("PG")
+            instance.watch_topic("T")
+            instance.heartbeats.add_producer("PG")
             await instance.open()
-            presence, address = instance.presence, place.broker.address
+            presence, address = instance.heartbeats, place.broker.address
             monkeypatch.setattr(module, "TASKS_MAX", 0)
-            presence._redial(address)
+            presence._start_connecting(address)
             assert address in presence._redials
             monkeypatch.undo()
-            presence._redial(address)
+            presence._start_connecting(address)
             assert address not in presence._redials
 
     run(go)

@@ -45,11 +45,11 @@ def test_a_thousand_messages_of_a_database_go_out_in_one_bundle() -> None:
         with Broker() as broker:
             broker.create_topic("paid")
             async with escrowmq.aio.Producer(broker.nameserver, group="orders") as producer:
-                marked = producer.marked("a database")
+                marked = producer.marked_messages("a database")
                 await marked.send([escrowmq.Message("paid", body) for body in BODIES])
                 assert len(broker.pending("paid")) == len(BODIES)
-                marked.leave()
-                await marked.commit()
+                marked.leave_to_marker()
+                await marked.report_commit_and_wait()
                 assert marked.outcome is escrowmq.Outcome.COMMIT
                 assert sorted(broker.delivered("paid")) == sorted(BODIES)
 

@@ -14,7 +14,7 @@ import escrowmq
 from escrowmq.aio import Interceptor, Message, Producer, SendResult
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.client.lingering import own_error
+from escrowmq.client.lingering import copy_error
 from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.properties import decode_properties, parse_properties
 from escrowmq.errors import (
@@ -288,7 +288,7 @@ def test_callers_hear_of_it_when_the_client_ends_under_their_feet() -> None:
             tasks += await send_all(producer, *[Message("T", b"x", order_key="k")] * 3)
             second = asyncio.create_task(producer.flush())
             await asyncio.sleep(0)
-            producer.instance.die()
+            producer.instance.simulate_crash()
             errors = await asyncio.gather(*tasks, return_exceptions=True)
             assert {type(error) for error in errors} <= {ClientClosed, SendFailed}
             await asyncio.gather(flush, second)
@@ -379,10 +379,10 @@ def test_an_error_for_one_more_caller_is_told_as_the_first() -> None:
     failed.__cause__ = cause
     refused = ResponseError("no", code=2, address="b:1")
     for error in (failed, refused):
-        own = own_error(error)
+        own = copy_error(error)
         assert (type(own), str(own), own.__dict__) == (type(error), str(error), error.__dict__)
         assert own is not error
-    assert own_error(failed).__cause__ is cause
+    assert copy_error(failed).__cause__ is cause
 
 
 @pytest.mark.parametrize("settings", [{"linger_ms": -1}, {"batch_size": 0}, {"linger_ms": 3_000}])

@@ -12,7 +12,7 @@ import pytest
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.offsets import BrokerOffsets
 from escrowmq.errors import RequestTimeout
 
@@ -50,7 +50,7 @@ class Racing:
 
 
 def offsets_at(broker: Racing) -> BrokerOffsets:
-    return BrokerOffsets(cast("Instance", broker), "g", "first")
+    return BrokerOffsets(cast("ClientInstance", broker), "g", "first")
 
 
 def readers() -> list[Any]:
@@ -66,10 +66,10 @@ def test_no_offset_is_lost_where_all_of_a_group_are_its_first() -> None:
     async def go() -> None:
         broker = Racing()
         offsets = offsets_at(broker)
-        assert not any(map(offsets.are_kept, QUEUES))
-        await offsets.keep(readers())
+        assert not any(map(offsets.has_broker_offsets, QUEUES))
+        await offsets.store_offsets(readers())
         assert [await offsets.committed(queue) for queue in QUEUES] == [5] * len(QUEUES)
-        assert all(map(offsets.are_kept, QUEUES))
+        assert all(map(offsets.has_broker_offsets, QUEUES))
 
     asyncio.run(go())
 
@@ -77,7 +77,7 @@ def test_no_offset_is_lost_where_all_of_a_group_are_its_first() -> None:
 def test_a_group_that_is_known_waits_for_none() -> None:
     async def go() -> None:
         broker = Racing()
-        await offsets_at(broker).keep(readers())
+        await offsets_at(broker).store_offsets(readers())
         offsets = offsets_at(broker)
         for topic in ("T", "U"):
             await offsets.committed(MessageQueue(topic, "b", 0))
@@ -95,10 +95,10 @@ def test_a_broker_that_does_not_answer_is_waited_for_once_and_asked_again_later(
         broker = Racing()
         offsets, all_of_them = offsets_at(broker), readers()
         broker.is_mute = True
-        await offsets.keep(all_of_them)
+        await offsets.store_offsets(all_of_them)
         assert broker.commits_count == 2  # one of each topic
         broker.is_mute = False
-        await offsets.keep(all_of_them)
+        await offsets.store_offsets(all_of_them)
         assert broker.tables == {topic: dict.fromkeys(range(8), 5) for topic in ("T", "U")}
 
     asyncio.run(go())

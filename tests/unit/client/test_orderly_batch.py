@@ -12,7 +12,7 @@ import pytest
 from escrowmq.aio import Consumer, Delivery
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.client import consumption
+from escrowmq.client import consumer_state
 from escrowmq.client.core import redelivery
 
 from .peer import Link
@@ -65,7 +65,7 @@ def test_a_message_that_its_handler_retries_is_done_when_an_attempt_succeeds(
 ) -> None:
     """The end of the handler that had retried it acknowledged the next attempt: if that failed, or
     the process died, the message was lost."""
-    monkeypatch.setattr(consumption, "_KEEP_HERE_S", 0.05)
+    monkeypatch.setattr(consumer_state, "_KEEP_HERE_S", 0.05)
 
     async def go() -> None:
         async with a_script() as (names, script):
@@ -148,7 +148,7 @@ def test_the_last_attempt_at_a_chosen_queue_goes_to_the_dead_letters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was retried here for ever, and held the offset."""
-    monkeypatch.setattr(consumption, "_KEEP_HERE_S", 0.01)
+    monkeypatch.setattr(consumer_state, "_KEEP_HERE_S", 0.01)
 
     async def go() -> None:
         async with a_script() as (names, script):
@@ -181,7 +181,7 @@ def test_a_message_that_fails_as_its_queue_is_revoked_holds_the_offset() -> None
             script.records = {0: record(0), 1: record(1)}
             async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
                 first, second = await receive_two(consumer)
-                reading = consumer._reading
+                reading = consumer._state
                 dropping = asyncio.create_task(reading._drop_queues([QUEUE]))
                 await second.ack()
                 await asyncio.sleep(0)

@@ -46,11 +46,11 @@ def halves(broker: Peer) -> list[dict[str, str]]:
 def test_one_message_is_a_half_of_its_own_whose_id_is_the_markers_key() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             await marked.send([Message("T", b"x")])
-            marked.leave()
+            marked.leave_to_marker()
             assert not ends(broker)
-            await marked.commit()
+            await marked.report_commit_and_wait()
             (half,) = halves(broker)
             assert half["UNIQ_KEY"] == marked.key
             assert half["escrowMarker"] == f"db:{marked.key}"
@@ -67,10 +67,10 @@ def test_several_messages_are_one_transaction_of_our_broker_in_their_order() -> 
             a_place("T", "U", signed_id="id-1") as (names, broker),
             Producer(names.address, group="PG") as producer,
         ):
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             await marked.send([Message("TU"[n % 2], b"x", keys=str(n)) for n in range(50)])
-            marked.leave()
-            await marked.commit()
+            marked.leave_to_marker()
+            await marked.report_commit_and_wait()
             assert {half["escrowTransaction"] for half in halves(broker)} == {marked.key}
             assert [half["KEYS"] for half in halves(broker)] == [str(n) for n in range(50)]
             (end,) = ends(broker)
@@ -85,16 +85,16 @@ def test_messages_are_checked_as_they_would_be_sent_without_sending_them() -> No
             a_place("T") as (names, broker),
             Producer(names.address, group="PG", body_size_max=9) as producer,
         ):
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             good = Message("T", b"x" * 9, properties={"a": "b"})
-            marked.check([good, good])
+            marked.validate([good, good])
             for bad, text in (
                 (Message("T", b"x" * 10), "at most 9 are allowed"),
                 (Message("T", b"x", properties={"a": "b\x02"}), "0x01 or 0x02"),
                 (Message("T", b"x", properties={"a": "x" * 32_750}), "properties have"),
             ):
                 with pytest.raises(InvalidMessage, match=text):
-                    marked.check([good, bad])
+                    marked.validate([good, bad])
             assert not halves(broker)
 
     run(go)
@@ -117,9 +117,9 @@ def test_a_message_whose_answer_is_lost_is_not_stored_twice_where_once_is_promis
                     answer(link, command)
 
             broker.answers[SEND] = lose_first
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             if not repeats:
-                marked = marked.without_repeats()
+                marked = marked.without_resends()
             with contextlib.nullcontext() if repeats else pytest.raises(SendFailed):
                 await marked.send([Message("T", b"x")])
             assert len(halves(broker)) == attempts
@@ -132,10 +132,10 @@ def test_a_message_whose_answer_is_lost_is_not_stored_twice_where_once_is_promis
 def test_a_foreign_broker_is_told_the_end_of_each_message() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             await marked.send([Message("T", b"x")] * 3)
-            marked.leave()
-            await marked.commit()
+            marked.leave_to_marker()
+            await marked.report_commit_and_wait()
             assert len(halves(broker)) == len(ends(broker)) == 3
             assert all("escrowCount" not in end for end in ends(broker))
 
@@ -154,7 +154,7 @@ def test_when_one_message_cannot_be_stored_the_others_are_rolled_back() -> None:
                     stored(link, command)
 
             broker.answers[SEND] = answer
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             with pytest.raises(PermissionDenied, match="planted"):
                 await marked.send([Message("T", b"x")] * 4)
             await broker.until(lambda: len(ends(broker)) == 3)
@@ -168,7 +168,7 @@ def test_a_half_on_one_disk_less_than_asked_for_is_rolled_back() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
             broker.answers[SEND] = lambda link, command: stored(link, command, code=10)
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             with pytest.raises(HalfNotSafe):
                 await marked.send([Message("T", b"x")])
             await broker.until(lambda: len(ends(broker)) == 1)
@@ -180,7 +180,7 @@ def test_a_cancelled_send_is_rolled_back() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
             broker.answers[SEND] = lambda link, command: None
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             sending = asyncio.create_task(marked.send([Message("T", b"x")]))
             await broker.until(lambda: SEND in broker.codes())
             sending.cancel()
@@ -199,10 +199,10 @@ def test_a_cancelled_commit_is_told_all_the_same() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
             held: list[Any] = []
             broker.answers[END] = lambda link, command: held.append((link, command))
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             await marked.send([Message("T", b"x")])
-            marked.leave()
-            committing = asyncio.create_task(marked.commit())
+            marked.leave_to_marker()
+            committing = asyncio.create_task(marked.report_commit_and_wait())
             await broker.until(lambda: held)
             committing.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -219,10 +219,10 @@ def test_a_commit_that_is_not_confirmed_is_told_to_who_asks_and_raises_nothing()
     async def go() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
             broker.answers[END] = lambda link, command: link.reply(command, 1, remark="planted")
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             await marked.send([Message("T", b"x")])
-            marked.leave()
-            await marked.commit()
+            marked.leave_to_marker()
+            await marked.report_commit_and_wait()
             assert marked.outcome is Outcome.UNKNOWN
             assert isinstance(marked.error, OutcomeUnknown)
             assert producer.unconfirmed_count == 1
@@ -237,13 +237,13 @@ def test_a_commit_that_is_not_confirmed_is_told_to_who_asks_and_raises_nothing()
 def test_an_open_one_says_so_and_one_that_was_left_is_asked_of_the_database() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
-            producer.answer_from(lambda message: Outcome.COMMIT)
-            marked = producer.marked("db")
+            producer.add_database_check(lambda message: Outcome.COMMIT)
+            marked = producer.marked_messages("db")
             await marked.send([Message("T", b"x")])
             marker = {"UNIQ_KEY": marked.key, "escrowMarker": f"db:{marked.key}"}
             ask(broker.links[0], **marker)
             await broker.until(lambda: len(ends(broker)) == 1)
-            marked.leave()
+            marked.leave_to_marker()
             ask(broker.links[0], **marker)
             await broker.until(lambda: len(ends(broker)) == 2)
             found = [(end["commitOrRollback"], end.get("escrowOpen")) for end in ends(broker)]
@@ -270,10 +270,10 @@ def test_messages_of_several_brokers_end_at_each() -> None:
                 (asked if is_second else route_of_first)(link, command)
 
             names.answers[Request.GET_ROUTEINFO_BY_TOPIC] = route
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             await marked.send([Message(topic, b"x") for topic in "TUTU"])
-            marked.leave()
-            await marked.commit()
+            marked.leave_to_marker()
+            await marked.report_commit_and_wait()
             assert (len(halves(one)), len(halves(other))) == (2, 2)
             assert [end["escrowId"] for end in ends(one) + ends(other)] == ["id-1", "id-2"]
 
@@ -283,7 +283,7 @@ def test_messages_of_several_brokers_end_at_each() -> None:
 def test_too_many_messages_are_refused_before_any_is_sent() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             with pytest.raises(UsageError, match="Put more into each"):
                 await marked.send([Message("T", b"x")] * (MESSAGES_MAX + 1))
             assert SEND not in broker.codes()
@@ -295,10 +295,10 @@ def test_a_closed_producer_leaves_the_end_to_the_marker() -> None:
     async def go() -> None:
         async with a_place("T") as (names, _):
             async with Producer(names.address, group="PG") as producer:
-                marked = producer.marked("db")
+                marked = producer.marked_messages("db")
                 await marked.send([Message("T", b"x")])
-                marked.leave()
-            await marked.commit()
+                marked.leave_to_marker()
+            await marked.report_commit_and_wait()
             assert marked.outcome is Outcome.UNKNOWN
 
     run(go)
@@ -309,10 +309,10 @@ def test_a_close_waits_until_the_broker_has_answered_or_its_time_is_over() -> No
         async with a_place("T") as (names, broker):
             producer = await Producer(names.address, group="PG", timeout_ms=1_000).open()
             broker.answers[END] = lambda link, command: None
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             await marked.send([Message("T", b"x")])
-            marked.leave()
-            marked.committed()
+            marked.leave_to_marker()
+            marked.report_commit()
             await producer.close()
             assert ends(broker)
             assert marked.outcome is Outcome.UNKNOWN
@@ -332,8 +332,8 @@ def test_messages_that_are_abandoned_on_their_way_are_rolled_back_once_all_are_s
             held: list[tuple[Any, Any]] = []
             broker.answers[SEND] = lambda link, command: held.append((link, command))
             for count in (1, 3):
-                marked = producer.marked("db")
-                marked.begin([Message("T", b"x")] * count)
+                marked = producer.marked_messages("db")
+                marked.start_storing([Message("T", b"x")] * count)
                 await broker.until(lambda: held)
                 marked.abandon()
                 assert marked.verdict is Outcome.ROLLBACK
@@ -341,7 +341,7 @@ def test_messages_that_are_abandoned_on_their_way_are_rolled_back_once_all_are_s
                 broker.answers[SEND] = lambda link, command: stored(link, command, signed_id="id-1")
                 for link, command in held:
                     stored(link, command, signed_id="id-1")
-                await marked.stored()
+                await marked.wait_until_stored()
                 await broker.until(functools.partial(has_ends, broker, expected))
                 assert ends(broker)[-1]["commitOrRollback"] == "12"
                 assert ends(broker)[-1]["msgId"] == halves(broker)[-count]["UNIQ_KEY"]

@@ -11,8 +11,8 @@ import escrowmq
 import escrowmq.aio
 from escrowmq.client import workers as workers_module
 from escrowmq.client.client_settings import ClientOptions
+from escrowmq.client.inflight_limits import InflightLimits
 from escrowmq.client.producer_settings import MessageFields, ProducerOptions, ProducerSettings
-from escrowmq.client.send_room import SendRoom
 from escrowmq.client.workers import Workers
 from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError, response_error
 
@@ -93,46 +93,46 @@ def test_the_drawn_tree_of_errors_is_true() -> None:
 
 def test_room_is_given_in_the_order_of_coming() -> None:
     async def go() -> None:
-        pressure = SendRoom(count_max=2, size_max=100)
-        assert pressure.enter(60)
-        assert not pressure.enter(60), "too many bytes"
-        assert pressure.enter(40)
-        assert not pressure.enter(0), "too many messages"
+        pressure = InflightLimits(count_max=2, size_max=100)
+        assert pressure.try_reserve(60)
+        assert not pressure.try_reserve(60), "too many bytes"
+        assert pressure.try_reserve(40)
+        assert not pressure.try_reserve(0), "too many messages"
         order: list[int] = []
 
         async def wait(number: int, size: int) -> None:
-            await pressure.wait(size)
+            await pressure.reserve(size)
             order.append(number)
 
         tasks = [asyncio.ensure_future(wait(n, size)) for n, size in enumerate((90, 5, 5))]
         await asyncio.sleep(0)
         assert pressure.waiting_count == 3
-        pressure.leave(40)
+        pressure.release(40)
         await asyncio.sleep(0)
         assert order == [], "the small ones do not overtake the large one"
-        pressure.leave(60)
+        pressure.release(60)
         await asyncio.gather(*tasks[:2])
         assert order == [0, 1]
         tasks[2].cancel()
         await asyncio.gather(tasks[2], return_exceptions=True)
-        pressure.leave(90)
-        pressure.leave(5)
-        assert pressure.enter(10_000), "what is larger than all the room goes alone"
-        assert not pressure.enter(1)
+        pressure.release(90)
+        pressure.release(5)
+        assert pressure.try_reserve(10_000), "what is larger than all the room goes alone"
+        assert not pressure.try_reserve(1)
 
     run(go)
 
 
 def test_one_that_is_cancelled_in_the_moment_of_its_turn_gives_its_room_back() -> None:
     async def go() -> None:
-        pressure = SendRoom(count_max=1, size_max=100)
-        assert pressure.enter(1)
-        waiting = asyncio.ensure_future(pressure.wait(1))
+        pressure = InflightLimits(count_max=1, size_max=100)
+        assert pressure.try_reserve(1)
+        waiting = asyncio.ensure_future(pressure.reserve(1))
         await asyncio.sleep(0)
-        pressure.leave(1)
+        pressure.release(1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        assert pressure.enter(1)
+        assert pressure.try_reserve(1)
 
     run(go)
 
@@ -167,7 +167,7 @@ def test_work_that_hangs_can_be_given_up_and_its_thread_ends_afterwards() -> Non
         workers = Workers(threads_max=1, name="test-hanging")
         release = threading.Event()
         hanging = workers.run(release.wait, DEADLINE_S)
-        assert workers.give_up(hanging)
+        assert workers.abandon(hanging)
         assert await workers.run(lambda: 7) == 7
         release.set()
         async with asyncio.timeout(DEADLINE_S):
@@ -180,15 +180,15 @@ def test_work_that_hangs_can_be_given_up_and_its_thread_ends_afterwards() -> Non
 
 
 def test_work_given_up_before_a_thread_took_it_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "LEFT_ALONE_MAX", 0)
+    monkeypatch.setattr(workers_module, "ABANDONED_MAX", 0)
 
     async def go() -> None:
         workers, release = Workers(threads_max=1, name="test-queued"), threading.Event()
         done: list[str] = []
         hanging = workers.run(release.wait, DEADLINE_S)
-        assert not workers.give_up(hanging)
+        assert not workers.abandon(hanging)
         queued = workers.run(done.append, "given up")
-        assert not workers.give_up(queued)
+        assert not workers.abandon(queued)
         release.set()
         await workers.run(done.append, "wanted")
         assert done == ["wanted"]
@@ -203,7 +203,7 @@ def test_work_that_came_to_its_end_is_not_given_up() -> None:
         for _ in range(100):  # more than may be left alone
             done = workers.run(threading.get_ident)
             await done
-            assert workers.give_up(done)
+            assert workers.abandon(done)
         names = [each.name for each in threading.enumerate()]
         assert names.count("test-done") == 1, "no other thread took its place"
         workers.close()

@@ -188,7 +188,7 @@ def test_a_half_whose_answer_comes_after_an_interrupt_is_rolled_back(
             tasks.append(asyncio.ensure_future(go_on()))
             tasks[0].add_done_callback(lambda _: over.set_result(None))
 
-        assert inner.begin_quickly(finish)
+        assert inner.try_begin(finish)
         inner.abandon()
         place.answer_held(held)
         await over

@@ -13,17 +13,19 @@ import pytest
 
 import escrowmq
 from escrowmq.client.connection import Connection
-from escrowmq.client.pool import SILENT_S, Pool
+from escrowmq.client.pool import SILENT_BEFORE_PROBE_S, ConnectionPool
 from escrowmq.errors import ConnectFailed, NoNameServer, RequestTimeout, UsageError
 from escrowmq.net import dialling
 
 from .peer import a_peer
 
-HOST = dialling.INSIDE + "77"
+HOST = dialling.TEST_ADDRESS_PREFIX + "77"
 
 
-def a_pool(greet: Callable[[Connection], None], lost: Callable[[Connection], None]) -> Pool:
-    return Pool(
+def a_pool(
+    greet: Callable[[Connection], None], lost: Callable[[Connection], None]
+) -> ConnectionPool:
+    return ConnectionPool(
         tls=None,
         connect_timeout_s=5.0,
         decorate=lambda fields, body: fields,
@@ -51,14 +53,14 @@ def test_a_connection_that_is_lost_while_it_is_dialled_is_not_kept() -> None:
 
     async def go() -> None:
         pool = a_pool(greeted.append, lost.append)
-        dialling.open_gate(HOST, 1, closes_at_once)
+        dialling.register_inside_server(HOST, 1, closes_at_once)
         try:
             with pytest.raises(ConnectFailed, match=f"no connection to {HOST}:1: the peer closed"):
                 await pool.get(f"{HOST}:1")
         finally:
-            dialling.close_gate(HOST, 1)
+            dialling.unregister_inside_server(HOST, 1)
         assert (greeted, len(lost)) == ([], 1)
-        assert pool.connected() == []
+        assert pool.usable_connections() == []
         assert not pool._all
         await pool.close()
 
@@ -80,7 +82,7 @@ def test_a_connection_that_could_not_be_greeted_is_not_used() -> None:
             pool = a_pool(greet, lambda connection: None)
             with pytest.raises(UsageError, match="too much"):
                 await pool.get(peer.address)
-            assert pool.ready(peer.address) is None
+            assert pool.get_ready(peer.address) is None
             assert await pool.get(peer.address) in greeted
             await pool.close()
             assert not pool._all
@@ -141,7 +143,7 @@ def test_a_silent_peer_that_speaks_no_http_keeps_its_connection() -> None:
         pool = a_pool(lambda _: None, lambda _: None)
         connection = await pool.get(f"127.0.0.1:{port}")
         with pytest.raises(RequestTimeout):
-            await connection.request(105, timeout_s=2 * SILENT_S)
+            await connection.request(105, timeout_s=2 * SILENT_BEFORE_PROBE_S)
         assert any(each.startswith(b"GET / HTTP/1.0") for each in asked)
         assert connection.is_usable
         assert await pool.get(connection.address) is connection

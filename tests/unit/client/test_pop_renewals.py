@@ -12,7 +12,7 @@ from escrowmq.base.command import Command
 
 from .peer import Link
 from .test_consumer import Script, a_script, record
-from .test_popping import NOW_MS, POP, give, run
+from .test_pop_consumer import NOW_MS, POP, give, run
 
 HIDDEN_MS = 150
 QUICK = {**POP, "invisible_ms": HIDDEN_MS}
@@ -141,8 +141,8 @@ def test_a_message_that_is_settled_too_late_is_told_of(caplog: pytest.LogCapture
             give(script, record(0), hidden_ms=HIDDEN_MS)
             async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
                 (message,) = await consumer.receive(1)
-                assert message.ticket is not None
-                message.ticket.due_s = consumer.instance.now() - 2  # as if that much later
+                assert message.delivery_state is not None
+                message.delivery_state.due_s = consumer.instance.now() - 2  # as if that much later
                 await message.ack()
 
     run(go)

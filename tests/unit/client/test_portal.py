@@ -10,7 +10,7 @@ import pytest
 
 from escrowmq.client import greenlets
 from escrowmq.client import portal as portals
-from escrowmq.client.portal import Finish, Portal
+from escrowmq.client.portal import FinishCallback, Portal
 from escrowmq.errors import ClientClosed, ClientForked, WrongThread
 
 DEADLINE_S = 60.0
@@ -150,25 +150,25 @@ def test_a_call_behind_one_that_finds_the_loop_closed_is_answered_with_it() -> N
         assert isinstance(call.error, ClientClosed)
     late = portals._Call(_answer(3))
     with pytest.raises(ClientClosed):
-        portal._enter(late).result()
+        portal._start_call(late).result()
 
 
 def test_the_process_shares_one_thread_until_its_last_user_is_gone() -> None:
-    first, second = portals.acquire(), portals.acquire()
+    first, second = portals.acquire_portal(), portals.acquire_portal()
     assert first is second
-    portals.release(first)
+    portals.release_portal(first)
     assert second.call(_answer(1)) == 1
-    portals.release(second)
+    portals.release_portal(second)
     with pytest.raises(ClientClosed):
         second.call(_answer(1))
-    third = portals.acquire()
+    third = portals.acquire_portal()
     assert third is not first
-    portals.release(third)
+    portals.release_portal(third)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # that is what is tested
 def test_a_forked_child_is_told_so_and_can_start_anew() -> None:
-    portal = portals.acquire()
+    portal = portals.acquire_portal()
     assert portal.call(_answer(1)) == 1
     read, write = os.pipe()
     child = os.fork()
@@ -177,7 +177,7 @@ def test_a_forked_child_is_told_so_and_can_start_anew() -> None:
         try:
             portal.call(_answer(1))
         except ClientForked:
-            own = portals.acquire()
+            own = portals.acquire_portal()
             outcome = b"refused, then %d" % own.call(_answer(7))
         os.write(write, outcome)
         os._exit(0)
@@ -186,7 +186,7 @@ def test_a_forked_child_is_told_so_and_can_start_anew() -> None:
         assert pipe.read() == b"refused, then 7"
     os.waitpid(child, 0)
     assert portal.call(_answer(2)) == 2
-    portals.release(portal)
+    portals.release_portal(portal)
 
 
 # -- calls that need no task ---------------------------------------------------------------------
@@ -199,36 +199,36 @@ def never() -> Coroutine[Any, Any, int]:
 def test_what_begins_at_once_needs_no_coroutine(portal: Portal) -> None:
     threads: list[threading.Thread] = []
 
-    def begin(finish: Finish[int]) -> bool:
+    def begin(finish: FinishCallback[int]) -> bool:
         threads.append(threading.current_thread())
         finish(5)
         return True
 
-    assert portal.call_quickly(begin, never) == 5
+    assert portal.call_without_task(begin, never) == 5
     assert threads[0].name == "escrowmq"
     assert not portal.running
 
 
 def test_what_cannot_begin_at_once_is_awaited(portal: Portal) -> None:
-    assert portal.call_quickly(lambda finish: False, lambda: _answer(6)) == 6
+    assert portal.call_without_task(lambda finish: False, lambda: _answer(6)) == 6
 
 
 def test_what_was_begun_may_fail_or_go_on(portal: Portal) -> None:
-    def fail(finish: Finish[int]) -> bool:
+    def fail(finish: FinishCallback[int]) -> bool:
         finish(None, KeyError("planted"))
         return True
 
-    def raises(finish: Finish[int]) -> bool:
+    def raises(finish: FinishCallback[int]) -> bool:
         raise KeyError("planted")
 
-    def goes_on(finish: Finish[int]) -> bool:
+    def goes_on(finish: FinishCallback[int]) -> bool:
         asyncio.get_running_loop().call_soon(finish, None, None, lambda: _answer(7))
         return True
 
     for begin in (fail, raises):
         with pytest.raises(KeyError, match="planted"):
-            portal.call_quickly(begin, never)
-    assert portal.call_quickly(goes_on, never) == 7
+            portal.call_without_task(begin, never)
+    assert portal.call_without_task(goes_on, never) == 7
     turned = threading.Event()
     portal.post(turned.set)  # the caller may be woken before the loop has put the call away
     assert turned.wait(DEADLINE_S)
@@ -236,18 +236,18 @@ def test_what_was_begun_may_fail_or_go_on(portal: Portal) -> None:
 
 
 def test_what_was_begun_and_never_ends_is_told_of_the_end(portal: Portal) -> None:
-    finishes: list[Finish[int]] = []
+    finishes: list[FinishCallback[int]] = []
     failures: list[BaseException] = []
     is_begun = threading.Event()
 
-    def begin(finish: Finish[int]) -> bool:
+    def begin(finish: FinishCallback[int]) -> bool:
         finishes.append(finish)
         is_begun.set()
         return True
 
     def call() -> None:
         try:
-            portal.call_quickly(begin, never)
+            portal.call_without_task(begin, never)
         except ClientClosed as error:
             failures.append(error)
 

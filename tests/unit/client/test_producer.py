@@ -17,8 +17,8 @@ from escrowmq.aio import (
 )
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.client.client_settings import client_options
-from escrowmq.client.instance import Instance
+from escrowmq.client.client_settings import parse_client_options
+from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.properties import decode_properties, parse_properties
 from escrowmq.errors import (
@@ -440,7 +440,7 @@ def test_interceptors_see_every_message_and_what_they_raise_harms_nobody() -> No
 def test_two_producers_can_share_one_instance() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker):
-            instance = Instance(client_options(names.address, {}))
+            instance = ClientInstance(parse_client_options(names.address, {}))
             await instance.open()
             one = await Producer(group="A", instance=instance).open()
             two = await Producer(group="B", instance=instance).open()

@@ -10,7 +10,7 @@ import pytest
 
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.queue_locks import Locks
+from escrowmq.client.queue_locks import QueueLocks
 
 A, B = (MessageQueue("T", name, 0) for name in "ab")
 
@@ -26,5 +26,5 @@ def test_an_answer_that_is_none_is_that_of_its_broker_alone(
         return Command(code=0, body={"a": odd, "b": good}[address])
 
     instance: Any = SimpleNamespace(ask=ask, address_of=lambda name: name, client_id="me")
-    assert asyncio.run(Locks(instance, "g").lock([A, B])) == {B}
+    assert asyncio.run(QueueLocks(instance, "g").lock([A, B])) == {B}
     assert "1 queues of a cannot be locked" in caplog.text

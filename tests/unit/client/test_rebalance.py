@@ -10,7 +10,7 @@ import pytest
 
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.rebalance import Rebalancer, Shares
+from escrowmq.client.rebalance import AssignedConsumer, Rebalancer
 
 
 class Taking:
@@ -48,18 +48,18 @@ def test_nothing_is_taken_after_the_end_and_a_round_is_waited_for() -> None:
     async def play() -> None:
         shares = Taking()
         balance = Rebalancer(
-            cast("Shares", shares), strategy="average", interval_ms=1, takes_all=True
+            cast("AssignedConsumer", shares), strategy="average", interval_ms=1, takes_all=True
         )
         rounds = asyncio.create_task(balance.run())
         await asyncio.sleep(0)
-        end = asyncio.create_task(balance.end())
+        end = asyncio.create_task(balance.stop())
         for _ in range(5):
             await asyncio.sleep(0)
         assert not end.done()
         shares.may_go_on.set()
         await end
         assert shares.taken == ["one"], "under way when the end came"
-        balance.soon()
+        balance.request_round()
         await rounds
         assert shares.taken == ["one"]
 
@@ -83,9 +83,9 @@ def test_a_list_of_members_that_is_none_leaves_one_topic_as_it_is(
         shares.instance.reader_address = lambda broker_name: "127.0.0.1:1"
         shares.instance.request = request
         balance = Rebalancer(
-            cast("Shares", shares), strategy="average", interval_ms=1, takes_all=False
+            cast("AssignedConsumer", shares), strategy="average", interval_ms=1, takes_all=False
         )
-        assert not await balance.round()
+        assert not await balance.assign_all()
         assert shares.taken == ["two"]
 
     asyncio.run(play())

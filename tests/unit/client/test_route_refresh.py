@@ -27,7 +27,7 @@ def test_routes_that_are_looked_after_are_asked_for_together() -> None:
             place.names.be_name_server(place.broker.address, topics=topics)
             instance = place.instance()
             for topic in topics:
-                instance.watch(topic)
+                instance.watch_topic(topic)
             held: list[tuple[Link, Command]] = []
             answer = place.names.answers[Request.GET_ROUTEINFO_BY_TOPIC]
             place.names.answers[Request.GET_ROUTEINFO_BY_TOPIC] = lambda link, command: held.append(
@@ -51,7 +51,7 @@ def test_one_that_forgets_topics_looks_after_those_it_watches() -> None:
             place.names.be_name_server(place.broker.address, topics=("T", "U"))
             instance = place.instance(route_interval_ms=20)
             instance.forgets_topics = True
-            instance.watch("T")
+            instance.watch_topic("T")
             await instance.open()
             await instance.route("U")
             place.names.requests.clear()
@@ -71,11 +71,11 @@ def test_a_lost_connection_is_followed_by_a_look_until_the_route_names_another()
         async with a_place() as place:
             place.names.be_name_server(place.broker.address, topics=("T",))
             instance = place.instance()
-            instance.watch("T")
+            instance.watch_topic("T")
             await instance.open()
             await instance.pool.get(place.broker.address)
             changed = asyncio.Event()
-            instance.on_route.append(lambda _: changed.set())
+            instance.on_route_change.append(lambda _: changed.set())
             asked = place.names.codes().count(Request.GET_ROUTEINFO_BY_TOPIC)
             await place.broker.until(lambda: bool(place.broker.links))
             for link in [*place.broker.links]:
@@ -100,7 +100,7 @@ def test_a_close_while_routes_are_looked_after_leaves_no_trace(
             place.names.be_name_server(place.broker.address, topics=topics)
             instance = place.instance(route_interval_ms=10)
             for topic in topics:
-                instance.watch(topic)
+                instance.watch_topic(topic)
             await instance.open()
             held: list[tuple[Link, Command]] = []
             answer = place.names.answers[Request.GET_ROUTEINFO_BY_TOPIC]

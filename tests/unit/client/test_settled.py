@@ -130,11 +130,11 @@ def test_what_was_taken_and_reached_nobody_is_handed_out_again() -> None:
                 script.records = {n: record(n) for n in range(3)}
                 settings = {**QUICK, "is_orderly": is_orderly, "suspend_ms": 10}
                 async with Consumer(names, group="g", topic="T", **settings) as consumer:
-                    taken = await consumer.take(2)
+                    taken = await consumer.take_undelivered(2)
                     found = [message.queue_offset for message in taken]
-                    consumer.return_taken(taken)
+                    consumer.put_back(taken)
                     while len(again := await consumer.receive(9)) < len(found):
-                        consumer.return_taken([*again])
+                        consumer.put_back([*again])
                     assert [m.queue_offset for m in again][: len(found)] == found
 
     run(go())
@@ -160,7 +160,7 @@ def test_a_damaged_record_is_said_aloud_and_does_not_end_the_reading(
 def test_work_that_fails_begins_anew_and_is_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("escrowmq.client.instance._ANEW_S", 0.01)
+    monkeypatch.setattr("escrowmq.client.instance._RESTART_PAUSE_S", 0.01)
 
     async def go() -> None:
         times: list[int] = []
@@ -176,7 +176,7 @@ def test_work_that_fails_begins_anew_and_is_counted(
             a_script() as (names, _),
             Consumer(names, group="g", topic="T", **QUICK) as consumer,
         ):
-            await consumer.instance.keep("planted work", work)
+            await consumer.instance.keep_running("planted work", work)
             assert len(times) == 3
             assert consumer.instance.failures_count == 2
 

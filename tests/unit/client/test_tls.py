@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.client.client_settings import client_options
-from escrowmq.client.instance import Instance
-from escrowmq.client.tls import Tls, context_of
+from escrowmq.client.client_settings import parse_client_options
+from escrowmq.client.instance import ClientInstance
+from escrowmq.client.tls import Tls, make_ssl_context
 from escrowmq.errors import NoNameServer, UsageError
 from tests.harness.certificates import Authority, Pair
 
@@ -46,13 +46,15 @@ def test_a_trusted_certificate_lets_requests_through_and_others_do_not(certifica
     async def go() -> None:
         peer, server = await _secure_peer(certificate)
         trusting = ssl.create_default_context(cafile=str(certificate))
-        instance = Instance(client_options(peer.address, {"tls": trusting}))
+        instance = ClientInstance(parse_client_options(peer.address, {"tls": trusting}))
         await instance.open()
         reply = await instance.names.ask(105, {"topic": "T"})
         assert reply.code == 0
         await instance.close()
 
-        wary = Instance(client_options(peer.address, {"tls": ssl.create_default_context()}))
+        wary = ClientInstance(
+            parse_client_options(peer.address, {"tls": ssl.create_default_context()})
+        )
         await wary.open()
         with pytest.raises(NoNameServer, match=r"(?i)certificate"):
             await wary.names.ask(105, {"topic": "T"})
@@ -69,17 +71,17 @@ def _authority_files(tmp_path: Path) -> tuple[Authority, Pair]:
 
 def test_a_setting_means_a_context(tmp_path: Path) -> None:
     authority, pair = _authority_files(tmp_path)
-    assert context_of(None) is None
-    assert context_of(False) is None
+    assert make_ssl_context(None) is None
+    assert make_ssl_context(False) is None
     given = ssl.create_default_context()
-    assert context_of(given) is given
-    plain = context_of(True)
+    assert make_ssl_context(given) is given
+    plain = make_ssl_context(True)
     assert plain is not None
     assert (plain.verify_mode, plain.check_hostname) == (ssl.CERT_REQUIRED, True)
-    lax = context_of(Tls(verify=False))
+    lax = make_ssl_context(Tls(verify=False))
     assert lax is not None
     assert (lax.verify_mode, lax.check_hostname) == (ssl.CERT_NONE, False)
-    nameless = context_of(
+    nameless = make_ssl_context(
         Tls(
             trusted=authority.root,
             certificate=pair.certificate,
@@ -105,4 +107,4 @@ def test_files_that_are_no_good_are_named(tmp_path: Path) -> None:
         ("yes", "an ssl.SSLContext is expected"),
     ):
         with pytest.raises(UsageError, match=reason):
-            context_of(setting)  # type: ignore[arg-type]
+            make_ssl_context(setting)  # type: ignore[arg-type]

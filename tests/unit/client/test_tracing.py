@@ -95,8 +95,8 @@ def test_a_missing_trace_topic_costs_the_trace_and_not_the_send(
             producer = Producer(names.address, group="PG", trace=True)
             async with producer:
                 await producer.send("T", b"x")
-            assert producer.dispatch.watch.tracer is not None
-            assert producer.dispatch.watch.tracer.dropped_count == 1
+            assert producer.dispatch.interceptor_calls.tracer is not None
+            assert producer.dispatch.interceptor_calls.tracer.dropped_count == 1
             assert "1 records of the trace are dropped" in caplog.text
 
     run(go)
@@ -109,7 +109,7 @@ def test_what_is_too_much_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch
             async with Producer(names.address, group="PG", trace=True) as producer:
                 for _ in range(5):
                     await producer.send("T", b"x")
-                tracer = producer.dispatch.watch.tracer
+                tracer = producer.dispatch.interceptor_calls.tracer
             assert tracer is not None
             assert (len(records(broker)), tracer.dropped_count) == (3, 2)
 
@@ -143,7 +143,7 @@ def test_the_end_does_not_wait_for_a_broker_that_hangs(monkeypatch: pytest.Monke
             broker.answers[Request.SEND_MESSAGE_V2] = answer
             async with Producer(names.address, group="PG", trace=True) as producer:
                 await producer.send("T", b"x")
-                tracer = producer.dispatch.watch.tracer
+                tracer = producer.dispatch.interceptor_calls.tracer
             assert tracer is not None
             assert tracer.dropped_count == 1
 

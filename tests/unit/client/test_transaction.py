@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.aio import Interceptor, Message, Outcome, Producer
 from escrowmq.base.codes import Request
-from escrowmq.client.core.end_request import half_of_token
+from escrowmq.client.core.end_request import parse_transaction_id
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
     BrokerBusy,
@@ -311,7 +311,7 @@ def test_a_detached_transaction_is_ended_by_whoever_has_its_id() -> None:
                 with pytest.raises(UsageError, match="ended"):
                     tx.detach()
             assert not ends(broker)
-            half = half_of_token(token)
+            half = parse_transaction_id(token)
             assert (half.broker_name, half.group, half.log_offset) == ("b", "PG", 5)
             names.answers[Request.GET_BROKER_CLUSTER_INFO] = lambda link, command: link.reply(
                 command,
@@ -382,7 +382,7 @@ def test_a_delayed_half_is_refused_where_it_would_be_lost() -> None:
             async with producer.transaction("T", b"x", delay=1):  # this peer says PYTHON
                 pass
             assert halves(broker)[0]["escrowDelay"] == "true"
-            connection = producer.instance.pool.ready(broker.address)
+            connection = producer.instance.pool.get_ready(broker.address)
             assert connection is not None
             connection._dialogue.language = "JAVA"
             with pytest.raises(UsageError, match="would lose"):

@@ -10,7 +10,7 @@ import pytest
 import escrowmq
 from escrowmq import Credentials, testing
 from escrowmq.aio import Consumer, Message, Producer
-from escrowmq.client.core.subscription import subscription
+from escrowmq.client.core.subscription import parse_subscription
 from escrowmq.client.core.validation import check_message
 from escrowmq.errors import (
     ConnectionLost,
@@ -67,7 +67,7 @@ def test_a_port_of_another_server_is_named(words: bytes, name: str) -> None:
 
 def test_a_consumer_may_read_what_is_the_brokers_own_and_needs_some_topic() -> None:
     topic = "TRANS_CHECK_MAX_TIME_TOPIC"
-    assert subscription(topic, version=1, wire_topic=topic).topic == topic
+    assert parse_subscription(topic, version=1, wire_topic=topic).topic == topic
 
     async def go() -> None:
         async with (

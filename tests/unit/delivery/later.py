@@ -14,7 +14,7 @@ from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.delayed_messages import DelayRules, delay_message
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import PutResult, PutStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 START_MS = 1_700_000_000_000
 
@@ -115,7 +115,9 @@ class Later:
             if data is not None:
                 self.disk.replace(path, data)
 
-    def crash(self, loss: Loss = Loss.NOTHING, chance: random.Random | None = None) -> None:
+    def crash(
+        self, loss: CrashLoss = CrashLoss.NOTHING, chance: random.Random | None = None
+    ) -> None:
         self.disk.crash(chance or random.Random(0), loss)
         self.open()
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from escrowmq.store.durable_progress import MARKS_MAX, ProgressMark, ProgressMarks
-from escrowmq.testing.disk import Loss, SimCrash
+from escrowmq.testing.disk import CrashLoss, SimCrash
 
 from .later import Later
 
@@ -51,7 +51,7 @@ def test_nothing_is_lost_or_doubled_when_the_machine_stops_at_any_operation(seed
             if chance.random() < 0.4:
                 world.save()
         except SimCrash:
-            world.crash(chance.choice([*Loss]), chance)
+            world.crash(chance.choice([*CrashLoss]), chance)
             sent = dict(durable)
     world.disk.stop_at = None
     for _ in range(3):

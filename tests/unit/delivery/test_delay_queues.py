@@ -123,7 +123,7 @@ def test_a_damaged_record_does_not_hold_up_the_rest() -> None:
     world = Later()
     put = world.send(b"x" * 100, DELAY="1")
     world.send(b"next", DELAY="1")
-    world.disk.flip("commitlog/00000000000000000000", put.log_offset + 7)
+    world.disk.flip_bit("commitlog/00000000000000000000", put.log_offset + 7)
     world.run(1_000)
     assert world.bodies() == [b"next"]
     assert world.delays.deliverer.dropped_count == 1

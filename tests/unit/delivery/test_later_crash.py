@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 
 from .later import Later
 
@@ -27,11 +27,11 @@ def by_either(chance: random.Random) -> dict[str, str]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.PREFIX, Loss.ALL])
+@pytest.mark.parametrize("loss", [CrashLoss.NOTHING, CrashLoss.PREFIX, CrashLoss.ALL])
 @pytest.mark.parametrize("wish", [by_level, by_time, by_either])
 @pytest.mark.parametrize("seed", range(8))
 def test_every_durable_message_is_delivered_once_over_crashes(
-    seed: int, wish: Callable[[random.Random], dict[str, str]], loss: Loss
+    seed: int, wish: Callable[[random.Random], dict[str, str]], loss: CrashLoss
 ) -> None:
     chance = random.Random(seed)
     world = Later(is_sync_flush=chance.random() < 0.5, segment_size=1 << 13)
@@ -51,7 +51,7 @@ def test_every_durable_message_is_delivered_once_over_crashes(
             world.save()
         if chance.random() < 0.1:
             world.crash(loss, chance)
-            kept = durable if loss is not Loss.NOTHING else set(sent)
+            kept = durable if loss is not CrashLoss.NOTHING else set(sent)
             sent = {each: end for each, end in sent.items() if end <= world.store.end_offset}
             assert kept <= set(sent)
         if chance.random() < 0.03:
@@ -63,5 +63,5 @@ def test_every_durable_message_is_delivered_once_over_crashes(
     found = world.bodies()
     assert len(found) == len(set(found))
     assert set(found) >= durable
-    if loss is Loss.NOTHING:
+    if loss is CrashLoss.NOTHING:
         assert set(found) == {b"%d" % number for number in range(COUNT)}

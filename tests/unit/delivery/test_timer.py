@@ -152,7 +152,7 @@ def test_a_damaged_record_does_not_hold_up_the_rest() -> None:
     put = world.send(b"x" * 100, TIMER_DELAY_SEC="1")
     world.send(b"next", TIMER_DELAY_SEC="1")
     world.wake()
-    world.disk.flip("commitlog/00000000000000000000", put.log_offset + 7)
+    world.disk.flip_bit("commitlog/00000000000000000000", put.log_offset + 7)
     world.run(1_000)
     assert world.bodies() == [b"next"]
     assert world.timer.deliverer.dropped_count == 1

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from escrowmq.client.checking import Elsewhere
+from escrowmq.client.checking import NoMarkerFound
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.unsettled import Unsettled
+from escrowmq.client.unsettled_transactions import UnsettledTransactions
 from escrowmq.codec.hashes import account_mark
 from escrowmq.errors import ClientClosed, RouteMissing
 from escrowmq.integrations import outbox_base
@@ -73,12 +73,12 @@ class Listener:
     def answer_no_more(self, check: Any) -> None:
         self.checks.remove(check)
 
-    def unsettled(self) -> Unsettled:
-        return Unsettled({KEY}, self.brokers)
+    def unsettled(self) -> UnsettledTransactions:
+        return UnsettledTransactions({KEY}, self.brokers)
 
 
 class AwaitedListener(Listener):
-    async def unsettled(self) -> Unsettled:  # type: ignore[override]
+    async def unsettled(self) -> UnsettledTransactions:  # type: ignore[override]
         return super().unsettled()
 
 
@@ -96,7 +96,7 @@ def test_a_keeper_answers_makes_and_forgets() -> None:
     assert name
     (check,) = listener.checks
     assert check(asked(name)) is Outcome.ROLLBACK
-    assert check(asked("other")) == Elsewhere(name)
+    assert check(asked("other")) == NoMarkerFound(name)
     assert keeper.forget_markers() == 0
     with base.connection:
         base.connection.execute("update escrowmq_markers set made_ms = 0")
@@ -106,7 +106,7 @@ def test_a_keeper_answers_makes_and_forgets() -> None:
     known = KnownBrokers(lambda: 0)
     known.add("broker-b")
     assert keeper.forget_markers(gone=["broker-b"]) == 0
-    assert known.unknown(["broker-b"]) == ["broker-b"]
+    assert known.names_to_look_up(["broker-b"]) == ["broker-b"]
     assert keeper.forget_markers() == 0, "a broker may ask for it"
     assert keeper.forget_handled(keep=dt.timedelta(0)) == 0
     base.failing.append("select")
@@ -165,7 +165,7 @@ def test_one_that_is_awaited_does_the_same() -> None:
         assert name
         (check,) = listener.checks
         assert await check(asked(name)) is Outcome.ROLLBACK
-        assert await check(asked("other")) == Elsewhere(name)
+        assert await check(asked("other")) == NoMarkerFound(name)
         assert await keeper.forget_markers() == 0
         assert await keeper.forget_handled(keep=dt.timedelta(0)) == 0
         base.failing.append("select")

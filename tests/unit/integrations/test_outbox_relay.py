@@ -13,11 +13,11 @@ from escrowmq.client.core.message import Message
 from escrowmq.errors import ConnectFailed, PermissionDenied
 from escrowmq.integrations import outbox_relay
 from escrowmq.integrations.outbox import kept, tables
-from escrowmq.integrations.outbox.circuit import PAUSE_MAX_S, Circuit, State
+from escrowmq.integrations.outbox.circuit import PAUSE_MAX_S, Circuit, CircuitState
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily
-from escrowmq.integrations.outbox_relay import Pass, run_pass, run_pass_awaited
+from escrowmq.integrations.outbox_relay import PassResult, run_pass, run_pass_async
 
 from .outbox.scripted import LITE, Base
 
@@ -37,7 +37,7 @@ class Database(Base):
     def keep(self, *bodies: str) -> None:
         for body in bodies:
             messages = [Message("T", body.encode())]
-            for statement in kept.keep(LITE, messages, bundle=body, now_ms=0):
+            for statement in kept.insert_rows(LITE, messages, bundle=body, now_ms=0):
                 self.execute(SqlStep(statement))
 
     @property
@@ -47,7 +47,7 @@ class Database(Base):
 
     @property
     def markers(self) -> list[str]:
-        return [key for key in self.all() if tables.is_key(key)]
+        return [key for key in self.all() if tables.is_marker_key(key)]
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
@@ -151,18 +151,20 @@ def broker(database: Database) -> Broker:
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
-def go(request: pytest.FixtureRequest, database: Database, broker: Broker) -> Callable[[], Pass]:
+def go(
+    request: pytest.FixtureRequest, database: Database, broker: Broker
+) -> Callable[[], PassResult]:
     """One pass."""
     if request.param == "blocking":
         course = HandOver(broker.marked, new_name=lambda: "another")
         return lambda: run_pass(database, course, None)
 
-    def awaited() -> Pass:
+    def awaited() -> PassResult:
         course: AsyncHandOver = AsyncHandOver(
             lambda name: AwaitedSent(broker, name),  # type: ignore[arg-type, return-value]
             new_name=lambda: "another",
         )
-        return asyncio.run(run_pass_awaited(AsyncDatabase(database), course, None))
+        return asyncio.run(run_pass_async(AsyncDatabase(database), course, None))
 
     return awaited
 
@@ -174,11 +176,11 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_pages")
 def test_nothing_is_locked_until_a_broker_has_taken_messages(
-    database: Database, broker: Broker, go: Callable[[], Pass]
+    database: Database, broker: Broker, go: Callable[[], PassResult]
 ) -> None:
     database.keep("1", "2", "3", "4", "5")
     found = go()
-    assert (found.handed_over, found.still_kept, found.error) == (5, 0, None)
+    assert (found.sent_count, found.still_kept, found.error) == (5, 0, None)
     assert broker.attempts == ["1 2", "3 4*", "5*"]
     assert broker.ends == ["left", "committed"] * 3
     assert len(database.markers) == 3
@@ -186,7 +188,10 @@ def test_nothing_is_locked_until_a_broker_has_taken_messages(
 
 
 def test_no_more_bodies_are_read_than_are_sent(
-    database: Database, broker: Broker, go: Callable[[], Pass], monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    broker: Broker,
+    go: Callable[[], PassResult],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two hundred were read, of any size, to send the first few of them, and then again."""
     monkeypatch.setattr(kept, "RELAYED_SIZE_MAX", 5)
@@ -201,19 +206,23 @@ def test_no_more_bodies_are_read_than_are_sent(
             return rows
 
         monkeypatch.setattr(database, name, execute)
-    assert go().handed_over == 4
+    assert go().sent_count == 4
     assert [each.rstrip("*") for each in broker.attempts] == ["one", "two", "three", "four"]
     assert [count for count in read if count] == [1, 1, 1, 1]
 
 
-def test_the_brokers_that_took_them_are_noted(database: Database, go: Callable[[], Pass]) -> None:
+def test_the_brokers_that_took_them_are_noted(
+    database: Database, go: Callable[[], PassResult]
+) -> None:
     database.keep("1")
     go()
     assert tables.broker_id("broker-a") in database.all()
 
 
 @pytest.mark.usefixtures("small_pages")
-def test_nor_after_a_failure(database: Database, broker: Broker, go: Callable[[], Pass]) -> None:
+def test_nor_after_a_failure(
+    database: Database, broker: Broker, go: Callable[[], PassResult]
+) -> None:
     database.keep("1", "2", "3", "4", "5")
 
     def fail_once() -> None:
@@ -223,11 +232,11 @@ def test_nor_after_a_failure(database: Database, broker: Broker, go: Callable[[]
     broker.when_stored = fail_once
     found = go()
     assert broker.attempts == ["1 2", "3 4*", "3", "4", "5"]
-    assert (found.handed_over, type(found.error)) == (5, ConnectFailed)
+    assert (found.sent_count, type(found.error)) == (5, ConnectFailed)
 
 
 def test_what_another_process_has_sent_is_rolled_back(
-    database: Database, broker: Broker, go: Callable[[], Pass]
+    database: Database, broker: Broker, go: Callable[[], PassResult]
 ) -> None:
     database.keep("1", "2", "3")
 
@@ -238,7 +247,7 @@ def test_what_another_process_has_sent_is_rolled_back(
 
     broker.when_stored = take_first
     found = go()
-    assert (found.handed_over, found.error) == (2, None)
+    assert (found.sent_count, found.error) == (2, None)
     assert broker.attempts == ["1 2 3", "2 3"]
     assert broker.ends == ["abandoned", "left", "committed"]
     assert database.kept == []
@@ -246,7 +255,7 @@ def test_what_another_process_has_sent_is_rolled_back(
 
 
 def test_a_check_that_came_before_the_marker_has_decided(
-    database: Database, broker: Broker, go: Callable[[], Pass]
+    database: Database, broker: Broker, go: Callable[[], PassResult]
 ) -> None:
     database.keep("1")
     broker.when_stored = lambda: database.put(f"{0:032X}", "rollback")
@@ -257,7 +266,7 @@ def test_a_check_that_came_before_the_marker_has_decided(
 
 
 def test_markers_go_into_the_table_whose_name_the_messages_carry(
-    database: Database, broker: Broker, go: Callable[[], Pass]
+    database: Database, broker: Broker, go: Callable[[], PassResult]
 ) -> None:
     database.keep("1")
 
@@ -274,7 +283,7 @@ def test_markers_go_into_the_table_whose_name_the_messages_carry(
 
 
 def test_a_transaction_that_cannot_begin_gives_the_messages_back(
-    database: Database, broker: Broker, go: Callable[[], Pass]
+    database: Database, broker: Broker, go: Callable[[], PassResult]
 ) -> None:
     database.keep("1")
     database.refused = "begin"
@@ -284,7 +293,7 @@ def test_a_transaction_that_cannot_begin_gives_the_messages_back(
 
 
 def test_a_commit_that_may_have_been_made_leaves_the_outcome_to_the_marker(
-    database: Database, broker: Broker, go: Callable[[], Pass]
+    database: Database, broker: Broker, go: Callable[[], PassResult]
 ) -> None:
     database.keep("1")
     database.refused = "commit"
@@ -296,14 +305,16 @@ def test_a_refusal_is_logged_loudly_and_once(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.INFO)
     circuit = Circuit()
     schedule = outbox_relay._PassSchedule(circuit)
-    refused = Pass(0, 1, PermissionDenied("no"), False, frozenset({"T"}), {7: "row 7 is refused"})
+    refused = PassResult(
+        0, 1, PermissionDenied("no"), False, frozenset({"T"}), {7: "row 7 is refused"}
+    )
     for _ in range(3):
-        schedule.end(refused)
+        schedule.record_pass(refused)
     assert [(each.levelname, each.message) for each in caplog.records] == [
         ("ERROR", "row 7 is refused")
     ]
-    assert circuit.state is State.DRAINING
+    assert circuit.state is CircuitState.DRAINING
     assert 0 < schedule.pause_s <= PAUSE_MAX_S
-    schedule.end(Pass(1, 0, None))
-    schedule.end(refused)
+    schedule.record_pass(PassResult(1, 0, None))
+    schedule.record_pass(refused)
     assert len(caplog.records) == 2

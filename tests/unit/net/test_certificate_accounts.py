@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from escrowmq.errors import UsageError
-from escrowmq.net.certificate_accounts import read_identities
+from escrowmq.net.certificate_accounts import parse_certificate_accounts
 
 
 def certificate(*names: str, **more: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def certificate(*names: str, **more: str) -> dict[str, Any]:
 def test_a_certificate_stands_for_one_account_or_for_none(
     setting: str, shown: dict[str, Any], account: str
 ) -> None:
-    found = read_identities(setting).of(shown)
+    found = parse_certificate_accounts(setting).owner_of(shown)
     assert found.account == account
     assert bool(found.fault) == (
         not account and len(shown["subject"] + shown["subjectAltName"]) > 1
@@ -49,10 +49,10 @@ def test_a_certificate_stands_for_one_account_or_for_none(
 
 
 def test_no_certificate_is_no_fault() -> None:
-    assert not read_identities("CN").of(None).fault
+    assert not parse_certificate_accounts("CN").owner_of(None).fault
 
 
 @pytest.mark.parametrize("text", ["orders", "CN:=o", "CN:a=", "OU:a=b", "CN:a=b;CN:a=c", "=", ":"])
 def test_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="escrowCertificateAccounts"):
-        read_identities(text)
+        parse_certificate_accounts(text)

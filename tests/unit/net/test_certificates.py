@@ -9,7 +9,7 @@ import pytest
 from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
-from escrowmq.net.certificates import Certificates, TlsFiles, server_context
+from escrowmq.net.certificates import ReloadedCertificates, TlsFiles, make_server_context
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -43,40 +43,40 @@ def touch(path: str, *, after_ns: int) -> None:
 def test_changed_files_count_when_two_looks_find_the_same(
     files: TlsFiles, pairs: list[Pair]
 ) -> None:
-    certificates = Certificates(files)
+    certificates = ReloadedCertificates(files)
     first = certificates.context
-    assert not certificates.look()
+    assert not certificates.reload_if_changed()
     put(pairs[1], files)
     touch(files.key, after_ns=10**18)
-    assert not certificates.look()
+    assert not certificates.reload_if_changed()
     touch(files.key, after_ns=2 * 10**18)
-    assert not certificates.look(), "it was written to since the last look"
-    assert certificates.look()
+    assert not certificates.reload_if_changed(), "it was written to since the last look"
+    assert certificates.reload_if_changed()
     assert certificates.context is not first
-    assert not certificates.look()
+    assert not certificates.reload_if_changed()
 
 
 def test_a_pair_that_does_not_fit_changes_nothing_and_is_told_once(
     files: TlsFiles, pairs: list[Pair], caplog: pytest.LogCaptureFixture
 ) -> None:
-    certificates = Certificates(files)
+    certificates = ReloadedCertificates(files)
     first = certificates.context
     shutil.copyfile(pairs[1].certificate, files.certificate)
     touch(files.certificate, after_ns=10**18)
-    assert [certificates.look() for _ in range(4)] == [False] * 4
+    assert [certificates.reload_if_changed() for _ in range(4)] == [False] * 4
     assert certificates.context is first
     assert "belong together" in certificates.trouble
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
     shutil.copyfile(pairs[1].key, files.key)
-    assert [certificates.look(), certificates.look()] == [False, True]
+    assert [certificates.reload_if_changed(), certificates.reload_if_changed()] == [False, True]
     assert certificates.trouble == ""
 
 
 def test_files_that_are_gone_leave_the_last_good_certificate(files: TlsFiles) -> None:
-    certificates = Certificates(files)
+    certificates = ReloadedCertificates(files)
     first = certificates.context
     Path(files.certificate).unlink()
-    assert [certificates.look() for _ in range(3)] == [False] * 3
+    assert [certificates.reload_if_changed() for _ in range(3)] == [False] * 3
     assert certificates.context is first
     assert "cannot be read" in certificates.trouble
 
@@ -86,11 +86,11 @@ def test_a_key_with_a_password_needs_it_and_nobody_is_asked(
 ) -> None:
     put(authority.sign("locked", password="open sesame"), files)
     locked = TlsFiles(certificate=files.certificate, key=files.key, password="open sesame")
-    assert server_context(locked).verify_mode == ssl.CERT_NONE
+    assert make_server_context(locked).verify_mode == ssl.CERT_NONE
     assert "sesame" not in repr(locked)
     for password in ("", "wrong"):
         with pytest.raises(UsageError, match="password"):
-            server_context(
+            make_server_context(
                 TlsFiles(certificate=files.certificate, key=files.key, password=password)
             )
 
@@ -103,7 +103,7 @@ def test_files_that_cannot_be_used_are_named(files: TlsFiles, name: str, tmp_pat
         "certificate": files.certificate, "key": files.key, "trusted": files.certificate,
     } | {name: str(empty)}  # fmt: skip
     with pytest.raises(UsageError, match=r"empty\.pem"):
-        server_context(
+        make_server_context(
             TlsFiles(
                 certificate=given["certificate"],
                 key=given["key"],
@@ -116,4 +116,4 @@ def test_files_that_cannot_be_used_are_named(files: TlsFiles, name: str, tmp_pat
 def test_a_certificate_may_stand_with_its_key_in_one_file(files: TlsFiles) -> None:
     both = Path(files.certificate)
     both.write_bytes(both.read_bytes() + Path(files.key).read_bytes())
-    server_context(TlsFiles(certificate=str(both), key=""))
+    make_server_context(TlsFiles(certificate=str(both), key=""))

@@ -14,15 +14,15 @@ def test_file_is_memory_where_it_is_ready(tmp_path: Path, monkeypatch: pytest.Mo
     assert isinstance(file, MappedFile)
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fallocate", lambda _, *span: asked.append(span))
-    file.make_ready({0, 3})
-    file.make_ready({3})
+    file.allocate_blocks({0, 3})
+    file.allocate_blocks({3})
     size = 1 << file.block_bits
     assert sorted(asked) == [(0, size), (3 * size, size)]
     monkeypatch.undo()
-    file.memory()[3 * size : 3 * size + 5] = b"there"
+    file.whole_mapping()[3 * size : 3 * size + 5] = b"there"
     file.write(0, b"here")
     assert file.read(3 * size, 5) == b"there"
-    assert file.memory()[:4] == b"here"
+    assert file.whole_mapping()[:4] == b"here"
     file.close()
 
 
@@ -34,7 +34,7 @@ def test_write_over_many_blocks_has_room_in_each(
     assert isinstance(file, MappedFile)
     size = 1 << file.block_bits
     file.write(0, b"here")
-    file.make_ready({8, 10})
+    file.allocate_blocks({8, 10})
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fallocate", lambda _, *span: asked.append(span))
     file.write(8 * size, bytes(3 * size))

@@ -16,10 +16,10 @@ from tests.unit.net.test_tls import WAIT_S, Run, Running, run
 
 from escrowmq.base.effects import Dial
 from escrowmq.base.wire import Wire
-from escrowmq.net.certificate_accounts import read_identities
-from escrowmq.net.certificates import Certificates, TlsFiles
+from escrowmq.net.certificate_accounts import parse_certificate_accounts
+from escrowmq.net.certificates import ReloadedCertificates, TlsFiles
 from escrowmq.net.dialling import dial
-from escrowmq.net.tls import MemberTlsPolicy, PortOptions, Session, TlsLink
+from escrowmq.net.tls import MemberTlsPolicy, PortOptions, TlsLink, TlsSession
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -52,7 +52,7 @@ def doors(pair: Pair, authority: Authority, **more: Any) -> PortOptions:
     )  # fmt: skip
     wanted = {"mode": "enforcing", "silent_s": 10.0, "refusal": REFUSAL, "plain_fault": "plain"}
     return PortOptions(
-        members=MemberTlsPolicy(certificates=Certificates(files), **{**wanted, **more}),
+        members=MemberTlsPolicy(certificates=ReloadedCertificates(files), **{**wanted, **more}),
     )
 
 
@@ -60,7 +60,7 @@ async def called(caller: Running, master: Running) -> str:
     """What the one that dials knows first: it is connected, or what has failed."""
     caller.core.events.clear()
     caller.core.effects.append(Dial(-1, "127.0.0.1", master.port, wire=Wire.GROUP))
-    caller.shell.perform()
+    caller.shell.perform_effects()
     core = caller.core
     await core.has(lambda: "lost -1" in core.events or core.received.pop(-1, b"") != b"")
     return core.events[-2] if core.events[-1] == "lost -1" else core.events[-1]
@@ -119,14 +119,14 @@ def test_a_master_that_speaks_plainly_is_told_apart_from_one_that_is_not_there(
 
             greeting = asyncio.create_task(asyncio.to_thread(greet))
             caller.core.effects.append(Dial(-1, "127.0.0.1", port, wire=Wire.GROUP))
-            caller.shell.perform()
+            caller.shell.perform_effects()
             await caller.core.has(lambda: "lost -1" in caller.core.events)
             assert caller.core.events == ["tls_failed -1: TLS: NOT_TLS", "lost -1"]
             await greeting
             door.close()
             caller.core.events.clear()
             caller.core.effects.append(Dial(-1, "127.0.0.1", port, wire=Wire.GROUP))
-            caller.shell.perform()
+            caller.shell.perform_effects()
             await caller.core.has(lambda: "lost -1" in caller.core.events)
             assert caller.core.events == ["refused -1", "lost -1"]
 
@@ -144,13 +144,13 @@ def test_a_plain_greeting_that_comes_before_the_handshake_begins_is_no_other_fau
     async def main() -> None:
         async with Running(options) as caller:
             with socket.create_server(("127.0.0.1", 0)) as door:
-                session = Session(context, is_server=False)
+                session = TlsSession(context, is_server=False)
                 link = TlsLink(caller.shell, -1, session, wires=GROUP)
                 await dial(lambda: link, "127.0.0.1", door.getsockname()[1])
                 with door.accept()[0] as other:
                     other.sendall(b"\0\0\0\x09challenge")
                     await caller.core.has(lambda: "lost -1" in caller.core.events)
-                link.begin()
+                link.begin_handshake()
             assert caller.core.events == ["tls_failed -1: TLS: NOT_TLS", "lost -1"]
 
     run(main)
@@ -165,7 +165,7 @@ def test_a_master_that_does_not_shake_hands_is_given_up(
             with socket.create_server(("127.0.0.1", 0)) as door:
                 where = ("127.0.0.1", door.getsockname()[1])
                 caller.core.effects.append(Dial(-1, *where, wire=Wire.GROUP))
-                caller.shell.perform()
+                caller.shell.perform_effects()
                 await caller.core.has(lambda: "lost -1" in caller.core.events)
             assert caller.core.events[0] == "tls_failed -1: TLS: no handshake within 0 s"
 
@@ -215,16 +215,16 @@ def test_a_permissive_copy_dials_plainly_once_when_tls_has_failed(
 ) -> None:
     lax = doors(pair, authority, mode="permissive")
     assert lax.members is not None
-    with_tls, plain, again = lax.members.dials(), None, None
+    with_tls, plain, again = lax.members.next_context(), None, None
     assert with_tls is lax.members.certificates.dialling
-    lax.members.failed()
-    plain, again = lax.members.dials(), lax.members.dials()
+    lax.members.note_tls_failure()
+    plain, again = lax.members.next_context(), lax.members.next_context()
     assert plain is None
     assert again is with_tls
     strict = doors(pair, authority).members
     assert strict is not None
-    strict.failed()
-    assert strict.dials() is not None
+    strict.note_tls_failure()
+    assert strict.next_context() is not None
 
 
 def test_a_permissive_copy_gets_to_a_plain_master_at_the_second_dial(
@@ -270,7 +270,7 @@ def test_a_members_certificate_is_nobodys_account(
 ) -> None:
     """Accounts are for clients' certificates, of which others may sign some."""
     strict = doors(pair, authority)
-    strict.identities = read_identities("CN")
+    strict.identities = parse_certificate_accounts("CN")
     proved: list[int] = []
 
     async def main() -> None:

@@ -30,14 +30,14 @@ def test_pages_of_a_range_are_in_memory_before_anybody_writes_there(tmp_path: Pa
     path, pages = tmp_path / "log", PageFiller()
     with path.open("w+b") as file:
         os.posix_fallocate(file.fileno(), 0, SIZE)
-    pages.fill(str(path), SIZE // 4, SIZE // 2)
+    pages.fill_soon(str(path), SIZE // 4, SIZE // 2)
     pages.close()
     assert resident_pages(path) >= SIZE // 4 // mmap.PAGESIZE
 
 
 def test_a_file_that_is_gone_is_nobodys_error(tmp_path: Path) -> None:
     pages = PageFiller()
-    pages.fill(str(tmp_path / "gone"), 0, SIZE)
+    pages.fill_soon(str(tmp_path / "gone"), 0, SIZE)
     pages.close()
 
 
@@ -50,9 +50,9 @@ def test_a_thread_that_cannot_be_had_is_nobodys_error(
     pages = PageFiller()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
-        pages.fill(str(tmp_path / "log"), 0, SIZE)
+        pages.fill_soon(str(tmp_path / "log"), 0, SIZE)
     pages.close()
-    pages.fill(str(tmp_path / "log"), 0, SIZE)
+    pages.fill_soon(str(tmp_path / "log"), 0, SIZE)
 
 
 def test_what_is_reserved_of_a_log_is_filled_and_of_other_files_is_not(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import uvloop
 from escrowmq.base.effects import Close, Effect, Hold, Send
 from escrowmq.base.fixed_limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
-from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock
-from escrowmq.net.connection_counts import ConnectionLimits, Total
-from escrowmq.net.listener import Listener
+from escrowmq.net.connection_counts import ConnectionLimits, TotalConnections
+from escrowmq.net.incoming_connections import bind_port
+from escrowmq.net.listening_port import ListeningPort
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions
-from escrowmq.net.unsent_bytes import Unsent
+from escrowmq.net.unsent_bytes import UnsentBytes
 
 WAIT_S = 60.0
 MIB = 1 << 20
@@ -138,13 +138,13 @@ class Running:
         self.core = core or Core()
         self.shell = Shell(
             self.core, SystemClock(), None, name="test", idle_ms=idle_ms, flush_s=flush_s,
-            doors=doors,
+            port_options=doors,
         )  # fmt: skip
-        self.door = bind("127.0.0.1", 0)
+        self.door = bind_port("127.0.0.1", 0)
 
     def perform(self, *effects: Effect) -> None:
         self.core.effects += effects
-        self.shell.perform()
+        self.shell.perform_effects()
 
     def is_reading(self, peer: int) -> bool:
         transport = self.shell.links.by_peer[peer].transport
@@ -174,7 +174,7 @@ async def running(
     doors: PortOptions | None = None,
 ) -> AsyncIterator[Running]:
     found = Running(idle_ms=idle_ms, flush_s=flush_s, core=core, doors=doors)
-    await found.shell.listen(Listener(found.door))
+    await found.shell.listen(ListeningPort(found.door))
     found.shell.start()
     try:
         yield found
@@ -234,7 +234,7 @@ def test_peers_that_do_not_read_are_cut_by_what_waits_for_all_of_them(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        doors = PortOptions(unsent=Unsent(size_max=12 * MIB))
+        doors = PortOptions(unsent=UnsentBytes(size_max=12 * MIB))
         async with running(doors=doors) as it:
             mute = [await it.connect() for _ in range(3)]
             other = await it.connect()
@@ -423,7 +423,7 @@ def test_peer_that_resets_its_connection_is_gone(run: Run) -> None:
 
 
 @pytest.mark.parametrize("limits", [
-    PortOptions(limits=ConnectionLimits(connections_max=4)), PortOptions(total=Total(4)),
+    PortOptions(limits=ConnectionLimits(connections_max=4)), PortOptions(total=TotalConnections(4)),
 ])  # fmt: skip
 def test_strangers_leave_room_for_those_who_prove_who_they_are(
     run: Run, limits: PortOptions

@@ -13,12 +13,12 @@ import pytest
 from escrowmq.base.effects import Close, Dial, Effect, Replace, Send, Sync
 from escrowmq.base.wire import Wire
 from escrowmq.errors import ConnectFailed, DiskFull
-from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.link import Link
-from escrowmq.net.listener import Listener
-from escrowmq.net.read_buffers import READ_SIZE
+from escrowmq.net.incoming_connections import bind_port
+from escrowmq.net.link import PeerLink
+from escrowmq.net.listening_port import ListeningPort
+from escrowmq.net.read_buffer import READ_SIZE
 from escrowmq.net.shell import Shell
 
 _WAIT_S = 60.0
@@ -125,11 +125,11 @@ class Running:
     def __init__(self, disk: FileDisk | None = None, idle_ms: int = 120_000) -> None:
         self.core = EchoCore()
         self.shell = Shell(self.core, SystemClock(), disk, name="test", idle_ms=idle_ms)
-        self.door = bind("127.0.0.1", 0)
+        self.door = bind_port("127.0.0.1", 0)
         self.port = int(self.door.getsockname()[1])
 
     async def __aenter__(self) -> Running:  # noqa: PYI034
-        await self.shell.listen(Listener(self.door))
+        await self.shell.listen(ListeningPort(self.door))
         self.shell.start()
         return self
 
@@ -184,7 +184,7 @@ def test_core_is_woken_when_it_wants_to_be() -> None:
     async def main() -> None:
         async with Running() as running:
             running.core.wake_in_ms = 5
-            running.shell.perform()
+            running.shell.perform_effects()
             await running.core.wait_for(lambda: running.core.wakes_count >= 2)
 
     run(main)
@@ -218,7 +218,7 @@ def test_whatever_fails_in_the_core_it_starts_serves_and_ends() -> None:
         async with running:
             assert await running.ask(b"hello", 5) == b"hello"
             running.core.effects.append(Sync((SlowFile(),), 77))
-            running.shell.perform()
+            running.shell.perform_effects()
             await running.core.wait_for(lambda: "synced 77" in running.core.events)
             await running.core.wait_for(lambda: running.core.wakes_count >= 2)
 
@@ -230,7 +230,7 @@ def test_files_are_synced_on_another_thread_and_failures_told() -> None:
         async with Running() as running:
             good, bad = SlowFile(), SlowFile(OSError(5, "Input/output error"))
             running.core.effects += [Sync((good,), 77), Sync((good, bad), 78)]
-            running.shell.perform()
+            running.shell.perform_effects()
             await running.core.wait_for(lambda: any("failed" in e for e in running.core.events))
             assert good.thread not in (0, threading.get_ident())
             assert "synced 77" in running.core.events
@@ -251,7 +251,7 @@ def test_effect_that_fails_keeps_no_other_from_being_carried_out(
             running.shell.links.close = fail  # type: ignore[method-assign]
             running.core.effects += [Close(99, "asked to"), Sync((SlowFile(),), 17)]
             running.core.wake_in_ms = 5
-            running.shell.perform()
+            running.shell.perform_effects()
             await running.core.wait_for(lambda: "synced 17" in running.core.events)
             await running.core.wait_for(lambda: running.core.wakes_count >= 2)
 
@@ -262,7 +262,7 @@ def test_effect_that_fails_keeps_no_other_from_being_carried_out(
 def test_a_peer_that_cannot_be_told_ends_no_input_and_keeps_no_other_effect_waiting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Broken(Link):
+    class Broken(PeerLink):
         def write(self, chunks: list[bytes]) -> bool:
             raise RuntimeError("asked to fail")
 
@@ -270,7 +270,7 @@ def test_a_peer_that_cannot_be_told_ends_no_input_and_keeps_no_other_effect_wait
         async with Running() as running:
             running.shell.links.by_peer[99] = Broken(running.shell, 99)
             running.core.effects += [Send(99, [b"x"]), Sync((SlowFile(),), 17)]
-            running.shell.perform()
+            running.shell.perform_effects()
             await running.core.wait_for(lambda: "synced 17" in running.core.events)
             del running.shell.links.by_peer[99]
 
@@ -283,7 +283,7 @@ def test_small_file_ends_with_its_newest_content(tmp_path: object) -> None:
         disk = FileDisk(str(tmp_path))
         async with Running(disk) as running:
             running.core.effects += [Replace("a.json", b"%d" % n) for n in range(20)]
-            running.shell.perform()
+            running.shell.perform_effects()
         assert disk.read("a.json") == b"19"
 
     run(main)
@@ -302,7 +302,7 @@ def test_small_file_without_room_is_one_line_in_the_log(
     async def main() -> None:
         async with Running(NoRoom(str(tmp_path))) as running:
             running.core.effects.append(Replace("a.json", b"1"))
-            running.shell.perform()
+            running.shell.perform_effects()
 
     run(main)
     (record,) = [one for one in caplog.records if "a.json" in one.getMessage()]
@@ -313,10 +313,10 @@ def test_small_file_without_room_is_one_line_in_the_log(
 def test_address_is_dialled_and_what_does_not_answer_is_lost() -> None:
     async def main() -> None:
         async with Running() as running, Running() as other:
-            closed = bind("127.0.0.1", 0)
+            closed = bind_port("127.0.0.1", 0)
             running.core.effects.append(Dial(-1, "127.0.0.1", other.port))
             running.core.effects.append(Dial(-2, "127.0.0.1", int(closed.getsockname()[1])))
-            running.shell.perform()
+            running.shell.perform_effects()
             events = running.core.events
             await running.core.wait_for(
                 lambda: "connected -1 127.0.0.1" in events and "lost -2" in events
@@ -333,7 +333,7 @@ def test_address_that_no_socket_understands_is_lost_as_one_that_does_not_answer(
         async with Running() as running:
             running.core.effects.append(Dial(-1, "a" * 64 + ".example", 1))
             running.core.effects.append(Dial(-2, "127.0.0.1", 1 << 17))
-            running.shell.perform()
+            running.shell.perform_effects()
             await running.core.wait_for(lambda: {"lost -1", "lost -2"} <= set(running.core.events))
 
     run(main)
@@ -341,11 +341,11 @@ def test_address_that_no_socket_understands_is_lost_as_one_that_does_not_answer(
 
 
 def test_taken_port_is_refused_with_its_address() -> None:
-    door = bind("127.0.0.1", 0)
+    door = bind_port("127.0.0.1", 0)
     door.listen()
     port = int(door.getsockname()[1])
     with pytest.raises(ConnectFailed, match=f"127.0.0.1:{port}"):
-        bind("127.0.0.1", port)
+        bind_port("127.0.0.1", port)
     door.close()
 
 
@@ -354,7 +354,7 @@ def test_taken_port_is_refused_with_its_address() -> None:
 )
 def test_address_that_cannot_be_had_is_refused(host: str, port: int) -> None:
     with pytest.raises(ConnectFailed, match=f"cannot listen on {host}:{port}: "):
-        bind(host, port)
+        bind_port(host, port)
 
 
 class SetClock:
@@ -370,7 +370,7 @@ class SetClock:
 async def next_round(shell: Shell) -> None:
     """The event loop is through with what it found ready."""
     async with asyncio.timeout(_WAIT_S):
-        while shell.alarm.arming is not None:
+        while shell.alarm.query_timer is not None:
             await asyncio.sleep(0)
 
 
@@ -378,7 +378,7 @@ def test_core_is_told_how_long_an_input_had_to_wait_for_others() -> None:
     async def main() -> None:
         core, clock = EchoCore(), SetClock()
         shell = Shell(core, clock, None, name="test")
-        link = Link(shell, 1)
+        link = PeerLink(shell, 1)
         shell.start()
         await next_round(shell)
         shell.receive(link, b"first")

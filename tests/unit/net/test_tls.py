@@ -16,12 +16,12 @@ from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.base.effects import Close, Dial, Effect, Send
 from escrowmq.base.wire import Wire
-from escrowmq.net.admission import bind
-from escrowmq.net.certificates import Certificates, Mode, TlsFiles
+from escrowmq.net.certificates import Mode, ReloadedCertificates, TlsFiles
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.connection_counts import ConnectionLimits
-from escrowmq.net.listener import BOTH, Listener
-from escrowmq.net.read_buffers import READ_SIZE
+from escrowmq.net.incoming_connections import bind_port
+from escrowmq.net.listening_port import REMOTING_AND_GRPC, ListeningPort
+from escrowmq.net.read_buffer import READ_SIZE
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions, TlsPolicy
 
@@ -104,16 +104,16 @@ class Running:
         self.members = doors.members
         self.core = Core()
         self.shell = Shell(
-            self.core, SystemClock(), None, name="test", idle_ms=idle_ms, doors=doors
+            self.core, SystemClock(), None, name="test", idle_ms=idle_ms, port_options=doors
         )
-        self.door = bind("127.0.0.1", 0)
+        self.door = bind_port("127.0.0.1", 0)
         self.port = int(self.door.getsockname()[1])
 
     async def __aenter__(self) -> Running:  # noqa: PYI034
         members = self.members
         has_tls = Wire.GROUP not in self.wires
         await self.shell.listen(
-            Listener(self.door, self.wires, None if has_tls else members, has_tls=has_tls)
+            ListeningPort(self.door, self.wires, None if has_tls else members, has_tls=has_tls)
         )
         self.shell.start()
         return self
@@ -176,9 +176,9 @@ def doors(pair: Pair, mode: Mode = "permissive", **more: str | float) -> PortOpt
     return PortOptions(
         tls=TlsPolicy(
             mode=mode,
-            certificates=Certificates(files),
+            certificates=ReloadedCertificates(files),
             handshake_s=handshake_s,
-            look_s=look_s,
+            poll_interval_s=look_s,
         )
     )
 
@@ -212,7 +212,7 @@ FRAME = bytes(4) + b"\x01"
     [
         ((Wire.REMOTING,), [Wire.REMOTING] * 4),
         ((Wire.GRPC,), [Wire.GRPC] * 4),
-        (BOTH, [Wire.GRPC, Wire.REMOTING, Wire.GRPC, Wire.REMOTING]),
+        (REMOTING_AND_GRPC, [Wire.GRPC, Wire.REMOTING, Wire.GRPC, Wire.REMOTING]),
     ],
 )
 def test_core_is_told_how_a_peer_speaks(
@@ -233,7 +233,7 @@ def test_core_is_told_how_a_peer_speaks(
 
 def test_both_protocols_on_one_port_without_tls(run: Run) -> None:
     async def main() -> None:
-        async with Running(PortOptions(), wires=BOTH) as running:
+        async with Running(PortOptions(), wires=REMOTING_AND_GRPC) as running:
             await running.ask(FRAME, 5, None)
             await running.ask(PREFACE, 14, None)
             assert running.core.wires == [Wire.REMOTING, Wire.GRPC]
@@ -395,7 +395,7 @@ def test_a_core_calls_on_others_by_tls(run: Run, authority: Authority, pair: Pai
         calling = PortOptions(dials_tls=trusting(authority))
         async with Running(doors(pair, "enforcing")) as called, Running(calling) as caller:
             caller.core.effects.append(Dial(-1, "localhost", called.port))
-            caller.shell.perform()
+            caller.shell.perform_effects()
             await caller.core.has(lambda: caller.core.received.get(-1) == b"from the dialler")
             assert caller.core.events == ["connected -1"]
 
@@ -409,7 +409,7 @@ def test_a_core_learns_that_a_call_by_tls_failed(
         wary = PortOptions(dials_tls=ssl.create_default_context())
         async with Running(doors(pair)) as called, Running(wary) as caller:
             caller.core.effects.append(Dial(-1, "localhost", called.port))
-            caller.shell.perform()
+            caller.shell.perform_effects()
             await caller.core.has(lambda: caller.core.events == ["lost -1"])
 
     run(main)

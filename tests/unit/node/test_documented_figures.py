@@ -11,7 +11,7 @@ from tests.harness.pair import Pair
 
 from escrowmq.base.measure import MetricFamily
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.net.loop_turns import syncs, turns
+from escrowmq.net.loop_turns import sync_lengths, turn_lengths
 from escrowmq.registry.core import RegistryCore
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -32,7 +32,7 @@ def test_every_figure_that_docs_name_is_exported() -> None:
     pair = Pair()
     names = RegistryCore(NameServerSettings(), started_ms=0)
     master, slave = (node.core.measure(node.now_ms) for node in (pair.master, pair.slave))
-    spans = [*turns().families(), *syncs().families()]
+    spans = [*turn_lengths().metric_families(), *sync_lengths().metric_families()]
     group = GroupWorld(1)
     group.start_all()
     group.until(group.are_in_sync)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.admission import bind
+from escrowmq.net.incoming_connections import bind_port
 from escrowmq.node.grpc_port import NO_PORT, bind_grpc
 
 HOST = "127.0.0.1"
@@ -26,7 +26,7 @@ def test_a_port_of_0_is_any_that_is_free() -> None:
 def test_a_port_that_was_asked_for_must_be_free_and_a_default_one_need_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with bind(HOST, 0) as taken:
+    with bind_port(HOST, 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ConnectFailed):

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.admission import bind
+from escrowmq.net.incoming_connections import bind_port
 from escrowmq.node.http_port import NO_PORT, HttpPort, bind_http, serving
 
 HOST = "127.0.0.1"
@@ -134,7 +134,7 @@ def test_no_port_is_opened_where_none_is_wanted(wanted: int | None, default: int
 def test_a_port_that_was_asked_for_must_be_free_and_a_default_one_need_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with bind(HOST, 0) as taken:
+    with bind_port(HOST, 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ConnectFailed, match="Address already in use"):

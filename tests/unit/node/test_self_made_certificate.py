@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.net.tls import Session
+from escrowmq.net.tls import TlsSession
 from escrowmq.node.config import convert, gather
 from escrowmq.node.port_settings import PortSettings
 from escrowmq.node.self_made_certificate import FILE, ORGANIZATION, self_made_tls
@@ -37,13 +37,13 @@ def test_it_names_the_machine_and_says_that_it_proves_nothing(tmp_path: Path) ->
     made = self_made_tls(settings_of(), data=str(tmp_path), names=NAMES)
     assert made is not None
     trusting = ssl.create_default_context(cafile=str(tmp_path / FILE))
-    server = Session(made.certificates.context, is_server=True)
-    client = Session(trusting, is_server=False, host="broker-a.example")
-    client.receive(b"")
+    server = TlsSession(made.certificates.context, is_server=True)
+    client = TlsSession(trusting, is_server=False, host="broker-a.example")
+    client.decrypt(b"")
     while not (client.is_open and server.is_open):
-        server.receive(client.pending())
-        client.receive(server.pending())
-    shown = client.certificate()
+        server.decrypt(client.pending_bytes())
+        client.decrypt(server.pending_bytes())
+    shown = client.peer_certificate()
     assert shown is not None
     subject = {key: value for ((key, value),) in shown["subject"]}
     assert subject["organizationName"] == ORGANIZATION

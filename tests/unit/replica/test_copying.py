@@ -11,7 +11,7 @@ import pytest
 from escrowmq.replica.following import ComparedOverlap, Follower, ForeignLogError, SlaveTimeouts
 from escrowmq.replica.sending import LogSender, SendingLimits, Ticket
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.unit.store.stores import SMALL, log_bytes, message, opened, sync, units
 
 TERMS = SendingLimits(batch_size=700, heartbeat_ms=5_000, housekeeping_ms=20_000)
@@ -90,14 +90,14 @@ class World:
 
     def crash_slave(self) -> None:
         self.cut()
-        self.disk.crash(self.chance, self.chance.choice(list(Loss)))
+        self.disk.crash(self.chance, self.chance.choice(list(CrashLoss)))
         self.open_slave()
 
     def restart_master(self) -> None:
         self.cut()
         disk = self.master.disk
         assert isinstance(disk, SimDisk)
-        disk.crash(self.chance, Loss.NOTHING)
+        disk.crash(self.chance, CrashLoss.NOTHING)
         self.master, report = opened(disk, SMALL, now_ms=self.now_ms)
         assert not report.damaged
 
@@ -167,7 +167,7 @@ def test_a_slave_ahead_of_its_master_is_not_mixed() -> None:
     world.settle()
     assert world.log.end_offset == world.master.end_offset
     ours = log_bytes(world.slave)
-    disk.crash(world.chance, Loss.ALL)
+    disk.crash(world.chance, CrashLoss.ALL)
     world.cut()
     world.master, _ = opened(disk, SMALL, now_ms=70_000)
     kept = world.master.end_offset

@@ -13,7 +13,7 @@ from escrowmq.codec.properties import encode_properties
 from escrowmq.store.batches import BatchWriter, LongBatch
 from escrowmq.store.encoding import Piece
 from escrowmq.store.store import PutResult, PutStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
 
@@ -122,7 +122,7 @@ def test_long_batch_is_whole_after_a_stop_and_after_a_kill() -> None:
         store.batches.put_long(begin(store, COUNT), 1_000)
         store.wake(1_000)
         if is_killed:
-            disk.crash(random.Random(0), Loss.NOTHING)
+            disk.crash(random.Random(0), CrashLoss.NOTHING)
         else:
             store.close(1_000)
             disk.restart()

@@ -74,7 +74,7 @@ def test_running_store_is_sound_with_a_note() -> None:
 def test_each_kind_of_damage_is_told_where_it_is(path: str, position: int, says: str) -> None:
     disk = SimDisk()
     filled(disk, 100)
-    disk.flip(next(p for p in disk.files if p.startswith(path)), position, bit=5)
+    disk.flip_bit(next(p for p in disk.files if p.startswith(path)), position, bit=5)
     found = checked(disk)
     assert not found.is_sound
     assert any(says in finding.text for finding in found.findings), found.findings

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from escrowmq.codec.entries import ENTRY
 from escrowmq.store.consume_queue import ConsumeQueue, count_valid_units
 from escrowmq.store.queue_journal import QueueJournal
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 PER_FILE = 4
 
@@ -49,7 +49,7 @@ def test_file_made_ahead_leaves_the_one_that_is_written_to_unsynced() -> None:
     queue.append(1300, 100, 0)
     for file in queue.take_dirty_files():
         file.sync()
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     again = empty(disk)
     again.load()
     assert (again.end, again.unit(3)) == (4, (1300, 100, 0))

@@ -10,7 +10,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.log_stretches import parse
 from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss, SimDisk, SimFile
+from escrowmq.testing.disk import CrashLoss, SimDisk, SimFile
 from tests.unit.store.stores import SMALL, bodies, log_bytes, message, opened, small, sync
 from tests.unit.store.test_copied_log import records
 
@@ -133,7 +133,7 @@ def test_a_start_knows_of_a_deletion() -> None:
     known = store.deleted.of_topic["orders"]
     disk = store.disk
     assert isinstance(disk, SimDisk)
-    disk.crash(random.Random(0), Loss.NOTHING)
+    disk.crash(random.Random(0), CrashLoss.NOTHING)
     again, report = opened(disk)
     assert again.deleted.of_topic["orders"] == known
     assert again.queues_of("orders") == []

@@ -14,7 +14,7 @@ from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.results import PutStatus
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import _BLOCK_SIZE, Loss, SimDisk
+from escrowmq.testing.disk import _BLOCK_SIZE, CrashLoss, SimDisk
 from tests.unit.store.stores import (
     SMALL,
     bodies,
@@ -186,7 +186,7 @@ def test_a_copy_is_whole_after_any_crash(seed: int) -> None:
             store.wake(now_ms)
         if chance.random() < 0.1:
             kept = log.safe_end if settings.is_sync_flush else 0
-            disk.crash(chance, chance.choice(list(Loss)))
+            disk.crash(chance, chance.choice(list(CrashLoss)))
             store, _ = opened(disk, settings, now_ms=now_ms)
             log = store.become_copy()
             assert log.end_offset >= kept

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.codec.layout import HEAD_V4, QUEUE_ID_AT
 from escrowmq.store.store import PutStatus
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 from .stores import bodies, filled, message, opened, small
 
@@ -28,7 +28,7 @@ def test_flipped_bit_anywhere_in_a_record_loses_only_this_record(keeps_abort: bo
         filled(disk, 12)
         if keeps_abort:
             disk.small["abort"] = b"1"
-        disk.flip(LOG, position, bit=position % 8)
+        disk.flip_bit(LOG, position, bit=position % 8)
         store, report = opened(disk)
         found = bodies(store)
         lost = {5} if 5 not in found else set()
@@ -46,7 +46,7 @@ def test_full_scan_reports_each_damaged_stretch() -> None:
     disk = SimDisk()
     puts = filled(disk, 30)
     for number in (3, 4, 17):
-        disk.flip(LOG, puts[number].log_offset + 90)
+        disk.flip_bit(LOG, puts[number].log_offset + 90)
     disk.small["abort"] = b"1"
     store, report = opened(disk)
     assert [(d.log_offset, d.size) for d in report.damaged] == [
@@ -143,7 +143,7 @@ def test_flipped_bit_in_a_consume_queue_is_mended_from_the_log(position: int, bi
     for unit in (0, 4, 11):
         disk = SimDisk()
         filled(disk, 12)
-        disk.flip(QUEUE, unit * 20 + position, bit=bit)
+        disk.flip_bit(QUEUE, unit * 20 + position, bit=bit)
         store, _ = opened(disk)
         assert bodies(store) == expected(12)
         assert store.bounds("orders", 0) == (0, 12)
@@ -209,7 +209,7 @@ def test_flipped_bits_in_the_index_never_show_a_wrong_message() -> None:
         disk = SimDisk()
         filled(disk, 20)
         name = next(name for name in sorted(disk.files) if name.startswith("index"))
-        disk.flip(name, chance.randrange(40 + 64 + 40 * 20), bit=seed % 8)
+        disk.flip_bit(name, chance.randrange(40 + 64 + 40 * 20), bit=seed % 8)
         if seed % 2:
             disk.small["abort"] = b"1"
         store, _ = opened(disk)
@@ -224,7 +224,7 @@ def test_flipped_bits_in_the_checkpoint_lose_nothing() -> None:
         for bit in (0, 4, 7):
             disk = SimDisk()
             filled(disk, 30)
-            disk.flip("checkpoint", position, bit=bit)
+            disk.flip_bit("checkpoint", position, bit=bit)
             disk.small["abort"] = b"1"
             store, _ = opened(disk)
             assert bodies(store) == expected(30)
@@ -311,7 +311,7 @@ def test_place_of_a_last_record_that_was_acknowledged_is_not_given_to_another(
     puts = [store.put(message(number, properties=properties), 1_000) for number in range(3)]
     store.close(2_000)
     disk.restart()
-    disk.flip(LOG, puts[-1].log_offset + HEAD_V4.size)
+    disk.flip_bit(LOG, puts[-1].log_offset + HEAD_V4.size)
     store, report = opened(disk)
     assert (report.log_end, len(report.damaged)) == (puts[-1].log_end, 1)
     put = store.put(message(9, properties=properties), 9_000)
@@ -327,7 +327,7 @@ def test_flipped_bit_costs_one_record_even_when_the_queues_are_lost_too(number: 
     for position in range(put.log_offset, put.log_end):
         disk = SimDisk()
         filled(disk, 12)
-        disk.flip(LOG, position, bit=position % 7)
+        disk.flip_bit(LOG, position, bit=position % 7)
         for name in [name for name in disk.files if name.startswith("consumequeue")]:
             del disk.files[name]
         store, _ = opened(disk)
@@ -343,7 +343,7 @@ def test_two_damaged_queue_offsets_in_a_row_cost_two_records() -> None:
     disk = SimDisk()
     puts = filled(disk, 12)
     for number in (4, 5):
-        disk.flip(LOG, puts[number].log_offset + 27, bit=4)
+        disk.flip_bit(LOG, puts[number].log_offset + 27, bit=4)
     for name in [name for name in disk.files if name.startswith("consumequeue")]:
         del disk.files[name]
     store, report = opened(disk)
@@ -367,7 +367,7 @@ def test_record_larger_than_a_chunk_is_found_by_a_scan() -> None:
 def test_store_time_far_ahead_is_not_followed() -> None:
     disk = SimDisk()
     put = filled(disk, 3)[2]
-    disk.flip(LOG, put.log_offset + 57, bit=3)
+    disk.flip_bit(LOG, put.log_offset + 57, bit=3)
     disk.small["abort"] = b"1"
     store, _ = opened(disk, now_ms=50_000)
     assert store.put(message(3), 50_000).stored_ms == 50_000
@@ -384,7 +384,7 @@ def test_what_was_recovered_is_durable_when_it_is_shown() -> None:
         file.writes, file.durable = [(0, bytes(file.live))], bytearray(file.size)
     store, _ = opened(disk)
     assert bodies(store) == expected(40)
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     store, _ = opened(disk)
     assert bodies(store) == expected(40)
 
@@ -412,7 +412,7 @@ def test_offset_of_a_damaged_record_is_never_given_to_another() -> None:
     store.put(message(9, topic="paid"), 1_000)
     disk.restart()
     disk.remove("queues.json")
-    disk.flip(LOG, put.log_offset + 90)
+    disk.flip_bit(LOG, put.log_offset + 90)
     store, report = opened(disk)
     assert len(report.damaged) == 1
     assert store.bounds("orders", 0) == (0, 3)
@@ -427,7 +427,7 @@ def test_a_first_queue_file_that_was_lost_with_the_power_is_built_again() -> Non
     for number in range(30):
         store.put(message(number), 1_000 + number)
     del disk.files[QUEUE]
-    disk.crash(random.Random(0), Loss.NOTHING)
+    disk.crash(random.Random(0), CrashLoss.NOTHING)
     disk.small["abort"] = b"1"
     again, _ = opened(disk, settings)
     assert again.bounds("orders", 0) == (0, 30)
@@ -439,7 +439,9 @@ def test_record_whose_topic_is_no_text_is_damaged_and_makes_no_queue(at: int) ->
     """Clients fail on such a record, and with it on all that were pulled together with it."""
     disk = SimDisk()
     put = filled(disk, 12)[5]
-    disk.flip(LOG, put.log_end - len(decode_tail(disk, put.log_offset, put.log_end)) + at, bit=7)
+    disk.flip_bit(
+        LOG, put.log_end - len(decode_tail(disk, put.log_offset, put.log_end)) + at, bit=7
+    )
     disk.small["abort"] = b"1"
     store, report = opened(disk)
     assert store.topics() == ["orders"]

@@ -9,7 +9,7 @@ import pytest
 from escrowmq.store.failed_syncs import AGAIN_MAX_MS, FIRST_RETRY_MS
 from escrowmq.store.results import PutResult, PutStatus
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.unit.store.stores import SMALL, bodies, message, opened, small, sync
 
 SYNC = msgspec.structs.replace(SMALL, is_sync_flush=True)
@@ -62,7 +62,7 @@ def test_what_a_failed_sync_lost_is_durable_when_messages_are_taken_again(
     assert store.durable_offset == store.end_offset
     assert store.put(message(40), now_ms).status is PutStatus.OK
     assert [record.levelno for record in caplog.records] == [logging.CRITICAL, logging.WARNING]
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     store, _ = opened(disk, settings, now_ms=now_ms)  # type: ignore[arg-type]
     assert bodies(store) == {n: b"body %05d" % n for n in range(40)}
     found = store.query("orders", "k30", count_max=9, begin_ms=0, end_ms=1 << 60)
@@ -153,7 +153,7 @@ def test_a_start_in_the_same_boot_writes_anew_what_the_process_before_wrote(boot
     store = Store(disk, SYNC, boot=boot)
     store.open(2_000)
     assert len(bodies(store)) == 5
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     store, _ = opened(disk, SYNC)
     assert len(bodies(store)) == 5
 
@@ -165,7 +165,7 @@ def test_a_start_takes_no_note_of_an_older_boot_for_that_of_the_process_before()
     store.open(1_000)
     put(store, range(3))
     store.close(1_000)
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     disk.room = disk.used
     store = Store(disk, SYNC, boot="second")
     store.open(1_000)
@@ -177,7 +177,7 @@ def test_a_start_takes_no_note_of_an_older_boot_for_that_of_the_process_before()
     store = Store(disk, SYNC, boot="second")
     store.open(now_ms)
     assert len(bodies(store)) == 5
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     store, _ = opened(disk, SYNC)
     assert len(bodies(store)) == 5
 

@@ -10,7 +10,7 @@ import pytest
 from escrowmq.base.ports import File
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.unit.store.stores import SMALL, bodies, message, opened, small, sync
 
 COUNT = 100
@@ -43,7 +43,7 @@ def test_a_round_over_many_queues_looks_at_a_few_of_them_at_a_time() -> None:
     assert all(before - after <= AT_ONCE for before, after in pairwise(counts))
     assert (counts[0], counts[-1]) == (COUNT, 0)
     assert store.checkpoint.value.queue_ms >= 1_000
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     store, report = opened(disk, msgspec.structs.replace(SMALL, log_segment_size=65_536))
     assert not report.queues_mended
     assert bodies(store, queue_id=COUNT - 1) == {0: b"body %05d" % (COUNT - 1)}

@@ -12,7 +12,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch, queue_snapshot
 from escrowmq.store.store import ABORT, PutResult, PutStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
 
@@ -309,7 +309,7 @@ def test_what_waits_for_room_is_found_by_the_start_after_the_next(
             store.close(2_000 + nth)
             disk.restart()
         else:
-            disk.crash(random.Random(nth), Loss.NOTHING)
+            disk.crash(random.Random(nth), CrashLoss.NOTHING)
         store = opened_in_boot(disk, settings, 3_000 + nth)
     disk.room = None
     store.wake(60_000)
@@ -317,8 +317,8 @@ def test_what_waits_for_room_is_found_by_the_start_after_the_next(
     assert bodies(store, "others") == {at: b"body %05d" % (10 + at) for at in range(2)}
 
 
-@pytest.mark.parametrize("loss", list(Loss))
-def test_a_start_needs_no_room_after_a_clean_stop(loss: Loss) -> None:
+@pytest.mark.parametrize("loss", list(CrashLoss))
+def test_a_start_needs_no_room_after_a_clean_stop(loss: CrashLoss) -> None:
     """Not even for the file that says that it is not closed, which the next start must know."""
     disk = NoNotes()
     settings = small(is_sync_flush=True, has_index=False)

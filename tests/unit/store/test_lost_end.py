@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.store.store import PutResult, RecoveryReport, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 from .stores import SMALL, bodies, filled, message, opened
 
@@ -24,7 +24,7 @@ def killed(disk: SimDisk, count: int) -> list[PutResult]:
     store.open(1_000)
     puts = [store.put(message(number), 1_000 + number) for number in range(count)]
     store.dispatcher.dispatch_waiting()
-    disk.crash(random.Random(1), Loss.NOTHING)
+    disk.crash(random.Random(1), CrashLoss.NOTHING)
     return puts
 
 
@@ -45,7 +45,7 @@ def test_last_record_with_a_flipped_bit_is_damage_and_is_not_written_over() -> N
     """The process was killed, the machine was not: all that was written is there."""
     disk = SimDisk()
     last = killed(disk, 10)[-1]
-    disk.flip(LOG, last.log_offset + HEAD_V4.size + 3)
+    disk.flip_bit(LOG, last.log_offset + HEAD_V4.size + 3)
     store, report = restarted(disk)
     assert [(d.log_offset, d.size) for d in report.damaged] == [(last.log_offset, last.record_size)]
     assert report.lost_from == last.log_offset
@@ -64,8 +64,8 @@ def test_damage_is_known_although_the_disk_was_full_at_the_start() -> None:
     disk.room = None
     store.wake(3_000)
     last = store.put(message(3), 3_000)
-    disk.crash(random.Random(1), Loss.NOTHING)
-    disk.flip(LOG, last.log_offset + HEAD_V4.size + 3)
+    disk.crash(random.Random(1), CrashLoss.NOTHING)
+    disk.flip_bit(LOG, last.log_offset + HEAD_V4.size + 3)
     store, report = restarted(disk)
     assert report.lost_from == last.log_offset
     assert store.end_offset == last.log_end
@@ -96,8 +96,8 @@ def test_record_without_properties_is_damage_too() -> None:
     store = Store(disk, SMALL, boot="this one")
     store.open(1_000)
     put = store.put(message(0, properties={}), 1_000)
-    disk.crash(random.Random(1), Loss.NOTHING)
-    disk.flip(LOG, put.log_offset + HEAD_V4.size + 3)
+    disk.crash(random.Random(1), CrashLoss.NOTHING)
+    disk.flip_bit(LOG, put.log_offset + HEAD_V4.size + 3)
     disk.files.pop(QUEUE, None)
     _, report = restarted(disk)
     assert report.lost_from == put.log_offset
@@ -111,7 +111,7 @@ def test_write_that_the_kill_cut_off_is_no_damage(size: int) -> None:
     put = store.put(message(10), 3_000)
     store.queues.by_key["orders", 0].truncate(10)  # units are written after their records
     kept = min(size, put.record_size - 4)
-    disk.crash(random.Random(1), Loss.NOTHING)
+    disk.crash(random.Random(1), CrashLoss.NOTHING)
     disk.overwrite(LOG, put.log_offset + kept, bytes(put.record_size - kept))
     store, report = restarted(disk)
     assert report.lost_from is None

@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.errors import StorageError
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 from .stores import SMALL, bodies, filled, message
 
@@ -36,7 +36,7 @@ def never_durable(*, ahead: bool = False) -> SimDisk:
     del disk.files[LOG]
     for file in disk.files.values():
         file.is_name_durable = True
-    disk.crash(random.Random(1), Loss.PREFIX)
+    disk.crash(random.Random(1), CrashLoss.PREFIX)
     assert QUEUE in disk.files
     return disk
 
@@ -48,7 +48,7 @@ def stop(store: Store, disk: SimDisk) -> None:
 
 def kill(store: Store, disk: SimDisk) -> None:
     del store
-    disk.crash(random.Random(1), Loss.NOTHING)
+    disk.crash(random.Random(1), CrashLoss.NOTHING)
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.disk import Loss, Shortage, SimDisk
+from escrowmq.testing.disk import CrashLoss, DescriptorShortage, SimDisk
 from tests.unit.store.stores import message, small, sync
 
 SETTINGS = small(queue_segment_size=20 * 4, log_segment_size=8192)
@@ -142,7 +142,7 @@ def test_a_full_journal_goes_on_in_the_snapshot(*, has_room: bool) -> None:
     while not journal.is_full:  # as thousands of queues would fill it
         journal.note_file("t" * 120, 0, position=0, log_offset=store.end_offset)
     if not has_room:
-        disk.run_out(Shortage.ALL_GONE)
+        disk.exhaust_descriptors(DescriptorShortage.ALL_GONE)
         store.wake(1_500)
         disk.shortage = None
         journal.note_file("t" * 120, 0, position=0, log_offset=store.end_offset)
@@ -178,12 +178,12 @@ def test_random_files_removed_after_any_end_are_built_again(seed: int) -> None:
             bodies += put(store, chance.randint(0, 3), topics=(doomed,))
         sync(store, 10_000 * (turn + 1) + 1_000)
         sync(store, 10_000 * (turn + 1) + 9_999)  # the log is durable: nothing may be lost
-        how = chance.choice(["clean", *Loss])
+        how = chance.choice(["clean", *CrashLoss])
         if how == "clean":
             store.close(10_000 * (turn + 2))
-        loss = how if isinstance(how, Loss) else Loss.NOTHING
+        loss = how if isinstance(how, CrashLoss) else CrashLoss.NOTHING
         disk.crash(chance, loss)
-        boot = boot if loss is Loss.NOTHING else f"boot {turn + 1}"
+        boot = boot if loss is CrashLoss.NOTHING else f"boot {turn + 1}"
         paths = files_of(disk, "consumequeue")
         remove(disk, *chance.sample(paths, min(len(paths), chance.randint(0, 3))))
         if chance.random() < 0.2 and not store.deleted.of_topic:

@@ -18,7 +18,7 @@ def test_unit_that_is_set_right_says_what_it_said(topic: str) -> None:
     units = store.read_units(topic, 0, 0, 3)
     store.close(2_000)
     disk.restart()
-    disk.flip(f"consumequeue/{topic}/0/{0:020d}", 27)
+    disk.flip_bit(f"consumequeue/{topic}/0/{0:020d}", 27)
     store, _ = opened(disk)
     assert store.read_units(topic, 0, 1, 1) != units[1:2]
     assert store.get(topic, 0, 0).count == 3

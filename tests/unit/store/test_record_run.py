@@ -11,7 +11,7 @@ from escrowmq.codec.properties import encode_properties
 from escrowmq.store.index_chains import index_key
 from escrowmq.store.record_run import QueueTail, RecordRun
 from escrowmq.store.store import PutStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 from .stores import bodies, message, opened, small, sync
 
@@ -319,7 +319,7 @@ def test_what_of_a_run_has_no_room_outlives_a_kill(*, is_sync_flush: bool) -> No
     assert commit(run)
     run.clear()
     assert synced_wholly(store, 40_000)
-    disk.crash(random.Random(1), Loss.NOTHING)
+    disk.crash(random.Random(1), CrashLoss.NOTHING)
     disk.room = None
     store = Store(disk, settings, boot="the same each time")
     store.open(50_000)

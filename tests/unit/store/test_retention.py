@@ -10,7 +10,7 @@ from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import UnseenRecord
 from escrowmq.store.store import GetStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 from .stores import SMALL, bodies, message, opened, small, sync
 
@@ -138,7 +138,7 @@ def test_a_deletion_that_lost_power_has_undone_in_part_is_finished() -> None:
     assert oldest not in disk.files
     assert store.min_log_offset == 12_288
     disk.files[oldest] = kept
-    disk.crash(random.Random(0), Loss.NOTHING)
+    disk.crash(random.Random(0), CrashLoss.NOTHING)
     again, report = opened(disk, settings, now_ms=3_900_000)
     assert report.notes[0] == f"{oldest} was deleted before"
     assert not report.damaged
@@ -164,7 +164,7 @@ def test_snapshot_that_was_missing_at_a_deletion_tells_of_a_queue_that_is_lost_l
     assert store.min_log_offset == 12_288
     wanted = bodies(store)
     assert wanted
-    disk.crash(random.Random(0), Loss.NOTHING)
+    disk.crash(random.Random(0), CrashLoss.NOTHING)
     for path in [path for path in disk.files if path.startswith("consumequeue/orders/")]:
         del disk.files[path]
     again, report = opened(disk, settings, now_ms=3_900_000)

@@ -14,7 +14,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, StorageError, StoreLocked
 from escrowmq.store.check import StoreCheck
 from escrowmq.store.store import GetStatus, PutStatus
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.stores import put_batch
 
 from .stores import SMALL, bodies, filled, message, opened, small, sync
@@ -59,7 +59,7 @@ def test_checkpoint_tells_no_time_of_a_clock_that_was_wrong(has_index: bool) -> 
             pass
     said = store.checkpoint.value
     assert max(said.log_ms, said.queue_ms, said.index_ms) == day_ms + 11_900
-    disk.crash(random.Random(0), Loss.NOTHING)
+    disk.crash(random.Random(0), CrashLoss.NOTHING)
     store, report = opened(disk, kept, now_ms=day_ms + 200_000)
     assert not [note for note in report.notes if "cannot be" in note]
     assert has_index or report.scanned_from > 0

@@ -8,7 +8,7 @@ from .stores import filled, message, opened
 def test_walk_goes_over_segments_from_any_place_and_passes_over_damage() -> None:
     disk = SimDisk()
     puts = filled(disk, 100)
-    disk.flip("commitlog/00000000000000000000", puts[3].log_offset + 90)
+    disk.flip_bit("commitlog/00000000000000000000", puts[3].log_offset + 90)
     store, _ = opened(disk)
     found = [message.queue_offset for message in walk_log(store, 0)]
     assert found == [n for n in range(100) if n != 3]
@@ -27,6 +27,6 @@ def test_walk_finds_the_records_of_one_kind_among_many_others() -> None:
     assert found == [number for number, kind in enumerate(kinds) if kind == SysFlag.COMMIT]
     store.close(2_000)
     disk.restart()
-    disk.flip("commitlog/00000000000000000000", store.read_units("orders", 0, 1, 1)[0][0] + 90)
+    disk.flip_bit("commitlog/00000000000000000000", store.read_units("orders", 0, 1, 1)[0][0] + 90)
     store, _ = opened(disk)
     assert [each.queue_offset for each in walk_log(store, 0, kind=SysFlag.COMMIT)] == found[1:]

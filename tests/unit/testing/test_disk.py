@@ -4,11 +4,17 @@ import pytest
 
 from escrowmq.base.ports import SyncNotStarted
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
-from escrowmq.testing.disk import Loss, Shortage, SimCrash, SimDisk, is_out_of_descriptors
+from escrowmq.testing.disk import (
+    CrashLoss,
+    DescriptorShortage,
+    SimCrash,
+    SimDisk,
+    is_out_of_descriptors,
+)
 
 
 def test_synced_writes_survive_every_loss() -> None:
-    for loss in Loss:
+    for loss in CrashLoss:
         for seed in range(20):
             disk = SimDisk()
             file = disk.open("f", size=2_000)
@@ -23,8 +29,8 @@ def test_synced_writes_survive_every_loss() -> None:
 
 
 def test_each_loss_loses_in_its_own_way() -> None:
-    seen: dict[Loss, set[bytes]] = {loss: set() for loss in Loss}
-    for loss in Loss:
+    seen: dict[CrashLoss, set[bytes]] = {loss: set() for loss in CrashLoss}
+    for loss in CrashLoss:
         for seed in range(200):
             disk = SimDisk()
             file = disk.open("f", size=1_024)
@@ -35,10 +41,10 @@ def test_each_loss_loses_in_its_own_way() -> None:
             data = disk.open("f", size=1_024).read(0, 1_024)
             seen[loss].add(data[:2] + data[600:602])
     nothing, first, second, both = b"\0\0\0\0", b"xy\0\0", b"\0\0xy", b"xyxy"
-    assert seen[Loss.NOTHING] == {both}
-    assert seen[Loss.ALL] == {nothing}
-    assert seen[Loss.PREFIX] == {nothing, b"x\0\0\0", first, b"xyx\0", both}
-    assert seen[Loss.SUBSET] == seen[Loss.SECTORS] == {nothing, first, second, both}
+    assert seen[CrashLoss.NOTHING] == {both}
+    assert seen[CrashLoss.ALL] == {nothing}
+    assert seen[CrashLoss.PREFIX] == {nothing, b"x\0\0\0", first, b"xyx\0", both}
+    assert seen[CrashLoss.SUBSET] == seen[CrashLoss.SECTORS] == {nothing, first, second, both}
 
 
 def test_plan_stops_the_machine_before_the_operation() -> None:
@@ -99,7 +105,7 @@ def test_new_names_and_removals_may_come_undone_in_a_crash() -> None:
         disk.open("old", size=1).sync()
         disk.remove("old")
         disk.open("new", size=1)
-        disk.crash(random.Random(seed), Loss.ALL)
+        disk.crash(random.Random(seed), CrashLoss.ALL)
         found.add(tuple(disk.names("")))
     assert found == {(), ("old",), ("new",), ("new", "old")}
 
@@ -119,8 +125,8 @@ def test_flipped_bit_is_in_memory_and_on_the_disk() -> None:
     file = disk.open("f", size=2)
     file.sync()
     for path in ("t", "f"):
-        disk.flip(path, 0, bit=3)
-    disk.crash(random.Random(0), Loss.ALL)
+        disk.flip_bit(path, 0, bit=3)
+    disk.crash(random.Random(0), CrashLoss.ALL)
     assert (disk.read("t"), disk.read("f")) == (b"\x08", b"\x08\x00")
 
 
@@ -132,7 +138,7 @@ def test_failing_sync_makes_nothing_durable() -> None:
     disk.sync_error = "broken"
     with pytest.raises(OSError, match="broken"):
         file.sync()
-    disk.crash(random.Random(0), Loss.ALL)
+    disk.crash(random.Random(0), CrashLoss.ALL)
     assert disk.read("f") == b"\0\0"
 
 
@@ -143,7 +149,7 @@ def test_without_descriptors_only_what_is_mapped_can_be_used() -> None:
         file.write(0, b"a")
         file.sync()
     disk.replace("small", b"1")
-    disk.run_out(Shortage.SPARE_LEFT)
+    disk.exhaust_descriptors(DescriptorShortage.SPARE_LEFT)
     mapped.is_mapped = True  # type: ignore[attr-defined]
     assert mapped.read(0, 1) == b"a"
     with pytest.raises(OSError, match="Too many open files") as raised:
@@ -165,17 +171,17 @@ def test_a_sync_without_any_descriptor_has_not_begun_and_a_new_name_is_not_durab
     disk = SimDisk()
     file = disk.open("f", size=10)
     file.write(0, b"a")
-    disk.run_out(Shortage.ALL_GONE)
+    disk.exhaust_descriptors(DescriptorShortage.ALL_GONE)
     with pytest.raises(SyncNotStarted):
         file.sync()
     disk.shortage = None
     file.sync()
     file.write(1, b"b")
     file.close()
-    disk.run_out(Shortage.ALL_GONE)
+    disk.exhaust_descriptors(DescriptorShortage.ALL_GONE)
     with pytest.raises(SyncNotStarted):
         file.sync()
-    disk.crash(random.Random(1), Loss.ALL)
+    disk.crash(random.Random(1), CrashLoss.ALL)
     disk.shortage = None
     assert disk.open("f", size=10).read(0, 2) == b"a\0"
 
@@ -184,8 +190,8 @@ def test_a_judge_needs_no_descriptors_and_leaves_none() -> None:
     disk = SimDisk()
     file = disk.open("f", size=10)
     file.write(0, b"a")
-    disk.run_out(Shortage.ALL_GONE)
-    with disk.looked_at():
+    disk.exhaust_descriptors(DescriptorShortage.ALL_GONE)
+    with disk.without_shortage():
         assert file.read(0, 1) == b"a"
     with pytest.raises(OSError, match="Too many open files"):
         file.read(0, 1)

@@ -8,7 +8,7 @@ from tests.sim.network import Delays, Link, SimNetwork
 from tests.sim.plan import draw
 from tests.sim.stage import TRACE_LINES_MAX, Stage
 
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 
 HOME = ("10.0.0.9", 1)
 DOOR = ("10.0.0.1", 2)
@@ -114,7 +114,7 @@ def test_a_forked_disk_goes_its_own_way() -> None:
     file.write(0, b"written")
     disk.replace("small", b"1")
     fork = disk.fork()
-    fork.crash(random.Random(1), Loss.ALL)
+    fork.crash(random.Random(1), CrashLoss.ALL)
     assert fork.open("f", size=100).read(0, 7) == b"durable"
     fork.replace("small", b"2")
     assert file.read(0, 7) == b"written"

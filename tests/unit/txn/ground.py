@@ -10,7 +10,7 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import PutResult, PutStatus, Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from escrowmq.txn.check_schedule import CheckScheduler, CheckToSend, LiveProducer
 from escrowmq.txn.end_claim import Claim, EndReply
 from escrowmq.txn.end_requests import EndRequests
@@ -92,7 +92,7 @@ class Ground:
         self, *, half_offset: int = 0, op_offset: int = 0, snapshot: PendingSnapshot | None = None
     ) -> HalvesRecoveryResult:
         """The process is killed and started again; nothing written is lost."""
-        self.disk.crash(random.Random(0), Loss.NOTHING)
+        self.disk.crash(random.Random(0), CrashLoss.NOTHING)
         return self.open(half_offset=half_offset, op_offset=op_offset, snapshot=snapshot)
 
     def prepare(
@@ -147,7 +147,7 @@ class Ground:
     def damage(self, half: StoredMessage) -> None:
         """Its record on disk cannot be read any more, and nobody remembers it."""
         segment = next(path for path in self.disk.files if path.startswith("commitlog/"))
-        self.disk.flip(segment, half.log_offset + 4)
+        self.disk.flip_bit(segment, half.log_offset + 4)
         self.engine.halves.recent.remove(half.queue_offset)
 
     def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from escrowmq.errors import StorageError
-from escrowmq.testing.disk import Loss, Shortage, SimDisk
+from escrowmq.testing.disk import CrashLoss, DescriptorShortage, SimDisk
 from escrowmq.txn.check_counts import COUNT_MAX, FOLDER, CheckCounts
 
 from .ground import Ground, plain_half
@@ -22,7 +22,7 @@ def test_counts_survive_a_killed_process() -> None:
     first = tally(disk, 0)
     for queue_offset, checks in [(0, 1), (0, 2), (7, 15), (2_000_000, 300)]:
         first.record(queue_offset, checks)
-    disk.crash(random.Random(0), Loss.NOTHING)
+    disk.crash(random.Random(0), CrashLoss.NOTHING)
     again = tally(disk, 2_000_001)
     assert [again.count(at) for at in (0, 1, 7, 2_000_000)] == [2, 0, 15, COUNT_MAX]
 
@@ -51,8 +51,8 @@ def test_counts_of_halves_that_were_lost_are_not_those_of_their_successors() -> 
     assert [again.count(at) for at in (3, 9, 1_500_000)] == [14, 0, 0]
 
 
-@pytest.mark.parametrize("loss", [Loss.ALL, Loss.SECTORS, Loss.SUBSET])
-def test_they_do_not_come_back_with_the_next_loss_of_power(loss: Loss) -> None:
+@pytest.mark.parametrize("loss", [CrashLoss.ALL, CrashLoss.SECTORS, CrashLoss.SUBSET])
+def test_they_do_not_come_back_with_the_next_loss_of_power(loss: CrashLoss) -> None:
     disk = SimDisk()
     first = tally(disk, 0)
     for queue_offset in (9, 1_500_000):
@@ -82,7 +82,7 @@ def test_the_count_of_a_half_that_is_stored_now_is_not_looked_up() -> None:
     tally(disk, 0).record(5, 3)
     disk.restart()
     found = tally(disk, 6)
-    disk.run_out(Shortage.ALL_GONE)
+    disk.exhaust_descriptors(DescriptorShortage.ALL_GONE)
     assert found.count(6) == 0
     with pytest.raises((OSError, StorageError)):
         found.count(5)

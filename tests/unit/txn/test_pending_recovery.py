@@ -8,7 +8,7 @@ import pytest
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss, SimCrash, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimCrash, SimDisk
 from escrowmq.txn.doubled_halves import has_final
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.engine import TransactionEngine
@@ -100,7 +100,7 @@ def test_many_halves_of_some_kinds_are_what_they_were(ground: Ground) -> None:
     pending = ground.engine.halves.pending
     before = {number: pending.row(number) for number in pending}
     segment = next(path for path in ground.disk.files if path.startswith("commitlog/"))
-    ground.disk.flip(segment, halves[128].log_offset + 90)
+    ground.disk.flip_bit(segment, halves[128].log_offset + 90)
     ground.reopen()
     pending = ground.engine.halves.pending
     after = {number: pending.row(number) for number in pending}
@@ -162,7 +162,7 @@ def test_rollback_without_an_op_record_is_pending_again(ground: Ground) -> None:
 def test_damaged_half_is_set_aside_and_the_others_are_found(ground: Ground, at: int) -> None:
     halves = [ground.prepare(b"%d" % n) for n in range(5)]
     segment = next(path for path in ground.disk.files if path.startswith("commitlog/"))
-    ground.disk.flip(segment, halves[2].log_offset + at)
+    ground.disk.flip_bit(segment, halves[2].log_offset + at)
     ground.reopen()
     assert ground.end(halves[2], Verdict.COMMIT).answer == EndResult.NOT_FOUND
     for number in (0, 1, 3, 4):
@@ -213,7 +213,7 @@ def test_crash_at_any_step_leaves_one_final_of_each_commit(seed: int) -> None:
             told[half] = reply.code == 0
     except SimCrash:
         pass
-    exchange.crash(chance.choice(list(Loss)), seed=seed)
+    exchange.crash(chance.choice(list(CrashLoss)), seed=seed)
     producer = exchange.connect()
     before = producer.bodies("T")
     for half in halves:

@@ -12,7 +12,7 @@ from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.record import decode_record
 from escrowmq.filter.evaluate import Truth
-from escrowmq.filter.grammar import compile_sql_anew
+from escrowmq.filter.grammar import compile_sql_uncached
 from escrowmq.filter.operands import FilterError
 from escrowmq.filter.tags import ALL, parse_tags
 
@@ -117,7 +117,7 @@ class SelectorCache:
         if is_tag_expression(expression_type):
             selector = tag_selector(expression)
         else:
-            predicate = compile_sql_anew(expression or "", tokens_max=SQL_TOKENS_MAX)
+            predicate = compile_sql_uncached(expression or "", tokens_max=SQL_TOKENS_MAX)
             selector = sql_selector(predicate, size=size)
         if len(self._kept) >= self._kept_max or self._kept_size + size > SELECTORS_SIZE_MAX:
             self._kept.clear()

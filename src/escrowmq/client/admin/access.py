@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.odd_answers import reading_from
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.acl2_bodies import (
     AclInfo,
     EntryInfo,
@@ -58,7 +58,7 @@ class PolicyEntry(msgspec.Struct, kw_only=True, rename="camel"):
     decision: str
 
 
-class Answer(Judgement, kw_only=True, rename="camel"):
+class AccessExplanation(Judgement, kw_only=True, rename="camel"):
     """One broker's answer to `explain`, with its reasons."""
 
     broker: str = ""
@@ -75,9 +75,9 @@ class Access:
     async def users(self, part: str = "", *, broker: str = "") -> list[UserSummary]:
         """Return the users; if `part` is given, only those whose names contain it."""
 
-        async def listed(name: str, address: str) -> list[UserSummary]:
+        async def list_users_on(name: str, address: str) -> list[UserSummary]:
             reply = await self._cluster.ask(address, Request.AUTH_LIST_USER, {"filter": part})
-            with reading_from(address, Request.AUTH_LIST_USER):
+            with convert_parse_errors(address, Request.AUTH_LIST_USER):
                 found = decode_body(list[UserInfo], reply.body) if reply.body else []
             return [
                 UserSummary(
@@ -90,13 +90,17 @@ class Access:
             ]
 
         masters = await self._cluster.masters(broker)
-        return [one for found in await self._cluster.each(masters, listed) for one in found]
+        return [
+            one
+            for found in await self._cluster.run_on_each(masters, list_users_on)
+            for one in found
+        ]
 
     async def create_user(
         self, name: str, password: str, *, is_super: bool = False, broker: str = ""
     ) -> None:
         """Add a user. Raises PermissionDenied if the name is taken."""
-        info = UserInfo(password=password, user_type=_type(is_super), user_status="enable")
+        info = UserInfo(password=password, user_type=_user_type(is_super), user_status="enable")
         await self._send_change(Request.AUTH_CREATE_USER, {"username": name}, info, broker)
 
     async def update_user(
@@ -105,7 +109,7 @@ class Access:
         """Change a user. Raises PermissionDenied if there is no such user."""
         info = UserInfo(password=fields.get("password"))
         if "is_super" in fields:
-            info.user_type = _type(fields["is_super"])
+            info.user_type = _user_type(fields["is_super"])
         if "is_enabled" in fields:
             info.user_status = "enable" if fields["is_enabled"] else "disable"
         info.keeps_former = fields.get("keeps_former")
@@ -125,14 +129,18 @@ class Access:
         """Return policy entries, filtered by parts of the names of users and resources."""
         fields = {"subjectFilter": user, "resourceFilter": resource}
 
-        async def listed(name: str, address: str) -> list[PolicyEntry]:
+        async def list_policies_on(name: str, address: str) -> list[PolicyEntry]:
             reply = await self._cluster.ask(address, Request.AUTH_LIST_ACL, fields)
-            with reading_from(address, Request.AUTH_LIST_ACL):
+            with convert_parse_errors(address, Request.AUTH_LIST_ACL):
                 found = decode_body(list[AclInfo], reply.body) if reply.body else []
-            return [entry for acl in found for entry in _entries(name, acl)]
+            return [entry for acl in found for entry in _policy_entries(name, acl)]
 
         masters = await self._cluster.masters(broker)
-        return [one for found in await self._cluster.each(masters, listed) for one in found]
+        return [
+            one
+            for found in await self._cluster.run_on_each(masters, list_policies_on)
+            for one in found
+        ]
 
     async def put_policy(
         self,
@@ -174,38 +182,43 @@ class Access:
         *,
         address: str = "127.0.0.1",
         broker: str = "",
-    ) -> list[Answer]:
+    ) -> list[AccessExplanation]:
         """Say whether a user may do something from an address, and which rule decides: one answer
         per broker and kind of access control that is on. EscrowMQ's brokers only; others raise
         NotSupported."""
         question = Question(user=user, action=action, resource=resource, address=address)
 
-        async def asked(name: str, to: str) -> list[Answer]:
+        async def ask_broker(name: str, to: str) -> list[AccessExplanation]:
             body = msgspec.json.encode(question)
-            reply = await self._cluster.ask_for(
+            reply = await self._cluster.ask_decoded(
                 to, Request.ESCROW_ACL_EXPLAIN, Judgements, body=body
             )
-            return [Answer(**msgspec.structs.asdict(one), broker=name) for one in reply.answers]
+            return [
+                AccessExplanation(**msgspec.structs.asdict(one), broker=name)
+                for one in reply.answers
+            ]
 
         masters = await self._cluster.masters(broker)
-        return [one for found in await self._cluster.each(masters, asked) for one in found]
+        return [
+            one for found in await self._cluster.run_on_each(masters, ask_broker) for one in found
+        ]
 
     async def _send_change(
         self, code: int, fields: dict[str, str], body: msgspec.Struct | None, broker: str
     ) -> None:
         data = b"" if body is None else msgspec.json.encode(body)
 
-        async def told(_: str, address: str) -> None:
+        async def change_broker(_: str, address: str) -> None:
             await self._cluster.ask(address, code, fields, data)
 
-        await self._cluster.each(await self._cluster.masters(broker), told)
+        await self._cluster.run_on_each(await self._cluster.masters(broker), change_broker)
 
 
-def _type(is_super: bool) -> str:
+def _user_type(is_super: bool) -> str:
     return "Super" if is_super else "Normal"
 
 
-def _entries(broker: str, acl: AclInfo) -> list[PolicyEntry]:
+def _policy_entries(broker: str, acl: AclInfo) -> list[PolicyEntry]:
     return [
         PolicyEntry(
             broker=broker,

@@ -15,8 +15,8 @@ from escrowmq.client.admin.offsets import Offsets
 from escrowmq.client.admin.replicas import Replicas
 from escrowmq.client.admin.topics import Topics
 from escrowmq.client.admin.transactions import Transactions
-from escrowmq.client.client_settings import client_options
-from escrowmq.client.instance import Instance
+from escrowmq.client.client_settings import parse_client_options
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.producer_settings import ConnectionSettings
 from escrowmq.errors import ClientClosed
 
@@ -42,7 +42,7 @@ class Admin:
         name_servers: str | Sequence[str] | None = None,
         **settings: Unpack[ConnectionSettings],
     ) -> None:
-        self.instance = Instance(client_options(name_servers, dict(settings)))
+        self.instance = ClientInstance(parse_client_options(name_servers, dict(settings)))
         # An admin client may use thousands of topics once each, and fetches each route when it
         # needs it.
         self.instance.forgets_topics = True

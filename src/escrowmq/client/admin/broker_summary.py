@@ -8,47 +8,50 @@ from collections.abc import Mapping
 from escrowmq.base.human_format import format_byte_count, format_moment, format_span
 
 
-def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
+def summarize_metrics(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
     """Return the title and value of each usual metric, as text with its unit. Metrics that the
     broker does not report are left out."""
     rows = [
         ("build", found.get("escrowVersion", "")),
         ("speaks", found.get("brokerVersionDesc", "")),
-        ("up since", _format_start(found.get("bootTimestamp"), now_ms)),
+        ("up since", _format_time_and_age(found.get("bootTimestamp"), now_ms)),
         ("connections", found.get("escrowConnections", "")),
-        ("accepts messages", _verdict(found)),
-        ("stored", _rates(found.get("putTps"))),
-        ("handed out", _rates(found.get("getTransferredTps"))),
-        ("log", _log(found)),
-        ("oldest message", _format_start(found.get("earliestMessageTimeStamp"), now_ms)),
-        ("disk", _disk(found)),
-        ("not durable yet", _size(found.get("remainHowManyDataToFlush", "").removesuffix(" B"))),
-        ("not visible yet", _size(found.get("dispatchBehindBytes"))),
+        ("accepts messages", _accepts_messages_text(found)),
+        ("stored", _format_rates(found.get("putTps"))),
+        ("handed out", _format_rates(found.get("getTransferredTps"))),
+        ("log", _format_log_size(found)),
+        ("oldest message", _format_time_and_age(found.get("earliestMessageTimeStamp"), now_ms)),
+        ("disk", _format_disk_usage(found)),
+        (
+            "not durable yet",
+            _format_size(found.get("remainHowManyDataToFlush", "").removesuffix(" B")),
+        ),
+        ("not visible yet", _format_size(found.get("dispatchBehindBytes"))),
     ]
     return [(title, value) for title, value in rows if value]
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() else None
 
 
-def _size(text: str | None) -> str:
-    count = _number(text)
+def _format_size(text: str | None) -> str:
+    count = _parse_number(text)
     return "" if count is None else format_byte_count(count)
 
 
-def _format_start(text: str | None, now_ms: int) -> str:
-    at_ms = _number(text)
+def _format_time_and_age(text: str | None, now_ms: int) -> str:
+    at_ms = _parse_number(text)
     return f"{format_moment(at_ms)} ({format_span(max(0, now_ms - at_ms))} ago)" if at_ms else ""
 
 
-def _verdict(found: Mapping[str, str]) -> str:
+def _accepts_messages_text(found: Mapping[str, str]) -> str:
     if "escrowReadOnly" not in found:
         return ""
     return f"no: {found['escrowReadOnly']}" if found["escrowReadOnly"] else "yes"
 
 
-def _rates(text: str | None) -> str:
+def _format_rates(text: str | None) -> str:
     """Rates over the last 10 seconds, minute and 10 minutes."""
     words = (text or "").split()
     spans = ("10 s", "1 min", "10 min")
@@ -61,14 +64,17 @@ def _rates(text: str | None) -> str:
     return ", ".join(told)
 
 
-def _log(found: Mapping[str, str]) -> str:
-    low, end = _number(found.get("commitLogMinOffset")), _number(found.get("commitLogMaxOffset"))
+def _format_log_size(found: Mapping[str, str]) -> str:
+    low, end = (
+        _parse_number(found.get("commitLogMinOffset")),
+        _parse_number(found.get("commitLogMaxOffset")),
+    )
     return (
         "" if low is None or end is None else f"{format_byte_count(end - low)}, up to offset {end}"
     )
 
 
-def _disk(found: Mapping[str, str]) -> str:
+def _format_disk_usage(found: Mapping[str, str]) -> str:
     try:
         percent = f"{float(found['commitLogDiskRatio']):.0%} full"
     except (KeyError, ValueError):

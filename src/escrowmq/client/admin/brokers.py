@@ -8,7 +8,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.odd_answers import reading_from
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.routes import GoneBroker
 from escrowmq.errors import EscrowMQError, UsageError
@@ -46,14 +46,14 @@ class ChangedSetting(msgspec.Struct, kw_only=True, rename="camel"):
     at_ms: int = 0
 
 
-class _Change(msgspec.Struct, rename="camel"):
+class _SettingChange(msgspec.Struct, rename="camel"):
     instead_of: str
     value: str
     who: str = ""
     at_ms: int = 0
 
 
-class Replica(msgspec.Struct, kw_only=True, rename="camel"):
+class ConnectedSlave(msgspec.Struct, kw_only=True, rename="camel"):
     """A slave that copies a master's log, as the master sees it."""
 
     address: str
@@ -87,7 +87,7 @@ class _Producers(msgspec.Struct):
     data: dict[str, list[_Producer]] = {}
 
 
-class _Connection(msgspec.Struct):
+class _SlaveConnection(msgspec.Struct):
     """A slave's connection in a master's answer (RocketMQ's HAConnectionRuntimeInfo)."""
 
     addr: str = ""
@@ -99,10 +99,10 @@ class _Connection(msgspec.Struct):
 class _HaStatus(msgspec.Struct):
     """A master's answer about its slaves (RocketMQ's HARuntimeInfo)."""
 
-    slaves: list[_Connection] = msgspec.field(default_factory=list, name="haConnectionInfo")
+    slaves: list[_SlaveConnection] = msgspec.field(default_factory=list, name="haConnectionInfo")
 
 
-class _Table(msgspec.Struct):
+class _StringTable(msgspec.Struct):
     table: dict[str, str] = {}
 
 
@@ -116,30 +116,30 @@ class Brokers:
         """Return the brokers that left within the last hour and have not come back, as the name
         server remembers. RocketMQ's name servers remember none; ours forgets them when it is
         restarted."""
-        return [_gone_broker_info(one) for one in await self._cluster.gone()]
+        return [_to_broker_info(one) for one in await self._cluster.gone()]
 
     async def missing(self) -> list[BrokerInfo]:
         """Return the brokers that left within the last hour and that no broker of the same name
         replaces. Answers of other brokers lack their data."""
-        return [_gone_broker_info(one) for one in await self._cluster.missing()]
+        return [_to_broker_info(one) for one in await self._cluster.missing()]
 
     async def all(self) -> list[BrokerInfo]:
         """Return all brokers that the name server knows, slaves too, sorted."""
         self._cluster.instance.check_usable()
-        info = await self._cluster.instance.names.brokers()
+        info = await self._cluster.instance.names.fetch_brokers()
         found = [
             BrokerInfo(name=name, cluster=data.cluster or "", id=broker_id, address=address)
             for name, data in sorted(info.broker_addr_table.items())
             for broker_id, address in sorted(data.broker_addrs.items())
         ]
         for one in found:
-            one.version, one.build = await self._version(one.address)
+            one.version, one.build = await self._protocol_and_build(one.address)
         return found
 
     async def runtime(self, broker: str) -> dict[str, str]:
         """Return a broker's runtime metrics, under RocketMQ's names."""
-        found = await self._cluster.ask_for(
-            await self._address(broker), Request.GET_BROKER_RUNTIME_INFO, _Table
+        found = await self._cluster.ask_decoded(
+            await self._address(broker), Request.GET_BROKER_RUNTIME_INFO, _StringTable
         )
         return dict(sorted(found.table.items()))
 
@@ -148,10 +148,12 @@ class Brokers:
         which topics a producer sends to."""
         found: list[ConnectedProducer] = []
         for name, address in (await self._cluster.masters()).items():
-            table = await self._cluster.ask_for(address, Request.GET_ALL_PRODUCER_INFO, _Producers)
+            table = await self._cluster.ask_decoded(
+                address, Request.GET_ALL_PRODUCER_INFO, _Producers
+            )
             found += [
                 ConnectedProducer(
-                    group=self._cluster.unwrap(group), client_id=one.client_id,
+                    group=self._cluster.without_namespace(group), client_id=one.client_id,
                     address=one.remote_ip.removeprefix("/"), language=str(one.language),
                     broker=name,
                 )
@@ -159,14 +161,14 @@ class Brokers:
             ]  # fmt: skip
         return sorted(found, key=lambda one: (one.group, one.client_id, one.broker))
 
-    async def replicas(self, broker: str) -> list[Replica]:
+    async def replicas(self, broker: str) -> list[ConnectedSlave]:
         """Return the slaves that copy a broker's log now, sorted by address; empty if it has
         none."""
-        status = await self._cluster.ask_for(
+        status = await self._cluster.ask_decoded(
             await self._address(broker), Request.GET_BROKER_HA_STATUS, _HaStatus
         )
         found = [
-            Replica(
+            ConnectedSlave(
                 address=one.addr, is_in_sync=one.in_sync, behind_size=one.diff,
                 bytes_per_s=one.bytes_per_s,
             )
@@ -178,7 +180,7 @@ class Brokers:
         """Return a broker's settings, under RocketMQ's names."""
         address = await self._address(broker)
         reply = await self._cluster.ask(address, Request.GET_BROKER_CONFIG)
-        with reading_from(address, Request.GET_BROKER_CONFIG):
+        with convert_parse_errors(address, Request.GET_BROKER_CONFIG):
             text = reply.body.decode()
         lines = (line.partition("=") for line in text.splitlines())
         return {name.strip(): value.strip() for name, mark, value in lines if mark}
@@ -190,8 +192,8 @@ class Brokers:
         address = await self._address(broker)
         reply = await self._cluster.ask(address, Request.GET_BROKER_CONFIG)
         text = (reply.ext or {}).get("escrowChanges", "{}")
-        with reading_from(address, Request.GET_BROKER_CONFIG):
-            found = decode_body(dict[str, _Change], text.encode())
+        with convert_parse_errors(address, Request.GET_BROKER_CONFIG):
+            found = decode_body(dict[str, _SettingChange], text.encode())
         return [
             ChangedSetting(
                 name=name, value=one.value, before=one.instead_of, who=one.who, at_ms=one.at_ms
@@ -213,15 +215,17 @@ class Brokers:
     async def _address(self, broker: str) -> str:
         return (await self._cluster.masters(broker))[broker]
 
-    async def _version(self, address: str) -> tuple[str, str]:
+    async def _protocol_and_build(self, address: str) -> tuple[str, str]:
         try:
-            found = await self._cluster.ask_for(address, Request.GET_BROKER_RUNTIME_INFO, _Table)
+            found = await self._cluster.ask_decoded(
+                address, Request.GET_BROKER_RUNTIME_INFO, _StringTable
+            )
         except EscrowMQError:
             return "", ""
         return found.table.get("brokerVersionDesc", ""), found.table.get("escrowVersion", "")
 
 
-def _gone_broker_info(one: GoneBroker) -> BrokerInfo:
+def _to_broker_info(one: GoneBroker) -> BrokerInfo:
     return BrokerInfo(
         name=one.name,
         cluster=one.cluster,

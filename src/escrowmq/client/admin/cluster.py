@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MASTER
-from escrowmq.client.instance import Instance
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
+from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.large_answers import whole_body
 from escrowmq.codec.routes import GoneBroker, decode_gone_brokers
@@ -24,21 +24,21 @@ class Cluster:
     """The cluster's brokers, as an admin client sees them. Methods take the user's names of topics
     and groups, without the namespace."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
 
-    def wrap(self, name: str) -> str:
+    def with_namespace(self, name: str) -> str:
         """Return the name that brokers use for a user's topic or group."""
-        return self.instance.options.wrap(name)
+        return self.instance.options.with_namespace(name)
 
-    def unwrap(self, name: str) -> str:
+    def without_namespace(self, name: str) -> str:
         """Return the user's name for a topic or group, from the name that brokers use."""
-        return self.instance.options.unwrap(name)
+        return self.instance.options.without_namespace(name)
 
     async def masters(self, broker: str = "") -> dict[str, str]:
         """Return the addresses of all masters by broker name, or only that of `broker`. Raises
         RouteMissing if there are none."""
-        names = await self._names()
+        names = await self._broker_names()
         book = self.instance.book
         if broker:
             return {broker: self.instance.address_of(broker)}
@@ -48,16 +48,16 @@ class Cluster:
             raise RouteMissing(_NO_BROKER)
         return masters
 
-    async def all_readers(self) -> dict[str, str]:
+    async def all_read_addresses(self) -> dict[str, str]:
         """Return an address to read from for each broker, by name: the master's, or a slave's if
         there is no master. Raises RouteMissing if there are no brokers."""
-        book, names = self.instance.book, await self._names()
-        readers = self.readers(name for name in names if book.addresses(name))
+        book, names = self.instance.book, await self._broker_names()
+        readers = self.read_addresses(name for name in names if book.addresses(name))
         if not readers:
             raise RouteMissing(_NO_BROKER)
         return readers
 
-    async def _names(self) -> list[str]:
+    async def _broker_names(self) -> list[str]:
         self.instance.check_usable()
         await self.instance.refresh_brokers()
         return sorted(self.instance.book.broker_names())
@@ -71,7 +71,7 @@ class Cluster:
         # RocketMQ's name server remembers none. A failed extra request must not fail the answer.
         if reply.code != Response.SUCCESS or not reply.body:
             return []
-        return names.read_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)
+        return names.decode_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)
 
     async def missing(self) -> list[GoneBroker]:
         """Return the brokers that left within the last hour and that no broker of the same name
@@ -79,19 +79,19 @@ class Cluster:
         gone = await self.gone()
         if not gone:
             return []
-        here = (await self.instance.names.brokers()).broker_addr_table
+        here = (await self.instance.names.fetch_brokers()).broker_addr_table
         return [one for one in gone if one.name not in here]
 
     async def missing_names(self) -> list[str]:
         """Return the names of the missing brokers, sorted."""
         return sorted({one.name for one in await self.missing()})
 
-    async def names_of(self, topic: str) -> list[str]:
+    async def broker_names_of(self, topic: str) -> list[str]:
         """Return the names of the brokers that have a topic. Raises RouteMissing if there are
         none."""
         self.instance.check_usable()
-        wire_topic = self.wrap(topic)
-        await self.instance.refresh(wire_topic)
+        wire_topic = self.with_namespace(topic)
+        await self.instance.refresh_route(wire_topic)
         route = await self.instance.route(wire_topic)
         names = sorted(data.broker_name for data in route.broker_datas or ())
         if not names:
@@ -101,12 +101,12 @@ class Cluster:
             )
         return names
 
-    def readers(self, names: Iterable[str]) -> dict[str, str]:
+    def read_addresses(self, names: Iterable[str]) -> dict[str, str]:
         """Return an address to read from for each named broker: the master's, or a slave's if there
         is no master. mqadmin does the same (BrokerData.selectBrokerAddr)."""
         return {name: self.instance.reader_address(name) for name in names}
 
-    def changers(self, topic: str, names: Sequence[str]) -> dict[str, str]:
+    def masters_to_change(self, topic: str, names: Sequence[str]) -> dict[str, str]:
         """Return the masters of all brokers that have a topic. Raises RouteMissing if one of them
         has no master, because a change must be made on all or none."""
         found = {name: self.instance.book.address(name, MASTER) for name in names}
@@ -130,7 +130,7 @@ class Cluster:
         """Send a request to one server and return its reply; raises ResponseError if it refuses."""
         return await self.instance.ask(address, code, dict(fields or {}), body)
 
-    async def ask_for(
+    async def ask_decoded(
         self,
         address: str,
         code: int,
@@ -141,10 +141,10 @@ class Cluster:
     ) -> T:
         """Send a request to one server and return the decoded body of its reply."""
         reply = await self.ask(address, code, fields, body)
-        with reading_from(address, code):
+        with convert_parse_errors(address, code):
             return decode_body(kind, whole_body(reply))
 
-    async def each(
+    async def run_on_each(
         self, masters: Mapping[str, str], work: Callable[[str, str], Awaitable[T]]
     ) -> list[T]:
         """Run the work for each master (name, address) concurrently, and return the results. If one

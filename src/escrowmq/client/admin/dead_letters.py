@@ -25,7 +25,7 @@ class DeadLetter(dead_letter_bodies.DeadLetter, kw_only=True, rename="camel"):
     broker: str = ""
 
 
-class _Page(msgspec.Struct, rename="camel"):
+class _DeadLetterPage(msgspec.Struct, rename="camel"):
     items: list[DeadLetter] = []
     next: int = -1
 
@@ -49,7 +49,7 @@ async def redeliver(
                 max_offset=queue_offset + 1,
                 updated_ms=0,
             )
-            async for letter in _of_queue(cluster, group, one, topic, None, dry_run):
+            async for letter in _redeliver_queue(cluster, group, one, topic, None, dry_run):
                 yield letter
         return
     try:
@@ -58,7 +58,7 @@ async def redeliver(
         return
     left = limit
     for queue in described.queues:
-        async for letter in _of_queue(cluster, group, queue, topic, left, dry_run):
+        async for letter in _redeliver_queue(cluster, group, queue, topic, left, dry_run):
             yield letter
             if left is not None and letter.status != "done":
                 left -= 1
@@ -66,14 +66,14 @@ async def redeliver(
                     return
 
 
-async def _of_queue(
+async def _redeliver_queue(
     cluster: Cluster, group: str, queue: QueueStatus, topic: str, limit: int | None, dry_run: bool
 ) -> AsyncIterator[DeadLetter]:
     broker = queue.queue.broker_name
     address = (await cluster.masters(broker))[broker]
     wanted = WhichLetters(
-        group=cluster.wrap(group),
-        topic=cluster.wrap(topic) if topic else "",
+        group=cluster.with_namespace(group),
+        topic=cluster.with_namespace(topic) if topic else "",
         queue_id=queue.queue.queue_id,
         begin=queue.min_offset,
         end=queue.max_offset,  # letters that die meanwhile are for the next call
@@ -82,12 +82,15 @@ async def _of_queue(
     # The broker returns where to continue, which may already be past the end that was known here.
     while 0 <= wanted.begin < wanted.end and (limit is None or limit > 0):
         wanted.limit = _PAGE_COUNT if limit is None else min(limit, _PAGE_COUNT)
-        page = await cluster.ask_for(
-            address, Request.ESCROW_REDELIVER_DEAD, _Page, body=msgspec.json.encode(wanted)
+        page = await cluster.ask_decoded(
+            address,
+            Request.ESCROW_REDELIVER_DEAD,
+            _DeadLetterPage,
+            body=msgspec.json.encode(wanted),
         )
         for letter in page.items:
             letter.broker = broker
-            letter.topic = cluster.unwrap(letter.topic)
+            letter.topic = cluster.without_namespace(letter.topic)
             if limit is not None and letter.status != "done":
                 limit -= 1
             yield letter

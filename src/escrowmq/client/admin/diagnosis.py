@@ -33,7 +33,7 @@ State = Literal[
 ]
 
 
-class Delivery(msgspec.Struct, kw_only=True, rename="camel"):
+class GroupDelivery(msgspec.Struct, kw_only=True, rename="camel"):
     """How far one consumer group is with one message: whether it has read, acknowledged or failed
     it."""
 
@@ -52,7 +52,7 @@ class Explanation(msgspec.Struct, kw_only=True, rename="camel"):
     topic: str = ""
     facts: list[str] = []
     """Everything known about the message, one sentence each."""
-    deliveries: list[Delivery] = []
+    deliveries: list[GroupDelivery] = []
 
 
 class Finding(msgspec.Struct, kw_only=True, rename="camel"):
@@ -99,15 +99,15 @@ class Diagnosis:
         'visible'
         """
         found = Explanation(message_id=message_id, state="", topic=topic)
-        await self._of_transaction(message_id, topic, found)
+        await self._explain_transaction(message_id, topic, found)
         try:
             stored = await self._messages.get(message_id, topic=topic)
         except NotFound:
             stored = None
         if stored is not None and stored.topic not in _DELAYED:
-            await self._visible(stored, found)
+            await self._explain_visible(stored, found)
         elif not found.state:
-            await self._delayed(message_id, found)
+            await self._explain_delayed(message_id, found)
         if not found.state:
             hint = "" if topic else "; an id that a producer got needs its topic"
             raise NotFound(
@@ -116,7 +116,7 @@ class Diagnosis:
             )
         return found
 
-    async def _of_transaction(self, message_id: str, topic: str, found: Explanation) -> None:
+    async def _explain_transaction(self, message_id: str, topic: str, found: Explanation) -> None:
         try:
             halves = await self._transactions.show(message_id, topic=topic)
         except (NotFound, ResponseError):  # RocketMQ's brokers cannot say it
@@ -142,7 +142,7 @@ class Diagnosis:
             for event in half.events
         ]
 
-    async def _delayed(self, message_id: str, found: Explanation) -> None:
+    async def _explain_delayed(self, message_id: str, found: Explanation) -> None:
         for name in _DELAYED:
             try:
                 stored = await self._messages.get(message_id, topic=name)
@@ -154,7 +154,7 @@ class Diagnosis:
             when = f"delivered at {format_moment(due_ms)}" if due_ms else f"on delay level {level}"
             found.facts.append(f"it waits for its time, and is {when}")
 
-    async def _visible(self, message: ReceivedMessage, found: Explanation) -> None:
+    async def _explain_visible(self, message: ReceivedMessage, found: Explanation) -> None:
         found.state, found.topic = "visible", message.topic
         place = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
         found.facts.append(
@@ -167,41 +167,41 @@ class Diagnosis:
         if not groups:
             found.facts.append("no consumer group has read this topic, and none is connected")
         for group in groups[:GROUPS_MAX]:
-            found.deliveries.append(await self._delivery(message, group))
+            found.deliveries.append(await self._explain_delivery(message, group))
         if len(groups) > GROUPS_MAX:
             found.facts.append(f"{len(groups) - GROUPS_MAX} more groups were not looked at")
 
-    async def _delivery(self, message: ReceivedMessage, group: str) -> Delivery:
+    async def _explain_delivery(self, message: ReceivedMessage, group: str) -> GroupDelivery:
         try:
             known = await self._groups.describe(group)
         except GroupNotFound:
-            return Delivery(group=group, state="not read", detail="the group is deleted")
+            return GroupDelivery(group=group, state="not read", detail="the group is deleted")
         if not any(one.is_enabled for one in known.brokers):
-            return Delivery(group=group, state="stopped", detail="the group may not consume")
+            return GroupDelivery(group=group, state="stopped", detail="the group may not consume")
         lag = _lag_of(known, message)
         if lag is None or lag.committed <= message.queue_offset:
-            return _unread(known, lag, message)
+            return _unacknowledged_delivery(known, lag, message)
         wanted = known.online.topics.get(message.topic, "")
-        if not _wants(wanted, message.tag):
+        if not _may_match_tag(wanted, message.tag):
             detail = f"it wants {wanted}, the tag is {message.tag or 'empty'}"
-            return Delivery(group=group, state="filtered out", detail=detail)
-        dead = await self._copy(f"{Topic.DLQ_PREFIX}{group}", message)
+            return GroupDelivery(group=group, state="filtered out", detail=detail)
+        dead = await self._find_copy(f"{Topic.DLQ_PREFIX}{group}", message)
         if dead is not None:
             times = dead.deliveries_before
             detail = f"given up {format_moment(dead.stored_ms)}, after {times} deliveries"
-            return Delivery(group=group, state="dead letter", detail=detail)
+            return GroupDelivery(group=group, state="dead letter", detail=detail)
         for name in (group, f"{group}_{message.topic}", f"{group}+{message.topic}"):
-            again = await self._copy(f"{Topic.RETRY_PREFIX}{name}", message)
+            again = await self._find_copy(f"{Topic.RETRY_PREFIX}{name}", message)
             if again is not None:
                 times = again.deliveries_before
                 detail = (
                     f"redelivered since {format_moment(again.stored_ms)}, {times} deliveries before"
                 )
-                return Delivery(group=group, state="retried", detail=detail)
+                return GroupDelivery(group=group, state="retried", detail=detail)
         detail = f"the group is at {lag.committed} of {lag.end}"
-        return Delivery(group=group, state="consumed", detail=detail)
+        return GroupDelivery(group=group, state="consumed", detail=detail)
 
-    async def _copy(self, topic: str, message: ReceivedMessage) -> ReceivedMessage | None:
+    async def _find_copy(self, topic: str, message: ReceivedMessage) -> ReceivedMessage | None:
         try:
             return await self._messages.get(message.message_id, topic=topic)
         except (NotFound, RouteMissing, ResponseError):
@@ -218,10 +218,10 @@ class Diagnosis:
         >>> [finding.what for finding in asyncio.run(main()) if finding.severity == "problem"]
         []
         """
-        found = [one async for one in self._of_brokers()]
-        found += [one async for one in self._of_replicas()]
-        found += [one async for one in self._of_transactions()]
-        found += [one async for one in self._of_groups()]
+        found = [one async for one in self._broker_findings()]
+        found += [one async for one in self._replica_findings()]
+        found += [one async for one in self._transaction_findings()]
+        found += [one async for one in self._group_findings()]
         return sorted(found, key=lambda one: one.severity)
 
     async def events(self) -> list[Event]:
@@ -265,7 +265,7 @@ class Diagnosis:
                 )
         return sorted(found, key=lambda event: -event.at_ms)
 
-    async def _of_brokers(self) -> AsyncIterator[Finding]:
+    async def _broker_findings(self) -> AsyncIterator[Finding]:
         brokers = await self._brokers.all()
         builds = {broker.build for broker in brokers if broker.build}
         for broker in brokers:
@@ -276,7 +276,7 @@ class Diagnosis:
                     what=f"it takes no messages: {told['escrowReadOnly']}",
                     hint="remove the cause; it recovers by itself, or says that it needs a restart",
                 )  # fmt: skip
-            ratio = _share(told.get("commitLogDiskRatio", ""))
+            ratio = _parse_ratio(told.get("commitLogDiskRatio", ""))
             if ratio > 0.8:
                 yield Finding(
                     severity="warning", subject=f"broker {broker.name}",
@@ -301,7 +301,7 @@ class Diagnosis:
                 hint="finish the upgrade",
             )  # fmt: skip
 
-    async def _of_replicas(self) -> AsyncIterator[Finding]:
+    async def _replica_findings(self) -> AsyncIterator[Finding]:
         for group in await self._replicas.status():
             for note in group.notes:
                 yield Finding(
@@ -316,7 +316,7 @@ class Diagnosis:
                         what=member.note, hint="docs/replication.md says what to do",
                     )  # fmt: skip
 
-    async def _of_transactions(self) -> AsyncIterator[Finding]:
+    async def _transaction_findings(self) -> AsyncIterator[Finding]:
         counts = await self._transactions.count()
         for group, count in sorted(counts.parked_by_group.items()):
             yield Finding(
@@ -338,7 +338,7 @@ class Diagnosis:
                 hint="RocketMQ's brokers cannot say it",
             )  # fmt: skip
 
-    async def _of_groups(self) -> AsyncIterator[Finding]:
+    async def _group_findings(self) -> AsyncIterator[Finding]:
         names = await self._groups.names()
         for name in names[:GROUPS_MAX]:
             group = await self._groups.describe(name)
@@ -360,7 +360,7 @@ class Diagnosis:
                     severity="warning", subject=where, what=f"it is {group.lag} messages behind",
                     hint=f"`escrowmq group show {name}` has its queues and members",
                 )  # fmt: skip
-            async for finding in self._dead_letters(name):
+            async for finding in self._dead_letter_findings(name):
                 yield finding
         if len(names) > GROUPS_MAX:
             yield Finding(
@@ -369,7 +369,7 @@ class Diagnosis:
                 hint="metrics have the lag of all (docs/operating.md)",
             )  # fmt: skip
 
-    async def _dead_letters(self, group: str) -> AsyncIterator[Finding]:
+    async def _dead_letter_findings(self, group: str) -> AsyncIterator[Finding]:
         try:
             count = (await self._topics.describe(f"{Topic.DLQ_PREFIX}{group}")).count
         except (TopicNotFound, ResponseError):
@@ -392,18 +392,24 @@ def _lag_of(group: GroupDescription, message: ReceivedMessage) -> Lag | None:
     return None
 
 
-def _unread(group: GroupDescription, lag: Lag | None, message: ReceivedMessage) -> Delivery:
+def _unacknowledged_delivery(
+    group: GroupDescription, lag: Lag | None, message: ReceivedMessage
+) -> GroupDelivery:
     if lag is None:
-        return Delivery(group=group.group, state="not read", detail="it has read nothing there")
+        return GroupDelivery(
+            group=group.group, state="not read", detail="it has read nothing there"
+        )
     if message.queue_offset < lag.committed + lag.inflight:
         detail = "a consumer has fetched it, and not acknowledged it"
-        return Delivery(group=group.group, state="in flight", detail=detail)
+        return GroupDelivery(group=group.group, state="in flight", detail=detail)
     before = message.queue_offset - max(lag.committed, 0)
     who = "" if group.online.members else "; no consumer is connected"
-    return Delivery(group=group.group, state="not read", detail=f"{before} messages before it{who}")
+    return GroupDelivery(
+        group=group.group, state="not read", detail=f"{before} messages before it{who}"
+    )
 
 
-def _wants(expression: str, tag: str) -> bool:
+def _may_match_tag(expression: str, tag: str) -> bool:
     """Whether a group may want a message, by its tag; always True for SQL92, which cannot be
     evaluated here."""
     tags = [each.strip() for each in expression.split("||")]
@@ -411,7 +417,7 @@ def _wants(expression: str, tag: str) -> bool:
     return is_sql or tags == [""] or "*" in tags or tag in tags
 
 
-def _share(text: str) -> float:
+def _parse_ratio(text: str) -> float:
     try:
         return float(text)
     except ValueError:

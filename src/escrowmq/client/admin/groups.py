@@ -11,9 +11,9 @@ from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.client.core.validation import check_group
 from escrowmq.codec.client_bodies import SubscriptionBody, decode_queue_table
 from escrowmq.codec.large_answers import ACCEPTS_ZLIB
@@ -38,7 +38,7 @@ class GroupInfo(msgspec.Struct, kw_only=True, rename="camel"):
     is_ordered: bool
 
 
-class Member(msgspec.Struct, kw_only=True, rename="camel"):
+class ConnectedConsumer(msgspec.Struct, kw_only=True, rename="camel"):
     """A connected consumer."""
 
     client_id: str
@@ -47,10 +47,10 @@ class Member(msgspec.Struct, kw_only=True, rename="camel"):
     version: int
 
 
-class Members(msgspec.Struct, kw_only=True, rename="camel"):
+class GroupMembers(msgspec.Struct, kw_only=True, rename="camel"):
     """The connected members of a group, and their subscriptions."""
 
-    members: list[Member] = []
+    members: list[ConnectedConsumer] = []
     model: str = ""
     """`CLUSTERING` or `BROADCASTING`; empty without members."""
     kind: str = ""
@@ -60,7 +60,7 @@ class Members(msgspec.Struct, kw_only=True, rename="camel"):
     """Topics, and which of their messages the members subscribe to."""
 
 
-class _Progress(msgspec.Struct, rename="camel"):
+class _GroupOffsets(msgspec.Struct, rename="camel"):
     """A group's offsets in one queue, in a broker's answer (RocketMQ's OffsetWrapper)."""
 
     broker_offset: int
@@ -92,7 +92,7 @@ class GroupDescription(msgspec.Struct, kw_only=True, rename="camel"):
 
     group: str
     brokers: list[GroupInfo]
-    online: Members
+    online: GroupMembers
     lags: list[Lag]
     missing: list[str] = []
     """Brokers that left within the last hour; what they know about the group is not included."""
@@ -103,7 +103,7 @@ class GroupDescription(msgspec.Struct, kw_only=True, rename="camel"):
         return sum(one.count for one in self.lags)
 
 
-class _Config(msgspec.Struct, rename="camel", kw_only=True):
+class _GroupConfig(msgspec.Struct, rename="camel", kw_only=True):
     group_name: str
     consume_enable: bool = True
     consume_broadcast_enable: bool = True
@@ -112,19 +112,19 @@ class _Config(msgspec.Struct, rename="camel", kw_only=True):
     retry_queue_nums: int = 1
 
 
-class _Table(msgspec.Struct, rename="camel"):
+class _GroupTable(msgspec.Struct, rename="camel"):
     subscription_group_table: dict[str, dict[str, Any]] = {}
 
 
-class _Connection(msgspec.Struct, rename="camel"):
+class _ConsumerConnection(msgspec.Struct, rename="camel"):
     client_id: str
     client_addr: str = ""
     language: str | int = ""
     version: int = 0
 
 
-class _Connections(msgspec.Struct, rename="camel"):
-    connection_set: list[_Connection] = []
+class _ConsumerConnections(msgspec.Struct, rename="camel"):
+    connection_set: list[_ConsumerConnection] = []
     consume_from_where: str = ""
     consume_type: str = ""
     message_model: str = ""
@@ -140,22 +140,26 @@ class Groups:
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Return the names of consumer groups, sorted; `with_system` adds the brokers' own."""
         found: set[str] = set()
-        for address in (await self._cluster.all_readers()).values():
-            found |= (await self._table(address)).keys()
+        for address in (await self._cluster.all_read_addresses()).values():
+            found |= (await self._config_table(address)).keys()
         if not with_system:
             found -= _SYSTEM_GROUPS
             found = {name for name in found if not name.startswith(_SYSTEM_PREFIXES)}
-        return sorted(self._cluster.unwrap(name) for name in found)
+        return sorted(self._cluster.without_namespace(name) for name in found)
 
     async def describe(self, group: str) -> GroupDescription:
         """Return a group's configuration on each broker, its members and its progress. Raises
         GroupNotFound if there is none."""
         infos: list[GroupInfo] = []
-        for name, address in (await self._cluster.all_readers()).items():
-            config = (await self._table(address)).get(self._cluster.wrap(group))
+        for name, address in (await self._cluster.all_read_addresses()).items():
+            config = (await self._config_table(address)).get(self._cluster.with_namespace(group))
             if config is not None:
-                with reading_from(address, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
-                    infos.append(_info(group, name, msgspec.convert(config, _Config, strict=False)))
+                with convert_parse_errors(address, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
+                    infos.append(
+                        _group_info(
+                            group, name, msgspec.convert(config, _GroupConfig, strict=False)
+                        )
+                    )
         if not infos:
             raise GroupNotFound(f"there is no consumer group {group!r}")
         return GroupDescription(
@@ -179,12 +183,14 @@ class Groups:
         """Create a group on all brokers, by default with 16 attempts and one retry queue, enabled.
         If the group exists, the given fields are changed and nothing else."""
         check_group(group)
-        name = self._cluster.wrap(group)
-        changes = _given_fields(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
+        name = self._cluster.with_namespace(group)
+        changes = _changed_fields(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
         for address in (await self._cluster.masters()).values():
-            config = (await self._table(address)).get(name)
-            known = config if config is not None else msgspec.to_builtins(_Config(group_name=name))
-            await self._put(address, {**known, **changes})
+            config = (await self._config_table(address)).get(name)
+            known = (
+                config if config is not None else msgspec.to_builtins(_GroupConfig(group_name=name))
+            )
+            await self._send_config(address, {**known, **changes})
 
     async def update(
         self,
@@ -198,22 +204,22 @@ class Groups:
     ) -> None:
         """Change the given fields wherever the group exists. Raises GroupNotFound if there is
         none."""
-        changes = _given_fields(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
+        changes = _changed_fields(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
         is_known = False
         for address in (await self._cluster.masters()).values():
-            config = (await self._table(address)).get(self._cluster.wrap(group))
+            config = (await self._config_table(address)).get(self._cluster.with_namespace(group))
             if config is not None:
                 is_known = True
-                await self._put(address, {**config, **changes})
+                await self._send_config(address, {**config, **changes})
         if not is_known:
             raise GroupNotFound(f"there is no consumer group {group!r}; create it first")
 
     async def delete(self, group: str) -> None:
         """Delete a group with its offsets, retries and dead letters. Raises GroupNotFound if there
         is none."""
-        wire_group = self._cluster.wrap(group)
+        wire_group = self._cluster.with_namespace(group)
         masters = await self._cluster.masters()
-        known = [wire_group in await self._table(address) for address in masters.values()]
+        known = [wire_group in await self._config_table(address) for address in masters.values()]
         if not any(known):
             raise GroupNotFound(f"there is no consumer group {group!r}")
         fields = {"groupName": wire_group, "cleanOffset": "true"}
@@ -255,20 +261,23 @@ class Groups:
         ):
             yield letter
 
-    async def members(self, group: str) -> Members:
+    async def members(self, group: str) -> GroupMembers:
         """Return the connected members; having none is not an error."""
-        fields = {"consumerGroup": self._cluster.wrap(group)}
-        found = Members()
-        seen: dict[str, Member] = {}
-        for address in (await self._cluster.all_readers()).values():
+        fields = {"consumerGroup": self._cluster.with_namespace(group)}
+        found = GroupMembers()
+        seen: dict[str, ConnectedConsumer] = {}
+        for address in (await self._cluster.all_read_addresses()).values():
             try:
-                online = await self._cluster.ask_for(
-                    address, Request.GET_CONSUMER_CONNECTION_LIST, _Connections, fields=fields
+                online = await self._cluster.ask_decoded(
+                    address,
+                    Request.GET_CONSUMER_CONNECTION_LIST,
+                    _ConsumerConnections,
+                    fields=fields,
                 )
             except ConsumerOffline:
                 continue
             for one in online.connection_set:
-                seen[one.client_id] = Member(
+                seen[one.client_id] = ConnectedConsumer(
                     client_id=one.client_id,
                     address=one.client_addr,
                     language=str(one.language),
@@ -277,52 +286,52 @@ class Groups:
             found.model, found.kind = online.message_model, online.consume_type
             found.consume_from = online.consume_from_where
             for topic, wanted in online.subscription_table.items():
-                found.topics[self._cluster.unwrap(topic)] = wanted.sub_string or "*"
+                found.topics[self._cluster.without_namespace(topic)] = wanted.sub_string or "*"
         found.members = [seen[name] for name in sorted(seen)]
         return found
 
     async def lag(self, group: str, *, topic: str = "") -> list[Lag]:
         """Return the group's progress by queue, in all topics that it reads or in one."""
-        fields = {"consumerGroup": self._cluster.wrap(group)}
+        fields = {"consumerGroup": self._cluster.with_namespace(group)}
         if topic:
-            fields["topic"] = self._cluster.wrap(topic)
+            fields["topic"] = self._cluster.with_namespace(topic)
         found: list[Lag] = []
-        for address in (await self._cluster.all_readers()).values():
+        for address in (await self._cluster.all_read_addresses()).values():
             reply = await self._cluster.ask(address, Request.GET_CONSUME_STATS, fields)
-            with reading_from(address, Request.GET_CONSUME_STATS):
-                found += self._lags(reply.body)
+            with convert_parse_errors(address, Request.GET_CONSUME_STATS):
+                found += self._parse_lags(reply.body)
         return sorted(found, key=lambda one: one.queue)
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _table(self, address: str) -> dict[str, dict[str, Any]]:
+    async def _config_table(self, address: str) -> dict[str, dict[str, Any]]:
         code = Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        found = await self._cluster.ask_for(address, code, _Table, fields=ACCEPTS_ZLIB)
+        found = await self._cluster.ask_decoded(address, code, _GroupTable, fields=ACCEPTS_ZLIB)
         return found.subscription_group_table
 
-    async def _put(self, address: str, config: dict[str, Any]) -> None:
+    async def _send_config(self, address: str, config: dict[str, Any]) -> None:
         body = msgspec.json.encode(config)
         await self._cluster.ask(address, Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
 
-    def _lags(self, body: bytes) -> list[Lag]:
+    def _parse_lags(self, body: bytes) -> list[Lag]:
         return [
             Lag(
                 queue=MessageQueue(
-                    self._cluster.unwrap(queue.topic), queue.broker_name, queue.queue_id
+                    self._cluster.without_namespace(queue.topic), queue.broker_name, queue.queue_id
                 ),
                 end=status.broker_offset,
                 committed=status.consumer_offset,
                 inflight=max(0, status.pull_offset - status.consumer_offset),
                 consumed_ms=status.last_timestamp,
             )
-            for queue, status in decode_queue_table(_Progress, body).items()
+            for queue, status in decode_queue_table(_GroupOffsets, body).items()
         ]
 
 
 _COUNTS_MAX: Final = {"attempts_max": INT_MAX, "retry_queues": TOPIC_QUEUES_MAX}
 
 
-def check_counts(**given: object) -> None:
+def check_group_counts(**given: object) -> None:
     """Raise UsageError if a number is not allowed for a group."""
     for name, most in _COUNTS_MAX.items():
         count = given.get(name)
@@ -330,7 +339,7 @@ def check_counts(**given: object) -> None:
             raise UsageError(f"{name}={count}; 0 to {most} are allowed")
 
 
-def _given_fields(
+def _changed_fields(
     attempts_max: int | None,
     retry_queues: int | None,
     is_enabled: bool | None,
@@ -338,7 +347,7 @@ def _given_fields(
     is_ordered: bool | None,
 ) -> dict[str, Any]:
     """Return those fields that are not None, under RocketMQ's names."""
-    check_counts(attempts_max=attempts_max, retry_queues=retry_queues)
+    check_group_counts(attempts_max=attempts_max, retry_queues=retry_queues)
     given = {
         "retryMaxTimes": attempts_max,
         "retryQueueNums": retry_queues,
@@ -349,7 +358,7 @@ def _given_fields(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _info(group: str, broker: str, config: _Config) -> GroupInfo:
+def _group_info(group: str, broker: str, config: _GroupConfig) -> GroupInfo:
     return GroupInfo(
         group=group,
         broker=broker,

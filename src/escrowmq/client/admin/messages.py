@@ -12,12 +12,12 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import UNPACKED_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.message import Message, ReceivedMessage, received
-from escrowmq.client.core.odd_answers import reading_from
-from escrowmq.client.core.pulling import PullStep, after_pull, pull_fields, with_subscription
+from escrowmq.client.core.message import Message, ReceivedMessage, to_received_message
+from escrowmq.client.core.pulling import PullStep, pull_fields, step_after_pull, with_subscription
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import SendResult
 from escrowmq.client.core.subscription import Subscription
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.client.producer import Producer
 from escrowmq.codec.ids import format_host, parse_offset_id
 from escrowmq.codec.record import decode_record, decode_records
@@ -38,17 +38,17 @@ _OFFSET_ID_SIZES: Final = (32, 56)
 _RESULT_OK: Final = "CR_SUCCESS"
 
 
-class _Consumed(msgspec.Struct, rename="camel"):
+class _ConsumeResult(msgspec.Struct, rename="camel"):
     consume_result: str = ""
     remark: str = ""
 
 
-def own_topic(cluster: Cluster, message: ReceivedMessage) -> str:
+def resend_topic(cluster: Cluster, message: ReceivedMessage) -> str:
     """Return the topic to which a message is resent: its own, or for a dead letter the topic where
     it failed."""
     failed_in = message.system.get(Property.RETRY_TOPIC, "")
     is_dead = message.topic.startswith(Topic.DLQ_PREFIX)
-    return cluster.unwrap(failed_in) if is_dead and failed_in else message.topic
+    return cluster.without_namespace(failed_in) if is_dead and failed_in else message.topic
 
 
 class Messages:
@@ -62,15 +62,15 @@ class Messages:
         `broker` limits the search), or by the `offset_id` of a stored copy. Raises NotFound if
         there is none."""
         if topic:
-            found = await self._query(
+            found = await self._query_by_key(
                 topic, message_id, is_unique=True, count_max=FOUND_MAX, broker=broker
             )
             if found:
                 return found[0]
         if len(message_id) not in _OFFSET_ID_SIZES or not topic:
-            stored = await self._by_offset_id(message_id)
+            stored = await self._find_by_offset_id(message_id)
             if stored is not None:
-                return self._received(stored)
+                return self._to_received(stored)
         hint = "" if topic else "; an id that a producer got needs its topic"
         raise NotFound(f"there is no message {message_id}{hint}")
 
@@ -78,21 +78,21 @@ class Messages:
         """Return the message of a transaction under its own topic, whatever the transaction's
         outcome: consumers may or may not have seen it. `broker` limits the search. Raises NotFound
         if no broker has it."""
-        found = await self._query(
+        found = await self._query_by_key(
             topic, message_id, is_unique=True, count_max=FOUND_MAX, broker=broker
         )
         if found:
             return found[0]
-        wire_topic = self._cluster.wrap(topic)
-        for name, address in (await self._readers_of(topic, broker)).items():
+        wire_topic = self._cluster.with_namespace(topic)
+        for name, address in (await self._read_addresses(topic, broker)).items():
             fields = _query_fields(Topic.HALF, message_id, is_unique=True, count_max=FOUND_MAX)
-            for half in await self._records(address, fields):
+            for half in await self._query_records(address, fields):
                 place = half.properties
                 if (
                     place.get(Property.UNIQ_KEY) == message_id
                     and place.get(Property.REAL_TOPIC) == wire_topic
                 ):
-                    return _displayed_message(half, topic=topic, broker_name=name)
+                    return _message_for_display(half, topic=topic, broker_name=name)
         raise NotFound(f"no broker of topic {topic} has a message {message_id}, committed or not")
 
     async def find(
@@ -105,7 +105,7 @@ class Messages:
         end_ms: int = _FOREVER_MS,
     ) -> list[ReceivedMessage]:
         """Return messages with a key that were stored within a time span, the newest first."""
-        return await self._query(
+        return await self._query_by_key(
             topic, key, is_unique=False, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
         )
 
@@ -113,24 +113,26 @@ class Messages:
         self, queue: MessageQueue, queue_offset: int, *, count_max: int = 1
     ) -> list[ReceivedMessage]:
         """Return messages of a queue, starting at an offset. Raises NotFound if there are none."""
-        wire = MessageQueue(self._cluster.wrap(queue.topic), queue.broker_name, queue.queue_id)
+        wire = MessageQueue(
+            self._cluster.with_namespace(queue.topic), queue.broker_name, queue.queue_id
+        )
         wanted = Subscription(topic=wire.topic)
         fields = pull_fields(
             wire, wanted, group=_GROUP, queue_offset=queue_offset, commit_offset=0,
             count_max=count_max, suspend_ms=0,
         )  # fmt: skip
-        address = (await self._readers_of(queue.topic)).get(queue.broker_name)
+        address = (await self._read_addresses(queue.topic)).get(queue.broker_name)
         if address is None:
             raise UsageError(f"{queue.topic!r} is not on the broker {queue.broker_name!r}")
         reply = await self._cluster.instance.request(
             address, Request.PULL_MESSAGE, with_subscription(fields, wanted)
         )
-        match after_pull(reply.code):
+        match step_after_pull(reply.code):
             case PullStep.TAKE:
-                with reading_from(address, Request.PULL_MESSAGE):
+                with convert_parse_errors(address, Request.PULL_MESSAGE):
                     stored = decode_records(reply.body)
-                return self._all_received(stored, queue.broker_name)
-            case PullStep.GO_ON | PullStep.MOVE:
+                return self._decompress_all(stored, queue.broker_name)
+            case PullStep.ADVANCE | PullStep.MOVE:
                 bounds = reply.ext or {}
                 raise NotFound(
                     f"{queue} has no message at {queue_offset}; it holds "
@@ -148,7 +150,7 @@ class Messages:
         """Send a copy of a message to its own topic (for a dead letter, the topic where it failed)
         or to another, as a new message for all groups."""
         again = Message(
-            topic or own_topic(self._cluster, message),
+            topic or resend_topic(self._cluster, message),
             message.body,
             tag=message.tag,
             keys=message.keys,
@@ -162,18 +164,18 @@ class Messages:
         """Make one connected member of a group consume a message now, independently of its offsets.
         Raises MessageRefused if its handler failed; ConsumerOffline and others if that is
         impossible."""
-        readers = await self._readers_of(message.topic)
+        readers = await self._read_addresses(message.topic)
         address = readers.get(message.broker_name) or next(iter(readers.values()))
-        consumed = await self._cluster.ask_for(
+        consumed = await self._cluster.ask_decoded(
             address,
             Request.CONSUME_MESSAGE_DIRECTLY,
-            _Consumed,
+            _ConsumeResult,
             fields={
-                "consumerGroup": self._cluster.wrap(group),
+                "consumerGroup": self._cluster.with_namespace(group),
                 "clientId": client_id,
                 "msgId": message.offset_id,
                 "brokerName": message.broker_name,
-                "topic": self._cluster.wrap(message.topic),
+                "topic": self._cluster.with_namespace(message.topic),
             },
         )
         if consumed.consume_result != _RESULT_OK:
@@ -183,13 +185,13 @@ class Messages:
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _readers_of(self, topic: str, broker: str = "") -> dict[str, str]:
+    async def _read_addresses(self, topic: str, broker: str = "") -> dict[str, str]:
         """Return an address to read from for each broker that has the topic; only for `broker` if
         it is named."""
-        names = await self._cluster.names_of(topic)
-        return self._cluster.readers(name for name in names if broker in ("", name))
+        names = await self._cluster.broker_names_of(topic)
+        return self._cluster.read_addresses(name for name in names if broker in ("", name))
 
-    async def _query(
+    async def _query_by_key(
         self,
         topic: str,
         key: str,
@@ -201,29 +203,29 @@ class Messages:
         broker: str = "",
     ) -> list[ReceivedMessage]:
         fields = _query_fields(
-            self._cluster.wrap(topic), key, is_unique=is_unique, count_max=count_max,
+            self._cluster.with_namespace(topic), key, is_unique=is_unique, count_max=count_max,
             begin_ms=begin_ms, end_ms=end_ms,
         )  # fmt: skip
         found: list[ReceivedMessage] = []
-        for name, address in (await self._readers_of(topic, broker)).items():
-            stored = await self._records(address, fields)
-            found += self._all_received(stored, name)
+        for name, address in (await self._read_addresses(topic, broker)).items():
+            stored = await self._query_records(address, fields)
+            found += self._decompress_all(stored, name)
         if is_unique:
             found = [one for one in found if one.message_id == key]
         else:
             found = [one for one in found if key in one.key_list]
         return sorted(found, key=lambda one: one.stored_ms, reverse=True)[:count_max]
 
-    async def _records(self, address: str, fields: Mapping[str, str]) -> list[StoredMessage]:
+    async def _query_records(self, address: str, fields: Mapping[str, str]) -> list[StoredMessage]:
         reply = await self._cluster.instance.request(address, Request.QUERY_MESSAGE, dict(fields))
         if reply.code == Response.QUERY_NOT_FOUND:
             return []
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
-        with reading_from(address, Request.QUERY_MESSAGE):
+        with convert_parse_errors(address, Request.QUERY_MESSAGE):
             return decode_records(reply.body)
 
-    async def _by_offset_id(self, message_id: str) -> StoredMessage | None:
+    async def _find_by_offset_id(self, message_id: str) -> StoredMessage | None:
         host, log_offset = parse_offset_id(message_id)
         known = (await self._cluster.masters()).values()
         address = format_host(host)
@@ -239,10 +241,12 @@ class Messages:
             if error.code != Response.SYSTEM_ERROR:
                 raise
             return None
-        with reading_from(address, Request.VIEW_MESSAGE_BY_ID):
+        with convert_parse_errors(address, Request.VIEW_MESSAGE_BY_ID):
             return decode_record(reply.body)
 
-    def _all_received(self, found: list[StoredMessage], broker_name: str) -> list[ReceivedMessage]:
+    def _decompress_all(
+        self, found: list[StoredMessage], broker_name: str
+    ) -> list[ReceivedMessage]:
         """Decompress the messages of one reply, in order, until their bodies exceed
         UNPACKED_SIZE_MAX in total. A small compressed message may have a large body."""
         messages: list[ReceivedMessage] = []
@@ -254,34 +258,34 @@ class Messages:
                     len(found) - len(messages), len(found), broker_name, UNPACKED_SIZE_MAX,
                 )  # fmt: skip
                 break
-            messages.append(self._received(stored, broker_name))
+            messages.append(self._to_received(stored, broker_name))
             size += len(messages[-1].body)
         return messages
 
-    def _received(self, stored: StoredMessage, broker_name: str = "") -> ReceivedMessage:
+    def _to_received(self, stored: StoredMessage, broker_name: str = "") -> ReceivedMessage:
         if not broker_name:
             address = format_host(stored.store_host)
             book = self._cluster.instance.book
             for name in book.broker_names():
                 if address in book.addresses(name).values():
                     broker_name = name
-        return _displayed_message(
-            stored, topic=self._cluster.unwrap(stored.topic), broker_name=broker_name
+        return _message_for_display(
+            stored, topic=self._cluster.without_namespace(stored.topic), broker_name=broker_name
         )
 
 
-def _displayed_message(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMessage:
+def _message_for_display(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMessage:
     """Make a message for display. If its body cannot be decompressed, show it compressed: it may be
     the message that the operator is looking for."""
     try:
-        return received(stored, topic=topic, broker_name=broker_name)
+        return to_received_message(stored, topic=topic, broker_name=broker_name)
     except RemoteProtocolError as error:
         place = f"{topic}/{stored.queue_id}"
         _log.warning(
             "%s: the body of message %d is shown as stored: %s", place, stored.queue_offset, error
         )
         as_it_is = msgspec.structs.replace(stored, sys_flag=stored.sys_flag & ~SysFlag.COMPRESSED)
-        return received(as_it_is, topic=topic, broker_name=broker_name)
+        return to_received_message(as_it_is, topic=topic, broker_name=broker_name)
 
 
 def _query_fields(

@@ -13,14 +13,14 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.base.group_report import GroupReport
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MASTER
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import SWITCHING_REMARK, EscrowMQError, RouteMissing, UsageError
 
 _POLL_S: Final = 0.02
 _POLL_MS: Final = 1_000
-_PATIENT_MS: Final = 5_000
+_ANSWER_WAIT_MS: Final = 5_000
 """How long the members may take to answer before their group is reported to have no master."""
 
 SWITCH_S: Final = 10.0
@@ -72,7 +72,7 @@ class ReplicaGroup(msgspec.Struct, kw_only=True, rename="camel"):
     members: list[Replica] = []
 
 
-class Switched(msgspec.Struct, kw_only=True, rename="camel"):
+class SwitchResult(msgspec.Struct, kw_only=True, rename="camel"):
     """The result of a planned change of the master."""
 
     broker: str
@@ -93,7 +93,7 @@ class DrillMember(msgspec.Struct, kw_only=True, rename="camel"):
     """A member that has lacked data for this long (in ms) is no longer in sync."""
 
 
-class _OfSlave(msgspec.Struct, rename="camel"):
+class _SlaveStatus(msgspec.Struct, rename="camel"):
     is_activated: bool = False
     max_offset: int = -1
     master_addr: str = ""
@@ -101,7 +101,7 @@ class _OfSlave(msgspec.Struct, rename="camel"):
 
 class _HaStatus(msgspec.Struct, rename="camel"):
     master_commit_log_max_offset: int = -1
-    ha_client_runtime_info: _OfSlave | None = None
+    ha_client_runtime_info: _SlaveStatus | None = None
     escrow_fault: str = ""
 
 
@@ -118,8 +118,8 @@ class Replicas:
         addresses to ask: members that the name server does not know because their group has no
         master. A member that does not answer within `timeout_ms` is shown as not reached."""
         self._cluster.instance.check_usable()
-        table = (await self._cluster.instance.names.brokers()).broker_addr_table
-        reports = await self._reports(members, timeout_ms)
+        table = (await self._cluster.instance.names.fetch_brokers()).broker_addr_table
+        reports = await self._fetch_reports(members, timeout_ms)
         found = []
         for name in sorted({*table, *(one.broker for one in reports.values())}):
             if broker and name != broker:
@@ -127,19 +127,21 @@ class Replicas:
             data = table.get(name)
             addresses = {} if data is None else dict(data.broker_addrs)
             own = {at: one for at, one in reports.items() if one.broker == name}
-            own |= await self._reports(addresses.values(), timeout_ms)
-            unlisted = _masters(own) - {*members, *addresses.values()}
-            own |= await self._reports(unlisted, timeout_ms)
+            own |= await self._fetch_reports(addresses.values(), timeout_ms)
+            unlisted = _reported_masters(own) - {*members, *addresses.values()}
+            own |= await self._fetch_reports(unlisted, timeout_ms)
             if own:
-                found.append(_group(name, own, addresses.values()))
+                found.append(_replica_group(name, own, addresses.values()))
             else:
                 cluster = "" if data is None else data.cluster or ""
-                found.append(await self._pair(name, cluster, addresses))
+                found.append(await self._pair_status(name, cluster, addresses))
         if broker and not found:
             raise RouteMissing(f"no broker {broker!r} is registered with the name server")
         return found
 
-    async def switch(self, broker: str, to: str = "", *, within_s: float = SWITCH_S) -> Switched:
+    async def switch(
+        self, broker: str, to: str = "", *, within_s: float = SWITCH_S
+    ) -> SwitchResult:
         """Make another member the master of a group: `to`, or the most up-to-date replica. Returns
         when it serves. No acknowledged message is lost; messages are refused meanwhile. If a member
         does not take over within three seconds, the next one is asked; with `to`, the same one
@@ -151,17 +153,17 @@ class Replicas:
             raise UsageError(f"{to} is already the master of {broker}")
         began_s = asyncio.get_running_loop().time()
 
-        async def hand_over() -> None:
+        async def request_handover() -> None:
             fields = {"member": to}
             await self._cluster.ask(group.master_address, Request.ESCROW_GROUP_SWITCH, fields)
 
-        await hand_over()
+        await request_handover()
         at = [one.address for one in group.members if one.address]
-        after = await self._serving(
-            broker, at, above=group.epoch, within_s=within_s, hand_over=hand_over
+        after = await self._await_new_master(
+            broker, at, above=group.epoch, within_s=within_s, hand_over=request_handover
         )
         took_s = asyncio.get_running_loop().time() - began_s
-        return Switched(
+        return SwitchResult(
             broker=broker, before=group.master, master=after.member, epoch=after.epoch,
             took_ms=round(took_s * 1_000, 1),
         )  # fmt: skip
@@ -172,7 +174,9 @@ class Replicas:
         come back. Returns when it serves."""
         before = await self.report(address)
         await self._cluster.ask(address, Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"})
-        return await self._serving(before.broker, [address], above=before.epoch, within_s=within_s)
+        return await self._await_new_master(
+            before.broker, [address], above=before.epoch, within_s=within_s
+        )
 
     async def drill(
         self,
@@ -193,7 +197,7 @@ class Replicas:
             "isDryRun": "true" if is_dry_run else "false",
         }  # fmt: skip
         reply = await self._cluster.ask(address, Request.ESCROW_GROUP_DRILL, fields)
-        with reading_from(address, Request.ESCROW_GROUP_DRILL):
+        with convert_parse_errors(address, Request.ESCROW_GROUP_DRILL):
             return msgspec.convert(reply.ext or {}, DrillMember, strict=False)
 
     async def reports(self, addresses: Iterable[str] = ()) -> dict[str, GroupReport]:
@@ -201,15 +205,15 @@ class Replicas:
         those that the name server knows. Members that do not answer are left out."""
         found = list(addresses)
         if not found:
-            table = (await self._cluster.instance.names.brokers()).broker_addr_table
+            table = (await self._cluster.instance.names.fetch_brokers()).broker_addr_table
             found = [at for data in table.values() for at in dict(data.broker_addrs).values()]
-        return await self._reports(found, _POLL_MS)
+        return await self._fetch_reports(found, _POLL_MS)
 
     async def group(self, broker: str) -> ReplicaGroup:
         """Return the group of this name. Raises UsageError for brokers that do not fail over."""
         (found,) = await self.status(broker)
         if not (found.kind == "group" and found.master):  # or the master is slow to answer
-            (found,) = await self.status(broker, timeout_ms=_PATIENT_MS)
+            (found,) = await self.status(broker, timeout_ms=_ANSWER_WAIT_MS)
         if found.kind != "group":
             raise UsageError(
                 f"{broker} is not a group that fails over: its brokers were started without "
@@ -219,9 +223,9 @@ class Replicas:
 
     async def report(self, address: str) -> GroupReport:
         """Return the report of the member at this address."""
-        return await self._cluster.ask_for(address, Request.ESCROW_GROUP_STATUS, GroupReport)
+        return await self._cluster.ask_decoded(address, Request.ESCROW_GROUP_STATUS, GroupReport)
 
-    async def _serving(
+    async def _await_new_master(
         self,
         broker: str,
         addresses: Sequence[str],
@@ -231,19 +235,20 @@ class Replicas:
         hand_over: Callable[[], Awaitable[None]] | None = None,
     ) -> GroupReport:
         """Wait until a member is the master in a later epoch than `above`; return its report. Asks
-        the members at these addresses, and at those that they report as their master's. `hand_over`
-        is called again whenever the present master has stopped waiting for its successor."""
+        the members at these addresses, and at those that they report as their master's.
+        `request_handover` is called again whenever the present master has stopped waiting for its
+        successor."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s
         known = set(addresses)
         while True:
-            reports = await self._reports(known, _POLL_MS)
-            known |= _masters(reports)
+            reports = await self._fetch_reports(known, _POLL_MS)
+            known |= _reported_masters(reports)
             for one in reports.values():
                 if one.is_master and one.epoch > above and not one.refusal:
                     return one
             if loop.time() >= end_s:
-                said = "; ".join(f"{r.member}: {_state(r)}" for r in reports.values())
+                said = "; ".join(f"{r.member}: {_state_text(r)}" for r in reports.values())
                 raise RouteMissing(
                     f"no new master of {broker} within {within_s:g} s ({said or 'no answers'}); "
                     "`escrowmq cluster status` shows the group"
@@ -256,27 +261,31 @@ class Replicas:
                     await hand_over()
             await asyncio.sleep(_POLL_S)
 
-    async def _reports(self, addresses: Iterable[str], timeout_ms: int) -> dict[str, GroupReport]:
+    async def _fetch_reports(
+        self, addresses: Iterable[str], timeout_ms: int
+    ) -> dict[str, GroupReport]:
         wanted = sorted(set(addresses))
-        found = await asyncio.gather(*(self._report(at, timeout_ms) for at in wanted))
+        found = await asyncio.gather(*(self._fetch_report(at, timeout_ms) for at in wanted))
         return {at: one for at, one in zip(wanted, found, strict=True) if one is not None}
 
-    async def _report(self, address: str, timeout_ms: int) -> GroupReport | None:
+    async def _fetch_report(self, address: str, timeout_ms: int) -> GroupReport | None:
         try:
             reply = await self._cluster.instance.ask(
                 address, Request.ESCROW_GROUP_STATUS, {}, timeout_ms=timeout_ms
             )
         except EscrowMQError:
             return None  # not reached, in no group, or RocketMQ's
-        with reading_from(address, Request.ESCROW_GROUP_STATUS):
+        with convert_parse_errors(address, Request.ESCROW_GROUP_STATUS):
             return decode_body(GroupReport, reply.body)
 
-    async def _pair(self, name: str, cluster: str, addresses: dict[int, str]) -> ReplicaGroup:
+    async def _pair_status(
+        self, name: str, cluster: str, addresses: dict[int, str]
+    ) -> ReplicaGroup:
         """Return the state of a broker name without an authority: a master and its slaves, as each
         reports it. They may be RocketMQ's."""
         ids = sorted(addresses)
         states = dict(zip(ids, await asyncio.gather(*(
-            self._ha_status(addresses[each]) for each in ids
+            self._fetch_ha_status(addresses[each]) for each in ids
         )), strict=True))  # fmt: skip
         master = states.get(MASTER)
         end = -1 if master is None else master.master_commit_log_max_offset
@@ -286,38 +295,40 @@ class Replicas:
             master_address=addresses.get(MASTER, ""),
         )  # fmt: skip
         for each in ids:
-            group.members.append(_replica(each, addresses[each], states[each], end))
+            group.members.append(_pair_replica(each, addresses[each], states[each], end))
         group.in_sync = [one.name for one in group.members if one.role in ("master", "in sync")]
         if MASTER not in addresses:
             group.notes.append("no master is registered")
         return group
 
-    async def _ha_status(self, address: str) -> _HaStatus | None:
+    async def _fetch_ha_status(self, address: str) -> _HaStatus | None:
         try:
-            return await self._cluster.ask_for(address, Request.GET_BROKER_HA_STATUS, _HaStatus)
+            return await self._cluster.ask_decoded(address, Request.GET_BROKER_HA_STATUS, _HaStatus)
         except EscrowMQError:
             return None
 
 
-def _masters(reports: dict[str, GroupReport]) -> set[str]:
+def _reported_masters(reports: dict[str, GroupReport]) -> set[str]:
     """Return the addresses that members report as their master's. Name servers may not list them
     yet."""
     return {one.master_address for one in reports.values() if one.master_address}
 
 
-def _state(report: GroupReport) -> str:
+def _state_text(report: GroupReport) -> str:
     """Describe a member's state in a few words."""
     return report.why or report.refusal or ("is the master" if report.is_master else "copies")
 
 
-def _replica(broker_id: int, address: str, state: _HaStatus | None, master_end: int) -> Replica:
+def _pair_replica(
+    broker_id: int, address: str, state: _HaStatus | None, master_end: int
+) -> Replica:
     one = Replica(name=str(broker_id), address=address, role="not reached")
     if state is None:
         return one
     if broker_id == MASTER:
         one.role, one.end, one.behind = "master", state.master_commit_log_max_offset, 0
         return one
-    of_slave = state.ha_client_runtime_info or _OfSlave()
+    of_slave = state.ha_client_runtime_info or _SlaveStatus()
     one.end, one.note = of_slave.max_offset, state.escrow_fault
     if master_end >= 0 and one.end >= 0:
         one.behind = max(master_end - one.end, 0)
@@ -328,7 +339,9 @@ def _replica(broker_id: int, address: str, state: _HaStatus | None, master_end: 
     return one
 
 
-def _group(name: str, reports: dict[str, GroupReport], addresses: Iterable[str]) -> ReplicaGroup:
+def _replica_group(
+    name: str, reports: dict[str, GroupReport], addresses: Iterable[str]
+) -> ReplicaGroup:
     newest = max(reports.values(), key=lambda one: (one.epoch, one.is_master))
     serving = newest if newest.is_master else None
     group = ReplicaGroup(
@@ -346,7 +359,7 @@ def _group(name: str, reports: dict[str, GroupReport], addresses: Iterable[str])
         group.notes.append(f"the authority does not answer: {newest.authority_fault}")
     known = {one.member for one in reports.values()}
     for at, one in sorted(reports.items(), key=lambda item: item[1].member):
-        group.members.append(_member(at, one, newest, is_serving=one is serving))
+        group.members.append(_member_replica(at, one, newest, is_serving=one is serving))
     for copy in newest.copies if serving else ():
         if copy.member not in known:
             known.add(copy.member)
@@ -373,7 +386,9 @@ def _group(name: str, reports: dict[str, GroupReport], addresses: Iterable[str])
     return group
 
 
-def _member(address: str, one: GroupReport, newest: GroupReport, *, is_serving: bool) -> Replica:
+def _member_replica(
+    address: str, one: GroupReport, newest: GroupReport, *, is_serving: bool
+) -> Replica:
     role = "behind"
     if is_serving:
         role = "master"

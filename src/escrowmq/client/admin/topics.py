@@ -12,8 +12,8 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.client.core.validation import check_topic
 from escrowmq.codec.client_bodies import decode_body, decode_queue_table
 from escrowmq.codec.routes import RegisteredTopic
@@ -38,7 +38,7 @@ class TopicInfo(msgspec.Struct, kw_only=True, rename="camel"):
     attributes: dict[str, str] = {}
 
 
-class _Bounds(msgspec.Struct, rename="camel"):
+class _QueueBounds(msgspec.Struct, rename="camel"):
     """The first and the last offset of a queue, in a broker's answer (RocketMQ's TopicOffset)."""
 
     min_offset: int
@@ -73,11 +73,11 @@ class TopicDescription(msgspec.Struct, kw_only=True, rename="camel"):
         return sum(one.max_offset - one.min_offset for one in self.queues)
 
 
-class _Names(msgspec.Struct, rename="camel"):
+class _TopicNames(msgspec.Struct, rename="camel"):
     topic_list: list[str] = []
 
 
-class _Groups(msgspec.Struct, rename="camel"):
+class _GroupNames(msgspec.Struct, rename="camel"):
     group_list: list[str] = []
 
 
@@ -93,36 +93,36 @@ class Topics:
         self._cluster.instance.check_usable()
         names = self._cluster.instance.names
         found = set(
-            await names.read(
+            await names.ask_decoded(
                 Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-                lambda body: decode_body(_Names, body).topic_list,
+                lambda body: decode_body(_TopicNames, body).topic_list,
             )
         )
         if not with_system:
-            found -= await self._system_topics()
+            found -= await self._fetch_system_topics()
             prefixes = (Topic.RETRY_PREFIX, Topic.DLQ_PREFIX, Topic.SYSTEM_PREFIX)
             found = {name for name in found if not name.startswith(prefixes)}
-        return sorted(self._cluster.unwrap(name) for name in found)
+        return sorted(self._cluster.without_namespace(name) for name in found)
 
     async def describe(self, topic: str) -> TopicDescription:
         """Return a topic's configuration on each broker, its queues and its readers. Raises
         TopicNotFound if there is none."""
-        wire_topic = self._cluster.wrap(topic)
-        readers = self._cluster.readers(await self._names_of(topic))
+        wire_topic = self._cluster.with_namespace(topic)
+        readers = self._cluster.read_addresses(await self._broker_names_of(topic))
         infos = await asyncio.gather(
-            *(self._info(name, address, topic) for name, address in readers.items())
+            *(self._fetch_info(name, address, topic) for name, address in readers.items())
         )
         queues: list[QueueStatus] = []
         groups: set[str] = set()
         for address in readers.values():
             fields = {"topic": wire_topic}
             status = await self._cluster.ask(address, Request.GET_TOPIC_STATS_INFO, fields)
-            with reading_from(address, Request.GET_TOPIC_STATS_INFO):
-                queues += _statuses(status.body, topic)
-            who = await self._cluster.ask_for(
-                address, Request.QUERY_TOPIC_CONSUME_BY_WHO, _Groups, fields=fields
+            with convert_parse_errors(address, Request.GET_TOPIC_STATS_INFO):
+                queues += _parse_statuses(status.body, topic)
+            who = await self._cluster.ask_decoded(
+                address, Request.QUERY_TOPIC_CONSUME_BY_WHO, _GroupNames, fields=fields
             )
-            groups |= {self._cluster.unwrap(group) for group in who.group_list}
+            groups |= {self._cluster.without_namespace(group) for group in who.group_list}
         groups.discard(topic)  # RocketMQ (QueryTopicConsumeByWho) may name the topic itself
         return TopicDescription(
             topic=topic,
@@ -146,23 +146,23 @@ class Topics:
         unordered queues. If the topic exists, the given fields are changed and nothing else.
         `attributes` are RocketMQ's, such as `{"message.type": "TRANSACTION"}`."""
         check_topic(topic)
-        wire_topic = self._cluster.wrap(topic)
+        wire_topic = self._cluster.with_namespace(topic)
 
-        async def make(name: str, address: str) -> tuple[str, RegisteredTopic]:
-            config = await self._config_or_default(address, wire_topic)
+        async def create_on_broker(name: str, address: str) -> tuple[str, RegisteredTopic]:
+            config = await self._fetch_config_or_default(address, wire_topic)
             if queues is not None:
-                config.read_queue_nums = config.write_queue_nums = queue_count(queues)
+                config.read_queue_nums = config.write_queue_nums = check_queue_count(queues)
             if permission is not None:
                 config.perm = permission_bits(permission)
             if is_ordered is not None:
                 config.order = is_ordered
-            await self._put(address, config, attributes or {})
+            await self._send_config(address, config, attributes or {})
             return name, config
 
         masters = await self._cluster.masters(broker)
-        made = dict(await self._cluster.each(masters, make))
+        made = dict(await self._cluster.run_on_each(masters, create_on_broker))
         if any(config.order for config in made.values()):
-            await self._pin(wire_topic, made, is_whole=not broker)
+            await self._register_queues(wire_topic, made, is_whole=not broker)
         await self._await_route(wire_topic, masters)
 
     async def update(
@@ -179,30 +179,32 @@ class Topics:
         TopicNotFound if there is none; RouteMissing, and changes nothing, while one of them has no
         master."""
 
-        async def change(name: str, address: str) -> tuple[str, RegisteredTopic]:
-            config = await self._config(address, self._cluster.wrap(topic))
+        async def update_on_broker(name: str, address: str) -> tuple[str, RegisteredTopic]:
+            config = await self._fetch_config(address, self._cluster.with_namespace(topic))
             if read_queues is not None:
-                config.read_queue_nums = queue_count(read_queues)
+                config.read_queue_nums = check_queue_count(read_queues)
             if write_queues is not None:
-                config.write_queue_nums = queue_count(write_queues)
+                config.write_queue_nums = check_queue_count(write_queues)
             if permission is not None:
                 config.perm = permission_bits(permission)
-            await self._put(address, config, attributes or {})
+            await self._send_config(address, config, attributes or {})
             return name, config
 
         masters = await (self._cluster.masters(broker) if broker else self._masters_of(topic))
-        changed = dict(await self._cluster.each(masters, change))
+        changed = dict(await self._cluster.run_on_each(masters, update_on_broker))
         ordered = {name: config for name, config in changed.items() if config.order}
         if ordered and write_queues is not None:
-            await self._pin(self._cluster.wrap(topic), ordered, is_whole=False)
+            await self._register_queues(
+                self._cluster.with_namespace(topic), ordered, is_whole=False
+            )
 
     async def delete(self, topic: str) -> None:
         """Delete a topic and its messages everywhere. Raises TopicNotFound if there is none;
         RouteMissing, and deletes nothing, while one of its brokers has no master."""
-        wire_topic = self._cluster.wrap(topic)
+        wire_topic = self._cluster.with_namespace(topic)
         fields = {"topic": wire_topic}
         masters = await self._masters_of(topic)
-        await self._cluster.each(
+        await self._cluster.run_on_each(
             masters,
             lambda _, address: self._cluster.ask(address, Request.DELETE_TOPIC_IN_BROKER, fields),
         )
@@ -214,17 +216,17 @@ class Topics:
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _names_of(self, topic: str) -> list[str]:
+    async def _broker_names_of(self, topic: str) -> list[str]:
         try:
-            return await self._cluster.names_of(topic)
+            return await self._cluster.broker_names_of(topic)
         except RouteMissing as error:
             raise TopicNotFound(f"there is no topic {topic!r}") from error
 
     async def _masters_of(self, topic: str) -> dict[str, str]:
-        return self._cluster.changers(topic, await self._names_of(topic))
+        return self._cluster.masters_to_change(topic, await self._broker_names_of(topic))
 
-    async def _info(self, name: str, address: str, topic: str) -> TopicInfo:
-        config = await self._config(address, self._cluster.wrap(topic))
+    async def _fetch_info(self, name: str, address: str, topic: str) -> TopicInfo:
+        config = await self._fetch_config(address, self._cluster.with_namespace(topic))
         return TopicInfo(
             topic=topic,
             broker=name,
@@ -235,13 +237,13 @@ class Topics:
             attributes=config.attributes or {},
         )
 
-    async def _config(self, address: str, wire_topic: str) -> RegisteredTopic:
+    async def _fetch_config(self, address: str, wire_topic: str) -> RegisteredTopic:
         fields = {"topic": wire_topic, "lo": "true"}
-        return await self._cluster.ask_for(
+        return await self._cluster.ask_decoded(
             address, Request.GET_TOPIC_CONFIG, RegisteredTopic, fields=fields
         )
 
-    async def _put(
+    async def _send_config(
         self, address: str, config: RegisteredTopic, attributes: Mapping[str, str]
     ) -> None:
         fields = {
@@ -258,11 +260,11 @@ class Topics:
             fields["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
         await self._cluster.ask(address, Request.UPDATE_AND_CREATE_TOPIC, fields)
 
-    async def _config_or_default(self, address: str, wire_topic: str) -> RegisteredTopic:
+    async def _fetch_config_or_default(self, address: str, wire_topic: str) -> RegisteredTopic:
         """Return a topic's configuration as a broker has it. If the broker does not have the topic,
         return a new configuration with default values."""
         try:
-            return await self._config(address, wire_topic)
+            return await self._fetch_config(address, wire_topic)
         except TopicNotFound:
             return RegisteredTopic(
                 topic_name=wire_topic,
@@ -272,7 +274,7 @@ class Topics:
                 order=False,
             )
 
-    async def _pin(
+    async def _register_queues(
         self, wire_topic: str, made: Mapping[str, RegisteredTopic], *, is_whole: bool
     ) -> None:
         """Register the queues of an ordered topic at the name servers. They then stay the same
@@ -281,11 +283,11 @@ class Topics:
         place = {"namespace": _ORDER_NAMESPACE, "key": wire_topic}
         counts = {name: str(config.write_queue_nums) for name, config in made.items()}
         for address in self._cluster.instance.options.name_servers:
-            before = {} if is_whole else await self._pinned(address, place)
+            before = {} if is_whole else await self._registered_queues(address, place)
             value = ";".join(f"{name}:{count}" for name, count in (before | counts).items())
             await self._cluster.ask(address, Request.PUT_KV_CONFIG, {**place, "value": value})
 
-    async def _pinned(self, address: str, place: dict[str, str]) -> dict[str, str]:
+    async def _registered_queues(self, address: str, place: dict[str, str]) -> dict[str, str]:
         reply = await self._cluster.instance.request(address, Request.GET_KV_CONFIG, place)
         if reply.code == Response.QUERY_NOT_FOUND:
             return {}
@@ -302,7 +304,7 @@ class Topics:
         deadline = instance.now() + instance.options.request_timeout_ms / 1000
         while True:
             try:
-                await instance.refresh(wire_topic)
+                await instance.refresh_route(wire_topic)
                 route = instance.book.get(wire_topic)
                 names = {data.broker_name for data in (route and route.broker_datas) or ()}
                 if masters.keys() <= names:
@@ -316,11 +318,11 @@ class Topics:
                 )
             await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def _system_topics(self) -> set[str]:
+    async def _fetch_system_topics(self) -> set[str]:
         found: set[str] = set()
         for address in (await self._cluster.masters()).values():
-            names = await self._cluster.ask_for(
-                address, Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _Names
+            names = await self._cluster.ask_decoded(
+                address, Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, _TopicNames
             )
             found.update(names.topic_list)
         return found
@@ -329,7 +331,7 @@ class Topics:
 _LOOK_AGAIN_S: Final = 0.05
 
 
-def _statuses(body: bytes, topic: str) -> list[QueueStatus]:
+def _parse_statuses(body: bytes, topic: str) -> list[QueueStatus]:
     return [
         QueueStatus(
             queue=MessageQueue(topic, queue.broker_name, queue.queue_id),
@@ -337,11 +339,11 @@ def _statuses(body: bytes, topic: str) -> list[QueueStatus]:
             max_offset=status.max_offset,
             updated_ms=status.last_update_timestamp,
         )
-        for queue, status in decode_queue_table(_Bounds, body).items()
+        for queue, status in decode_queue_table(_QueueBounds, body).items()
     ]
 
 
-def queue_count(count: int) -> int:
+def check_queue_count(count: int) -> int:
     """Return the number of queues if it is allowed; raises UsageError otherwise."""
     if not 0 < count <= TOPIC_QUEUES_MAX:
         raise UsageError(f"queues={count!r}; 1 to {TOPIC_QUEUES_MAX} are allowed")

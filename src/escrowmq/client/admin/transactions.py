@@ -12,7 +12,7 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.own_properties import OUTCOME
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.core.end_request import half_of_token
+from escrowmq.client.core.end_request import parse_transaction_id
 from escrowmq.codec.pending_bodies import PAGE_MAX, Done, Item, PendingCounts
 from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError
 
@@ -68,7 +68,7 @@ class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
     """Brokers that left within the last hour; their pending halves are not counted."""
 
 
-class _Page(msgspec.Struct, rename="camel"):
+class _TransactionPage(msgspec.Struct, rename="camel"):
     items: list[PendingTransaction] = []
     next: int = -1
 
@@ -85,22 +85,22 @@ class Transactions:
         """Iterate over pending transactions, broker by broker, the oldest first; pages are fetched
         as needed."""
         masters = await self._cluster.masters(wanted.get("broker", ""))
-        async for item in self._items_of_all(
-            masters, Request.ESCROW_PENDING_LIST, self._filter(wanted)
+        async for item in self._iterate_all(
+            masters, Request.ESCROW_PENDING_LIST, self._select_matching(wanted)
         ):
             yield item
 
     async def count(self, **wanted: Unpack[TransactionFilter]) -> TransactionCounts:
         """Return the numbers of pending halves, by topic and by group."""
 
-        which = self._filter(wanted)
+        which = self._select_matching(wanted)
         total = TransactionCounts()
         masters = await self._cluster.masters(wanted.get("broker", ""))
         silent: list[str] = []
-        ask = partial(self._counted, which=which)
-        for parts in await self._of_each(masters, ask, silent):
+        ask = partial(self._fetch_counts, which=which)
+        for parts in await self._ask_supporting(masters, ask, silent):
             for part in parts:
-                _add(total, part)
+                _add_counts(total, part)
         total.not_counted = silent
         if not wanted.get("broker"):
             total.missing = await self._cluster.missing_names()
@@ -113,19 +113,19 @@ class Transactions:
         with its events. `transaction` is a transaction id or the id of one of its messages;
         `broker` limits the search. Raises NotFound if no broker knows it."""
         found: list[PendingTransaction] = []
-        which = self._selection(transaction, topic=topic)
+        which = self._select_transaction(transaction, topic=topic)
         refusals: list[ResponseError] = []
-        for name, address in (await self._brokers(transaction, broker)).items():
+        for name, address in (await self._brokers_to_ask(transaction, broker)).items():
             try:
-                page = await self._cluster.ask_for(
-                    address, Request.ESCROW_SHOW, _Page, body=msgspec.json.encode(which)
+                page = await self._cluster.ask_decoded(
+                    address, Request.ESCROW_SHOW, _TransactionPage, body=msgspec.json.encode(which)
                 )
             except ResponseError as error:
-                refusals.append(_of_another(error))
+                refusals.append(_require_not_here(error))
                 continue
-            found += [self._named_item(name, item) for item in page.items]
+            found += [self._with_user_names(name, item) for item in page.items]
         if not found:
-            raise _unknown(transaction, refusals)
+            raise _not_found_error(transaction, refusals)
         return found
 
     async def commit(
@@ -133,7 +133,11 @@ class Transactions:
     ) -> str:
         """Commit in the producer's place; return the outcome. Raises AlreadyRolledBack or
         AlreadySettled if it had ended another way. `broker` limits the search."""
-        which = {**self._selection(transaction, topic=topic), "verdict": "commit", "reason": reason}
+        which = {
+            **self._select_transaction(transaction, topic=topic),
+            "verdict": "commit",
+            "reason": reason,
+        }
         return await self._settle(transaction, which, broker)
 
     async def rollback(
@@ -142,7 +146,7 @@ class Transactions:
         """Roll back in the producer's place; return the outcome. Raises AlreadyCommitted or
         AlreadySettled if it had ended another way. `broker` limits the search."""
         which = {
-            **self._selection(transaction, topic=topic),
+            **self._select_transaction(transaction, topic=topic),
             "verdict": "rollback",
             "reason": reason,
         }
@@ -158,18 +162,22 @@ class Transactions:
             raise UsageError("give a transaction, or a filter for transactions; not both")
         if transaction:
             return await self._check_one(transaction, broker, reason=reason)
-        which = {**self._filter(wanted), "reason": reason}
+        which = {**self._select_matching(wanted), "reason": reason}
         masters = await self._cluster.masters(broker)
-        return sum(await self._of_each(masters, lambda address: self._checked(address, which)))
+        return sum(
+            await self._ask_supporting(
+                masters, lambda address: self._request_checks(address, which)
+            )
+        )
 
     async def discarded(
         self, *, topic: str = "", group: str = "", broker: str = ""
     ) -> AsyncIterator[PendingTransaction]:
         """Iterate over transactions that were given up after their last check; `broker` limits the
         search."""
-        body = self._named(topic=topic, group=group)
+        body = self._select_names(topic=topic, group=group)
         masters = await self._cluster.masters(broker)
-        async for item in self._items_of_all(masters, Request.ESCROW_DISCARDED_LIST, body):
+        async for item in self._iterate_all(masters, Request.ESCROW_DISCARDED_LIST, body):
             yield item
 
     async def resume(
@@ -185,34 +193,34 @@ class Transactions:
         or group; return how many messages are pending again."""
         if not (offset_id or topic or group):
             raise UsageError("name what to resume: an offset id, a topic or a group")
-        which = {**self._named(topic=topic, group=group), "reason": reason}
+        which = {**self._select_names(topic=topic, group=group), "reason": reason}
         if offset_id:
             which["offsetId"] = offset_id
 
-        async def resumed(address: str) -> int:
+        async def resume_on_broker(address: str) -> int:
             first = {**which, "limit": min(limit, PAGE_MAX)}
-            done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, first)
+            done = await self._ask_change(address, Request.ESCROW_DISCARDED_RESUME, first)
             count = done.count
             after = -1
             while done.next > after and count < limit:
                 after = done.next
                 rest = {**which, "after": after, "limit": min(limit - count, PAGE_MAX)}
-                done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, rest)
+                done = await self._ask_change(address, Request.ESCROW_DISCARDED_RESUME, rest)
                 count += done.count
             return count
 
         masters = await self._cluster.masters()
         if not offset_id:
-            return sum(await self._of_each(masters, resumed))
+            return sum(await self._ask_supporting(masters, resume_on_broker))
         count = 0
         refusals: list[ResponseError] = []
         for address in masters.values():
             try:
-                count += await resumed(address)
+                count += await resume_on_broker(address)
             except ResponseError as error:
-                refusals.append(_of_another(error))
+                refusals.append(_require_not_here(error))
         if not count:
-            raise _unknown(offset_id, refusals)
+            raise _not_found_error(offset_id, refusals)
         return count
 
     async def rotate_key(self, *, broker: str = "", reason: str = "") -> dict[str, int]:
@@ -220,13 +228,13 @@ class Transactions:
         before stay valid."""
         keys: dict[str, int] = {}
         for name, address in (await self._cluster.masters(broker)).items():
-            done = await self._done(address, Request.ESCROW_KEY_ROTATE, {"reason": reason})
+            done = await self._ask_change(address, Request.ESCROW_KEY_ROTATE, {"reason": reason})
             keys[name] = done.key
         return keys
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _of_each(
+    async def _ask_supporting(
         self,
         masters: Mapping[str, str],
         ask: Callable[[str], Awaitable[T]],
@@ -247,7 +255,7 @@ class Transactions:
             raise refusal
         return found
 
-    async def _items_of_all(
+    async def _iterate_all(
         self, masters: Mapping[str, str], code: int, body: dict[str, object]
     ) -> AsyncIterator[PendingTransaction]:
         """Iterate over the items of all brokers that support the request. Raises NotSupported if
@@ -255,7 +263,7 @@ class Transactions:
         refusals: list[NotSupported] = []
         for broker, address in masters.items():
             try:
-                async for item in self._pages(broker, address, code, body):
+                async for item in self._iterate_broker(broker, address, code, body):
                     yield item
             except NotSupported as error:
                 refusals.append(error)
@@ -263,34 +271,34 @@ class Transactions:
             raise refusals[0]
 
     async def _check_one(self, transaction: str, broker: str, *, reason: str) -> int:
-        which = {**self._selection(transaction), "reason": reason}
+        which = {**self._select_transaction(transaction), "reason": reason}
         counts: list[int] = []
         refusals: list[ResponseError] = []
-        for address in (await self._brokers(transaction, broker)).values():
+        for address in (await self._brokers_to_ask(transaction, broker)).values():
             try:
-                counts.append(await self._checked(address, which))
+                counts.append(await self._request_checks(address, which))
             except ResponseError as error:
-                refusals.append(_of_another(error))
+                refusals.append(_require_not_here(error))
         if not counts:
-            raise _unknown(transaction, refusals)
+            raise _not_found_error(transaction, refusals)
         return sum(counts)
 
-    async def _checked(self, address: str, which: dict[str, object]) -> int:
-        done = await self._done(address, Request.ESCROW_CHECK, which)
+    async def _request_checks(self, address: str, which: dict[str, object]) -> int:
+        done = await self._ask_change(address, Request.ESCROW_CHECK, which)
         count, after = done.count, -1
         while done.next > after:
             after = done.next
-            done = await self._done(address, Request.ESCROW_CHECK, {**which, "after": after})
+            done = await self._ask_change(address, Request.ESCROW_CHECK, {**which, "after": after})
             count += done.count
         return count
 
-    async def _counted(self, address: str, which: dict[str, object]) -> list[PendingCounts]:
+    async def _fetch_counts(self, address: str, which: dict[str, object]) -> list[PendingCounts]:
         """Return one broker's counts, page by page: each request does a bounded amount of work."""
         parts: list[PendingCounts] = []
         after, is_whole = -1, False
         while not is_whole:
             asked = {**which, "after": after} if after >= 0 else which
-            part = await self._cluster.ask_for(
+            part = await self._cluster.ask_decoded(
                 address,
                 Request.ESCROW_PENDING_COUNT,
                 PendingCounts,
@@ -301,55 +309,55 @@ class Transactions:
             after = part.next
         return parts
 
-    async def _pages(
+    async def _iterate_broker(
         self, broker: str, address: str, code: int, body: dict[str, object]
     ) -> AsyncIterator[PendingTransaction]:
         after = -1
         while True:
             asked = {**body, "after": after, "limit": PAGE_COUNT}
-            page = await self._cluster.ask_for(
-                address, code, _Page, body=msgspec.json.encode(asked)
+            page = await self._cluster.ask_decoded(
+                address, code, _TransactionPage, body=msgspec.json.encode(asked)
             )
             for item in page.items:
-                yield self._named_item(broker, item)
+                yield self._with_user_names(broker, item)
             if page.next <= after:
                 return
             after = page.next
 
     async def _settle(self, transaction: str, which: dict[str, object], broker: str) -> str:
         refusals: list[ResponseError] = []
-        for address in (await self._brokers(transaction, broker)).values():
+        for address in (await self._brokers_to_ask(transaction, broker)).values():
             try:
                 reply = await self._cluster.ask(
                     address, Request.ESCROW_SETTLE, {}, msgspec.json.encode(which)
                 )
             except ResponseError as error:
-                refusals.append(_of_another(error))
+                refusals.append(_require_not_here(error))
                 continue
             return (reply.ext or {}).get(OUTCOME, "")
-        raise _unknown(transaction, refusals)
+        raise _not_found_error(transaction, refusals)
 
-    async def _brokers(self, transaction: str, broker: str = "") -> dict[str, str]:
+    async def _brokers_to_ask(self, transaction: str, broker: str = "") -> dict[str, str]:
         """Return the brokers that may know a transaction: one if the id names its broker, as
         transaction ids do and message ids do not; otherwise all."""
-        return await self._cluster.masters(_broker_of(transaction) or broker)
+        return await self._cluster.masters(_broker_in_id(transaction) or broker)
 
-    async def _done(self, address: str, code: int, which: dict[str, object]) -> Done:
-        return await self._cluster.ask_for(address, code, Done, body=msgspec.json.encode(which))
+    async def _ask_change(self, address: str, code: int, which: dict[str, object]) -> Done:
+        return await self._cluster.ask_decoded(address, code, Done, body=msgspec.json.encode(which))
 
-    def _selection(self, transaction: str, *, topic: str = "") -> dict[str, object]:
-        name = "id" if _broker_of(transaction) else "messageId"
+    def _select_transaction(self, transaction: str, *, topic: str = "") -> dict[str, object]:
+        name = "id" if _broker_in_id(transaction) else "messageId"
         which: dict[str, object] = {name: transaction}
         if topic:
-            which["topic"] = self._cluster.wrap(topic)
+            which["topic"] = self._cluster.with_namespace(topic)
         return which
 
-    def _named(self, *, topic: str, group: str) -> dict[str, object]:
+    def _select_names(self, *, topic: str, group: str) -> dict[str, object]:
         found = {"topic": topic, "group": group}
-        return {name: self._cluster.wrap(value) for name, value in found.items() if value}
+        return {name: self._cluster.with_namespace(value) for name, value in found.items() if value}
 
-    def _filter(self, wanted: TransactionFilter) -> dict[str, object]:
-        body = self._named(topic=wanted.get("topic", ""), group=wanted.get("group", ""))
+    def _select_matching(self, wanted: TransactionFilter) -> dict[str, object]:
+        body = self._select_names(topic=wanted.get("topic", ""), group=wanted.get("group", ""))
         names = {"bundle": "transaction", "state": "state",
                  "min_age_ms": "minAgeMs", "max_age_ms": "maxAgeMs"}  # fmt: skip
         for name, value in wanted.items():
@@ -357,14 +365,14 @@ class Transactions:
                 body[names[name]] = value
         return body
 
-    def _named_item(self, broker: str, item: PendingTransaction) -> PendingTransaction:
+    def _with_user_names(self, broker: str, item: PendingTransaction) -> PendingTransaction:
         item.broker = broker
-        item.topic = self._cluster.unwrap(item.topic)
-        item.group = self._cluster.unwrap(item.group)
+        item.topic = self._cluster.without_namespace(item.topic)
+        item.group = self._cluster.without_namespace(item.group)
         return item
 
 
-def _add(total: TransactionCounts, found: PendingCounts) -> None:
+def _add_counts(total: TransactionCounts, found: PendingCounts) -> None:
     total.count += found.count
     total.parked += found.parked
     if found.oldest_ms >= 0:
@@ -379,16 +387,16 @@ def _add(total: TransactionCounts, found: PendingCounts) -> None:
             mine[name] = mine.get(name, 0) + count
 
 
-def _broker_of(transaction: str) -> str:
+def _broker_in_id(transaction: str) -> str:
     """Return the broker that a transaction id names; empty for a message id."""
     if not transaction:
         raise UsageError("the transaction is not named; give its id, or a message's")
     if set(transaction) <= set("0123456789abcdefABCDEF"):
         return ""  # all message ids are hexadecimal
-    return half_of_token(transaction).broker_name
+    return parse_transaction_id(transaction).broker_name
 
 
-def _of_another(error: ResponseError) -> ResponseError:
+def _require_not_here(error: ResponseError) -> ResponseError:
     """Return the error if it only says that this broker does not know the transaction. Raise any
     other error."""
     if error.code not in _NOT_HERE:
@@ -396,7 +404,7 @@ def _of_another(error: ResponseError) -> ResponseError:
     return error
 
 
-def _unknown(transaction: str, refusals: list[ResponseError]) -> ResponseError:
+def _not_found_error(transaction: str, refusals: list[ResponseError]) -> ResponseError:
     """Make the error to raise if no broker knows the transaction: NotFound, or NotSupported if no
     broker supports the request."""
     said = [error for error in refusals if not isinstance(error, NotSupported)]

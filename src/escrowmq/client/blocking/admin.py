@@ -18,11 +18,11 @@ from escrowmq.client.admin import (
 )
 from escrowmq.client.admin import admin as engine
 from escrowmq.client.blocking.face import (
+    BlockingClient,
     Face,
-    Served,
-    blocking_face,
     blocking_iterator,
     blocking_method,
+    shorten_tracebacks,
 )
 from escrowmq.client.producer_settings import ConnectionSettings
 
@@ -134,8 +134,8 @@ class Transactions(Face[transactions.Transactions]):
     rotate_key = blocking_method(transactions.Transactions.rotate_key)
 
 
-@blocking_face()
-class Admin(Served[engine.Admin]):
+@shorten_tracebacks()
+class Admin(BlockingClient[engine.Admin]):
     """Reads and changes a cluster, for operators. It is open once it is made; close it, or use it
     with `with`.
 
@@ -155,7 +155,7 @@ class Admin(Served[engine.Admin]):
         inner = engine.Admin(name_servers, **settings)
         self._inner = inner
         self._is_closed = False
-        self._portal = portal = self._join()
+        self._portal = portal = self._join_event_loop()
         self.access = Access(portal, inner.access)
         self.brokers = Brokers(portal, inner.brokers)
         self.diagnosis = Diagnosis(portal, inner.diagnosis)

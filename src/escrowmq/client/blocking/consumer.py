@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from escrowmq.client import consumer as engine
 from escrowmq.client.blocking.delivery import Delivery
-from escrowmq.client.blocking.face import Served, blocking_face
+from escrowmq.client.blocking.face import BlockingClient, shorten_tracebacks
 from escrowmq.client.client_settings import ClientOptions
-from escrowmq.client.consumer import Where
+from escrowmq.client.consumer import SeekPosition
 from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings, Handler
 from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.client.help_and_completion import KeywordGroup, Settings
-from escrowmq.client.iteration import Slot, check_batches
-from escrowmq.client.portal import Caller, Portal, release
+from escrowmq.client.help_and_completion import KeywordOnly, SettingsSignature
+from escrowmq.client.iteration import IterationSlot, check_batch_options
+from escrowmq.client.portal import Caller, Portal, release_portal
 from escrowmq.errors import ClientClosed, EscrowMQError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-_END_S: Final = 15.0
+_EXIT_WAIT_S: Final = 15.0
 """How long the exit of the program waits for each consumer to close."""
 
 
-class _Engine(engine.Consumer):
+class _ConsumerEngine(engine.Consumer):
     """The asyncio consumer, changed to make deliveries with blocking methods."""
 
     def __init__(
@@ -46,14 +46,14 @@ class _Engine(engine.Consumer):
         self._portal = portal
         super().__init__(name_servers, group=group, **settings)
 
-    def _kind(self) -> type[HeldMessage]:
-        return Delivery if self.options.handler is None else super()._kind()
+    def _delivery_class(self) -> type[HeldMessage]:
+        return Delivery if self.options.handler is None else super()._delivery_class()
 
     def _caller(self) -> Caller:
         return self._portal
 
 
-@blocking_face()
+@shorten_tracebacks()
 class Batches:
     """Iterates over lists of messages. Each list is acknowledged when the loop asks for the next
     one."""
@@ -62,17 +62,17 @@ class Batches:
         self,
         consumer: Consumer,
         portal: Portal,
-        inner: _Engine,
+        inner: _ConsumerEngine,
         *,
         count_max: int = 1,
         within_s: float = 0.0,
     ) -> None:
-        check_batches(count_max, within_s)
+        check_batch_options(count_max, within_s)
         self._consumer = consumer  # which is closed when nothing refers to it
         self._portal = portal
         self._count_max = count_max
         self._within_s = within_s
-        self._slot = Slot()
+        self._slot = IterationSlot()
         self._inner = inner
 
     def __iter__(self) -> Self:
@@ -83,11 +83,11 @@ class Batches:
             # It arrived when an earlier call was interrupted; wait until that call has ended,
             # because it may still be adding to it.
             self._portal.call(asyncio.sleep(0))
-        elif not self._advance():
+        elif not self._fetch_next():
             raise StopIteration
-        return [each for each in self._slot.hand_over() if isinstance(each, Delivery)]
+        return [each for each in self._slot.deliver_arrived() if isinstance(each, Delivery)]
 
-    def _advance(self) -> bool:
+    def _fetch_next(self) -> bool:
         try:
             return self._portal.call(
                 self._inner.advance(self._slot, self._count_max, within_s=self._within_s)
@@ -103,7 +103,7 @@ class Batches:
             inner.hands.leave(self._slot)
 
 
-@blocking_face()
+@shorten_tracebacks()
 class Iteration:
     """Iterates over messages. Each is acknowledged when the loop asks for the next one."""
 
@@ -118,8 +118,8 @@ class Iteration:
         return message
 
 
-@blocking_face()
-class Consumer(KeywordGroup, Served[_Engine]):
+@shorten_tracebacks()
+class Consumer(KeywordOnly, BlockingClient[_ConsumerEngine]):
     """Receives messages, shared with the other members of its group. It is open once it is made;
     close it, or use it with `with`.
 
@@ -134,7 +134,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
     returns when it has consumed a message, and raises to have it redelivered. Settings are those of
     `ConsumerOptions` and `ClientOptions`."""
 
-    __signature__ = Settings(ConsumerOptions, ClientOptions)
+    __signature__ = SettingsSignature(ConsumerOptions, ClientOptions)
 
     def __init__(
         self,
@@ -149,14 +149,14 @@ class Consumer(KeywordGroup, Served[_Engine]):
         self.group = group
         handler = settings.get("handler")
         if handler is not None and not is_coroutine(handler) and callable(handler):
-            settings["handler"] = _marking(handler, self._inside)
-        self._portal = self._join()
+            settings["handler"] = _wrap_with_thread_mark(handler, self._inside)
+        self._portal = self._join_event_loop()
         try:
-            self._inner = _Engine(
+            self._inner = _ConsumerEngine(
                 portal=self._portal, name_servers=name_servers, group=group, **settings
             )
         except BaseException:
-            self._release_share()
+            self._release_event_loop()
             raise
         self._is_closed = False
         try:
@@ -182,7 +182,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
             self._is_closed = True
             _close_later(self._portal, self._inner)
             return
-        self._leave()
+        self._close_and_release()
 
     def wait(self) -> None:
         """Wait until a handler or another thread closes the consumer."""
@@ -197,7 +197,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
     ) -> None:
         if kind is None and not self._is_closed:
             with contextlib.suppress(EscrowMQError):
-                self._portal.call(self._inner.hands.settle(None))
+                self._portal.call(self._inner.iteration_slots.settle_all(None))
         self.close()
 
     def __del__(self) -> None:
@@ -243,10 +243,12 @@ class Consumer(KeywordGroup, Served[_Engine]):
         """
         box: list[HeldMessage] = []
         try:
-            self._portal.call(self._inner.take_into(box, count_max, timeout_s=timeout_s))
+            self._portal.call(
+                self._inner.take_undelivered_into(box, count_max, timeout_s=timeout_s)
+            )
             return [message for message in box if isinstance(message, Delivery)]
         except BaseException:  # an interrupt: the messages taken reach no caller
-            self._portal.post(lambda: self._inner.return_taken(box))
+            self._portal.post(lambda: self._inner.put_back(box))
             raise
 
     # -- topics ------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
         """Continue to deliver messages of these queues, or of all queues if none are given."""
         self._portal.call(self._inner.resume(*queues))
 
-    def seek(self, queue: MessageQueue, where: Where) -> None:
+    def seek(self, queue: MessageQueue, where: SeekPosition) -> None:
         """Continue elsewhere in a queue: at an offset, at the first message since a time (a
         datetime with a time zone), at the `first` message, or at the end (`last`)."""
         self._portal.call(self._inner.seek(queue, where))
@@ -292,7 +294,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
         self._portal.call(self._inner.commit())
 
 
-def _marking(handler: Handler, inside: threading.local) -> Handler:
+def _wrap_with_thread_mark(handler: Handler, inside: threading.local) -> Handler:
     """Wrap the handler so that its thread is marked while it runs."""
 
     def run(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
@@ -324,7 +326,7 @@ def _close_later(portal: Portal, inner: engine.Consumer) -> None:
         finally:
             _ending.discard(ended)
             ended.set()
-            release(portal)
+            release_portal(portal)
 
     def begin() -> None:
         _closing.add(task := asyncio.get_running_loop().create_task(close()))
@@ -336,22 +338,22 @@ def _close_later(portal: Portal, inner: engine.Consumer) -> None:
 _closing: set[asyncio.Task[None]] = set()
 
 
-def _forget_parent() -> None:
+def _forget_parents_consumers() -> None:
     """Forget the parent's consumers, in a forked child: the child must not close them."""
     for consumers in (_open, _running, _ending, _closing):
         consumers.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+os.register_at_fork(after_in_child=_forget_parents_consumers)
 
 
-def _end() -> None:
+def _close_at_exit() -> None:
     """Close all consumers at the exit of the program: commit offsets and leave groups. This runs
     before the event loop stops, because exit functions run in reverse order of registration."""
     for consumer in [*_open, *_running]:
         consumer.close()
     for ended in [*_ending]:
-        ended.wait(_END_S)
+        ended.wait(_EXIT_WAIT_S)
 
 
-atexit.register(_end)
+atexit.register(_close_at_exit)

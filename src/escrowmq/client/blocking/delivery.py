@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 
-from escrowmq.client.blocking.face import blocking_face
+from escrowmq.client.blocking.face import shorten_tracebacks
 from escrowmq.client.core.redelivery import NEVER, delay_level
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.portal import Caller
 from escrowmq.errors import UsageError
 
 
-@blocking_face()
+@shorten_tracebacks()
 class Delivery(HeldMessage, kw_only=True, eq=False):
     """A message that was delivered. It is acknowledged automatically when the loop asks for the
     next one or the handler returns, unless one of these methods was called.
@@ -41,8 +41,8 @@ class Delivery(HeldMessage, kw_only=True, eq=False):
         self._settle(NEVER)
 
     def _settle(self, level: int | None) -> None:
-        desk = self.deciding_desk(level)
+        desk = self.owner_for_decision(level)
         if self.portal is None:
             raise UsageError("this message came from no consumer; there is nothing to settle")
-        if level is not None or not self.keep_ack():
+        if level is not None or not self.must_defer_ack():
             self.portal.call(desk.settle(self, level))

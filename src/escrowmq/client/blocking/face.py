@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from types import FunctionType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from escrowmq.client.portal import Portal, acquire, release
+from escrowmq.client.portal import Portal, acquire_portal, release_portal
 from escrowmq.errors import ClientClosed, ClientForked, EscrowMQError
 
 _log = logging.getLogger(__name__)
@@ -36,17 +36,17 @@ def shorten_traceback(method: Callable[P, T]) -> Callable[P, T]:
         except EscrowMQError as error:
             raise error.with_traceback(None)  # noqa: B904 - itself, with the cause that it has
 
-    return _shown_as(method, call)
+    return _with_name_of(method, call)
 
 
-def _shown_as(method: Callable[..., object], call: Callable[P, T]) -> Callable[P, T]:
+def _with_name_of(method: Callable[..., object], call: Callable[P, T]) -> Callable[P, T]:
     """Rename the function so that tracebacks show the method's name."""
     assert isinstance(call, FunctionType)
     call.__code__ = call.__code__.replace(co_name=method.__name__, co_qualname=method.__qualname__)
     return call
 
 
-def blocking_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
+def shorten_tracebacks(*, but: Collection[str] = ()) -> Callable[[K], K]:
     """Return a decorator that wraps a class's public methods with `shorten_traceback`. `but` names
     methods that shorten tracebacks themselves: they are called for each message and should cost no
     extra call."""
@@ -79,15 +79,15 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
-@blocking_face()
-class Served(Generic[C]):
+@shorten_tracebacks()
+class BlockingClient(Generic[C]):
     """A blocking client that shares the process's event loop until it is closed."""
 
     _portal: Portal
     _inner: C
     _is_closed: bool
 
-    def _join(self) -> Portal:
+    def _join_event_loop(self) -> Portal:
         """Start to use the process's shared event loop; return its portal."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
@@ -96,31 +96,31 @@ class Served(Generic[C]):
                     "block the loop. Use escrowmq.aio there",
                 type(self).__name__,
             )  # fmt: skip
-        portal = acquire()
-        self._shares = [portal]
+        portal = acquire_portal()
+        self._portals = [portal]
         return portal
 
     def close(self) -> None:
         """Close the client: calls in flight fail, brokers are informed. Calling it again does
         nothing, or completes a call that was interrupted."""
         if not self._is_closed:
-            self._leave()
+            self._close_and_release()
 
-    def _leave(self) -> None:
+    def _close_and_release(self) -> None:
         """Close the asyncio client, and stop using the shared event loop."""
         try:
             with contextlib.suppress(ClientClosed, ClientForked):
                 self._portal.call(self._inner.close())
         except Exception:
-            self._release_share()
+            self._release_event_loop()
             raise
-        self._release_share()
+        self._release_event_loop()
 
-    def _release_share(self) -> None:
+    def _release_event_loop(self) -> None:
         self._is_closed = True
         # Several threads may close concurrently; only the one that takes the share releases it.
         with contextlib.suppress(IndexError):
-            release(self._shares.pop())
+            release_portal(self._portals.pop())
 
     def __enter__(self) -> Self:
         return self
@@ -134,16 +134,16 @@ class Served(Generic[C]):
         self.close()
 
 
-def note_dead(client: object) -> None:
+def release_killed_client(client: object) -> None:
     """Release the event loop of a client that a test has killed; do nothing for any other
     object."""
-    if isinstance(client, Served):
-        client._release_share()  # noqa: SLF001 - its own module
+    if isinstance(client, BlockingClient):
+        client._release_event_loop()  # noqa: SLF001 - its own module
 
 
-def engine_of(client: object) -> Any:  # noqa: ANN401 - a client of any kind
+def asyncio_client_of(client: object) -> Any:  # noqa: ANN401 - a client of any kind
     """Return the asyncio client inside a blocking one; any other object is returned unchanged."""
-    return client._inner if isinstance(client, Served) else client  # noqa: SLF001 - its own module
+    return client._inner if isinstance(client, BlockingClient) else client  # noqa: SLF001 - its own module
 
 
 def blocking_method(
@@ -168,15 +168,15 @@ def blocking_iterator(
         found = method(face.inner, *args, **kwargs)
         while True:
             try:
-                item = face.portal.call(_next(found))
+                item = face.portal.call(_next_item(found))
             except StopAsyncIteration:
                 return
             except EscrowMQError as error:
                 raise error.with_traceback(None)  # noqa: B904 - as `plainly` does
             yield item
 
-    return _shown_as(method, call)
+    return _with_name_of(method, call)
 
 
-async def _next(found: AsyncIterator[T]) -> T:
+async def _next_item(found: AsyncIterator[T]) -> T:
     return await anext(found)

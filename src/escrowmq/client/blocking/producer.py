@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Unpack
 import msgspec
 
 from escrowmq.client import producer as engine
-from escrowmq.client.blocking.face import Served, blocking_face
+from escrowmq.client.blocking.face import BlockingClient, shorten_tracebacks
 from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.checking import DatabaseCheck
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
-from escrowmq.client.help_and_completion import KeywordGroup, Settings
-from escrowmq.client.portal import Finish
+from escrowmq.client.help_and_completion import KeywordOnly, SettingsSignature
+from escrowmq.client.portal import FinishCallback
 from escrowmq.client.producer_settings import (
     MessageFields,
     ProducerOptions,
     ProducerSettings,
-    message_of,
+    make_message,
 )
-from escrowmq.client.unsettled import Unsettled
+from escrowmq.client.unsettled_transactions import UnsettledTransactions
 from escrowmq.errors import EscrowMQError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@blocking_face(but={"send"})
-class Producer(KeywordGroup, Served[engine.Producer]):
+@shorten_tracebacks(but={"send"})
+class Producer(KeywordOnly, BlockingClient[engine.Producer]):
     """Sends messages, alone or in transactions, from any thread. It is open once it is made; close
     it, or use it with `with`.
 
@@ -49,7 +49,7 @@ class Producer(KeywordGroup, Served[engine.Producer]):
     `ProducerOptions` and `ClientOptions`. Checks that are plain functions run on threads; coroutine
     functions and interceptors run on the client's own event loop, which they must not block."""
 
-    __signature__ = Settings(ProducerOptions, ClientOptions)
+    __signature__ = SettingsSignature(ProducerOptions, ClientOptions)
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         self._inner = engine.Producer(name_servers, group=group, **settings)
         self.group = group
         self._is_closed = False
-        self._portal = self._join()
+        self._portal = self._join_event_loop()
         try:
             self._portal.call(self._inner.open())
         except BaseException:
@@ -100,13 +100,13 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         """
         inner = self._inner
 
-        def begin(finish: Finish[SendResult]) -> bool:
-            return inner.begin_send(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
+        def try_send(finish: FinishCallback[SendResult]) -> bool:
+            return inner.try_send(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
 
         try:
-            message = message_of(topic, body, fields)
-            return self._portal.call_quickly(
-                begin, lambda: inner.send(message, queue=queue, timeout_ms=timeout_ms)
+            message = make_message(topic, body, fields)
+            return self._portal.call_without_task(
+                try_send, lambda: inner.send(message, queue=queue, timeout_ms=timeout_ms)
             )
         except EscrowMQError as error:
             raise error.with_traceback(None)  # noqa: B904 - itself, without what is inside
@@ -232,31 +232,31 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         credentials."""
         return self._inner.account
 
-    def answer_from(
+    def add_database_check(
         self, check: DatabaseCheck, *, on_close: Callable[[], object] | None = None
     ) -> None:
         """Register a database that answers the checks of messages that have a marker; plain
         functions run on threads of their own. `on_close` is called when the producer is closed."""
 
-        async def answer() -> None:
-            self._inner.answer_from(check, on_close=on_close)
+        async def register() -> None:
+            self._inner.add_database_check(check, on_close=on_close)
 
-        self._portal.call(answer())
+        self._portal.call(register())
 
-    def answer_no_more(self, check: DatabaseCheck) -> None:
-        """Unregister a database that was registered with `answer_from`."""
+    def remove_database_check(self, check: DatabaseCheck) -> None:
+        """Unregister a database that was registered with `add_database_check`."""
         if not self._is_closed:
-            self._portal.post(lambda: self._inner.answer_no_more(check))
+            self._portal.post(lambda: self._inner.remove_database_check(check))
 
-    def marked(self, database: str) -> MarkedMessages:
+    def marked_messages(self, database: str) -> MarkedMessages:
         """Make messages whose outcome is decided by a row in a database."""
         from escrowmq.client.blocking.outbox_messages import (
             MarkedMessages,  # which few programs need
         )
 
-        return MarkedMessages(self._portal, self._inner.marked(database))
+        return MarkedMessages(self._portal, self._inner.marked_messages(database))
 
-    def unsettled(self) -> Unsettled:
+    def unsettled(self) -> UnsettledTransactions:
         """Return the transactions that brokers may still ask about, and those brokers."""
         return self._portal.call(self._inner.unsettled())
 

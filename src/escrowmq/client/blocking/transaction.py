@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Self, Unpack
 
 from escrowmq.client import transaction as engine
-from escrowmq.client.blocking.face import blocking_face
+from escrowmq.client.blocking.face import shorten_tracebacks
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.portal import Portal
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-@blocking_face(but={"__enter__", "__exit__", "begin"})
+@shorten_tracebacks(but={"__enter__", "__exit__", "begin"})
 class Transaction:
     """Made by `Producer.transaction`. Commits when its block ends, rolls back when it raises.
 
@@ -79,7 +79,7 @@ class Transaction:
     def begin(self) -> Self:
         """Store the transaction's message, invisible to consumers."""
         try:
-            self._portal.call_quickly(self._inner.begin_quickly, self._inner.begin)
+            self._portal.call_without_task(self._inner.try_begin, self._inner.begin)
         except EscrowMQError as error:
             raise error.with_traceback(None)  # noqa: B904 - itself, without what is inside
         except Exception:
@@ -105,9 +105,9 @@ class Transaction:
         try:
             if error is not None:
                 self._portal.call(inner.__aexit__(kind, error, trace))
-            elif not inner.leave_unheard(self._portal.begin_soon):
-                self._portal.call_quickly(
-                    functools.partial(inner.settle_quickly, inner.plan),
+            elif not inner.commit_in_background(self._portal.post_in_order):
+                self._portal.call_without_task(
+                    functools.partial(inner.try_settle, inner.plan),
                     lambda: inner.__aexit__(None, None, None),
                 )
         except EscrowMQError as raised:
@@ -150,6 +150,6 @@ class Transaction:
     def settle(self, outcome: Outcome) -> None:
         """End the transaction now. A block does this by itself."""
         inner = self._inner
-        self._portal.call_quickly(
-            functools.partial(inner.settle_quickly, outcome), lambda: inner.settle(outcome)
+        self._portal.call_without_task(
+            functools.partial(inner.try_settle, outcome), lambda: inner.settle(outcome)
         )

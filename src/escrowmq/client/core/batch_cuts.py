@@ -12,7 +12,7 @@ _ENTRY_SIZE: Final = 256
 Lingering messages are already encoded and are measured exactly (client/lingering)."""
 
 
-def batches_of(
+def split_into_batches(
     messages: Sequence[Message], indexes: Sequence[int], *, size_max: int
 ) -> list[list[int]]:
     """Return batches of indexes, in order; the messages of each batch fit into one request."""

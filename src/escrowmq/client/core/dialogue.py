@@ -20,7 +20,7 @@ REQUESTS_WAITING_MAX: Final = 65_535
 """Limit of unanswered requests on one connection."""
 
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
-_FOREIGN: Final = (
+_FOREIGN_PREFIXES: Final = (
     (b"HTTP/", "HTTP"),
     (b"E\x00\x00", "PostgreSQL"),
     (b"EFATAL:", "PostgreSQL"),
@@ -49,7 +49,7 @@ SignOwn = Callable[[int, "Fields", bytes, str, int], "Fields"]
 and number."""
 
 
-class _Asked(NamedTuple):
+class _PendingRequest(NamedTuple):
     """A request that is not answered yet."""
 
     done: Done
@@ -77,24 +77,24 @@ class Dialogue:
         self.address = address
         self.language: str | int | None = None
         """The peer's implementation language, known after its first reply."""
-        self.is_leaving = False
+        self.is_peer_stopping = False
         """Whether the peer is shutting down, so that no new request may be made here."""
-        self.lost_for = ""
+        self.loss_reason = ""
         """The reason for which no more requests can be made; empty while they can."""
-        self.wake_at = math.inf
-        """The time by which `sweep` must be called."""
+        self.next_expiry = math.inf
+        """The time by which `expire_requests` must be called."""
         self._write = write
         self._serve = serve
         self._decorate = decorate
         self._sign_own = sign_own
         self._reader = FrameReader(header_size_max=REPLY_HEADER_SIZE_MAX)
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _PendingRequest] = {}
         self._opaque = 0
         self._now = 0.0
         self._session = ""
         """The session for EscrowMQ's own signatures, chosen by the broker for this connection."""
         self._signed_count = 0
-        self._refused: list[tuple[_Asked, Command]] = []
+        self._refused: list[tuple[_PendingRequest, Command]] = []
         """Requests to repeat once there is a session, each with the refusal it got."""
 
     @property
@@ -108,32 +108,34 @@ class Dialogue:
         self, code: int, fields: Fields, body: bytes, *, now: float, timeout_s: float, done: Done
     ) -> None:
         """Make a request; `done` is called once, with its result."""
-        if self.lost_for:
-            raise self.loss()
+        if self.loss_reason:
+            raise self.loss_error()
         if len(self._asked) >= REQUESTS_WAITING_MAX:
             raise UsageError(
                 f"{REQUESTS_WAITING_MAX} requests are already waiting for {self.address}; "
                 "wait for some of them before making more"
             )
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
-        ext = self._decorated(code, fields, body)
+        ext = self._signed_fields(code, fields, body)
         self._write(encode_request(code, opaque, ext=ext, body=body))
         deadline = now + timeout_s
         is_own = bool(self._session)
-        self._asked[opaque] = _Asked(done, deadline, code, timeout_s, fields, body, is_own)
-        self.wake_at = min(self.wake_at, deadline)
+        self._asked[opaque] = _PendingRequest(done, deadline, code, timeout_s, fields, body, is_own)
+        self.next_expiry = min(self.next_expiry, deadline)
 
-    def tell(self, code: int, fields: Fields, body: bytes, *, remark: str | None = None) -> None:
+    def send_one_way(
+        self, code: int, fields: Fields, body: bytes, *, remark: str | None = None
+    ) -> None:
         """Send a one-way request: there is no answer, and a loss goes unnoticed."""
-        if self.lost_for:
-            raise self.loss()
+        if self.loss_reason:
+            raise self.loss_error()
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
-        ext = self._decorated(code, fields, body)
+        ext = self._signed_fields(code, fields, body)
         self._write(
             encode_request(code, opaque, ext=ext, body=body, is_one_way=True, remark=remark)
         )
 
-    def _decorated(self, code: int, fields: Fields, body: bytes) -> Fields:
+    def _signed_fields(self, code: int, fields: Fields, body: bytes) -> Fields:
         ext = self._decorate(fields, body)
         if not self._session:
             return ext
@@ -144,8 +146,8 @@ class Dialogue:
     # -- input ---------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> None:
-        """Pass replies to their callers, and the peer's requests to the owner. If `broken` is set
-        afterwards, end the connection."""
+        """Pass replies to their callers, and the peer's requests to the owner. If `frame_error` is
+        set afterwards, end the connection."""
         self._now = now
         for command in self._reader.feed(data):
             if not command.flag & Flag.REPLY:
@@ -153,27 +155,27 @@ class Dialogue:
                 continue
             waiting = self._asked.pop(command.opaque, None)
             if command.code == Response.GO_AWAY:
-                self.is_leaving = True
+                self.is_peer_stopping = True
             if waiting is not None:
                 if command.code == Response.ESCROW_SIGNATURE_WANTED:
-                    self._ask_again(waiting, command)
+                    self._repeat_signed(waiting, command)
                 else:
                     waiting.done(command, None)
             self.language = command.language
 
-    def broken(self, data: bytes) -> str:
+    def frame_error(self, data: bytes) -> str:
         """Return why the bytes read so far are not a valid frame; empty if they are valid. `data`
         is the last part of them."""
         error = self._reader.broken
         if error is None:
             return ""
-        if self.language is None and (foreign := speaks(data)):
-            return another_port(foreign)
+        if self.language is None and (foreign := recognize_protocol(data)):
+            return wrong_protocol_text(foreign)
         return f"it sent something that is not a frame: {error}"
 
     # -- signing -----------------------------------------------------------------------------
 
-    def _ask_again(self, waiting: _Asked, refusal: Command) -> None:
+    def _repeat_signed(self, waiting: _PendingRequest, refusal: Command) -> None:
         """Repeat a refused request with EscrowMQ's own signature, because the broker requires it.
         The session for these signatures is requested only now: other brokers do not know such
         sessions."""
@@ -183,25 +185,25 @@ class Dialogue:
         is_first = not self._refused
         self._refused.append((waiting, refusal))
         if self._session:
-            self._with_session()
+            self._repeat_refused()
         elif is_first:
             limit_s = waiting.timeout_s
             self.ask(
                 Request.ESCROW_SESSION, {}, b"",
-                now=self._now, timeout_s=limit_s, done=self._greeted,
+                now=self._now, timeout_s=limit_s, done=self._on_session,
             )  # fmt: skip
 
-    def _greeted(self, reply: Command | None, error: TransportError | None) -> None:
+    def _on_session(self, reply: Command | None, error: TransportError | None) -> None:
         if reply is not None:
             self._session = (reply.ext or {}).get(SESSION, "")
-        self._with_session()
+        self._repeat_refused()
 
-    def _with_session(self) -> None:
+    def _repeat_refused(self) -> None:
         refused, self._refused = self._refused, []
         for waiting, refusal in refused:
             left_s = waiting.deadline - self._now
             is_full = len(self._asked) >= REQUESTS_WAITING_MAX
-            if not self._session or self.lost_for or is_full or left_s <= 0:
+            if not self._session or self.loss_reason or is_full or left_s <= 0:
                 waiting.done(refusal, None)
                 continue
             self.ask(
@@ -211,46 +213,46 @@ class Dialogue:
 
     # -- time and ends -----------------------------------------------------------------------
 
-    def sweep(self, now: float) -> None:
+    def expire_requests(self, now: float) -> None:
         """Fail requests that were not answered in time."""
         self._now = now
         late = [opaque for opaque, waiting in self._asked.items() if waiting.deadline <= now]
         for opaque in late:
             waiting = self._asked.pop(opaque)
             text = (
-                f"no answer of {self.address} to {_name(waiting.code)} within "
+                f"no answer of {self.address} to {_code_text(waiting.code)} within "
                 f"{waiting.timeout_s * 1000:.0f} ms"
             )
             waiting.done(None, RequestTimeout(text))
-        self.wake_at = min((each.deadline for each in self._asked.values()), default=math.inf)
+        self.next_expiry = min((each.deadline for each in self._asked.values()), default=math.inf)
 
-    def lose(self, reason: str) -> None:
+    def fail_all(self, reason: str) -> None:
         """Fail all requests, because the connection is lost."""
         # Mark it lost first: a caller may make its next request immediately, which must not wait
         # here.
-        self.lost_for = reason
+        self.loss_reason = reason
         asked, self._asked = self._asked, {}
         for waiting in asked.values():
-            waiting.done(None, self.loss())
+            waiting.done(None, self.loss_error())
 
-    def loss(self) -> ConnectionLost:
+    def loss_error(self) -> ConnectionLost:
         """Make the error with which every request fails once the connection is lost."""
-        return ConnectionLost(f"the connection to {self.address} is gone: {self.lost_for}")
+        return ConnectionLost(f"the connection to {self.address} is gone: {self.loss_reason}")
 
 
-def speaks(data: bytes) -> str:
+def recognize_protocol(data: bytes) -> str:
     """Return the name of the protocol with which an answer begins, if it is another than
     RocketMQ's; empty if unknown."""
     if data[3:5] == _MYSQL:
         return "MySQL"
-    return next((name for words, name in _FOREIGN if data.startswith(words)), "")
+    return next((name for words, name in _FOREIGN_PREFIXES if data.startswith(words)), "")
 
 
-def another_port(protocol: str) -> str:
+def wrong_protocol_text(protocol: str) -> str:
     """Return the error text for a peer that speaks another protocol."""
     return f"it speaks {protocol} and not RocketMQ's remoting, so this is another server's port"
 
 
-def _name(code: int) -> str:
+def _code_text(code: int) -> str:
     name = _NAMES.get(code)
     return f"{name} ({code})" if name else f"request {code}"

@@ -8,8 +8,8 @@ from typing import Final
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.client.core.end_request import Half, end_fields, judge_end, token_of
-from escrowmq.client.core.send_retry import Pauses
+from escrowmq.client.core.end_request import Half, end_fields, judge_end, transaction_id_of
+from escrowmq.client.core.send_retry import BackOff
 from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import (
     ConnectFailed,
@@ -46,13 +46,13 @@ class EndAttempts:
         self._half = half
         self._outcome = outcome
         self._deadline = started + timeout_ms / 1000
-        self._pauses = Pauses(most_s=_PAUSE_MAX_S)
+        self._pauses = BackOff(most_s=_PAUSE_MAX_S)
 
     def left_s(self, now: float) -> float:
         """Return the timeout of the next attempt."""
         return max(_LEAST_S, self._deadline - now)
 
-    def report(
+    def report_attempt(
         self, what: Command | EscrowMQError, *, now: float, address: str = ""
     ) -> float | None:
         """Return None once confirmed, otherwise the pause before the next attempt. Raises
@@ -74,7 +74,7 @@ class EndAttempts:
             return 0.0
         pause_s = self._pauses.next_s(self._deadline - now)
         if pause_s is None or not self._may_repeat(failure):
-            raise self._unknown(failure) from failure
+            raise self._outcome_unknown(failure) from failure
         _log.info("the END of a transaction is sent again: %s", failure)
         return pause_s
 
@@ -89,10 +89,10 @@ class EndAttempts:
         code = getattr(failure, "code", None)
         return isinstance(failure, TransportError) or code in _BUSY
 
-    def _unknown(self, failure: EscrowMQError) -> OutcomeUnknown:
+    def _outcome_unknown(self, failure: EscrowMQError) -> OutcomeUnknown:
         half = self._half
         return OutcomeUnknown(
             f"the broker {half.broker_name} did not confirm the {self._outcome.name} of "
-            f"transaction {half.unique_key or token_of(half)[:32]}: {failure}; you need not do "
-            f"anything, the broker will ask the group's check-back for the outcome"
+            f"transaction {half.unique_key or transaction_id_of(half)[:32]}: {failure}; you need "
+            f"not do anything, the broker will ask the group's check-back for the outcome"
         )

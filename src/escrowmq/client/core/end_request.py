@@ -79,7 +79,9 @@ class Half(msgspec.Struct, frozen=True, kw_only=True):
     """The transaction id that EscrowMQ's brokers sign; empty from other brokers."""
 
 
-def half_of(reply: Command, *, broker_name: str, topic: str, group: str, unique_key: str) -> Half:
+def parse_half(
+    reply: Command, *, broker_name: str, topic: str, group: str, unique_key: str
+) -> Half:
     """Make the `Half` from a broker's reply to a half message."""
     ext = reply.ext or {}
     try:
@@ -164,34 +166,34 @@ def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQErro
     return refusal
 
 
-def settled_before(error: EscrowMQError) -> Outcome:
+def reported_outcome(error: EscrowMQError) -> Outcome:
     """Return the outcome that the broker reports in an error, in place of the requested one."""
     if isinstance(error.__cause__, AlreadyCommitted):
         return Outcome.COMMIT
     return Outcome.ROLLBACK if isinstance(error.__cause__, AlreadyRolledBack) else Outcome.UNKNOWN
 
 
-def token_of(half: Half) -> str:
+def transaction_id_of(half: Half) -> str:
     """Return the id with which any process can end the transaction."""
     if half.signed_id:
         return half.signed_id
     return _OWN_MARK + base64.urlsafe_b64encode(msgspec.json.encode(half)).rstrip(b"=").decode()
 
 
-def half_of_token(token: object) -> Half:
+def parse_transaction_id(token: object) -> Half:
     """Parse an id into the half that it names; raises UsageError if the text is not an id."""
     if not isinstance(token, str) or len(token) > _ID_SIZE_MAX:
-        raise _no_id(token)
+        raise _invalid_id_error(token)
     try:
         if token.startswith(_OWN_MARK):
             own = token.removeprefix(_OWN_MARK)
             if not _BASE64.fullmatch(own):
-                raise _no_id(token)
+                raise _invalid_id_error(token)
             data = base64.urlsafe_b64decode(own + "=" * (-len(own) % 4))
             return msgspec.json.decode(data, type=Half)
         name = signed_id.decode(token)[0].broker_name
     except (binascii.Error, UnicodeDecodeError, msgspec.DecodeError, UsageError) as error:
-        raise _no_id(token) from error
+        raise _invalid_id_error(token) from error
     return Half(
         broker_name=name,
         topic="",
@@ -203,7 +205,7 @@ def half_of_token(token: object) -> Half:
     )
 
 
-def _no_id(token: object) -> UsageError:
+def _invalid_id_error(token: object) -> UsageError:
     return UsageError(
         f"{str(token)[:32]!r} is no transaction id; pass what `detach()` returned, unchanged"
     )

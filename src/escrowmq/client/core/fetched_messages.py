@@ -12,7 +12,7 @@ from escrowmq.client.core.message import ReceivedMessage
 M = TypeVar("M", bound=ReceivedMessage)
 
 
-class Shelf(Generic[M]):
+class FetchedMessages(Generic[M]):
     """The fetched messages of one queue. They are settled in any order; the offset that may be
     committed is the lowest unsettled one, so that a crash repeats messages and loses none."""
 
@@ -31,7 +31,7 @@ class Shelf(Generic[M]):
         self._heap: list[int] = []
 
     @property
-    def count(self) -> int:
+    def unsettled_count(self) -> int:
         """Number of unsettled messages."""
         return len(self._open)
 
@@ -41,7 +41,7 @@ class Shelf(Generic[M]):
         return len(self._waiting)
 
     @property
-    def span(self) -> int:
+    def offset_span(self) -> int:
         """The distance between the lowest and the highest offset."""
         return self.next_offset - self.commit_offset if self._open else 0
 
@@ -52,7 +52,7 @@ class Shelf(Generic[M]):
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else self.next_offset
 
-    def put(self, messages: Iterable[M], *, next_offset: int, hidden: Sequence[M] = ()) -> None:
+    def add(self, messages: Iterable[M], *, next_offset: int, hidden: Sequence[M] = ()) -> None:
         """Add the messages of a pull, except those that are here already. `hidden` messages are
         never handed out, and the commit offset does not pass them."""
         for message in (*messages, *hidden):
@@ -67,15 +67,15 @@ class Shelf(Generic[M]):
         self.next_offset = max(self.next_offset, next_offset)
 
     def take(self, count: int) -> list[M]:
-        """Take up to `count` of the waiting messages, in order."""
+        """Take up to `unsettled_count` of the waiting messages, in order."""
         return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
 
-    def give_back(self, messages: Sequence[M], *, generation: int) -> None:
+    def put_back(self, messages: Sequence[M], *, generation: int) -> None:
         """Put taken messages back in front."""
         if generation == self.generation:
             self._waiting.extendleft(reversed(messages))
 
-    def finish(self, queue_offset: int, *, generation: int) -> bool:
+    def mark_settled(self, queue_offset: int, *, generation: int) -> bool:
         """Mark a message settled; return whether that changed anything."""
         if generation < self.generation:
             return False
@@ -85,7 +85,7 @@ class Shelf(Generic[M]):
         self.size -= size
         return True
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop handing out messages. Messages that were not taken stay unsettled, so the commit
         offset does not pass them."""
         self._waiting.clear()

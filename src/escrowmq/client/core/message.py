@@ -107,18 +107,18 @@ R = TypeVar("R", bound=ReceivedMessage)
 
 
 @overload
-def received(
+def to_received_message(
     stored: StoredMessage, *, topic: str = "", broker_name: str = ""
 ) -> ReceivedMessage: ...
 
 
 @overload
-def received(
+def to_received_message(
     stored: StoredMessage, *, topic: str = "", broker_name: str = "", kind: type[R]
 ) -> R: ...
 
 
-def received(
+def to_received_message(
     stored: StoredMessage,
     *,
     topic: str = "",

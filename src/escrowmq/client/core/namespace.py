@@ -12,25 +12,25 @@ _SYSTEM_TOPICS: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK, Topic.TR
 _MARK: Final = "%"
 
 
-def wrap(name: str, namespace: str) -> str:
+def with_namespace(name: str, namespace: str) -> str:
     """Return the name that brokers use for a user's name."""
     if not namespace or not name or _is_system(name):
         return name
-    front, rest = _split(name)
+    front, rest = _split_prefix(name)
     if rest.startswith(namespace + _MARK):
         return name
     return f"{front}{namespace}{_MARK}{rest}"
 
 
-def unwrap(name: str, namespace: str) -> str:
+def without_namespace(name: str, namespace: str) -> str:
     """Return the user's name for a name that brokers use."""
-    front, rest = _split(name)
+    front, rest = _split_prefix(name)
     if namespace and rest.startswith(namespace + _MARK):
         return front + rest[len(namespace) + 1 :]
     return name
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split_prefix(name: str) -> tuple[str, str]:
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             return prefix, name[len(prefix) :]

@@ -8,9 +8,9 @@ from typing import Final, Generic, TypeVar
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.client.core.fetched_messages import Shelf
+from escrowmq.client.core.fetched_messages import FetchedMessages
 from escrowmq.client.core.message import ReceivedMessage
-from escrowmq.client.core.reply_numbers import number_of
+from escrowmq.client.core.reply_numbers import parse_number_field
 from escrowmq.client.core.routes import MASTER, MessageQueue
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.errors import EscrowMQError, PermissionDenied
@@ -20,7 +20,7 @@ _SUSPEND: Final = 2
 _SUBSCRIPTION: Final = 4
 
 _AT_ONCE_MS: Final = 50
-_IN_VAIN_MAX: Final = 10
+_EMPTY_ANSWERS_MAX: Final = 10
 """Number of immediate empty answers after which pauses begin; a broker that is about to stop gives
 a few."""
 
@@ -55,22 +55,22 @@ def is_refusal(error: EscrowMQError) -> bool:
     return isinstance(error, PermissionDenied) or getattr(error, "code", None) in REFUSALS
 
 
-class EmptyAnswers:
+class EmptyAnswerCounter:
     """Counts empty answers that came immediately although the broker could have held the request,
     and computes the pause before the next request."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def pause_s(self, *, took_ms: int, wait_ms: int) -> float:
+    def count_and_pause_s(self, *, took_ms: int, wait_ms: int) -> float:
         """Count an empty answer; return the pause before the next request."""
         if took_ms >= min(_AT_ONCE_MS, wait_ms):
             self._count = 0
             return 0.0
         self._count += 1
-        if self._count <= _IN_VAIN_MAX:
+        if self._count <= _EMPTY_ANSWERS_MAX:
             return 0.0
-        return _IN_VAIN_PAUSE_S[min(self._count - _IN_VAIN_MAX, len(_IN_VAIN_PAUSE_S)) - 1]
+        return _IN_VAIN_PAUSE_S[min(self._count - _EMPTY_ANSWERS_MAX, len(_IN_VAIN_PAUSE_S)) - 1]
 
     def clear(self) -> None:
         """Reset the count, because a message came or the queue continues elsewhere."""
@@ -82,7 +82,7 @@ class PullStep(enum.Enum):
 
     TAKE = enum.auto()
     """Take the messages of the answer."""
-    GO_ON = enum.auto()
+    ADVANCE = enum.auto()
     """Ask again at the offset in the answer: no message matched."""
     MOVE = enum.auto()
     """Go to the offset in the answer: the requested one is outside the queue, or was reset."""
@@ -96,14 +96,14 @@ class PullStep(enum.Enum):
 
 _STEPS: Final = {
     Response.SUCCESS: PullStep.TAKE,
-    Response.PULL_NOT_FOUND: PullStep.GO_ON,
-    Response.PULL_RETRY_IMMEDIATELY: PullStep.GO_ON,
+    Response.PULL_NOT_FOUND: PullStep.ADVANCE,
+    Response.PULL_RETRY_IMMEDIATELY: PullStep.ADVANCE,
     Response.PULL_OFFSET_MOVED: PullStep.MOVE,
     Response.FLOW_CONTROL: PullStep.REST,
 }
 
 
-def after_pull(code: int) -> PullStep:
+def step_after_pull(code: int) -> PullStep:
     """Return the step that follows an answer with this code."""
     return PullStep.REFUSED if code in REFUSALS else _STEPS.get(code, PullStep.FAILED)
 
@@ -145,38 +145,38 @@ def with_subscription(fields: dict[str, str], subscription: Subscription) -> dic
     return {**fields, "sysFlag": str(flags), "subscription": subscription.expression}
 
 
-class Cursor(Generic[M]):
-    """The state of reading one queue. Pass each answer to `answered`, add its messages to the
+class PullCursor(Generic[M]):
+    """The state of reading one queue. Pass each answer to `apply_reply`, add its messages to the
     fetched ones, then ask for the pause."""
 
-    def __init__(self, shelf: Shelf[M], *, wait_ms: int) -> None:
+    def __init__(self, shelf: FetchedMessages[M], *, wait_ms: int) -> None:
         self.broker_id = MASTER
         """The id of the broker to ask: the master, or the slave that it suggested."""
         self.failures_count = 0
         """Failed pulls in a row."""
         self.moves_count = 0
         """Redirections to another offset since the last message."""
-        self._shelf = shelf
+        self._fetched = shelf
         self._wait_ms = wait_ms
         self._came_from = 0
-        self._in_vain = EmptyAnswers()
+        self._in_vain = EmptyAnswerCounter()
 
-    def answered(self, reply: Command) -> tuple[PullStep, int]:
+    def apply_reply(self, reply: Command) -> tuple[PullStep, int]:
         """Return the step that follows an answer, and the next offset. Reading continues there at
         once, unless the answer has messages, which the caller must first add to the fetched
         ones."""
-        step, next_offset = after_pull(reply.code), self._shelf.next_offset
+        step, next_offset = step_after_pull(reply.code), self._fetched.next_offset
         self._came_from = next_offset
-        if step in (PullStep.TAKE, PullStep.GO_ON, PullStep.MOVE):
+        if step in (PullStep.TAKE, PullStep.ADVANCE, PullStep.MOVE):
             self.failures_count = 0
-            self.broker_id = number_of(reply, "suggestWhichBrokerId", otherwise=MASTER)
-            next_offset = number_of(reply, "nextBeginOffset", otherwise=next_offset)
+            self.broker_id = parse_number_field(reply, "suggestWhichBrokerId", otherwise=MASTER)
+            next_offset = parse_number_field(reply, "nextBeginOffset", otherwise=next_offset)
         if step is PullStep.TAKE:
             self.moves_count = 0
-        elif step is PullStep.GO_ON:
-            self._shelf.put((), next_offset=next_offset)
+        elif step is PullStep.ADVANCE:
+            self._fetched.add((), next_offset=next_offset)
         elif step is PullStep.MOVE:
-            self._shelf.reset(next_offset)
+            self._fetched.reset(next_offset)
             self.moves_count += 1
         return step, next_offset
 
@@ -190,17 +190,17 @@ class Cursor(Generic[M]):
                 return 0.0
             return FAILED_PAUSE_S[min(self.moves_count - MOVES_MAX, len(FAILED_PAUSE_S)) - 1]
         if step in (PullStep.REFUSED, PullStep.FAILED):
-            return self.failed(is_refused=step is PullStep.REFUSED)
-        if self._shelf.next_offset > self._came_from:
+            return self.count_failure(is_refused=step is PullStep.REFUSED)
+        if self._fetched.next_offset > self._came_from:
             self._in_vain.clear()
             return 0.0
-        return self._in_vain.pause_s(took_ms=took_ms, wait_ms=self._wait_ms)
+        return self._in_vain.count_and_pause_s(took_ms=took_ms, wait_ms=self._wait_ms)
 
-    def lost(self) -> None:
+    def ask_master_next(self) -> None:
         """Ask the master next, because no answer came."""
         self.broker_id = MASTER
 
-    def failed(self, *, is_refused: bool = False) -> float:
+    def count_failure(self, *, is_refused: bool = False) -> float:
         """Count a failed pull; return the pause before the next. A refusal lasts until someone
         changes the cause."""
         pause_s = FAILED_PAUSE_S[min(self.failures_count, len(FAILED_PAUSE_S) - 1)]

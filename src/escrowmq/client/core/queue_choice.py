@@ -7,7 +7,7 @@ from typing import Final
 
 from escrowmq.base.ports import RandomSource
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.send_retry import STORED
+from escrowmq.client.core.send_retry import STORED_CODES
 from escrowmq.codec.hashes import java_hash
 
 _LATENCIES: Final = (
@@ -26,22 +26,24 @@ _FAILED_MS: Final = 10_000
 _START_MAX: Final = 1 << 20
 
 
-class Faults:
+class BrokerFaults:
     """The brokers that were slow or failed, and until when each is avoided."""
 
     def __init__(self) -> None:
         self._until_ms: dict[str, float] = {}
 
-    def failed(self, broker_name: str, now_ms: float) -> None:
+    def record_failure(self, broker_name: str, now_ms: float) -> None:
         """Avoid a broker that was unreachable or did not answer."""
-        self._note(broker_name, _FAILED_MS, now_ms)
+        self._avoid_for_latency(broker_name, _FAILED_MS, now_ms)
 
-    def answered(self, broker_name: str, code: int, *, took_ms: float, now_ms: float) -> None:
+    def record_answer(self, broker_name: str, code: int, *, took_ms: float, now_ms: float) -> None:
         """Record how long a broker took to answer a send; if it did not store the message, treat it
         as failed."""
-        self._note(broker_name, took_ms if code in STORED else _FAILED_MS, now_ms)
+        self._avoid_for_latency(
+            broker_name, took_ms if code in STORED_CODES else _FAILED_MS, now_ms
+        )
 
-    def _note(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
+    def _avoid_for_latency(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
         for bound_ms, pause_ms in _LATENCIES:
             if latency_ms >= bound_ms:
                 self._until_ms[broker_name] = now_ms + pause_ms
@@ -54,11 +56,11 @@ class Faults:
         return until_ms is not None and now_ms < until_ms
 
 
-class Chooser:
+class QueueChooser:
     """Chooses the queues of each topic in turn, from a random start. With `faults`, brokers that
     were slow lately are skipped as long as there are others."""
 
-    def __init__(self, chance: RandomSource, faults: Faults | None = None) -> None:
+    def __init__(self, chance: RandomSource, faults: BrokerFaults | None = None) -> None:
         self._chance = chance
         self._faults = faults
         self._next: dict[str, int] = {}
@@ -92,7 +94,7 @@ class Chooser:
         self._next[topic] = index + 1
         return chosen
 
-    def give_back(self, queue: MessageQueue) -> None:
+    def undo_choice(self, queue: MessageQueue) -> None:
         """Choose the same queue again next time, because nothing was sent to it. Otherwise a broker
         without a connection could be skipped by all callers that do not wait for one, and never get
         one."""

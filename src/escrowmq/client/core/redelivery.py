@@ -19,7 +19,7 @@ NEVER: Final = -1
 ATTEMPTS_DEFAULT: Final = 16
 
 
-def pause_of(level: int, default_s: float) -> float:
+def level_delay_s(level: int, default_s: float) -> float:
     """Return the delay of a level in seconds; the default if no level was requested."""
     return DELAY_LEVELS_S[level - 1] if level > 0 else default_s
 

@@ -11,7 +11,7 @@ from escrowmq.errors import RemoteProtocolError
 _DIGITS_MAX: Final = 20
 
 
-def number_of(reply: Command, name: str, *, otherwise: int | None = None) -> int:
+def parse_number_field(reply: Command, name: str, *, otherwise: int | None = None) -> int:
     """Return the number in a field of a reply; -1 means that the broker has none. If the field is
     absent, return `otherwise`. Raises RemoteProtocolError for anything else."""
     text = (reply.ext or {}).get(name)

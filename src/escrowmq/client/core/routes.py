@@ -60,7 +60,7 @@ class RouteBook:
 
     def put(self, topic: str, route: TopicRoute) -> bool:
         """Store a route, cut to the limits; return whether it differs from the one before."""
-        route = bounded(route)
+        route = cut_to_limits(route)
         for data in route.broker_datas or ():
             self._brokers[data.broker_name] = dict(data.broker_addrs)
         before = self._routes.get(topic)
@@ -69,23 +69,23 @@ class RouteBook:
         self._routes[topic] = route
         self._write[topic] = write_queues(topic, route)
         if before is not None:
-            self._forget_unnamed()
+            self._forget_unlisted_brokers()
         return True
 
-    def put_brokers(self, brokers: dict[str, BrokerData]) -> None:
+    def replace_brokers(self, brokers: dict[str, BrokerData]) -> None:
         """Replace the list of the cluster's brokers; it comes from the name server, not from a
         topic's route."""
         self._listed = set(brokers)
         for name, data in brokers.items():
             self._brokers[name] = dict(data.broker_addrs)
-        self._forget_unnamed()
+        self._forget_unlisted_brokers()
 
     def drop(self, topic: str) -> None:
         """Remove a topic's route, and brokers that no other route names."""
         route = self._routes.pop(topic, None)
         if route is not None:
             self._write.pop(topic)
-            self._forget_unnamed()
+            self._forget_unlisted_brokers()
 
     def get(self, topic: str) -> TopicRoute | None:
         """Return the stored route of a topic; None if there is none."""
@@ -125,18 +125,18 @@ class RouteBook:
                     found[address] = None
         return list(found)
 
-    def _forget_unnamed(self) -> None:
+    def _forget_unlisted_brokers(self) -> None:
         """Forget brokers that are neither in a route nor in the cluster's list."""
         if not self._brokers.keys() <= self._listed:
-            named = self._listed | self._collect()
+            named = self._listed | self._routed_broker_names()
             self._brokers = {name: at for name, at in self._brokers.items() if name in named}
 
-    def _collect(self) -> set[str]:
+    def _routed_broker_names(self) -> set[str]:
         routes = self._routes.values()
         return {data.broker_name for route in routes for data in route.broker_datas or ()}
 
 
-def bounded(route: TopicRoute) -> TopicRoute:
+def cut_to_limits(route: TopicRoute) -> TopicRoute:
     """Return the route cut to the limits, which no real cluster exceeds."""
     brokers = route.broker_datas or []
     queues = route.queue_datas or []
@@ -196,7 +196,9 @@ def _ordered_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
     for item in conf.split(";"):
         name, _, count = item.strip().partition(":")
         if name and count.isdecimal():
-            count_max = min(_number(count), TOPIC_QUEUES_MAX, ROUTE_QUEUES_MAX - len(found))
+            count_max = min(
+                _parse_queue_count(count), TOPIC_QUEUES_MAX, ROUTE_QUEUES_MAX - len(found)
+            )
             found += [MessageQueue(topic, name, index) for index in range(count_max)]
     return tuple(found)
 
@@ -215,5 +217,5 @@ def template_route(route: TopicRoute, *, queues_max: int) -> TopicRoute:
     return msgspec.structs.replace(route, queue_datas=queues)
 
 
-def _number(digits: str) -> int:
+def _parse_queue_count(digits: str) -> int:
     return int(digits) if len(digits) <= _DIGITS_MAX else TOPIC_QUEUES_MAX

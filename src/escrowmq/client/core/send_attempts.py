@@ -11,10 +11,16 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.queue_choice import Chooser, queue_of_key
+from escrowmq.client.core.queue_choice import QueueChooser, queue_of_key
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.send_retry import STORED, Pauses, RetryStep, after_failure, after_reply
-from escrowmq.client.core.sending import Outgoing
+from escrowmq.client.core.send_retry import (
+    STORED_CODES,
+    BackOff,
+    RetryStep,
+    step_after_failure,
+    step_after_reply,
+)
+from escrowmq.client.core.sending import OutgoingMessage
 from escrowmq.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -32,7 +38,7 @@ from escrowmq.errors import (
 _log = logging.getLogger(__name__)
 
 _PAUSE_MAX_S: Final = 0.25
-_IN_DOUBT: Final = (ConnectionLost, RequestTimeout)
+_UNCERTAIN_ERRORS: Final = (ConnectionLost, RequestTimeout)
 """Errors after which it is unknown whether the message is stored."""
 
 
@@ -52,7 +58,7 @@ class SendRules(msgspec.Struct, frozen=True, kw_only=True):
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One message to send, and its options."""
 
-    message: Outgoing
+    message: OutgoingMessage
     timeout_ms: int
     queue: MessageQueue | None = None
     """The queue to send to, if it is given or follows from an order key. Then there is only one
@@ -70,8 +76,9 @@ class SendAnswer(msgspec.Struct):
     address: str
 
 
-class Attempts:
-    """The attempts for one message: call `aim`, make the attempt, pass its result to `report`."""
+class SendAttempts:
+    """The attempts for one message: call `choose_target`, make the attempt, pass its result to
+    `report_attempt`."""
 
     def __init__(self, sending: SendRequest, rules: SendRules, *, started: float) -> None:
         self.deadline = started + sending.timeout_ms / 1000
@@ -86,35 +93,35 @@ class Attempts:
         self._is_bound = bool(sending.queue is not None or sending.order_key)
         self._left = 1 if self._is_bound else 1 + rules.retries
         self._failures: list[tuple[str, Exception]] = []
-        self._nowhere: EscrowMQError | None = None
+        self._no_broker_error: EscrowMQError | None = None
         """The last error that left no broker to send to."""
-        self._time_up: RequestTimeout | None = None
+        self._timeout: RequestTimeout | None = None
         """The error after this message's own timeout. It does not count as a broker's failure."""
-        self._kept: SendAnswer | None = None
+        self._unsafe_answer: SendAnswer | None = None
         """A result that is stored less safely than required; it is returned if no attempt does
         better."""
         self._refused: set[str] = set()
-        self._pauses = Pauses(most_s=_PAUSE_MAX_S)
+        self._pauses = BackOff(most_s=_PAUSE_MAX_S)
 
     # -- one attempt -------------------------------------------------------------------------
 
-    def aim(
-        self, queues: Sequence[MessageQueue], chooser: Chooser, *, now_ms: float = 0
+    def choose_target(
+        self, queues: Sequence[MessageQueue], chooser: QueueChooser, *, now_ms: float = 0
     ) -> MessageQueue:
         """Choose the target of the next attempt: the queue that is required, or the next in turn,
         on another broker than the last one if possible."""
         if self.queue is None and self._sending.order_key:
             self.queue = queue_of_key(queues, self._sending.order_key)
-        return self.aimed(
+        return self.record_target(
             self.queue or chooser.choose(queues, avoid=self.broker_name, now_ms=now_ms)
         )
 
-    def aimed(self, queue: MessageQueue) -> MessageQueue:
+    def record_target(self, queue: MessageQueue) -> MessageQueue:
         """Record the target of an attempt."""
         self.broker_name = queue.broker_name
         return queue
 
-    def leaves(self) -> None:
+    def mark_sent(self) -> None:
         """Note that the message is passed to a connection: from now on it may be stored."""
         self._is_sent = True
 
@@ -123,12 +130,12 @@ class Attempts:
         used up."""
         left_s = self.deadline - now
         if left_s <= 0:
-            raise self.timeout()
+            raise self.timeout_error()
         return left_s
 
     # -- what follows ------------------------------------------------------------------------
 
-    def report(
+    def report_attempt(
         self,
         what: SendAnswer | EscrowMQError,
         *,
@@ -139,48 +146,50 @@ class Attempts:
         """Return the final answer, or the pause before the next attempt. Raises the final error.
         `names` are the brokers that could be used; `has_names` says whether name servers normally
         answer."""
-        if isinstance(what, SendAnswer) and what.reply.code in STORED:
-            return self._stored(what, now)
-        if what is self._time_up:
+        if isinstance(what, SendAnswer) and what.reply.code in STORED_CODES:
+            return self._judge_answer(what, now)
+        if what is self._timeout:
             return self._final_answer(what)
         error = self._record_failure(what)
-        if _is_away(error, has_names):
-            pause_s = self._pause(names(), now)
+        if _is_unreachable(error, has_names):
+            pause_s = self._restart_pause(names(), now)
             return self._final_answer(error) if pause_s is None else pause_s
         self._left -= 1
         may_repeat = self._sending.may_repeat
-        if after_failure(error, may_repeat=may_repeat) is RetryStep.GIVE_UP:
+        if step_after_failure(error, may_repeat=may_repeat) is RetryStep.GIVE_UP:
             return self._final_answer(error)
         if now >= self.deadline:
-            return self._final_answer(self.timeout(), cause=error)
+            return self._final_answer(self.timeout_error(), cause=error)
         if not self._left:
             return self._final_answer(error)
         _log.info("sending to %r again: %s", self._sending.message.topic, error)
         return 0.0
 
-    def _stored(self, sent: SendAnswer, now: float) -> SendAnswer | float:
-        step = after_reply(sent.reply.code, retries_unsafe=self._retries_unsafe)
+    def _judge_answer(self, sent: SendAnswer, now: float) -> SendAnswer | float:
+        step = step_after_reply(sent.reply.code, retries_unsafe=self._retries_unsafe)
         self._left -= 1
         if step is RetryStep.DONE or not self._left or now >= self.deadline:
             return sent
-        self._kept = sent
+        self._unsafe_answer = sent
         return 0.0
 
     def _record_failure(self, what: SendAnswer | EscrowMQError) -> EscrowMQError:
         """Record the error of an attempt and return it. If a broker refuses repeatedly, only its
         last refusal is kept."""
         if isinstance(what, RouteMissing | NoNameServer):
-            self._nowhere = what
+            self._no_broker_error = what
             return what
         if isinstance(what, SendAnswer):
             what = response_error(what.reply.code, what.reply.remark, address=what.address)
         name = self.broker_name
         if isinstance(what, ConnectFailed | GoingAway | NotMaster):
-            self._failures = [each for each in self._failures if not _is_same(each, name, what)]
+            self._failures = [
+                each for each in self._failures if not _is_same_failure(each, name, what)
+            ]
         self._failures.append((name, what))
         return what
 
-    def _pause(self, names: Collection[str], now: float) -> float | None:
+    def _restart_pause(self, names: Collection[str], now: float) -> float | None:
         """Return the pause before the next attempt, when the latest broker refuses connections or
         is shutting down. It may be restarting, or another broker may become the master; nothing was
         sent, so this counts as no attempt. Return 0 if there are other brokers to try, and None if
@@ -195,31 +204,31 @@ class Attempts:
 
     # -- the final result ----------------------------------------------------------------------
 
-    def timeout(self) -> RequestTimeout:
+    def timeout_error(self) -> RequestTimeout:
         """Make the error for a message whose time is used up."""
         advice = (
             "it may be stored: send it again only if a duplicate does no harm, or allow more time"
             if self._is_sent
             else "it was not sent; try again, or allow more time"
         )
-        self._time_up = RequestTimeout(
+        self._timeout = RequestTimeout(
             f"the message to {self._sending.message.topic!r} was not confirmed within "
             f"{self._sending.timeout_ms} ms; {self._describe_failures()}; {advice} (timeout_ms)"
         )
-        return self._time_up
+        return self._timeout
 
     def _final_answer(
         self, error: EscrowMQError, *, cause: EscrowMQError | None = None
     ) -> SendAnswer:
         """Return the answer that is stored less safely, if there is one; otherwise raise the error.
         No attempt is left."""
-        if self._kept is not None:
-            return self._kept
+        if self._unsafe_answer is not None:
+            return self._unsafe_answer
         if cause is not None:
             raise error from cause
-        raise self._exhausted() if self._failures else error
+        raise self._last_error() if self._failures else error
 
-    def _exhausted(self) -> EscrowMQError:
+    def _last_error(self) -> EscrowMQError:
         """Make the error after the last attempt. If all brokers gave the same refusal, that refusal
         is returned unchanged."""
         last = self._failures[-1][1]
@@ -230,7 +239,7 @@ class Attempts:
                 last.add_note(f"{len(self._failures)} attempts were made")
             return last
         topic, told = self._sending.message.topic, self._describe_failures()
-        in_doubt = any(isinstance(error, _IN_DOUBT) for _, error in self._failures)
+        in_doubt = any(isinstance(error, _UNCERTAIN_ERRORS) for _, error in self._failures)
         text = (
             f"the message to {topic!r} was not confirmed; {told}; it may be stored: send it again "
             "only if a duplicate does no harm"
@@ -243,7 +252,7 @@ class Attempts:
 
     def _describe_failures(self) -> str:
         if not self._failures:
-            return str(self._nowhere or "no attempt came to an end")
+            return str(self._no_broker_error or "no attempt came to an end")
         told = "; ".join(
             f"{name}: {error}" if name else f"{error}" for name, error in self._failures
         )
@@ -251,12 +260,12 @@ class Attempts:
         return f"{count} attempt{'s' if count > 1 else ''}: {told}"
 
 
-def _is_away(error: EscrowMQError, has_names: bool) -> bool:
+def _is_unreachable(error: EscrowMQError, has_names: bool) -> bool:
     """Whether nothing was sent because a server was temporarily unreachable."""
     if isinstance(error, NoNameServer):
         return has_names
     return isinstance(error, ConnectFailed | GoingAway | NotMaster)
 
 
-def _is_same(failure: tuple[str, Exception], name: str, error: Exception) -> bool:
+def _is_same_failure(failure: tuple[str, Exception], name: str, error: Exception) -> bool:
     return failure[0] == name and type(failure[1]) is type(error)

@@ -15,7 +15,7 @@ from escrowmq.errors import (
     response_error,
 )
 
-STORED: Final = frozenset(
+STORED_CODES: Final = frozenset(
     {
         Response.SUCCESS,
         Response.FLUSH_DISK_TIMEOUT,
@@ -28,7 +28,7 @@ STORED: Final = frozenset(
 _PAUSE_FIRST_S: Final = 0.02
 _NO_BUYER_ID: Final = 204
 _NOT_IN_UNIT: Final = 205
-RETRIED: Final = frozenset(
+RETRIED_CODES: Final = frozenset(
     {
         Response.TOPIC_NOT_EXIST,
         Response.SERVICE_NOT_AVAILABLE,
@@ -43,7 +43,7 @@ RETRIED: Final = frozenset(
 """Response codes of refusals after which another attempt is made."""
 
 
-def has_moved(reply: Command) -> bool:
+def may_have_new_master(reply: Command) -> bool:
     """Whether another broker may be the master now: this one reports so, or has stored a message
     that no replica confirms."""
     if reply.code == Response.FLUSH_SLAVE_TIMEOUT:
@@ -60,15 +60,15 @@ class RetryStep(enum.Enum):
     GIVE_UP = enum.auto()
 
 
-def after_reply(code: int, *, retries_unsafe: bool) -> RetryStep:
+def step_after_reply(code: int, *, retries_unsafe: bool) -> RetryStep:
     """Return the step after an answer. `retries_unsafe` sends again if the message was stored less
     safely than required."""
-    if code == Response.SUCCESS or (code in STORED and not retries_unsafe):
+    if code == Response.SUCCESS or (code in STORED_CODES and not retries_unsafe):
         return RetryStep.DONE
-    return RetryStep.AGAIN if code in STORED or code in RETRIED else RetryStep.GIVE_UP
+    return RetryStep.AGAIN if code in STORED_CODES or code in RETRIED_CODES else RetryStep.GIVE_UP
 
 
-def after_failure(error: Exception, *, may_repeat: bool) -> RetryStep:
+def step_after_failure(error: Exception, *, may_repeat: bool) -> RetryStep:
     """Return the step after an attempt without an answer, or after a refusal raised as an
     exception. `may_repeat` says whether the message may be sent again although it may already be
     stored."""
@@ -77,11 +77,11 @@ def after_failure(error: Exception, *, may_repeat: bool) -> RetryStep:
     if isinstance(error, PermissionDenied) and error.code == Response.SYSTEM_ERROR:
         return RetryStep.GIVE_UP  # ACL 1.0 refuses with code 1; three attempts would not change it
     if isinstance(error, ResponseError):
-        return RetryStep.AGAIN if error.code in RETRIED else RetryStep.GIVE_UP
+        return RetryStep.AGAIN if error.code in RETRIED_CODES else RetryStep.GIVE_UP
     return RetryStep.GIVE_UP
 
 
-class Pauses:
+class BackOff:
     """Exponential back-off: each pause is twice as long as the one before, up to a bound."""
 
     __slots__ = ("_most_s", "_next_s")

@@ -23,7 +23,7 @@ from escrowmq.base.own_properties import (
 )
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.validation import check_encoded
+from escrowmq.client.core.validation import check_encoded_properties
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.compression import compress
 from escrowmq.errors import InvalidMessage, RemoteProtocolError
@@ -102,7 +102,7 @@ class Compression(msgspec.Struct, frozen=True, kw_only=True):
     level: int = 5
 
 
-class Outgoing(msgspec.Struct, kw_only=True):
+class OutgoingMessage(msgspec.Struct, kw_only=True):
     """A message in wire format, before a queue is chosen."""
 
     topic: str
@@ -120,7 +120,7 @@ class Outgoing(msgspec.Struct, kw_only=True):
     reconsume_times_max: str = ""
 
     @property
-    def code(self) -> int:
+    def request_code(self) -> int:
         """The request code for sending the message."""
         if self.is_batch:
             return Request.SEND_BATCH_MESSAGE
@@ -158,11 +158,11 @@ def delay_properties(message: Message) -> dict[str, str]:
             raise InvalidMessage(f"delay={delay!r}; 0 seconds or more are expected")
         return {Property.TIMER_DELAY_MS: str(round(seconds * 1000))}
     if message.deliver_at is not None:
-        return {Property.TIMER_DELIVER_MS: str(_moment_ms(message))}
+        return {Property.TIMER_DELIVER_MS: str(_delivery_time_ms(message))}
     return {}
 
 
-def _moment_ms(message: Message) -> int:
+def _delivery_time_ms(message: Message) -> int:
     at = message.deliver_at
     if isinstance(at, dt.datetime):
         if at.tzinfo is None:
@@ -185,19 +185,19 @@ def half_properties(message: Message, *, group: str) -> dict[str, str]:
     return found
 
 
-def encode(properties: dict[str, str]) -> str:
+def encode_properties(properties: dict[str, str]) -> str:
     """Encode properties for a send request; raises InvalidMessage if that is impossible."""
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    check_encoded(text, len(properties))
+    check_encoded_properties(text, len(properties))
     return text
 
 
-def outgoing_bare(
+def make_bare_outgoing(
     message: Message, *, unique_key: str, topic: str, compression: Compression, born_ms: int
-) -> Outgoing | None:
+) -> OutgoingMessage | None:
     """Make a message in wire format quickly, if it has nothing but a body, like most; return None
     for any other. Builds no dictionary and skips validation that cannot fail, and so takes less
-    than half the time of `outgoing` (3.3 us instead of 7.7)."""
+    than half the time of `make_outgoing` (3.3 us instead of 7.7)."""
     if (
         message.properties
         or message.keys
@@ -210,7 +210,7 @@ def outgoing_bare(
     body, sys_flag = bytes(message.body), 0
     if compression.form and len(body) >= compression.over_size:
         body, sys_flag = compress(body, form=compression.form, level=compression.level)
-    return Outgoing(
+    return OutgoingMessage(
         topic=topic,
         body=body,
         properties=_BARE % unique_key,
@@ -221,19 +221,19 @@ def outgoing_bare(
     )
 
 
-def outgoing(
+def make_outgoing(
     message: Message,
     properties: dict[str, str],
     *,
     topic: str,
     compression: Compression,
     born_ms: int,
-) -> Outgoing:
+) -> OutgoingMessage:
     """Make a message in wire format. `topic` is the broker's name."""
     body, sys_flag = bytes(message.body), 0
     if compression.form and len(body) >= compression.over_size:
         body, sys_flag = compress(body, form=compression.form, level=compression.level)
-    found = Outgoing(
+    found = OutgoingMessage(
         topic=topic,
         body=body,
         properties="",
@@ -248,31 +248,35 @@ def outgoing(
         # RocketMQ.
         found.reconsume_times = properties.pop(Property.RECONSUME_TIME, "0")
         found.reconsume_times_max = properties.pop(Property.MAX_RECONSUME_TIMES, "")
-    found.properties = encode(properties)
+    found.properties = encode_properties(properties)
     return found
 
 
-def outgoing_batch(
+def make_outgoing_batch(
     entries: Sequence[tuple[Message, str]], *, topic: str, unique_key: str, born_ms: int
-) -> Outgoing:
+) -> OutgoingMessage:
     """Make one request from several messages of one topic, each with its unique key."""
     pieces = [
-        (message.flag, bytes(message.body), encode(properties_of(message, unique_key=key)).encode())
+        (
+            message.flag,
+            bytes(message.body),
+            encode_properties(properties_of(message, unique_key=key)).encode(),
+        )
         for message, key in entries
     ]
-    return batch_of(pieces, topic=topic, unique_key=unique_key, born_ms=born_ms)
+    return make_encoded_batch(pieces, topic=topic, unique_key=unique_key, born_ms=born_ms)
 
 
-def batch_of(
+def make_encoded_batch(
     pieces: list[tuple[int, bytes, bytes]], *, topic: str, unique_key: str, born_ms: int
-) -> Outgoing:
+) -> OutgoingMessage:
     """Make a batch of messages that are already encoded: flag, body and properties of each."""
-    return Outgoing(
+    return OutgoingMessage(
         topic=topic,
         body=encode_batch(pieces),
         # RocketMQ's brokers append these properties to those of each message (MessageExtEncoder);
         # there, a key of the batch would replace the message's own.
-        properties=encode({Property.WAIT: _TRUE}),
+        properties=encode_properties({Property.WAIT: _TRUE}),
         unique_key=unique_key,
         born_ms=born_ms,
         is_batch=True,
@@ -280,7 +284,7 @@ def batch_of(
 
 
 def send_fields(
-    message: Outgoing, queue: MessageQueue, *, group: str, asks_safety: bool = False
+    message: OutgoingMessage, queue: MessageQueue, *, group: str, asks_safety: bool = False
 ) -> dict[str, str]:
     """Return the header of a send request to one queue (SendMessageRequestHeaderV2)."""
     fields = {
@@ -307,7 +311,9 @@ def send_fields(
     return fields
 
 
-def result_of(reply: Command, queue: MessageQueue, message: Outgoing, *, topic: str) -> SendResult:
+def parse_send_result(
+    reply: Command, queue: MessageQueue, message: OutgoingMessage, *, topic: str
+) -> SendResult:
     """Make the result from the reply to a stored message; `topic` is the user's name."""
     ext = reply.ext or {}
     try:
@@ -322,7 +328,7 @@ def result_of(reply: Command, queue: MessageQueue, message: Outgoing, *, topic: 
             recall_handle=ext.get("recallHandle", ""),
             is_half=message.wants_id,
             durability=ext.get(DURABILITY, ""),
-            copies=_copies_in(ext),
+            copies=_copies_count(ext),
         )
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(
@@ -330,16 +336,16 @@ def result_of(reply: Command, queue: MessageQueue, message: Outgoing, *, topic: 
         ) from error
 
 
-def _copies_in(ext: dict[str, str]) -> int:
+def _copies_count(ext: dict[str, str]) -> int:
     return int(ext.get(COPIES, "1")) if DURABILITY in ext else 0
 
 
-def is_safe(result: SendResult) -> bool:
+def is_stored_safely(result: SendResult) -> bool:
     """Whether a half is stored as safely as its broker is configured to."""
     return result.status is SendStatus.OK
 
 
-def results_of_batch(whole: SendResult, keys: Sequence[str]) -> list[SendResult]:
+def split_batch_result(whole: SendResult, keys: Sequence[str]) -> list[SendResult]:
     """Return the results of a batch's messages, which are consecutive in one queue."""
     offset_ids = whole.offset_id.split(",")
     if len(offset_ids) != len(keys):  # a batch queue keeps them as one record

@@ -19,7 +19,7 @@ class Signer:
         self._who = who
         self._also = also
 
-    def decorate(self, fields: Fields, body: bytes) -> Fields:
+    def add_common_fields(self, fields: Fields, body: bytes) -> Fields:
         """Return the fields with those that every request carries and, if there is an account,
         RocketMQ's signature."""
         who = self._who
@@ -32,7 +32,9 @@ class Signer:
             fields[SIGNATURE] = sign(fields, body, secret=who.secret_key)
         return fields
 
-    def sign_own(self, code: int, fields: Fields, body: bytes, session: str, number: int) -> Fields:
+    def add_own_signature(
+        self, code: int, fields: Fields, body: bytes, session: str, number: int
+    ) -> Fields:
         """Return the fields with EscrowMQ's own signature, for a broker that requires more than
         RocketMQ's."""
         assert self._who is not None, "nobody asks for it who has no account"

@@ -28,13 +28,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     tags: TagFilter = TagFilter(ALL, frozenset(), frozenset())
 
-    def wants(self, tag: str) -> bool:
+    def matches_tag(self, tag: str) -> bool:
         """Whether a message with this tag matches. Brokers compare only hashes of tags, which may
         be equal for different tags. Conditions in SQL92 are evaluated by brokers alone; here every
         tag matches them."""
         return self.tags.matches(tag)
 
-    def body(self) -> SubscriptionBody:
+    def heartbeat_body(self) -> SubscriptionBody:
         """Return the subscription in the form of a heartbeat."""
         return SubscriptionBody(
             topic=self.topic,
@@ -46,7 +46,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def subscription(
+def parse_subscription(
     topic: str, *, tags: str = "", sql: str = "", version: int, wire_topic: str
 ) -> Subscription:
     """Parse a user's subscription: `tags` are `a || b`, `*` or nothing for all; `sql` is a
@@ -60,7 +60,7 @@ def subscription(
     return Subscription(topic=wire_topic, expression=found.expression, version=version, tags=found)
 
 
-def check_topics(topics: object) -> dict[str, str]:
+def parse_topics(topics: object) -> dict[str, str]:
     """Validate the `topics` of a consumer, given as names, or as names with tags; return tags by
     topic."""
     if isinstance(topics, str):

@@ -40,7 +40,7 @@ _STATES: Final = {
 }
 
 
-class TracedKind(enum.IntEnum):
+class TracedMessageKind(enum.IntEnum):
     """The kind of a sent message (RocketMQ's MessageType)."""
 
     NORMAL = 0
@@ -50,7 +50,7 @@ class TracedKind(enum.IntEnum):
     ORDERED = 4
 
 
-class ConsumeEnd(enum.IntEnum):
+class ConsumeResult(enum.IntEnum):
     """The result of consuming (RocketMQ's ConsumeReturnType)."""
 
     SUCCESS = 0
@@ -59,83 +59,89 @@ class ConsumeEnd(enum.IntEnum):
     FAILED = 4
 
 
-class Record(msgspec.Struct, frozen=True):
+class TraceRecord(msgspec.Struct, frozen=True):
     """One trace record, and the keys by which it is found."""
 
     text: str
     keys: tuple[str, ...]
 
 
-class Packed(msgspec.Struct, frozen=True):
+class TraceMessage(msgspec.Struct, frozen=True):
     """A trace message."""
 
     body: bytes
     keys: list[str]
 
 
-def kind_of(message: Message, *, is_half: bool) -> TracedKind:
+def traced_kind_of(message: Message, *, is_half: bool) -> TracedMessageKind:
     """Return the kind of a sent message."""
     if is_half:
-        return TracedKind.HALF
+        return TracedMessageKind.HALF
     if delay_properties(message):
-        return TracedKind.DELAYED
-    return TracedKind.ORDERED if message.order_key else TracedKind.NORMAL
+        return TracedMessageKind.DELAYED
+    return TracedMessageKind.ORDERED if message.order_key else TracedMessageKind.NORMAL
 
 
 def sent_record(
     message: Message, result: SendResult, *, group: str, place: tuple[str, str], span: range
-) -> Record:  # fmt: skip
+) -> TraceRecord:  # fmt: skip
     """Make the record of a message that was stored. `place` is the region and the address of its
     broker, `span` the start and duration."""
     region, address = place
     keys = KEYS_SEPARATOR.join(message.key_list)
-    return _record(
+    return _make_record(
         "Pub", span.start, region, group, message.topic, result.message_id,
         message.tag or None, keys or None, address, len(message.body), len(span),
-        int(kind_of(message, is_half=result.is_half)), result.offset_id,
+        int(traced_kind_of(message, is_half=result.is_half)), result.offset_id,
         result.status is SendStatus.OK,
         found_by=(result.message_id, keys),
     )  # fmt: skip
 
 
-def taken_record(
+def delivered_record(
     message: Message, message_id: str, *, group: str, region: str, request_id: str, now_ms: int,
     deliveries_before: int,
-) -> Record:  # fmt: skip
+) -> TraceRecord:  # fmt: skip
     """Make the record of a message that is about to be consumed."""
     keys = KEYS_SEPARATOR.join(message.key_list)
-    return _record(
+    return _make_record(
         "SubBefore", now_ms, region, group, request_id, message_id, deliveries_before,
         keys or None, found_by=(message_id, keys),
     )  # fmt: skip
 
 
 def consumed_record(
-    message: Message, message_id: str, *, group: str, request_id: str, span: range, end: ConsumeEnd
-) -> Record:
+    message: Message,
+    message_id: str,
+    *,
+    group: str,
+    request_id: str,
+    span: range,
+    end: ConsumeResult,
+) -> TraceRecord:
     """Make the record of a message that was consumed, or will be redelivered."""
     keys = KEYS_SEPARATOR.join(message.key_list)
-    return _record(
-        "SubAfter", request_id, message_id, len(span), end is ConsumeEnd.SUCCESS, keys or None,
+    return _make_record(
+        "SubAfter", request_id, message_id, len(span), end is ConsumeResult.SUCCESS, keys or None,
         int(end), span.stop, group, found_by=(message_id, keys),
     )  # fmt: skip
 
 
-def ended_record(
+def end_record(
     message: Message, message_id: str, *, group: str, place: tuple[str, str], now_ms: int,
     outcome: Outcome, is_from_check: bool,
-) -> Record:  # fmt: skip
+) -> TraceRecord:  # fmt: skip
     """Make the record of an END that was sent to a broker for a message's transaction."""
     region, address = place
     keys = KEYS_SEPARATOR.join(message.key_list)
-    return _record(
+    return _make_record(
         "EndTransaction", now_ms, region, group, message.topic, message_id, message.tag or None,
-        keys or None, address, int(TracedKind.COMMIT), message_id, _STATES[outcome], is_from_check,
-        found_by=(message_id, keys),
+        keys or None, address, int(TracedMessageKind.COMMIT), message_id, _STATES[outcome],
+        is_from_check, found_by=(message_id, keys),
     )  # fmt: skip
 
 
-def pack(records: Iterable[Record]) -> Iterator[Packed]:
+def pack(records: Iterable[TraceRecord]) -> Iterator[TraceMessage]:
     """Pack records into few trace messages, each within the limits of its size and its keys."""
     texts: list[str] = []
     keys: dict[str, None] = {}
@@ -143,22 +149,22 @@ def pack(records: Iterable[Record]) -> Iterator[Packed]:
     for record in records:
         more, more_keys = len(record.text) * 4, sum(4 * len(key) + 1 for key in record.keys)
         if texts and (size + more > BODY_SIZE_MAX or keys_size + more_keys > KEYS_SIZE_MAX):
-            yield Packed("".join(texts).encode("utf-8", "replace"), list(keys))
+            yield TraceMessage("".join(texts).encode("utf-8", "replace"), list(keys))
             texts, keys, size, keys_size = [], {}, 0, 0
         texts.append(record.text)
         keys.update(dict.fromkeys(record.keys))
         size, keys_size = size + more, keys_size + more_keys
     if texts:
-        yield Packed("".join(texts).encode("utf-8", "replace"), list(keys))
+        yield TraceMessage("".join(texts).encode("utf-8", "replace"), list(keys))
 
 
-def _record(*fields: object, found_by: tuple[str, str]) -> Record:
-    text = _FIELD_END.join([_text(field) for field in fields]) + _RECORD_END
+def _make_record(*fields: object, found_by: tuple[str, str]) -> TraceRecord:
+    text = _FIELD_END.join([_field_text(field) for field in fields]) + _RECORD_END
     message_id, keys = found_by
-    return Record(text, tuple(dict.fromkeys([message_id, *split_keys(keys)])))
+    return TraceRecord(text, tuple(dict.fromkeys([message_id, *split_keys(keys)])))
 
 
-def _text(field: object) -> str:
+def _field_text(field: object) -> str:
     if field is None:
         return "null"
     if isinstance(field, bool):

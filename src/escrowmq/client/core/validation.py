@@ -140,7 +140,7 @@ def _check_delay(message: Message) -> None:
         )
 
 
-def check_encoded(text: str, names_count: int) -> None:
+def check_encoded_properties(text: str, names_count: int) -> None:
     """Validate encoded properties: no separator inside a name or value, and not too many bytes."""
     for separator in _SEPARATORS:
         if text.count(separator) != names_count:

@@ -25,7 +25,7 @@ class TransactionBlock(Protocol):
         answer."""
 
 
-class Verdicts:
+class KnownOutcomes:
     """Known outcomes of transactions by their key: the bundle's id, or the message's.
 
     While a block is open, checks are answered with UNKNOWN: the database has no row yet, so the
@@ -38,18 +38,18 @@ class Verdicts:
         )
         self._known: dict[str, Outcome] = {}
 
-    def open(self, key: str, block: TransactionBlock) -> None:
+    def add_open(self, key: str, block: TransactionBlock) -> None:
         """Remember an open block, which is about to store its first message."""
         self._open[key] = block
 
-    def remember(self, key: str, outcome: Outcome) -> None:
+    def remember_outcome(self, key: str, outcome: Outcome) -> None:
         """Remember the outcome of a transaction that ended, because its broker may not know it."""
         self._known.pop(key, None)
         while len(self._known) >= KNOWN_MAX:
             del self._known[next(iter(self._known))]
         self._known[key] = outcome
 
-    def of(self, properties: Mapping[str, str]) -> Outcome | None:
+    def outcome_of(self, properties: Mapping[str, str]) -> Outcome | None:
         """Return the outcome of a half's transaction; None if the user's check must answer."""
         key = properties.get(TRANSACTION) or properties.get(Property.UNIQ_KEY, "")
         block = self._open.get(key)
@@ -58,45 +58,46 @@ class Verdicts:
         return self._known.get(key)
 
 
-class EndState:
-    """The state of one transaction in its producer; it determines the answer to a check. `Verdicts`
-    treats it as an open block from the moment when its first message is about to be sent."""
+class TransactionCourse:
+    """The state of one transaction in its producer; it determines the answer to a check.
+    `KnownOutcomes` treats it as an open block from the moment when its first message is about to be
+    sent."""
 
-    def __init__(self, verdicts: Verdicts) -> None:
+    def __init__(self, verdicts: KnownOutcomes) -> None:
         self.key = ""
         """The bundle's id, or the message's; empty before the first message is about to be sent."""
         self.verdict: Outcome | None = Outcome.UNKNOWN
         self._verdicts = verdicts
 
-    def open(self, key: str) -> None:
+    def begin(self, key: str) -> None:
         """Set the key, because the first message is about to be sent."""
         self.key = key
-        self._verdicts.open(key, self)
+        self._verdicts.add_open(key, self)
 
-    def abandon(self) -> None:
+    def mark_abandoned(self) -> None:
         """Note that the block never starts, so none of its work was done. A message of it may
         nevertheless be stored, if the broker's answer was lost."""
         self.verdict = Outcome.ROLLBACK
         if self.key:
-            self._verdicts.remember(self.key, Outcome.ROLLBACK)
+            self._verdicts.remember_outcome(self.key, Outcome.ROLLBACK)
 
     @property
     def is_abandoned(self) -> bool:
         """Whether the block never started."""
         return self.verdict is Outcome.ROLLBACK
 
-    def decide(self, outcome: Outcome) -> None:
+    def set_outcome(self, outcome: Outcome) -> None:
         """Set the outcome: checks get it from now on, whether or not the broker received the
         END."""
         self.verdict = None if outcome is Outcome.UNKNOWN else outcome
 
-    def unheard(self, error: BaseException) -> None:
+    def record_unconfirmed(self, error: BaseException) -> None:
         """Note that the broker did not confirm the END. The broker will check back, unless the
         error says that it had another outcome before."""
         if self.verdict is not None and not isinstance(error, OutcomeContradicted):
-            self._verdicts.remember(self.key, self.verdict)
+            self._verdicts.remember_outcome(self.key, self.verdict)
 
-    def hand_over(self) -> None:
+    def leave_to_check(self) -> None:
         """Leave checks to the user's check from now on, because another process will end the
         transaction."""
         self.verdict = None

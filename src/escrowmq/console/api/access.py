@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from escrowmq.client.admin.access import Answer as Verdict
+from escrowmq.client.admin.access import AccessExplanation as Verdict
 from escrowmq.client.admin.access import PolicyEntry, UserSummary
 from escrowmq.console.operations import Caller, Operation
 from escrowmq.console.paging import Listed, Paging, cut

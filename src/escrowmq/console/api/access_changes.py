@@ -147,7 +147,7 @@ async def put_policy(caller: Caller, wanted: PolicySet) -> Change:
     if wanted.dry_run:
         entry = PolicyEntry(
             broker=wanted.broker, user=wanted.user, resource=wanted.resource,
-            policy_type=previews.KINDS[wanted.is_default], actions=list(wanted.actions),
+            policy_type=previews.POLICY_TYPES[wanted.is_default], actions=list(wanted.actions),
             sources=wanted.sources, decision=wanted.decision,
         )  # fmt: skip
         return Change.dry_run_answer(await previews.put_policy(admin, entry))

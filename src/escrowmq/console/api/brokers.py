@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from escrowmq.base.setting_facts import Setting
-from escrowmq.client.admin.broker_summary import summary
+from escrowmq.client.admin.broker_summary import summarize_metrics
 from escrowmq.client.admin.previews import brokers as previews
 from escrowmq.console.answers import Answer
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
@@ -82,7 +82,7 @@ async def show(caller: Caller, wanted: BrokerWanted) -> BrokerShown:
     caller.desk.collector.looked()
     await _check(caller, wanted.broker)
     found = await caller.desk.collector.runtime(wanted.broker)
-    told = summary(found, SystemClock().now_ms())
+    told = summarize_metrics(found, SystemClock().now_ms())
     return BrokerShown(
         broker=wanted.broker,
         summary=[BrokerFigure(title=title, value=value) for title, value in told],
@@ -101,7 +101,7 @@ async def settings(caller: Caller, wanted: SettingsWanted) -> list[SettingShown]
     """List the settings of one broker, each with its default and when a change takes effect."""
     await _check(caller, wanted.broker)
     admin = await caller.desk.admin()
-    facts = previews.facts_by_name()
+    facts = previews.settings_by_name()
     changes = {one.name: one for one in await admin.brokers.changes(wanted.broker)}
     found: list[SettingShown] = []
     for name, value in (await admin.brokers.config(wanted.broker)).items():
@@ -138,7 +138,7 @@ async def configure(caller: Caller, wanted: Configure) -> Change:
     if wanted.name not in config:
         raise Problem(404, "no_setting", f"{wanted.broker} has no setting {wanted.name!r}",
                       "GET .../settings lists all")  # fmt: skip
-    fact = previews.facts_by_name().get(wanted.name)
+    fact = previews.settings_by_name().get(wanted.name)
     holds = f" It takes effect {previews.HOLDS[fact.holds]}." if fact is not None else ""
     change = {wanted.name: wanted.value}
     if wanted.dry_run:

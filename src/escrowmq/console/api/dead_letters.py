@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.dead_letters import DeadLetter
-from escrowmq.client.admin.previews.preview import ROWS_MAX, Row
+from escrowmq.client.admin.previews.preview import ROWS_MAX, PreviewRow
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.messages import PLACE, MessageShown, shown, stretch
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
@@ -89,14 +89,16 @@ async def redeliver(caller: Caller, wanted: Redeliver) -> Change:
         admin.groups.redeliver_dead, wanted.group, topic=wanted.topic, limit=wanted.limit,
         only=_places(wanted.letters) if wanted.letters else None,
     )  # fmt: skip
-    rows: list[Row] = []
+    rows: list[PreviewRow] = []
     count, is_whole = 0, True
     async for letter in ask(dry_run=True):
         if letter.status != "dead":
             continue
         count += 1
         if len(rows) < ROWS_MAX:
-            rows.append(Row(what=_describe_letter(letter), before="dead", after="redelivered"))
+            rows.append(
+                PreviewRow(what=_describe_letter(letter), before="dead", after="redelivered")
+            )
         if count >= COUNTED_MAX:
             is_whole = False
             break

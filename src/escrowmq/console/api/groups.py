@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from escrowmq.base.message import Topic
-from escrowmq.client.admin.groups import GroupInfo, Lag, Members
+from escrowmq.client.admin.groups import GroupInfo, GroupMembers, Lag
 from escrowmq.client.admin.previews import groups as previews
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.topics import FIGURES_MAX, NAMES_FRESH_S
@@ -72,7 +72,7 @@ class GroupShown(Answer, kw_only=True):
 
     group: str
     brokers: list[GroupInfo]
-    online: Members
+    online: GroupMembers
     lag: int
     retried: int
     inflight: int

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from escrowmq.aio import MessageQueue
-from escrowmq.client.admin.offsets import Place
-from escrowmq.client.admin.places import read_place
+from escrowmq.client.admin.offsets import ResetPosition
 from escrowmq.client.admin.previews import offsets as previews
+from escrowmq.client.admin.reset_positions import parse_reset_position
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
@@ -35,26 +35,26 @@ class Reset(ChangeParameters, kw_only=True):
 async def reset(caller: Caller, wanted: Reset) -> Change:
     """Move the offsets of a group back or forward."""
     admin = await caller.desk.admin()
-    place: Place | int
+    place: ResetPosition | int
     queue: MessageQueue | None = None
     if wanted.queue_id is None:
-        place = read_place(wanted.to, now_ms=SystemClock().now_ms(), zone=LocalZone())
+        place = parse_reset_position(wanted.to, now_ms=SystemClock().now_ms(), zone=LocalZone())
     else:
         queue, place = await _queue(caller, wanted), _offset(wanted.to)
     if wanted.dry_run:
         return Change.dry_run_answer(
             await previews.reset(admin, wanted.group, wanted.topic, place, queue)
         )
-    before = previews.committed(await admin.groups.lag(wanted.group, topic=wanted.topic))
+    before = previews.committed_offsets(await admin.groups.lag(wanted.group, topic=wanted.topic))
     if queue is not None and isinstance(place, int):
         await admin.offsets.set(wanted.group, queue, place)
         after = {queue: place}
     else:
         assert not isinstance(place, int)
         after = await admin.offsets.reset(wanted.group, wanted.topic, place)
-    moves = previews.Moves(before=before, after=after)
+    moves = previews.OffsetChanges(before=before, after=after)
     said = f"{wanted.group} goes on elsewhere in {len(after)} queues of {wanted.topic}."
-    return Change(is_dry_run=False, said=said, count=moves.again + moves.missed)
+    return Change(is_dry_run=False, said=said, count=moves.redelivered_count + moves.skipped_count)
 
 
 def _offset(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from escrowmq.client.admin.brokers import Replica
+from escrowmq.client.admin.brokers import ConnectedSlave
 from escrowmq.console.answers import Answer
 from escrowmq.console.collector import rate
 from escrowmq.console.operations import Caller, NoParameters, Operation
@@ -38,7 +38,7 @@ class BrokerNow(Answer, kw_only=True):
     disk_used: float | None = None
     """Used part of the disk, 0 to 1."""
     up_since_ms: int | None = None
-    replicas: list[Replica] | None = None
+    replicas: list[ConnectedSlave] | None = None
     """For a master: the slaves that copy its log; null if it does not report them."""
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from escrowmq.aio import MessageQueue
-from escrowmq.client.admin.places import read_place
+from escrowmq.client.admin.reset_positions import parse_reset_position
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.messages import MessageShown, find_one, shown
@@ -162,7 +162,9 @@ async def _by_time(caller: Caller, text: str, topic: str) -> Found:
     """Find the first messages of a topic that were stored since a time."""
     if not topic:
         raise UsageError(f"{text} is a time; give a topic")
-    place = read_place(text, now_ms=SystemClock().now_ms(), zone=LocalZone(), option="text")
+    place = parse_reset_position(
+        text, now_ms=SystemClock().now_ms(), zone=LocalZone(), option="text"
+    )
     admin = await caller.desk.admin()
     starts = await admin.offsets.preview("TOOLS_CONSUMER", topic, place)
     found: list[ReceivedMessage] = []

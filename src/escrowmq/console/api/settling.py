@@ -156,7 +156,7 @@ async def rollback_all(caller: Caller, wanted: SettleAll) -> Change:
 async def _preview(caller: Caller, wanted: SettleAll, after: str, said: str) -> Change:
     admin = await caller.desk.admin()
     return Change.dry_run_answer(
-        await previews.matching(admin, after, said, which=wanted.said(), **wanted.filter())
+        await previews.preview_matching(admin, after, said, which=wanted.said(), **wanted.filter())
     )
 
 

@@ -19,7 +19,7 @@ _NO_CODE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def connector(address: str) -> Callable[[], Any]:
+def make_connector(address: str) -> Callable[[], Any]:
     """Return a function that connects to a database: `postgresql://user@host/name`, `mariadb://...`
     (or `mysql://`), `sqlite:///file`. Raises UsageError, which shows no password, for an invalid
     address."""
@@ -29,9 +29,9 @@ def connector(address: str) -> Callable[[], Any]:
     except ValueError:
         scheme, found, port = "", SplitResult("", "", "", "", ""), None
     if scheme in ("postgresql", "postgres"):
-        return _postgres(found)
+        return _postgres_connector(found)
     if scheme in ("mariadb", "mysql"):
-        return _mariadb(found, port or 0)
+        return _mariadb_connector(found, port or 0)
     if scheme == "sqlite" and not found.netloc and len(found.path) > 1:
         file = unquote(found.path[1:])
         _options(found, ())
@@ -42,7 +42,7 @@ def connector(address: str) -> Callable[[], Any]:
     )
 
 
-def _postgres(found: SplitResult) -> Callable[[], Any]:
+def _postgres_connector(found: SplitResult) -> Callable[[], Any]:
     require_extra("postgres", "psycopg")
     import psycopg
 
@@ -63,7 +63,7 @@ def _postgres(found: SplitResult) -> Callable[[], Any]:
 def _postgres_parts(found: SplitResult) -> dict[str, str]:
     """Return the options of libpq that an address means."""
     if found.fragment or "@" in found.path + found.query:
-        raise _not_encoded()
+        raise _not_encoded_error()
     user_info, _, host_info = found.netloc.rpartition("@")
     user, _, password = user_info.partition(":")
     host, _, port = host_info.partition(":")
@@ -71,7 +71,7 @@ def _postgres_parts(found: SplitResult) -> dict[str, str]:
         host, _, port = host_info[1:].partition("]")
     values = (user, password, host, port.lstrip(":"), found.path[1:])
     parts = zip(("user", "password", "host", "port", "dbname"), values, strict=True)
-    named = {name: _decoded(value) for name, value in parts if value}
+    named = {name: _percent_decode(value) for name, value in parts if value}
     return {**named, **_postgres_options(found)}
 
 
@@ -80,32 +80,32 @@ def _postgres_options(found: SplitResult) -> dict[str, str]:
     for each in filter(None, found.query.split("&")):
         name, equals, value = each.partition("=")
         if not equals or not name.isidentifier():
-            raise _not_encoded()
-        options[name] = _decoded(value)
+            raise _not_encoded_error()
+        options[name] = _percent_decode(value)
     if options.get("ssl") == "true":  # as libpq reads the addresses of JDBC
         del options["ssl"]
         options["sslmode"] = "require"
     return options
 
 
-def _decoded(text: str) -> str:
+def _percent_decode(text: str) -> str:
     try:
         decoded = unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise _not_encoded() from None
+        raise _not_encoded_error() from None
     if _NO_CODE.search(text) or "\0" in decoded:
-        raise _not_encoded()
+        raise _not_encoded_error()
     return decoded
 
 
-def _not_encoded() -> UsageError:
+def _not_encoded_error() -> UsageError:
     return UsageError(
         "the database's address has a sign that must be percent-encoded, often in the password: "
         "write % as %25, @ as %40, / as %2F, ? as %3F, # as %23; options are name=value"
     )
 
 
-def _mariadb(found: SplitResult, port: int) -> Callable[[], Any]:
+def _mariadb_connector(found: SplitResult, port: int) -> Callable[[], Any]:
     require_extra("mariadb", "pymysql")
     import pymysql
 

@@ -11,24 +11,28 @@ from typing import Any, Final, Protocol, TypeVar, Unpack
 from escrowmq.client.core.message import Message
 from escrowmq.client.outbox_messages import MarkedMessages
 from escrowmq.client.producer import Producer
-from escrowmq.client.producer_settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import blocks
-from escrowmq.integrations.dbapi.drivers import AWAITED, driver_of, must_begin, refuse_autocommit
+from escrowmq.integrations.dbapi.drivers import AWAITED, find_driver, must_begin, refuse_autocommit
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
-from escrowmq.integrations.outbox.failures import block_is_over, is_closed, not_written
+from escrowmq.integrations.outbox.failures import (
+    block_ended_error,
+    marker_not_written_error,
+    outbox_closed_error,
+)
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run_async
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run_steps_async, to_step_failed
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import AsyncOutboxBase, circuit_of, new_name
+from escrowmq.integrations.outbox_base import AsyncOutboxBase, make_circuit, new_database_name
 
 Connect = Callable[[], Awaitable[Any]]
 T = TypeVar("T")
 
 
-class Work(Protocol):
+class ConnectionTransaction(Protocol):
     """The current transaction of one connection."""
 
     async def begin(self) -> None:
@@ -37,10 +41,10 @@ class Work(Protocol):
     async def execute(self, statement: Statement) -> None:
         """Run a statement."""
 
-    async def rows(self, statement: Statement) -> Rows:
+    async def fetch_rows(self, statement: Statement) -> Rows:
         """Run a statement and return its rows."""
 
-    async def changed(self, statement: Statement) -> int:
+    async def count_changed(self, statement: Statement) -> int:
         """Run a statement and return the number of changed rows."""
 
     async def commit(self) -> None:
@@ -50,12 +54,12 @@ class Work(Protocol):
         """Roll the transaction back."""
 
 
-class _CursorWork:
+class _CursorTransaction:
     """A transaction of psycopg or aiosqlite."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection
-        self._name, self._driver = driver_of(connection, AWAITED)
+        self._name, self._driver = find_driver(connection, AWAITED)
 
     async def begin(self) -> None:
         if self._name == "aiosqlite" and must_begin(self._connection):
@@ -65,11 +69,11 @@ class _CursorWork:
     async def execute(self, statement: Statement) -> None:
         await self._run(statement)
 
-    async def rows(self, statement: Statement) -> Rows:
+    async def fetch_rows(self, statement: Statement) -> Rows:
         cursor = await self._run(statement)
         return [tuple(row) for row in await cursor.fetchall()]
 
-    async def changed(self, statement: Statement) -> int:
+    async def count_changed(self, statement: Statement) -> int:
         return int((await self._run(statement)).rowcount)
 
     async def commit(self) -> None:
@@ -79,11 +83,11 @@ class _CursorWork:
         await self._connection.rollback()
 
     async def _run(self, statement: Statement) -> Any:  # noqa: ANN401
-        text = statement.in_style(self._driver.style)
+        text = statement.in_paramstyle(self._driver.style)
         return await self._connection.execute(text, statement.values)
 
 
-class _AsyncpgWork:
+class _AsyncpgTransaction:
     """A transaction of asyncpg, where transactions are objects. If the connection has an open
     transaction, `begin` refuses: its owner would commit it, and no message could be sent after
     that."""
@@ -94,19 +98,19 @@ class _AsyncpgWork:
 
     async def begin(self) -> None:
         if self._connection.is_in_transaction():
-            raise blocks.owned_by_another()
+            raise blocks.owned_by_another_error()
         self._transaction = self._connection.transaction()
         await self._transaction.start()
 
     async def execute(self, statement: Statement) -> None:
-        await self._connection.execute(statement.in_style("numeric_dollar"), *statement.values)
+        await self._connection.execute(statement.in_paramstyle("numeric_dollar"), *statement.values)
 
-    async def rows(self, statement: Statement) -> Rows:
-        text = statement.in_style("numeric_dollar")
+    async def fetch_rows(self, statement: Statement) -> Rows:
+        text = statement.in_paramstyle("numeric_dollar")
         return [tuple(row) for row in await self._connection.fetch(text, *statement.values)]
 
-    async def changed(self, statement: Statement) -> int:
-        text = statement.in_style("numeric_dollar")
+    async def count_changed(self, statement: Statement) -> int:
+        text = statement.in_paramstyle("numeric_dollar")
         told = await self._connection.execute(text, *statement.values)
         return int(told.rpartition(" ")[2]) if told[-1:].isdigit() else 0  # "INSERT 0 1"
 
@@ -117,43 +121,43 @@ class _AsyncpgWork:
         await self._transaction.rollback()
 
 
-def work_on(connection: object) -> Work:
+def transaction_on(connection: object) -> ConnectionTransaction:
     """Return the object for the transaction of a connection."""
-    name, _ = driver_of(connection, AWAITED)
-    return _AsyncpgWork(connection) if name == "asyncpg" else _CursorWork(connection)
+    name, _ = find_driver(connection, AWAITED)
+    return _AsyncpgTransaction(connection) if name == "asyncpg" else _CursorTransaction(connection)
 
 
-class _Block:
+class _BlockTransaction:
     """The transaction of a connection during an outbox's block."""
 
     def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
         self._connection = connection
         self._unsent = unsent
-        self.work = work_on(connection)
+        self.work = transaction_on(connection)
 
     async def begin(self) -> None:
         """Begin a transaction, unless one is open."""
 
-    async def settle(self) -> None:
+    async def wait_for_statements(self) -> None:
         """Wait until the effects of all statements so far are known."""
 
     async def savepoint(self, name: str) -> None:
         """Make a savepoint."""
-        self._unsent.savepoint(name)
+        self._unsent.add_savepoint(name)
         await self.work.execute(Statement(f"savepoint {name}"))
 
     async def roll_back_to(self, name: str) -> None:
         """Roll a savepoint back; its name is not used again."""
-        self._unsent.rolled_back_to(name)
-        self._unsent.released(name)
+        self._unsent.roll_back_to(name)
+        self._unsent.release_savepoint(name)
         await self.work.execute(Statement(f"rollback to savepoint {name}"))
 
     async def release(self, name: str) -> None:
         """Release a savepoint."""
         await self.work.execute(Statement(f"release savepoint {name}"))
-        self._unsent.released(name)
+        self._unsent.release_savepoint(name)
 
-    async def finish(self) -> None:
+    async def check_not_ended(self) -> None:
         """Raise UsageError if the user's code has ended the transaction."""
 
     async def commit(self) -> None:
@@ -166,17 +170,17 @@ class _Block:
         with contextlib.suppress(Exception):
             await self.work.rollback()
 
-    def leave(self) -> None:
+    def restore_methods(self) -> None:
         """Restore the connection's methods."""
 
 
-class _AsyncpgBlock(_Block):
+class _AsyncpgBlock(_BlockTransaction):
     async def begin(self) -> None:
         await self.work.begin()
         self._listener = blocks.SavepointListener(self._unsent)
         self._connection.add_query_logger(self._listener)
 
-    async def settle(self) -> None:
+    async def wait_for_statements(self) -> None:
         await asyncio.sleep(0)  # asyncpg calls its listeners in the loop's next turn
 
     # The listener notes all savepoints, these too, each in its turn.
@@ -190,29 +194,29 @@ class _AsyncpgBlock(_Block):
     async def release(self, name: str) -> None:
         await self.work.execute(Statement(f"release savepoint {name}"))
 
-    async def finish(self) -> None:
-        await self.settle()
+    async def check_not_ended(self) -> None:
+        await self.wait_for_statements()
         if not self._connection.is_in_transaction():
-            raise blocks.ended_inside()
+            raise blocks.ended_inside_error()
 
-    def leave(self) -> None:
+    def restore_methods(self) -> None:
         with contextlib.suppress(Exception):  # a pool's connection that was given back
             self._connection.remove_query_logger(self._listener)
 
 
-class _SqliteBlock(_Block):
+class _SqliteBlock(_BlockTransaction):
     async def begin(self) -> None:
         await self.work.begin()
         await self._connection.execute(blocks.BEGIN_WITNESS)
 
-    async def finish(self) -> None:
+    async def check_not_ended(self) -> None:
         try:
             await self._connection.execute(blocks.END_WITNESS)
         except Exception as error:
-            raise blocks.ended_inside() from error
+            raise blocks.ended_inside_error() from error
 
 
-class _PsycopgBlock(_Block):
+class _PsycopgBlock(_BlockTransaction):
     """The block of an asyncio connection of psycopg. psycopg begins a transaction with the first
     statement, and treats an earlier `transaction()` as the outermost one; so this class begins one
     first."""
@@ -224,15 +228,15 @@ class _PsycopgBlock(_Block):
         connection = self._connection
         refuse_autocommit(connection, AWAITED["psycopg"])
         if blocks.is_nested_psycopg(connection):
-            raise blocks.owned_by_another()
+            raise blocks.owned_by_another_error()
         if not connection.info.transaction_status:  # idle
             self._own = connection.transaction()
             await self._own.__aenter__()
         else:  # then psycopg itself refuses neither commit() nor rollback()
-            self._end_guard = blocks.guard(connection)
+            self._end_guard = blocks.forbid_ending(connection)
         connection.transaction = blocks.NestedTransactionsAsync(connection, self._unsent)
 
-    async def finish(self) -> None:
+    async def check_not_ended(self) -> None:
         self._end_guard()
 
     async def commit(self) -> None:
@@ -245,15 +249,15 @@ class _PsycopgBlock(_Block):
         self._end_guard()
         if self._own is not None:
             with contextlib.suppress(Exception):
-                await self._own.__aexit__(*blocks.raised(error))
+                await self._own.__aexit__(*blocks.exit_arguments(error))
         await super().roll_back(error)
 
-    def leave(self) -> None:
+    def restore_methods(self) -> None:
         self._end_guard()
         del self._connection.transaction
 
 
-_BLOCKS: Final[dict[str, type[_Block]]] = {
+_BLOCKS: Final[dict[str, type[_BlockTransaction]]] = {
     "psycopg": _PsycopgBlock, "asyncpg": _AsyncpgBlock, "aiosqlite": _SqliteBlock,
 }  # fmt: skip
 
@@ -272,9 +276,9 @@ class AsyncDatabase:
             try:
                 connection = await self._connect()
             except Exception as error:
-                raise failed(error) from error
+                raise to_step_failed(error) from error
             try:
-                self._family = driver_of(connection, AWAITED)[1].family
+                self._family = find_driver(connection, AWAITED)[1].family
             finally:
                 await connection.close()
         return self._family
@@ -283,11 +287,13 @@ class AsyncDatabase:
         """Run one step on a connection of its own."""
         connection = await self._connect()
         try:
-            work = work_on(connection)
+            work = transaction_on(connection)
             await work.begin()
             for each in step.before:
                 await work.execute(each)
-            rows = await self._run(work, driver_of(connection, AWAITED)[1].family, step)
+            rows = await self._execute_statements(
+                work, find_driver(connection, AWAITED)[1].family, step
+            )
             await work.commit()
             return rows
         finally:  # the transaction and its settings end with the connection
@@ -299,32 +305,40 @@ class AsyncDatabase:
         at the end."""
         connection = await self._connect()
         try:
-            work = work_on(connection)
+            work = transaction_on(connection)
             await work.begin()
-            family = driver_of(connection, AWAITED)[1].family
-            yield lambda step: self.execute_in(work, family, step)
+            family = find_driver(connection, AWAITED)[1].family
+            yield lambda step: self.execute_in_transaction(work, family, step)
             await work.commit()
         finally:  # the transaction ends with the connection
             await connection.close()
 
-    async def execute_in(self, work: Work, family: SqlFamily, step: SqlStep) -> Rows:
+    async def execute_in_transaction(
+        self, work: ConnectionTransaction, family: SqlFamily, step: SqlStep
+    ) -> Rows:
         """Run one step in an open transaction."""
         if step.is_apart:
             return await self.execute(step)
-        return await self._run(work, family, step)
+        return await self._execute_statements(work, family, step)
 
-    async def _run(self, work: Work, family: SqlFamily, step: SqlStep) -> Rows:
-        statement = step.statement.in_schema(tables.quoted_schema(family, self._schema))
+    async def _execute_statements(
+        self, work: ConnectionTransaction, family: SqlFamily, step: SqlStep
+    ) -> Rows:
+        statement = step.statement.in_schema(tables.schema_prefix(family, self._schema))
         if step.is_read:
-            return await work.rows(statement)
-        return [(await work.changed(statement),)]
+            return await work.fetch_rows(statement)
+        return [(await work.count_changed(statement),)]
 
 
 class AsyncTransaction:
     """Made by `AsyncOutbox.transaction`; its block commits, or rolls back when it raises."""
 
     def __init__(
-        self, outbox: AsyncOutbox, block: _Block, family: SqlFamily, unsent: UnsentMessages
+        self,
+        outbox: AsyncOutbox,
+        block: _BlockTransaction,
+        family: SqlFamily,
+        unsent: UnsentMessages,
     ) -> None:
         self._outbox = outbox
         self._block = block
@@ -341,11 +355,11 @@ class AsyncTransaction:
     ) -> None:
         """Send a message when the transaction commits."""
         if self._is_over:
-            raise block_is_over()
-        await self._block.settle()
+            raise block_ended_error()
+        await self._block.wait_for_statements()
         is_first = not self.unsent.messages
-        self.unsent.add(message_of(topic, body, fields))
-        if is_first and marking.is_early(self._family):
+        self.unsent.add(make_message(topic, body, fields))
+        if is_first and marking.writes_marker_early(self._family):
             try:
                 self.marked = await self._outbox.write_marker(self._block.work, self._family)
             except BaseException:
@@ -366,7 +380,7 @@ class AsyncTransaction:
             raise
         await self._block.release(name)
 
-    def end(self) -> list[Message]:
+    def end_sends(self) -> list[Message]:
         """Refuse further sends; return the messages that were sent."""
         self._is_over = True
         return self.unsent.messages
@@ -392,9 +406,12 @@ class AsyncOutbox(AsyncOutboxBase):
                 "expected; Outbox takes a blocking one"
             )
         self._base = AsyncDatabase(connect, schema=schema)
-        circuit = circuit_of(when_away, kept_max)
-        self._course = AsyncHandOver(
-            producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
+        circuit = make_circuit(when_away, kept_max)
+        self._handover = AsyncHandOver(
+            producer.marked_messages,
+            new_name=new_database_name,
+            way_out=circuit,
+            on_kept=self._wake_relay,
         )
         self._is_closed = False
         super().__init__(producer, self._base, circuit)
@@ -403,54 +420,58 @@ class AsyncOutbox(AsyncOutboxBase):
     async def transaction(self, connection: Any) -> AsyncIterator[AsyncTransaction]:  # noqa: ANN401
         """Return a block that begins a transaction, commits it, and rolls it back when it raises.
         Do not commit or roll back inside it."""
-        name, driver = driver_of(connection, AWAITED)
+        name, driver = find_driver(connection, AWAITED)
         if self._is_closed:
-            raise is_closed()
+            raise outbox_closed_error()
         unsent = UnsentMessages()
         block = _BLOCKS[name](connection, unsent)
-        blocks.occupy(connection)
+        blocks.enter_block(connection)
         try:
             await block.begin()
         except BaseException:
-            blocks.vacate(connection)
+            blocks.leave_block(connection)
             raise
         tx = AsyncTransaction(self, block, driver.family, unsent)
         try:
             yield tx
-            await block.finish()
+            await block.check_not_ended()
             marked = await self._hand_over(block.work, driver.family, tx)
             await block.commit()
         except BaseException as error:
             await block.roll_back(error)
             raise
         finally:
-            tx.end()
-            blocks.vacate(connection)
-            block.leave()
+            tx.end_sends()
+            blocks.leave_block(connection)
+            block.restore_methods()
         if marked is not None:
-            marked.committed()
+            marked.report_commit()
 
-    async def write_marker(self, work: Work, family: SqlFamily) -> MarkedMessages:
+    async def write_marker(self, work: ConnectionTransaction, family: SqlFamily) -> MarkedMessages:
         """Write a marker in an open transaction; only this module uses it."""
-        return await self._course.write_marker(
-            family, functools.partial(self._converse, work, family)
+        return await self._handover.write_marker(
+            family, functools.partial(self._run_steps, work, family)
         )
 
     async def _hand_over(
-        self, work: Work, family: SqlFamily, tx: AsyncTransaction
+        self, work: ConnectionTransaction, family: SqlFamily, tx: AsyncTransaction
     ) -> MarkedMessages | None:
-        messages = tx.end()
+        messages = tx.end_sends()
         tx.unsent.check_tracked()
         if not messages:
             return None
-        converse = functools.partial(self._converse, work, family)
-        return await self._course.send_or_keep(family, converse, messages, early=tx.marked)
+        converse = functools.partial(self._run_steps, work, family)
+        return await self._handover.send_or_keep(family, converse, messages, early=tx.marked)
 
-    async def _converse(self, work: Work, family: SqlFamily, steps: Steps[T]) -> T:
+    async def _run_steps(
+        self, work: ConnectionTransaction, family: SqlFamily, steps: Steps[T]
+    ) -> T:
         try:
-            return await run_async(steps, lambda step: self._base.execute_in(work, family, step))
+            return await run_steps_async(
+                steps, lambda step: self._base.execute_in_transaction(work, family, step)
+            )
         except Exception as error:
-            raise not_written(error) from error
+            raise marker_not_written_error(error) from error
 
-    def _leave(self) -> None:
+    def _refuse_sends(self) -> None:
         self._is_closed = True

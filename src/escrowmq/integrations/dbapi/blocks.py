@@ -34,7 +34,7 @@ _USED_ONCE: Final = ("__asyncpg_savepoint_", "escrowmq_")
 used once."""
 
 
-def ended_inside() -> UsageError:
+def ended_inside_error() -> UsageError:
     """Make the error for a block in which other code has ended the transaction."""
     return UsageError(
         "the transaction was committed or rolled back inside the outbox's block, so nothing was "
@@ -44,7 +44,7 @@ def ended_inside() -> UsageError:
     )
 
 
-def owned_by_another() -> UsageError:
+def owned_by_another_error() -> UsageError:
     """Make the error for a connection whose open transaction other code will commit."""
     return UsageError(
         "the connection is in a transaction already, whose own end would commit it; let "
@@ -57,7 +57,7 @@ _occupied: Final[set[int]] = set()
 what belongs to the first."""
 
 
-def occupy(connection: object) -> None:
+def enter_block(connection: object) -> None:
     """Record that a block of an outbox begins. Raises UsageError if another one is open on the
     connection."""
     if id(connection) in _occupied:
@@ -69,7 +69,7 @@ def occupy(connection: object) -> None:
     _occupied.add(id(connection))
 
 
-def vacate(connection: object) -> None:
+def leave_block(connection: object) -> None:
     """Record that the block has ended."""
     _occupied.discard(id(connection))
 
@@ -80,7 +80,7 @@ def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
     return bool(getattr(connection, "_num_transactions", 0))  # psycopg has no public name for it
 
 
-def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
+def forbid_ending(connection: Any) -> Callable[[], None]:  # noqa: ANN401
     """Make the connection's methods that end a transaction raise; return the function that
     restores them."""
 
@@ -99,11 +99,11 @@ def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
             setattr(connection, name, refuse)
             guarded.append(name)
 
-    def end() -> None:
+    def restore() -> None:
         while guarded:
             delattr(connection, guarded.pop())
 
-    return end
+    return restore
 
 
 class _NestedTransactions:
@@ -114,16 +114,16 @@ class _NestedTransactions:
         self._unsent = unsent
         self._count = 0
 
-    def _name(self) -> str:
+    def _new_name(self) -> str:
         self._count += 1
         name = f"psycopg {self._count}"
-        self._unsent.savepoint(name)
+        self._unsent.add_savepoint(name)
         return name
 
-    def _end(self, name: str, *, is_taken_back: bool) -> None:
+    def _on_end(self, name: str, *, is_taken_back: bool) -> None:
         if is_taken_back:
-            self._unsent.rolled_back_to(name)
-        self._unsent.released(name)
+            self._unsent.roll_back_to(name)
+        self._unsent.release_savepoint(name)
 
 
 class NestedTransactions(_NestedTransactions):
@@ -134,14 +134,14 @@ class NestedTransactions(_NestedTransactions):
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> Iterator[Any]:
         """Begin a nested transaction, like psycopg's own method."""
-        name = self._name()
+        name = self._new_name()
         with self._begin(savepoint_name, force_rollback) as inner:
             try:
                 yield inner
             except BaseException:
-                self._end(name, is_taken_back=True)
+                self._on_end(name, is_taken_back=True)
                 raise
-            self._end(name, is_taken_back=force_rollback)
+            self._on_end(name, is_taken_back=force_rollback)
 
 
 class NestedTransactionsAsync(_NestedTransactions):
@@ -152,14 +152,14 @@ class NestedTransactionsAsync(_NestedTransactions):
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> AsyncIterator[Any]:
         """Begin a nested transaction, like psycopg's own method."""
-        name = self._name()
+        name = self._new_name()
         async with self._begin(savepoint_name, force_rollback) as inner:
             try:
                 yield inner
             except BaseException:
-                self._end(name, is_taken_back=True)
+                self._on_end(name, is_taken_back=True)
                 raise
-            self._end(name, is_taken_back=force_rollback)
+            self._on_end(name, is_taken_back=force_rollback)
 
 
 class SavepointListener:
@@ -176,24 +176,24 @@ class SavepointListener:
         verb, name = found[1].lower(), found[2]
         name = name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
         try:
-            self._note(verb, name)
+            self._on_statement(verb, name)
         except UsageError as error:  # asyncpg calls this from the event loop, which would log it
             self._unsent.lose_track(str(error))
 
-    def _note(self, verb: str, name: str) -> None:
+    def _on_statement(self, verb: str, name: str) -> None:
         if verb == "savepoint":
-            self._unsent.savepoint(name)
+            self._unsent.add_savepoint(name)
             return
         if verb.startswith("rollback"):
-            self._unsent.known_rolled_back_to(name)
+            self._unsent.roll_back_to_known(name)
             if not name.startswith(_USED_ONCE):  # asyncpg releases none that it has rolled back
                 return
-        self._unsent.released(name)
+        self._unsent.release_savepoint(name)
 
 
 Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
 
-def raised(error: BaseException) -> Raised:
+def exit_arguments(error: BaseException) -> Raised:
     """Return the three arguments that `__exit__` gets for an exception."""
     return type(error), error, error.__traceback__

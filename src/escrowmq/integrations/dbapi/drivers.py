@@ -33,7 +33,7 @@ def must_begin(connection: Any) -> bool:  # noqa: ANN401
     return not connection.in_transaction and not _has_void_commit(connection)
 
 
-def _sqlite_commits(connection: Any) -> bool:  # noqa: ANN401
+def _is_sqlite_autocommit(connection: Any) -> bool:  # noqa: ANN401
     if _has_void_commit(connection):
         return True
     # Without an isolation level, who writes BEGIN decides.
@@ -46,7 +46,7 @@ _METHOD: Final = lambda connection: bool(connection.get_autocommit())  # noqa: E
 PLAIN: Final = {
     "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
     "psycopg2": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
-    "sqlite3": Driver(SqlFamily.SQLITE, "qmark", _sqlite_commits),
+    "sqlite3": Driver(SqlFamily.SQLITE, "qmark", _is_sqlite_autocommit),
     "pymysql": Driver(SqlFamily.MYSQL, "format", _METHOD),
     "MySQLdb": Driver(SqlFamily.MYSQL, "format", _METHOD),
     "mariadb": Driver(SqlFamily.MYSQL, "qmark", _ATTRIBUTE),
@@ -55,11 +55,11 @@ PLAIN: Final = {
 AWAITED: Final = {
     "psycopg": Driver(SqlFamily.POSTGRESQL, "format", _ATTRIBUTE),
     "asyncpg": Driver(SqlFamily.POSTGRESQL, "numeric_dollar", lambda _: False),
-    "aiosqlite": Driver(SqlFamily.SQLITE, "qmark", _sqlite_commits),
+    "aiosqlite": Driver(SqlFamily.SQLITE, "qmark", _is_sqlite_autocommit),
 }
 
 
-def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver]:
+def find_driver(connection: object, known: dict[str, Driver]) -> tuple[str, Driver]:
     """Return the name of a connection's package, and the description of its driver."""
     for kind in type(connection).__mro__:
         name = kind.__module__.partition(".")[0]
@@ -72,7 +72,7 @@ def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver
     )
 
 
-def begin(connection: Any, driver: Driver) -> None:  # noqa: ANN401
+def begin_transaction(connection: Any, driver: Driver) -> None:  # noqa: ANN401
     """Begin a transaction if the driver does not do so; raises UsageError if that is impossible."""
     if driver.family is SqlFamily.SQLITE and must_begin(connection):
         connection.execute("begin")
@@ -88,7 +88,7 @@ def refuse_autocommit(connection: object, driver: Driver) -> None:
         )
 
 
-def commits_by_itself(connection: Any) -> bool:  # noqa: ANN401
+def is_connection_autocommit(connection: Any) -> bool:  # noqa: ANN401
     """Whether a connection commits each statement by itself, as far as can be determined."""
     for kind in type(connection).__mro__:
         name = kind.__module__.partition(".")[0]
@@ -104,7 +104,7 @@ def commits_by_itself(connection: Any) -> bool:  # noqa: ANN401
 def execute_on(connection: Any, driver: Driver, statement: Statement) -> Any:  # noqa: ANN401
     """Run one statement on a blocking connection; return its cursor."""
     cursor = connection.cursor()
-    cursor.execute(statement.in_style(driver.style), statement.values)
+    cursor.execute(statement.in_paramstyle(driver.style), statement.values)
     return cursor
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.integrations.dbapi import drivers
-from escrowmq.integrations.dbapi.async_outbox import work_on
-from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, driver_of
+from escrowmq.integrations.dbapi.async_outbox import transaction_on
+from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, find_driver
 from escrowmq.integrations.outbox import handled_once
-from escrowmq.integrations.outbox.handled_once import How, Key, message_id
+from escrowmq.integrations.outbox.handled_once import Key, RecordOptions, message_id
 
 _log = logging.getLogger(__name__)
 
@@ -33,22 +33,22 @@ def consume_once(
     given to the outbox for its tables. With `batch_max`, the function gets the list of new
     messages."""
 
-    how = How(key, group, schema)
+    how = RecordOptions(key, group, schema)
 
     def decorate(work: Callable[[Any, Any], Any]) -> Handler:
-        handled_once.check_work(work)
+        handled_once.check_function(work)
         if is_coroutine(work):
 
-            async def handle_awaited(given: Any) -> None:  # noqa: ANN401
+            async def handle_async(given: Any) -> None:  # noqa: ANN401
                 with handled_once.AcksAfterCommit(given) as acks:
                     connection = await connect()
                     try:
-                        await _work_awaited(connection, given, work, how)
+                        await _run_once_async(connection, given, work, how)
                     finally:
                         await connection.close()
-                await acks.acknowledge_awaited()
+                await acks.acknowledge_async()
 
-            return handled_once.named_like(handle_awaited, work)
+            return handled_once.with_name_of(handle_async, work)
 
         def handle(given: Any) -> None:  # noqa: ANN401
             with (
@@ -58,32 +58,32 @@ def consume_once(
                 _run_once(connection, given, work, how)
             acks.acknowledge()
 
-        return handled_once.named_like(handle, work)
+        return handled_once.with_name_of(handle, work)
 
     return decorate
 
 
-async def _work_awaited(
+async def _run_once_async(
     connection: Any,  # noqa: ANN401
     given: Any,  # noqa: ANN401
     work: Callable[[Any, Any], Any],
-    how: How,
+    how: RecordOptions,
 ) -> None:
-    transaction = work_on(connection)
+    transaction = transaction_on(connection)
     await transaction.begin()
-    family = driver_of(connection, AWAITED)[1].family
+    family = find_driver(connection, AWAITED)[1].family
     fresh = []
     for each in _as_list(given):
-        note = handled_once.note(family, each, how)
-        if _is_new(await transaction.changed(note), each):
+        note = handled_once.record_handled(family, each, how)
+        if _is_new(await transaction.count_changed(note), each):
             fresh.append(each)
     if fresh:
-        await transaction.execute(handled_once.BEGIN_WITNESS)
+        await transaction.execute(handled_once.MAKE_SAVEPOINT)
         await work(fresh if isinstance(given, list) else fresh[0], connection)
         try:
-            await transaction.execute(handled_once.END_WITNESS)
+            await transaction.execute(handled_once.RELEASE_SAVEPOINT)
         except Exception as error:
-            raise handled_once.rolled_back_meanwhile() from error
+            raise handled_once.rolled_back_error() from error
     for statement in handled_once.forget_retried(family, fresh, how):
         await transaction.execute(statement)
     await transaction.commit()
@@ -93,23 +93,23 @@ def _run_once(
     connection: Any,  # noqa: ANN401
     given: Any,  # noqa: ANN401
     work: Callable[[Any, Any], Any],
-    how: How,
+    how: RecordOptions,
 ) -> None:
-    _, driver = driver_of(connection, PLAIN)
-    drivers.begin(connection, driver)
+    _, driver = find_driver(connection, PLAIN)
+    drivers.begin_transaction(connection, driver)
     fresh = []
     for each in _as_list(given):
-        note = handled_once.note(driver.family, each, how)
+        note = handled_once.record_handled(driver.family, each, how)
         if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
             fresh.append(each)
     if fresh:
-        drivers.execute_on(connection, driver, handled_once.BEGIN_WITNESS)
+        drivers.execute_on(connection, driver, handled_once.MAKE_SAVEPOINT)
         result = work(fresh if isinstance(given, list) else fresh[0], connection)
         handled_once.check_result(work, result)
         try:
-            drivers.execute_on(connection, driver, handled_once.END_WITNESS)
+            drivers.execute_on(connection, driver, handled_once.RELEASE_SAVEPOINT)
         except Exception as error:
-            raise handled_once.rolled_back_meanwhile() from error
+            raise handled_once.rolled_back_error() from error
     for statement in handled_once.forget_retried(driver.family, fresh, how):
         drivers.execute_on(connection, driver, statement)
     connection.commit()

@@ -9,25 +9,29 @@ from typing import Any, TypeVar, Unpack
 
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
-from escrowmq.client.producer_settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import blocks, drivers
-from escrowmq.integrations.dbapi.drivers import PLAIN, Driver, driver_of
+from escrowmq.integrations.dbapi.drivers import PLAIN, Driver, find_driver
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
-from escrowmq.integrations.outbox.failures import block_is_over, is_closed, not_written
+from escrowmq.integrations.outbox.failures import (
+    block_ended_error,
+    marker_not_written_error,
+    outbox_closed_error,
+)
 from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.staged_messages import StagedMessages
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run_steps, to_step_failed
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import OutboxBase, circuit_of, new_name
+from escrowmq.integrations.outbox_base import OutboxBase, make_circuit, new_database_name
 
 Connect = Callable[[], Any]
 T = TypeVar("T")
 
 
-class PlainDatabase:
+class BlockingDatabase:
     """A database reached through blocking connections, which `connect` makes."""
 
     def __init__(self, connect: Connect, *, schema: str = "") -> None:
@@ -42,15 +46,15 @@ class PlainDatabase:
             try:
                 connection = self._connect()
             except Exception as error:
-                raise failed(error) from error
+                raise to_step_failed(error) from error
             with contextlib.closing(connection):
-                self._family = driver_of(connection, PLAIN)[1].family
+                self._family = find_driver(connection, PLAIN)[1].family
         return self._family
 
     def execute(self, step: SqlStep) -> Rows:
         """Run one step on a connection of its own."""
         with contextlib.closing(self._connect()) as connection:
-            driver = driver_of(connection, PLAIN)[1]
+            driver = find_driver(connection, PLAIN)[1]
             return drivers.execute_step(connection, driver, step.in_schema(self.schema_of(driver)))
 
     @contextlib.contextmanager
@@ -58,17 +62,17 @@ class PlainDatabase:
         """Return a block that runs steps in one transaction, on a separate connection; it commits
         at the end."""
         with contextlib.closing(self._connect()) as connection:
-            driver = driver_of(connection, PLAIN)[1]
-            drivers.begin(connection, driver)
+            driver = find_driver(connection, PLAIN)[1]
+            drivers.begin_transaction(connection, driver)
             try:
-                yield lambda step: self.execute_in(connection, driver, step)
+                yield lambda step: self.execute_in_transaction(connection, driver, step)
                 connection.commit()
             except BaseException:
                 with contextlib.suppress(Exception):  # it is lost
                     connection.rollback()
                 raise
 
-    def execute_in(self, connection: object, driver: Driver, step: SqlStep) -> Rows:
+    def execute_in_transaction(self, connection: object, driver: Driver, step: SqlStep) -> Rows:
         """Run one step in an open transaction."""
         if step.is_apart:
             return self.execute(step)
@@ -78,10 +82,10 @@ class PlainDatabase:
 
     def schema_of(self, driver: Driver) -> str:
         """Return the schema, quoted as a prefix of a table's name."""
-        return tables.quoted_schema(driver.family, self.schema)
+        return tables.schema_prefix(driver.family, self.schema)
 
 
-class _Block:
+class _BlockTransaction:
     """The transaction of a connection during an outbox's block."""
 
     def __init__(self, connection: Any, driver: Driver) -> None:  # noqa: ANN401
@@ -91,19 +95,19 @@ class _Block:
 
     def begin(self) -> None:
         """Begin a transaction, unless one is open."""
-        drivers.begin(self._connection, self._driver)
+        drivers.begin_transaction(self._connection, self._driver)
         if self._driver.family is SqlFamily.SQLITE:
             self._connection.execute(blocks.BEGIN_WITNESS)
-        self._end_guard = blocks.guard(self._connection)
+        self._end_guard = blocks.forbid_ending(self._connection)
 
-    def finish(self) -> None:
+    def check_not_ended(self) -> None:
         """Raise UsageError if the user's code has ended the transaction."""
         self._end_guard()
         if self._driver.family is SqlFamily.SQLITE:
             try:
                 self._connection.execute(blocks.END_WITNESS)
             except Exception as error:
-                raise blocks.ended_inside() from error
+                raise blocks.ended_inside_error() from error
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -116,12 +120,12 @@ class _Block:
         with contextlib.suppress(Exception):
             self._connection.rollback()
 
-    def leave(self) -> None:
+    def restore_methods(self) -> None:
         """Restore the connection's methods."""
         self._end_guard()
 
 
-class _PsycopgBlock(_Block):
+class _PsycopgBlock(_BlockTransaction):
     """The block of a psycopg connection. psycopg begins a transaction with the first statement, and
     treats an earlier `transaction()` as the outermost one; so this class begins one first."""
 
@@ -134,12 +138,12 @@ class _PsycopgBlock(_Block):
         connection = self._connection
         drivers.refuse_autocommit(connection, self._driver)
         if blocks.is_nested_psycopg(connection):
-            raise blocks.owned_by_another()
+            raise blocks.owned_by_another_error()
         if not connection.info.transaction_status:  # idle
             self._own = connection.transaction()
             self._own.__enter__()
         else:
-            self._end_guard = blocks.guard(connection)
+            self._end_guard = blocks.forbid_ending(connection)
         connection.transaction = blocks.NestedTransactions(connection, self._unsent)
 
     def commit(self) -> None:
@@ -151,19 +155,19 @@ class _PsycopgBlock(_Block):
     def roll_back(self, error: BaseException) -> None:
         if self._own is not None:
             with contextlib.suppress(Exception):
-                self._own.__exit__(*blocks.raised(error))
+                self._own.__exit__(*blocks.exit_arguments(error))
         super().roll_back(error)
 
-    def leave(self) -> None:
-        super().leave()
+    def restore_methods(self) -> None:
+        super().restore_methods()
         del self._connection.transaction
 
 
-def _block_on(connection: object, unsent: UnsentMessages) -> _Block:
-    name, driver = driver_of(connection, PLAIN)
+def _block_on(connection: object, unsent: UnsentMessages) -> _BlockTransaction:
+    name, driver = find_driver(connection, PLAIN)
     if name == "psycopg":
         return _PsycopgBlock(connection, driver, unsent)
-    return _Block(connection, driver)
+    return _BlockTransaction(connection, driver)
 
 
 class Transaction:
@@ -191,10 +195,10 @@ class Transaction:
     ) -> None:
         """Send a message when the transaction commits."""
         if self._is_over:
-            raise block_is_over()
+            raise block_ended_error()
         is_first = not self.unsent.messages
-        self.unsent.add(message_of(topic, body, fields))
-        if is_first and marking.is_early(self._driver.family):
+        self.unsent.add(make_message(topic, body, fields))
+        if is_first and marking.writes_marker_early(self._driver.family):
             try:
                 self.marked = self._outbox.write_marker(self._connection, self._driver)
             except BaseException:
@@ -208,19 +212,19 @@ class Transaction:
         written in SQL are not noticed: their messages would be sent even after a rollback."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
-        self.unsent.savepoint(name)
+        self.unsent.add_savepoint(name)
         self._execute(f"savepoint {name}")
         try:
             yield
         except BaseException:
-            self.unsent.rolled_back_to(name)
-            self.unsent.released(name)  # nobody knows its name
+            self.unsent.roll_back_to(name)
+            self.unsent.release_savepoint(name)  # nobody knows its name
             self._execute(f"rollback to savepoint {name}")
             raise
         self._execute(f"release savepoint {name}")
-        self.unsent.released(name)
+        self.unsent.release_savepoint(name)
 
-    def end(self) -> list[Message]:
+    def end_sends(self) -> list[Message]:
         """Refuse further sends; return the messages that were sent."""
         self._is_over = True
         return self.unsent.messages
@@ -253,10 +257,13 @@ class Outbox(OutboxBase):
                 f"Outbox({type(producer).__name__}): an escrowmq.Producer is expected; AsyncOutbox "
                 "takes one of escrowmq.aio"
             )
-        self._base = PlainDatabase(connect, schema=schema)
-        circuit = circuit_of(when_away, kept_max)
-        self._course = HandOver(
-            producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
+        self._base = BlockingDatabase(connect, schema=schema)
+        circuit = make_circuit(when_away, kept_max)
+        self._handover = HandOver(
+            producer.marked_messages,
+            new_name=new_database_name,
+            way_out=circuit,
+            on_kept=self._wake_relay,
         )
         self._is_closed = False
         super().__init__(producer, self._base, circuit)
@@ -266,52 +273,54 @@ class Outbox(OutboxBase):
         """Return a block that commits the connection's transaction, and rolls it back when it
         raises. Do not commit or roll back inside it: the connection's own commit() and rollback()
         raise there."""
-        _, driver = driver_of(connection, PLAIN)
+        _, driver = find_driver(connection, PLAIN)
         if self._is_closed:
-            raise is_closed()
+            raise outbox_closed_error()
         unsent = UnsentMessages()
         block = _block_on(connection, unsent)
-        blocks.occupy(connection)
+        blocks.enter_block(connection)
         try:
             block.begin()
         except BaseException:
-            blocks.vacate(connection)
+            blocks.leave_block(connection)
             raise
         tx = Transaction(self, connection, driver, unsent)
         try:
             yield tx
-            block.finish()
+            block.check_not_ended()
             marked = self._hand_over(connection, driver, tx)
             block.commit()
         except BaseException as error:
             block.roll_back(error)
             raise
         finally:
-            tx.end()
-            blocks.vacate(connection)
-            block.leave()
+            tx.end_sends()
+            blocks.leave_block(connection)
+            block.restore_methods()
         if marked is not None:
-            marked.committed()
+            marked.report_commit()
 
     def write_marker(self, connection: object, driver: Driver) -> StagedMessages:
         """Write a marker in an open transaction; only this module uses it."""
-        converse = functools.partial(self._converse, connection, driver)
-        return self._course.write_marker(driver.family, converse)
+        converse = functools.partial(self._run_steps, connection, driver)
+        return self._handover.write_marker(driver.family, converse)
 
     def _hand_over(
         self, connection: object, driver: Driver, tx: Transaction
     ) -> StagedMessages | None:
-        messages = tx.end()
+        messages = tx.end_sends()
         if not messages:
             return None
-        converse = functools.partial(self._converse, connection, driver)
-        return self._course.send_or_keep(driver.family, converse, messages, early=tx.marked)
+        converse = functools.partial(self._run_steps, connection, driver)
+        return self._handover.send_or_keep(driver.family, converse, messages, early=tx.marked)
 
-    def _converse(self, connection: object, driver: Driver, steps: Steps[T]) -> T:
+    def _run_steps(self, connection: object, driver: Driver, steps: Steps[T]) -> T:
         try:
-            return run(steps, lambda step: self._base.execute_in(connection, driver, step))
+            return run_steps(
+                steps, lambda step: self._base.execute_in_transaction(connection, driver, step)
+            )
         except Exception as error:
-            raise not_written(error) from error
+            raise marker_not_written_error(error) from error
 
-    def _leave(self) -> None:
+    def _refuse_sends(self) -> None:
         self._is_closed = True

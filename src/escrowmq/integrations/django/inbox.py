@@ -14,7 +14,7 @@ from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.django.outbox import execute_on
 from escrowmq.integrations.outbox import handled_once, tables
-from escrowmq.integrations.outbox.handled_once import How, Key, message_id
+from escrowmq.integrations.outbox.handled_once import Key, RecordOptions, message_id
 
 _log = logging.getLogger(__name__)
 
@@ -33,10 +33,10 @@ def consume_once(
     own. `group` is the consumer group, if not the message's own. With `batch_max`, the function
     gets the list of new messages."""
 
-    how = How(key, group)
+    how = RecordOptions(key, group)
 
     def decorate(work: Callable[[Any], Any]) -> Handler:
-        handled_once.check_work(work)
+        handled_once.check_function(work)
         if is_coroutine(work):
             raise UsageError(
                 f"{work!r} is a coroutine function, and Django's transactions are not "
@@ -50,36 +50,36 @@ def consume_once(
                     messages = given if isinstance(given, list) else [given]
                     fresh = [each for each in messages if _is_new(each, using, how)]
                     if fresh:
-                        with _witnessed(using):
+                        with _require_same_transaction(using):
                             result = work(fresh if isinstance(given, list) else fresh[0])
                             handled_once.check_result(work, result)
-                    family = tables.family_of(connections[using].vendor)
+                    family = tables.sql_family_of(connections[using].vendor)
                     for statement in handled_once.forget_retried(family, fresh, how):
                         execute_on(connections[using], statement)
                 acks.acknowledge()
             finally:
                 close_old_connections()
 
-        return handled_once.named_like(handle, work)
+        return handled_once.with_name_of(handle, work)
 
     return decorate
 
 
 @contextlib.contextmanager
-def _witnessed(using: str) -> Iterator[None]:
+def _require_same_transaction(using: str) -> Iterator[None]:
     """Raise MarkerNotWritten if the transaction in which this block begins ends inside it."""
-    execute_on(connections[using], handled_once.BEGIN_WITNESS)
+    execute_on(connections[using], handled_once.MAKE_SAVEPOINT)
     yield
     try:
-        execute_on(connections[using], handled_once.END_WITNESS)
+        execute_on(connections[using], handled_once.RELEASE_SAVEPOINT)
     except Exception as error:
-        raise handled_once.rolled_back_meanwhile() from error
+        raise handled_once.rolled_back_error() from error
 
 
-def _is_new(message: HeldMessage, using: str, how: How) -> bool:
+def _is_new(message: HeldMessage, using: str, how: RecordOptions) -> bool:
     connection = connections[using]
-    family = tables.family_of(connection.vendor)
-    ((changed_count,),) = execute_on(connection, handled_once.note(family, message, how))
+    family = tables.sql_family_of(connection.vendor)
+    ((changed_count,),) = execute_on(connection, handled_once.record_handled(family, message, how))
     if changed_count != 1:
         _log.info("message %s of %r was handled before", message.message_id, message.topic)
     return changed_count == 1

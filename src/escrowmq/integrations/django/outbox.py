@@ -18,17 +18,17 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
-from escrowmq.client.producer_settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
-from escrowmq.integrations.outbox.failures import is_closed, not_written
+from escrowmq.integrations.outbox.failures import marker_not_written_error, outbox_closed_error
 from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.staged_messages import StagedMessages
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run_steps
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import Savepoints, UnsentMessages
-from escrowmq.integrations.outbox_base import OutboxBase, circuit_of, new_name
+from escrowmq.integrations.outbox_base import OutboxBase, make_circuit, new_database_name
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class DjangoDatabase:
     @property
     def family(self) -> SqlFamily:
         """Return the database's SQL dialect."""
-        return tables.family_of(connections[self._using].vendor)
+        return tables.sql_family_of(connections[self._using].vendor)
 
     def execute(self, step: SqlStep) -> Rows:
         """Run one step on a separate connection, and close that immediately: the threads of checks
@@ -77,7 +77,7 @@ class DjangoDatabase:
             connection.close()
 
 
-class _Waiting:
+class _WaitingMessage:
     """A message among the connection's on-commit callbacks. Django calls it after the commit, and
     it reports the commit to the brokers."""
 
@@ -87,7 +87,7 @@ class _Waiting:
         message: Message,
         early: StagedMessages | None,
         *,
-        transaction: _Listener,
+        transaction: _PatchedConnection,
     ) -> None:
         self.outbox = outbox
         self.message = message
@@ -105,9 +105,9 @@ class _Waiting:
 
     def __call__(self) -> None:
         if not self.is_over:
-            self.outbox.never_committed(self.message)
+            self.outbox.on_call_without_commit(self.message)
         elif self.is_first and self.marked is not None and self.transaction.has_committed:
-            self.marked.committed()
+            self.marked.report_commit()
 
 
 class Outbox(OutboxBase):
@@ -137,9 +137,12 @@ class Outbox(OutboxBase):
         self._sends_in_test_case = sends_in_test_case
         self._using = using
         self._base = DjangoDatabase(using)
-        circuit = circuit_of(when_away, kept_max)
-        self._course = HandOver(
-            producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
+        circuit = make_circuit(when_away, kept_max)
+        self._handover = HandOver(
+            producer.marked_messages,
+            new_name=new_database_name,
+            way_out=circuit,
+            on_kept=self._wake_relay,
         )
         self._is_closed = False
         super().__init__(producer, self._base, circuit)
@@ -150,7 +153,7 @@ class Outbox(OutboxBase):
         """Send a message when the outermost `transaction.atomic` commits. If a savepoint is rolled
         back (an inner `atomic` that raises, `transaction.savepoint_rollback`), its messages are
         not sent."""
-        message = message_of(topic, body, fields)
+        message = make_message(topic, body, fields)
         connection = connections[self._using]
         if not connection.in_atomic_block:
             raise UsageError(
@@ -158,23 +161,23 @@ class Outbox(OutboxBase):
                 "inside `with transaction.atomic():`"
             )
         if self._is_closed:
-            raise is_closed()
-        listener = _listen(connection)
-        waiting = [each for each in listener.waiting() if each.outbox is self]
+            raise outbox_closed_error()
+        listener = _patch_connection(connection)
+        waiting = [each for each in listener.waiting_messages() if each.outbox is self]
         unsent = UnsentMessages()  # for its bounds
         unsent.messages = [each.message for each in waiting]
         message = unsent.add(message)
         early = waiting[0].early if waiting else None
-        if early is None and marking.is_early(self._base.family):
-            converse = functools.partial(self._converse, connection)
-            early = self._course.write_marker(self._base.family, converse)
-        connection.on_commit(_Waiting(self, message, early, transaction=listener))
+        if early is None and marking.writes_marker_early(self._base.family):
+            converse = functools.partial(self._run_steps, connection)
+            early = self._handover.write_marker(self._base.family, converse)
+        connection.on_commit(_WaitingMessage(self, message, early, transaction=listener))
 
-    def hand_over(self, connection: Any, waiting: list[_Waiting]) -> None:  # noqa: ANN401
+    def hand_over(self, connection: Any, waiting: list[_WaitingMessage]) -> None:  # noqa: ANN401
         """Write the marker and store the messages; only this module uses it."""
-        marked = self._course.send_or_keep(
+        marked = self._handover.send_or_keep(
             self._base.family,
-            functools.partial(self._converse, connection),
+            functools.partial(self._run_steps, connection),
             [each.message for each in waiting],
             early=waiting[0].early,
         )
@@ -182,7 +185,7 @@ class Outbox(OutboxBase):
         for each in waiting:
             each.marked, each.is_over = marked, True
 
-    def never_committed(self, message: Message) -> None:
+    def on_call_without_commit(self, message: Message) -> None:
         """Handle a message whose callback was called without a commit: log it, or send it inside a
         TestCase if that was allowed. Only this module uses it."""
         if self._sends_in_test_case and _is_test_case(connections[self._using]):
@@ -195,25 +198,25 @@ class Outbox(OutboxBase):
             message.topic,
         )
 
-    def _converse(self, connection: Any, steps: Steps[T]) -> T:  # noqa: ANN401
+    def _run_steps(self, connection: Any, steps: Steps[T]) -> T:  # noqa: ANN401
         def execute(step: SqlStep) -> Rows:
             if step.is_apart:
                 return self._base.execute(step)
             return execute_on(connection, step.statement, is_read=step.is_read)
 
         try:
-            return run(steps, execute)
+            return run_steps(steps, execute)
         except Exception as error:
-            raise not_written(error) from error
+            raise marker_not_written_error(error) from error
 
-    def _leave(self) -> None:
+    def _refuse_sends(self) -> None:
         self._is_closed = True
 
 
 def execute_on(connection: Any, statement: Statement, *, is_read: bool = False) -> Rows:  # noqa: ANN401
     """Run one statement; return its rows, or the number of rows that it changed."""
     with connection.cursor() as cursor:
-        cursor.execute(statement.in_style("format"), statement.values)
+        cursor.execute(statement.in_paramstyle("format"), statement.values)
         return [tuple(row) for row in cursor.fetchall()] if is_read else [(cursor.rowcount,)]
 
 
@@ -223,7 +226,7 @@ def _is_test_case(connection: Any) -> bool:  # noqa: ANN401
     return any(block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001
 
 
-class _Listener:
+class _PatchedConnection:
     """Replaces methods of a connection until its transaction ends, so that messages are sent before
     a commit and dropped after a rollback."""
 
@@ -239,7 +242,7 @@ class _Listener:
             setattr(connection, name, getattr(self, name))
         setattr(connection, _LISTENER, self)
 
-    def end(self) -> None:
+    def restore_methods(self) -> None:
         """Restore the connection's own methods."""
         delattr(self._connection, _LISTENER)
         for name, method in self._replaced.items():
@@ -248,10 +251,10 @@ class _Listener:
             else:
                 setattr(self._connection, name, method)
 
-    def waiting(self) -> Iterator[_Waiting]:
+    def waiting_messages(self) -> Iterator[_WaitingMessage]:
         """The messages of this transaction that wait for its commit."""
         for entry in self._connection.run_on_commit:
-            if isinstance(entry[1], _Waiting) and entry[1].transaction is self:
+            if isinstance(entry[1], _WaitingMessage) and entry[1].transaction is self:
                 yield entry[1]
 
     def next_number(self) -> int:
@@ -264,12 +267,12 @@ class _Listener:
     def commit(self) -> None:
         """Hand the messages over, then commit."""
         connection = self._connection
-        self.end()
+        self.restore_methods()
         # Django's own commit checks this too, but only after the messages would have been stored.
         connection.validate_no_atomic_block()
         try:
-            by_outbox: dict[Outbox, list[_Waiting]] = {}
-            for each in self.waiting():
+            by_outbox: dict[Outbox, list[_WaitingMessage]] = {}
+            for each in self.waiting_messages():
                 by_outbox.setdefault(each.outbox, []).append(each)
             for outbox, waiting in by_outbox.items():
                 outbox.hand_over(connection, waiting)
@@ -278,19 +281,19 @@ class _Listener:
             # Django rolls back, and drops what is to be done on commit, only for the database's
             # errors. After an interrupt the next transaction on this connection would send these
             # messages, and some drivers commit this one when autocommit is turned on.
-            _roll_back(connection)
+            _roll_back_quietly(connection)
             raise
         self.has_committed = True
 
     def rollback(self) -> None:
         """Roll back; Django itself drops the messages."""
-        self.end()
+        self.restore_methods()
         self._connection.rollback()
 
     def savepoint(self) -> Any:  # noqa: ANN401
         """Make a savepoint; return its id."""
         sid = self._own["savepoint"]()
-        self._savepoints.make(str(sid), self._count)
+        self._savepoints.add(str(sid), self._count)
         return sid
 
     def savepoint_rollback(self, sid: object) -> None:
@@ -302,7 +305,7 @@ class _Listener:
         self._connection.run_on_commit = [
             entry
             for entry in self._connection.run_on_commit
-            if not isinstance(entry[1], _Waiting) or entry[1].number <= (sent or 0)
+            if not isinstance(entry[1], _WaitingMessage) or entry[1].number <= (sent or 0)
         ]
 
     def savepoint_commit(self, sid: object) -> None:
@@ -315,13 +318,13 @@ _REPLACED: Final = ("commit", "rollback", "savepoint", "savepoint_rollback", "sa
 _LISTENER: Final = "_escrowmq_listener"
 
 
-def _listen(connection: Any) -> _Listener:  # noqa: ANN401
+def _patch_connection(connection: Any) -> _PatchedConnection:  # noqa: ANN401
     """Replace methods of the connection for the rest of its transaction, unless that was done;
     return the listener."""
-    return vars(connection).get(_LISTENER) or _Listener(connection)
+    return vars(connection).get(_LISTENER) or _PatchedConnection(connection)
 
 
-def _roll_back(connection: Any) -> None:  # noqa: ANN401
+def _roll_back_quietly(connection: Any) -> None:  # noqa: ANN401
     try:
         connection.rollback()
     except Exception:  # noqa: BLE001 - it is lost; what was raised before matters

@@ -23,14 +23,18 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import ConnectionSettings, ProducerSettings
 from escrowmq.errors import EscrowMQError, TransportError
-from escrowmq.integrations.faststream.publishing import EscrowMQPublishCommand, Publishes, Sender
+from escrowmq.integrations.faststream.publishing import (
+    EscrowMQPublishCommand,
+    ProducerAdapter,
+    PublishMethods,
+)
 from escrowmq.integrations.faststream.registering import Config, EscrowMQRegistrator
 
 PING_S: Final = 3.0
 _ID_WIDTH: Final = 10
 
 
-class _Logging(DefaultLoggerStorage):
+class _LoggerStorage(DefaultLoggerStorage):
     """Logs with topic and group in columns."""
 
     def __init__(self) -> None:
@@ -60,7 +64,7 @@ class _Logging(DefaultLoggerStorage):
 
 
 class EscrowMQBroker(
-    Publishes, EscrowMQRegistrator, BrokerUsecase[ReceivedMessage, Producer, Config]
+    PublishMethods, EscrowMQRegistrator, BrokerUsecase[ReceivedMessage, Producer, Config]
 ):
     """EscrowMQ, or RocketMQ, for FastStream.
 
@@ -98,9 +102,9 @@ class EscrowMQBroker(
         self._settings = settings
         config = Config(
             name_servers=name_servers,
-            connection=_connection_of(settings),
+            connection=_connection_settings(settings),
             interceptors=settings.get("interceptors", ()),
-            producer=Sender(parser=parser, decoder=decoder),
+            producer=ProducerAdapter(parser=parser, decoder=decoder),
             broker_middlewares=middlewares,
             broker_parser=parser,
             broker_decoder=decoder,
@@ -109,7 +113,7 @@ class EscrowMQBroker(
             graceful_timeout=graceful_timeout,
             ack_policy=ack_policy,
             logger=make_logger_state(
-                logger=logger, log_level=log_level, default_storage_cls=_Logging
+                logger=logger, log_level=log_level, default_storage_cls=_LoggerStorage
             ),
             fd_config=FastDependsConfig(
                 use_fastdepends=apply_types,
@@ -119,7 +123,7 @@ class EscrowMQBroker(
             ),
             extra_context={"broker": self},
         )
-        page = _specification(specification_url or name_servers, description=description, tags=tags)
+        page = _asyncapi_spec(specification_url or name_servers, description=description, tags=tags)
         super().__init__(config=config, routers=routers, specification=page)
 
     @property
@@ -176,14 +180,14 @@ class EscrowMQBroker(
         return await self._basic_request(cmd, producer=self.config.producer)
 
 
-def _connection_of(settings: ProducerSettings) -> ConnectionSettings:
+def _connection_settings(settings: ProducerSettings) -> ConnectionSettings:
     """Return those of a producer's settings that apply to consumers too."""
     names = ConnectionSettings.__annotations__
     found = {name: value for name, value in settings.items() if name in names}
     return cast("ConnectionSettings", found)
 
 
-def _specification(
+def _asyncapi_spec(
     urls: str | Sequence[str] | None, *, description: str | None, tags: Iterable[Any]
 ) -> BrokerSpec:
     """A broker's part of the AsyncAPI specification."""

@@ -28,14 +28,14 @@ class EscrowMQMessage(StreamMessage[Raw]):
 
     _pause_of: Callable[[Delivery], float | None] | None = None
 
-    def taken_by_hand(self, pause_of: Callable[[Delivery], float | None]) -> None:
+    def mark_taken(self, pause_of: Callable[[Delivery], float | None]) -> None:
         """Mark the message as returned by `get_one`, so that `ack`, `nack` and `reject` settle it.
         `pause_of` returns the delay in seconds after a nack."""
         self._pause_of = pause_of
 
     async def ack(self) -> None:
         """Acknowledge the message."""
-        for delivery in self._undecided():
+        for delivery in self._undecided_deliveries():
             await delivery.ack()
         await super().ack()
 
@@ -43,7 +43,7 @@ class EscrowMQMessage(StreamMessage[Raw]):
         """Have the message redelivered: after the given time, otherwise after the subscriber's
         `retry_after_s`, otherwise after the broker's back-off. After too many attempts it becomes a
         dead letter."""
-        for delivery in self._undecided():
+        for delivery in self._undecided_deliveries():
             if after is not None:
                 await delivery.retry(after)
             elif self._pause_of is not None:
@@ -53,11 +53,11 @@ class EscrowMQMessage(StreamMessage[Raw]):
 
     async def reject(self) -> None:
         """Move the message to the group's dead letters; it is not redelivered."""
-        for delivery in self._undecided():
+        for delivery in self._undecided_deliveries():
             await delivery.reject()
         await super().reject()
 
-    def _undecided(self) -> list[Delivery]:
+    def _undecided_deliveries(self) -> list[Delivery]:
         """Return the deliveries that are not settled yet; messages of a test broker have none."""
         if self.committed is not None:
             return []
@@ -68,7 +68,7 @@ class EscrowMQMessage(StreamMessage[Raw]):
 
 def is_undecided(delivery: Delivery) -> bool:
     """Whether a message is not settled yet."""
-    return delivery.ticket is not None and not delivery.ticket.is_settled
+    return delivery.delivery_state is not None and not delivery.delivery_state.is_settled
 
 
 async def parse(raw: ReceivedMessage) -> EscrowMQMessage:

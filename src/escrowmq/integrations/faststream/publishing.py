@@ -99,7 +99,7 @@ class EscrowMQResponse(Response):
         )
 
 
-class Sender(ProducerProto[EscrowMQPublishCommand]):
+class ProducerAdapter(ProducerProto[EscrowMQPublishCommand]):
     """FastStream's producer interface, implemented with an `escrowmq.aio.Producer`."""
 
     def __init__(self, *, parser: Any = None, decoder: Any = None) -> None:
@@ -114,7 +114,7 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         self._producer, self._serializer = producer, serializer
         self.codec = codec or DefaultCodec()
 
-    async def message_of(self, cmd: EscrowMQPublishCommand) -> Message:
+    async def make_message(self, cmd: EscrowMQPublishCommand) -> Message:
         """Make the message that the command describes."""
         body, content_type = _NOTHING
         if cmd.body is not None:
@@ -130,7 +130,7 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
 
     async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
         """Send the message; if it answers a request, send it as the reply."""
-        message = await self.message_of(cmd)
+        message = await self.make_message(cmd)
         if cmd.request is not None:
             properties = message.properties
             return await self.producer.reply(cmd.request, message.body, properties=properties)
@@ -138,7 +138,7 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
 
     async def request(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
         """Send the message and wait for a reply."""
-        message = await self.message_of(cmd)
+        message = await self.make_message(cmd)
         return await self.producer.request(message, timeout_ms=cmd.timeout_ms)
 
     async def publish_batch(self, cmd: EscrowMQPublishCommand) -> Any:
@@ -156,7 +156,7 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         return self._producer
 
 
-class Publishes:
+class PublishMethods:
     """The publish methods of brokers and publishers."""
 
     async def publish(
@@ -246,7 +246,7 @@ class PublisherSpecConfig(PublisherSpecificationConfig):
     topic: str
 
 
-class PublisherPage(PublisherSpecification[Any, PublisherSpecConfig]):
+class PublisherAsyncApi(PublisherSpecification[Any, PublisherSpecConfig]):
     """A publisher's AsyncAPI page."""
 
     @property
@@ -274,10 +274,10 @@ class PublisherPage(PublisherSpecification[Any, PublisherSpecConfig]):
         }
 
 
-class EscrowMQPublisher(Publishes, PublisherUsecase):
+class EscrowMQPublisher(PublishMethods, PublisherUsecase):
     """Publishes a handler's return value, or a given message."""
 
-    def __init__(self, config: PublisherConfig, specification: PublisherPage) -> None:
+    def __init__(self, config: PublisherConfig, specification: PublisherAsyncApi) -> None:
         super().__init__(config, specification)
         self._config = config
 
@@ -297,16 +297,16 @@ class EscrowMQPublisher(Publishes, PublisherUsecase):
 
     async def _publish(self, cmd: PublishCommand, *, _extra_middlewares: Iterable[Any]) -> Any:
         return await self._basic_publish(
-            self._completed(cmd),
+            self._with_defaults(cmd),
             producer=self._outer_config.producer,
             _extra_middlewares=_extra_middlewares,
         )
 
     async def _request(self, cmd: EscrowMQPublishCommand) -> Any:
         producer = self._outer_config.producer
-        return await self._basic_request(self._completed(cmd), producer=producer)
+        return await self._basic_request(self._with_defaults(cmd), producer=producer)
 
-    def _completed(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
+    def _with_defaults(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
         """Return the command with this publisher's settings, where the message does not override
         them."""
         found = EscrowMQPublishCommand.from_cmd(cmd)

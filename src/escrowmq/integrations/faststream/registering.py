@@ -20,15 +20,15 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.producer_settings import ConnectionSettings, MessageFields
 from escrowmq.integrations.faststream.publishing import (
     EscrowMQPublisher,
+    PublisherAsyncApi,
     PublisherConfig,
-    PublisherPage,
     PublisherSpecConfig,
 )
 from escrowmq.integrations.faststream.subscribing import (
     EscrowMQBatchSubscriber,
     EscrowMQSubscriber,
+    SubscriberAsyncApi,
     SubscriberConfig,
-    SubscriberPage,
     SubscriberSpecConfig,
 )
 
@@ -72,7 +72,7 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         share the messages; a group has one subscriber per program. With `batch` the handler gets a
         list of the available messages, at most `max_records`. `settings` are those of
         `escrowmq.aio.Consumer`: `tags`, `sql`, `attempts_max`, `is_orderly`, `mode`, ..."""
-        self._check(group, settings)
+        self._check_subscription(group, settings)
         settings = {"concurrency": max_workers, **settings}
         if batch:
             settings["batch_max"] = max_records
@@ -91,7 +91,7 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
             topic=topic, title_=title, description_=description, include_in_schema=include_in_schema
         )
         kind = EscrowMQBatchSubscriber if batch else EscrowMQSubscriber
-        made = kind(config, SubscriberPage(self.config, page, calls), calls)
+        made = kind(config, SubscriberAsyncApi(self.config, page, calls), calls)
         super().subscriber(made, persistent=persistent)
         made.add_call(
             parser_=parser or self._parser,
@@ -125,7 +125,7 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
             description_=description,
             include_in_schema=include_in_schema,
         )
-        made = EscrowMQPublisher(config, PublisherPage(self.config, page))
+        made = EscrowMQPublisher(config, PublisherAsyncApi(self.config, page))
         super().publisher(made, persistent=persistent)
         return made
 
@@ -137,7 +137,7 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
             )
         super().include_router(router, **more)
 
-    def _check(self, group: str, settings: dict[str, Any]) -> None:
+    def _check_subscription(self, group: str, settings: dict[str, Any]) -> None:
         taken = {"topic", "topics", "queues", "handler", "batch_max"} & settings.keys()
         if taken:
             raise SetupError(

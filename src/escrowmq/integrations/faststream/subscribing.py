@@ -53,7 +53,7 @@ class SubscriberConfig(SubscriberUsecaseConfig):
         found: int = self.settings.get("batch_max", 1)
         return found
 
-    def pause_of(self, delivery: Delivery) -> float | None:
+    def retry_delay_s(self, delivery: Delivery) -> float | None:
         """Return the delay in seconds before a message is redelivered; None for the broker's own
         back-off."""
         given = self.settings.get("retry_after_s", ())
@@ -77,7 +77,7 @@ class SubscriberSpecConfig(SubscriberSpecificationConfig):
     topic: str
 
 
-class SubscriberPage(SubscriberSpecification[Any, SubscriberSpecConfig]):
+class SubscriberAsyncApi(SubscriberSpecification[Any, SubscriberSpecConfig]):
     """A subscriber's AsyncAPI page."""
 
     @property
@@ -111,7 +111,9 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
     _parse: ClassVar[Any] = staticmethod(parse)
     _decode: ClassVar[Any] = staticmethod(decode)
 
-    def __init__(self, config: SubscriberConfig, specification: SubscriberPage, calls: Any) -> None:
+    def __init__(
+        self, config: SubscriberConfig, specification: SubscriberAsyncApi, calls: Any
+    ) -> None:
         config.parser, config.decoder = self._parse, self._decode
         super().__init__(config, specification, calls)
         self._config = config
@@ -128,7 +130,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
         """The subscriber's consumer group."""
         return self._config.group
 
-    def wants(self, topic: str, tag: str) -> bool:
+    def matches(self, topic: str, tag: str) -> bool:
         """Whether a message matches its topic and tags."""
         tags = parse_tags(self._config.settings.get("tags"), code_of=java_hash)
         return topic == self.topic and tags.matches(tag)
@@ -140,7 +142,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
         await super().start()
         self._post_start()  # the first message may be here before the consumer is
         if self.calls:
-            await self._open({"handler": self._handle})
+            await self._get_consumer({"handler": self._handle})
 
     async def stop(self) -> None:
         """Stop: wait for running handlers, and leave other messages to other members."""
@@ -152,13 +154,13 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
         finally:
             await super().stop()
 
-    async def _open(self, more: dict[str, Any]) -> Consumer:
+    async def _get_consumer(self, more: dict[str, Any]) -> Consumer:
         async with self._opening:
             if self._consumer is None:
-                self._consumer = await self._opened(more)
+                self._consumer = await self._open_consumer(more)
             return self._consumer
 
-    async def _opened(self, more: dict[str, Any]) -> Consumer:
+    async def _open_consumer(self, more: dict[str, Any]) -> Consumer:
         config = self._outer_config
         settings = {
             "interceptors": config.interceptors,
@@ -178,14 +180,14 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
 
     async def _handle(self, given: Delivery | list[Delivery]) -> None:
         deliveries = given if isinstance(given, list) else [given]
-        await self.consume(self.raw_of(deliveries))
+        await self.consume(self.handler_argument(deliveries))
         if any(map(is_undecided, deliveries)):
             raise NotAcknowledged(
                 "the handler raised, nacked its message, or did not decide (ack_policy "
                 f"{self.ack_policy.name})"
             )
 
-    def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
+    def handler_argument(self, received: Sequence[ReceivedMessage]) -> Raw:
         """Return the handler's argument for received messages: the only one of them."""
         (only,) = received
         return only
@@ -194,20 +196,20 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
 
     async def get_one(self, *, timeout: float = 5.0) -> EscrowMQMessage | None:
         """Return the next message, or None after the timeout. Settle it with `ack()` and so on."""
-        consumer = await self._reader()
+        consumer = await self._get_reader()
         found = await consumer.receive(self._config.count_max, timeout_s=timeout)
-        return await self._processed(self.raw_of(found)) if found else None
+        return await self._parse_by_middlewares(self.handler_argument(found)) if found else None
 
     async def __aiter__(self) -> AsyncIterator[EscrowMQMessage]:
-        consumer = await self._reader()
+        consumer = await self._get_reader()
         async for delivery in consumer:
-            yield await self._processed(delivery)
+            yield await self._parse_by_middlewares(delivery)
 
-    async def _reader(self) -> Consumer:
+    async def _get_reader(self) -> Consumer:
         assert not self.calls, "messages go to the subscriber's handlers; give them another one"
-        return await self._open({})
+        return await self._get_consumer({})
 
-    async def _processed(self, raw: Raw) -> EscrowMQMessage:
+    async def _parse_by_middlewares(self, raw: Raw) -> EscrowMQMessage:
         context = self._outer_config.context
         parser, decoder = self._get_parser_and_decoder()
         message = await process_msg(
@@ -217,7 +219,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
             decoder=decoder,
         )
         assert isinstance(message, EscrowMQMessage)
-        message.taken_by_hand(self._config.pause_of)
+        message.mark_taken(self._config.retry_delay_s)
         return message
 
     # -- what FastStream asks ----------------------------------------------------------------
@@ -241,17 +243,17 @@ class EscrowMQBatchSubscriber(EscrowMQSubscriber):
     _parse: ClassVar[Any] = staticmethod(parse_batch)
     _decode: ClassVar[Any] = staticmethod(decode_batch)
 
-    def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
+    def handler_argument(self, received: Sequence[ReceivedMessage]) -> Raw:
         """Return the handler's argument for received messages: all of them."""
         return tuple(received)
 
     async def __aiter__(self) -> AsyncIterator[EscrowMQMessage]:
-        consumer = await self._reader()
+        consumer = await self._get_reader()
         while True:
             try:
                 found = await consumer.receive(self._config.count_max)
             except ClientClosed:
                 return
-            message = await self._processed(self.raw_of(found))
+            message = await self._parse_by_middlewares(self.handler_argument(found))
             yield message
             await message.ack()  # as a single one is when the next is asked for

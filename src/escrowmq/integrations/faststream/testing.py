@@ -19,7 +19,7 @@ from escrowmq.integrations.faststream.broker import EscrowMQBroker
 from escrowmq.integrations.faststream.publishing import (
     EscrowMQPublishCommand,
     EscrowMQPublisher,
-    Sender,
+    ProducerAdapter,
 )
 from escrowmq.integrations.faststream.subscribing import (
     EscrowMQBatchSubscriber,
@@ -41,7 +41,7 @@ class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker)
         """Return the subscriber that records a publisher's messages, and whether it is one of the
         user's own."""
         for found in _subscribers(self.brokers):
-            if found.wants(publisher.topic, publisher.tag):
+            if found.matches(publisher.topic, publisher.tag):
                 return found, True
         group = f"test-{publisher.topic}-{publisher.tag}-{len(self._fake_subscribers)}"
         return broker.subscriber(publisher.topic, group, persistent=False), False
@@ -51,11 +51,11 @@ class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker)
 
     @contextmanager
     def _patch_producer(self, broker: EscrowMQBroker) -> Iterator[None]:
-        with change_producer(broker.config.broker_config, _HandsOver(broker, self.brokers)):
+        with change_producer(broker.config.broker_config, _InProcessProducer(broker, self.brokers)):
             yield
 
 
-class _HandsOver(Sender):
+class _InProcessProducer(ProducerAdapter):
     """Passes messages to subscribers instead of a broker."""
 
     def __init__(self, broker: EscrowMQBroker, brokers: Sequence[EscrowMQBroker]) -> None:
@@ -67,10 +67,12 @@ class _HandsOver(Sender):
 
     async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
         """Pass the message to all matching subscribers."""
-        message = await self._received(cmd)
+        message = await self._make_received(cmd)
         for found in _subscribers(self._brokers):
-            if cmd.request is None and found.wants(message.topic, message.tag):
-                await found.process_message(found.raw_of([_delivered(message, found)]))
+            if cmd.request is None and found.matches(message.topic, message.tag):
+                await found.process_message(
+                    found.handler_argument([_make_delivery(message, found)])
+                )
         queue = MessageQueue(message.topic, "test", 0)
         return SendResult(
             status=SendStatus.OK, message_id=message.message_id, queue=queue, offset=self._count
@@ -78,19 +80,21 @@ class _HandsOver(Sender):
 
     async def request(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
         """Pass the message to the first matching subscriber, and return its reply."""
-        message = await self._received(cmd)
+        message = await self._make_received(cmd)
         message.system[Property.REPLY_TO_CLIENT] = "test"
         for found in _subscribers(self._brokers):
             answers = not isinstance(found, EscrowMQBatchSubscriber)
-            if answers and found.wants(message.topic, message.tag):
-                result = await found.process_message(found.raw_of([_delivered(message, found)]))
+            if answers and found.matches(message.topic, message.tag):
+                result = await found.process_message(
+                    found.handler_argument([_make_delivery(message, found)])
+                )
                 reply = EscrowMQPublishCommand.from_cmd(result.as_publish_command())
                 reply.destination = message.topic
-                return await self._received(reply)
+                return await self._make_received(reply)
         raise SubscriberNotFound
 
-    async def _received(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
-        message = await self.message_of(cmd)
+    async def _make_received(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
+        message = await self.make_message(cmd)
         check_message(message, body_size_max=_ANY_SIZE)
         self._count += 1
         return ReceivedMessage(
@@ -105,7 +109,7 @@ class _HandsOver(Sender):
         )
 
 
-def _delivered(message: ReceivedMessage, subscriber: EscrowMQSubscriber) -> ReceivedMessage:
+def _make_delivery(message: ReceivedMessage, subscriber: EscrowMQSubscriber) -> ReceivedMessage:
     """Make a delivery as the subscriber's consumer would: for its group, not settled yet."""
     found = aio_delivery(
         message.topic,

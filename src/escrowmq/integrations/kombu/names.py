@@ -19,7 +19,7 @@ _OF_ONE_CONNECTION: Final = re.compile(
 receiver of events, replies), and a worker's mailbox."""
 
 
-def clean(name: str) -> str:
+def clean_name(name: str) -> str:
     """Return a valid name for topics and groups. Different names stay different."""
     found = _OTHERS.sub("_", name)[:_SIZE_MAX]
     if found == name:
@@ -35,16 +35,16 @@ def is_of_one_connection(queue: str, *, exclusive: bool, auto_delete: bool) -> b
     return exclusive or (auto_delete and _OF_ONE_CONNECTION.search(queue) is not None)
 
 
-def topic_of_queue(prefix: str, queue: str) -> str:
+def queue_topic(prefix: str, queue: str) -> str:
     """Return the topic for messages of a queue."""
-    return f"{prefix}-{clean(queue)}"
+    return f"{prefix}-{clean_name(queue)}"
 
 
-def group_of_queue(prefix: str, queue: str) -> str:
+def queue_group(prefix: str, queue: str) -> str:
     """Return the consumer group of a queue."""
-    return f"{topic_of_queue(prefix, queue)}-workers"
+    return f"{queue_topic(prefix, queue)}-workers"
 
 
-def topic_of_exchange(prefix: str, exchange: str) -> str:
+def exchange_topic(prefix: str, exchange: str) -> str:
     """Return the topic of an exchange, for queues that live as long as a connection."""
-    return f"{prefix}-exchange-{clean(exchange)}"
+    return f"{prefix}-exchange-{clean_name(exchange)}"

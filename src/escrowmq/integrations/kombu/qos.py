@@ -45,7 +45,7 @@ class QoS(virtual.QoS):
         """Requeue all messages that are being processed. Kombu's own method would store copies, in
         addition to messages that the broker redelivers."""
         self._flush()
-        for delivery_tag in [*self._delivered]:
+        for delivery_tag in [*self._make_delivery]:
             self.reject(delivery_tag, requeue=True)
         return []  # nothing failed: what could not be requeued is redelivered later
 
@@ -54,9 +54,9 @@ class QoS(virtual.QoS):
         try:
             if held is not None:
                 decide(held.delivery)
-                self.channel.leave_if_done(held.queue)
+                self.channel.leave_group_if_done(held.queue)
         except ClientClosed as error:
             _log.warning("a message is redelivered, because it was settled too late: %s", error)
         finally:  # in any case, another message can be processed
             super().ack(delivery_tag)
-            self.channel.note_room_left()
+            self.channel.notify_capacity()

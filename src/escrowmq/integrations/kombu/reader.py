@@ -36,7 +36,7 @@ Payload = dict[str, Any]
 """A message in kombu's form."""
 
 
-class Ready(NamedTuple):
+class BufferedMessage(NamedTuple):
     """A buffered message."""
 
     payload: Payload
@@ -44,8 +44,8 @@ class Ready(NamedTuple):
 
 
 class ThreadReader:
-    """Reads messages on a thread of its own. `take` is called by kombu's thread; `wanted` filters
-    messages."""
+    """Reads messages on a thread of its own. `next_message` is called by kombu's thread; `wanted`
+    filters messages."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class ThreadReader:
         self._consumer = consumer
         self._wanted = wanted
         self._news = news
-        self._ready: collections.deque[Ready] = collections.deque()
+        self._ready: collections.deque[BufferedMessage] = collections.deque()
         self._is_closed = False
         self._is_paused = False
         self._has_looked = False
         self._thread = threading.Thread(
-            target=self._read, name=f"escrowmq-kombu-{consumer.group}", daemon=True
+            target=self._read_messages, name=f"escrowmq-kombu-{consumer.group}", daemon=True
         )
         self._thread.start()
 
     @classmethod
-    def of_queue(
+    def for_queue(
         cls,
         name_servers: str | None,
         *,
@@ -83,7 +83,7 @@ class ThreadReader:
         return cls(consumer, wanted=lambda _: True, news=news)
 
     @classmethod
-    def of_exchange(
+    def for_exchange(
         cls,
         name_servers: str | None,
         *,
@@ -110,7 +110,7 @@ class ThreadReader:
             )
             return cls(consumer, wanted=wanted, news=news, folders=stack.pop_all())
 
-    def take(self) -> Ready | None:
+    def next_message(self) -> BufferedMessage | None:
         """Return the next buffered message, which must be settled; None if no message is
         buffered."""
         with self._news:
@@ -149,33 +149,33 @@ class ThreadReader:
 
     # -- the thread --------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        while self._is_wanted():
+    def _read_messages(self) -> None:
+        while self._may_continue():
             try:
                 found = self._consumer.receive(READY_MAX, timeout_s=_LOOK_S)
             except ClientClosed:
                 return
             except EscrowMQError as error:
                 _log.error("a broker hands out no messages: %s", error)
-                self._note_poll()
+                self._record_poll()
                 self._wait_after_error()
                 continue
             for delivery in found:
                 try:
-                    self._hand(delivery)
+                    self._buffer_message(delivery)
                 except ClientClosed:
                     return
                 except Exception:  # noqa: BLE001 - one message, which comes again
                     # Without this thread no message would be read.
                     _log.exception("message %s is not delivered", delivery.message_id)
-            self._note_poll()
+            self._record_poll()
 
-    def _note_poll(self) -> None:
+    def _record_poll(self) -> None:
         with self._news:
             self._has_looked = True
             self._news.notify_all()
 
-    def _is_wanted(self) -> bool:
+    def _may_continue(self) -> bool:
         """Whether to continue reading, after a pause if necessary."""
         with self._news:
             self._news.wait_for(lambda: self._is_closed or not self._is_paused)
@@ -185,8 +185,8 @@ class ThreadReader:
         with self._news:
             self._news.wait_for(lambda: self._is_closed, timeout=_AFTER_ERROR_S)
 
-    def _hand(self, delivery: Delivery) -> None:
-        payload = _payload(delivery)
+    def _buffer_message(self, delivery: Delivery) -> None:
+        payload = _parse_payload(delivery)
         if payload is None:
             delivery.reject()
         elif not self._wanted(payload):
@@ -195,11 +195,11 @@ class ThreadReader:
             with self._news:
                 self._news.wait_for(lambda: self._is_closed or len(self._ready) < READY_MAX)
                 if not self._is_closed:
-                    self._ready.append(Ready(payload, delivery))
+                    self._ready.append(BufferedMessage(payload, delivery))
                     self._news.notify_all()
 
 
-def _payload(delivery: Delivery) -> Payload | None:
+def _parse_payload(delivery: Delivery) -> Payload | None:
     """Return the payload that kombu stored; None for messages that others sent to its topic."""
     try:
         found = loads(delivery.body)

@@ -54,7 +54,7 @@ class Channel(virtual.Channel):
         super().__init__(connection, **more)
         self.held: dict[str, UnsettledMessage] = {}
         """Unsettled messages by delivery tag."""
-        self._left: set[str] = set()
+        self._leaving: set[str] = set()
         """Queues that are no longer consumed, but have messages that are still being processed."""
         self._no_ack: set[str] = set()
         self._readers: dict[str, ThreadReader] = {}
@@ -69,27 +69,27 @@ class Channel(virtual.Channel):
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         if queue not in self.connection.passing:
             return
-        exchanges = sorted(self._exchanges(queue))
+        exchanges = sorted(self._bound_exchanges(queue))
         if len(exchanges) > 1:
             raise UsageError(
                 f"the queue {queue!r} belongs to one connection and is bound to the exchanges "
                 f"{' and '.join(map(repr, exchanges))}; bind it to one, or let it be neither "
                 "exclusive nor deleted automatically"
             )
-        self._reader(queue)  # before any request is sent whose answer goes to it
+        self._get_reader(queue)  # before any request is sent whose answer goes to it
 
-    def _exchanges(self, queue: str) -> set[str]:
+    def _bound_exchanges(self, queue: str) -> set[str]:
         return {binding.exchange for binding in self.state.queue_bindings(queue)}
 
     def _delete(self, queue: str, *binding: Any, **more: Any) -> None:
         """Stop reading a queue; its topic stays, because others may use its messages."""
-        self._leave(queue)
+        self._stop_consuming(queue)
 
     def _purge(self, queue: str) -> int:
         """Skip all waiting messages of a queue for its group; return their number."""
         connection = self.connection
-        topic = names.topic_of_queue(connection.prefix, queue)
-        group = names.group_of_queue(connection.prefix, queue)
+        topic = names.queue_topic(connection.prefix, queue)
+        group = names.queue_group(connection.prefix, queue)
         with Admin(connection.name_servers, **connection.settings) as admin:
             if topic not in admin.topics.names():
                 return 0
@@ -102,8 +102,8 @@ class Channel(virtual.Channel):
         connection = self.connection
         if queue in connection.passing:
             return 0
-        topic = names.topic_of_queue(connection.prefix, queue)
-        group = names.group_of_queue(connection.prefix, queue)
+        topic = names.queue_topic(connection.prefix, queue)
+        group = names.queue_group(connection.prefix, queue)
         try:
             with Admin(connection.name_servers, **connection.settings) as admin:
                 if topic not in admin.topics.names():
@@ -126,10 +126,10 @@ class Channel(virtual.Channel):
         for queue in shared:
             self._put(queue, message)
         if not shared or self.typeof(exchange).type == "fanout":
-            self.connection.send(names.topic_of_exchange(self.connection.prefix, exchange), message)
+            self.connection.send(names.exchange_topic(self.connection.prefix, exchange), message)
 
     def _put(self, queue: str, message: Payload, **more: Any) -> None:
-        self.connection.send(names.topic_of_queue(self.connection.prefix, queue), message)
+        self.connection.send(names.queue_topic(self.connection.prefix, queue), message)
 
     # -- consuming ---------------------------------------------------------------------------
 
@@ -142,14 +142,14 @@ class Channel(virtual.Channel):
         else:
             self._no_ack.discard(queue)
         super().basic_consume(queue, no_ack, callback, consumer_tag, **more)
-        self._left.discard(queue)
+        self._leaving.discard(queue)
         # A consumer that was left continues to read: only it can settle the messages being
         # processed.
-        self._reader(queue).resume()
+        self._get_reader(queue).resume()
 
     def basic_get(self, queue: str, no_ack: bool = False, **more: Any) -> Any:
         """Return a message if one is buffered; otherwise None."""
-        self._reader(queue).wait_for_poll()
+        self._get_reader(queue).wait_for_poll()
         found = super().basic_get(queue, no_ack=no_ack, **more)
         if found is not None and no_ack:
             held = self.held.pop(found.delivery_tag, None)
@@ -163,22 +163,22 @@ class Channel(virtual.Channel):
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         if queue is not None and queue not in self._active_queues:
-            self._leave(queue)
+            self._stop_consuming(queue)
 
-    def _leave(self, queue: str) -> None:
+    def _stop_consuming(self, queue: str) -> None:
         if queue in self._readers:
             self._readers[queue].pause()
-            self._left.add(queue)
-            self.leave_if_done(queue)
+            self._leaving.add(queue)
+            self.leave_group_if_done(queue)
 
-    def leave_if_done(self, queue: str) -> None:
+    def leave_group_if_done(self, queue: str) -> None:
         """Leave a queue's group if it is no longer consumed and all messages are settled."""
-        if queue in self._left and all(held.queue != queue for held in [*self.held.values()]):
-            self._left.discard(queue)
+        if queue in self._leaving and all(held.queue != queue for held in [*self.held.values()]):
+            self._leaving.discard(queue)
             self._close_reader(queue)
 
     def _get(self, queue: str, timeout: float | None = None) -> Payload:
-        found = self._reader(queue).take()
+        found = self._get_reader(queue).next_message()
         if found is None:
             raise Empty  # kombu's way to say so
         if queue in self._no_ack or queue in self.connection.passing:
@@ -196,7 +196,7 @@ class Channel(virtual.Channel):
         super().close()
         self.held.clear()
 
-    def note_room_left(self) -> None:
+    def notify_capacity(self) -> None:
         """Wake the connection, because the channel can take another message."""
         if (connection := self.connection) is not None:
             with connection.news:
@@ -204,42 +204,42 @@ class Channel(virtual.Channel):
 
     # -- readers -----------------------------------------------------------------------------
 
-    def _reader(self, queue: str) -> ThreadReader:
+    def _get_reader(self, queue: str) -> ThreadReader:
         if queue not in self._readers:
-            reads_exchange = queue in self.connection.passing and self._exchanges(queue)
-            make = self._of_exchange if reads_exchange else self._of_queue
+            reads_exchange = queue in self.connection.passing and self._bound_exchanges(queue)
+            make = self._make_exchange_reader if reads_exchange else self._make_queue_reader
             self._readers[queue] = make(queue)
         return self._readers[queue]
 
-    def _of_queue(self, queue: str) -> ThreadReader:
+    def _make_queue_reader(self, queue: str) -> ThreadReader:
         connection = self.connection
-        topic = names.topic_of_queue(connection.prefix, queue)
+        topic = names.queue_topic(connection.prefix, queue)
         connection.make_topic(topic)
-        return ThreadReader.of_queue(
+        return ThreadReader.for_queue(
             connection.name_servers,
             topic=topic,
-            group=names.group_of_queue(connection.prefix, queue),
+            group=names.queue_group(connection.prefix, queue),
             settings={**connection.settings, **connection.consumer_settings},
             news=connection.news,
         )
 
-    def _of_exchange(self, queue: str) -> ThreadReader:
+    def _make_exchange_reader(self, queue: str) -> ThreadReader:
         connection = self.connection
-        (exchange,) = self._exchanges(queue)
+        (exchange,) = self._bound_exchanges(queue)
         kind = self.typeof(exchange)
 
-        def wanted(payload: Payload) -> bool:
+        def matches_binding(payload: Payload) -> bool:
             key = payload["properties"]["delivery_info"]["routing_key"]
             return queue in kind.lookup(self.get_table(exchange), exchange, key, None)
 
-        topic = names.topic_of_exchange(connection.prefix, exchange)
+        topic = names.exchange_topic(connection.prefix, exchange)
         connection.make_topic(topic, queues=1)
-        return ThreadReader.of_exchange(
+        return ThreadReader.for_exchange(
             connection.name_servers,
             topic=topic,
             group=f"{topic}-readers",
             settings=connection.settings,
-            wanted=wanted,
+            wanted=matches_binding,
             looks_back=kind.type == "direct",
             news=connection.news,
         )
@@ -268,11 +268,11 @@ class Transport(virtual.Transport):
         super().__init__(client, **more)
         options = client.transport_options
         self.prefix: str = options.get("prefix", PREFIX)
-        self.passing: set[str] = set()
+        self.temporary_queues: set[str] = set()
         """Queues that live as long as this connection."""
         self.news = threading.Condition()
         """Notified when a message has come, or another one can be taken."""
-        self.name_servers: str | None = options.get("name_servers") or _address(client)
+        self.name_servers: str | None = options.get("name_servers") or _address_of_url(client)
         self.settings: dict[str, Any] = {**options.get("connection", {})}
         if client.userid:
             self.settings.setdefault("credentials", Credentials(client.userid, client.password))
@@ -302,7 +302,7 @@ class Transport(virtual.Transport):
                 topic,
                 dumps(message).encode(),
                 keys=[task_id] if isinstance(task_id, str) else [],
-                deliver_at=_due(headers.get("eta")),
+                deliver_at=_visible_at(headers.get("eta")),
             )
         )
 
@@ -345,9 +345,9 @@ class Transport(virtual.Transport):
                 left_s = None if end_ms is None else (end_ms - clock.now_ms()) / 1000
                 if left_s is not None and left_s <= 0:
                     raise TimeoutError from None
-                self._wait(self.polling_interval if left_s is None else left_s)
+                self._wait_for_news(self.polling_interval if left_s is None else left_s)
 
-    def _wait(self, left_s: float) -> None:
+    def _wait_for_news(self, left_s: float) -> None:
         with self.news:
             self.news.wait(min(left_s, self.polling_interval))
 
@@ -360,12 +360,12 @@ class Transport(virtual.Transport):
             producer.close()
 
 
-def _address(client: Any) -> str | None:
+def _address_of_url(client: Any) -> str | None:
     """Return the URL's address; NAMESRV_ADDR of the environment if it has none."""
     return f"{client.hostname}:{client.port or PORT}" if client.hostname else None
 
 
-def _due(eta: object) -> dt.datetime | None:
+def _visible_at(eta: object) -> dt.datetime | None:
     """Return when a message should become visible; None for immediately, also if Celery's header
     cannot be parsed."""
     try:

@@ -68,7 +68,7 @@ def is_refusal(error: BaseException) -> bool:
     return is_answer and not is_unreachable(error)
 
 
-class State(enum.Enum):
+class CircuitState(enum.Enum):
     """The state of a circuit, as described in the module."""
 
     CLOSED = enum.auto()
@@ -80,7 +80,7 @@ class Circuit:
     """The circuit breaker of one outbox."""
 
     def __init__(self, *, kept_max: int = KEPT_MAX_DEFAULT) -> None:
-        self.state = State.DRAINING
+        self.state = CircuitState.DRAINING
         self._kept_max = kept_max
         self._count = 0
         self._lately_kept = (0, 0)
@@ -100,14 +100,14 @@ class Circuit:
         an older snapshot may not see their rows."""
         return any(self._is_lately_kept)
 
-    def fail(self) -> bool:
+    def record_unreachable(self) -> bool:
         """Open the circuit, because no broker could be reached. Return True if it was not open
         before."""
-        is_news = self.state is not State.OPEN
-        self.state = State.OPEN
+        is_news = self.state is not CircuitState.OPEN
+        self.state = CircuitState.OPEN
         return is_news
 
-    def keep(self, count: int, *, topics: Collection[str] = ()) -> None:
+    def count_kept(self, count: int, *, topics: Collection[str] = ()) -> None:
         """Count messages, of these topics, that are about to be kept. Raises TooManyKept if the
         limit is exceeded."""
         if self._count + count > self._kept_max:
@@ -123,12 +123,12 @@ class Circuit:
             self._is_lately_kept = (True, self._is_lately_kept[1])
         self._empty_passes_count = 0
 
-    def note_sent(self, count: int) -> None:
+    def count_sent(self, count: int) -> None:
         """Subtract kept messages that were sent and deleted, so that others may be kept before the
         pass ends."""
         self._count = max(self._count - count, 0)
 
-    def end_pass(
+    def record_pass(
         self,
         *,
         handed_over: int,
@@ -145,10 +145,10 @@ class Circuit:
         self._is_lately_kept = (False, self._is_lately_kept[0])
         self.refused = refused
         if has_failed:
-            self.state = State.OPEN
+            self.state = CircuitState.OPEN
             return self._longer_pause_s()
         if refused:  # brokers are there: the other topics go on
-            self.state = State.DRAINING
+            self.state = CircuitState.DRAINING
             self._empty_passes_count = 0
             if not handed_over:
                 return self._longer_pause_s()
@@ -158,31 +158,31 @@ class Circuit:
         if left:
             self._empty_passes_count = 0
             return 0.0  # it came meanwhile
-        return self._end_empty_pass(is_handed_over=handed_over > 0)
+        return self._record_empty_pass(is_handed_over=handed_over > 0)
 
     def _longer_pause_s(self) -> float:
         pause_s = self._pause_s
         self._pause_s = min(2 * pause_s, PAUSE_MAX_S)
         return pause_s
 
-    def _end_empty_pass(self, *, is_handed_over: bool) -> float:
-        if self.state is State.CLOSED:
+    def _record_empty_pass(self, *, is_handed_over: bool) -> float:
+        if self.state is CircuitState.CLOSED:
             return IDLE_PAUSE_S
         self._empty_passes_count += 1
         is_long = self._empty_passes_count >= DRAIN_PASSES
-        if self.state is State.OPEN:
+        if self.state is CircuitState.OPEN:
             # A kept message may not be committed yet; it may also have been rolled back.
             if not (is_handed_over or is_long):
                 return FIRST_PAUSE_S
             self._empty_passes_count = 0
-            self.state = State.DRAINING
+            self.state = CircuitState.DRAINING
         elif is_long:
-            self.state = State.CLOSED
+            self.state = CircuitState.CLOSED
             return IDLE_PAUSE_S
         return DRAIN_PAUSE_S
 
 
-def log_text(error: EscrowMQError) -> str:
+def circuit_open_text(error: EscrowMQError) -> str:
     """Return the log line for the opening of the circuit."""
     return (
         f"no broker takes messages ({error}); from now on messages are kept in the database with "

@@ -35,7 +35,7 @@ PAGE_COUNT: Final = 500
 """Limit of the rows deleted in one transaction."""
 
 
-def check_keep(keep_ms: int) -> None:
+def check_keep_time(keep_ms: int) -> None:
     """Raise UsageError if markers would be kept for too short a time."""
     if keep_ms < KEEP_MARKERS_MIN_MS:
         raise UsageError(
@@ -58,19 +58,23 @@ def forget_markers(
     Raises UsageError if the database's clock and the caller's differ. Raises RouteMissing if a
     broker that has taken messages was not asked, unless `gone` names it; naming it once is
     enough."""
-    check_keep(keep_ms)
-    theirs_ms = yield from _agreed_now_ms(family, now_ms)
-    left_ms = yield from _require_all(family, brokers, gone, now_ms=theirs_ms)
+    check_keep_time(keep_ms)
+    theirs_ms = yield from _checked_now_ms(family, now_ms)
+    left_ms = yield from _require_all_brokers(family, brokers, gone, now_ms=theirs_ms)
     made_before_ms = theirs_ms - keep_ms
     count, after = 0, ""
     while True:
         # Continue from the last key: needed rows stay, and a page full of them would otherwise be
         # read again for ever.
-        page = tables.old_markers(made_before_ms=made_before_ms, after=after, count_max=PAGE_COUNT)
+        page = tables.select_old_markers(
+            made_before_ms=made_before_ms, after=after, count_max=PAGE_COUNT
+        )
         rows = yield SqlStep(page, is_read=True)
         made_ms = {str(key): int(str(ms)) for key, ms in rows}
         old = [
-            key for key, ms in made_ms.items() if key not in needed and not _is_near(ms, left_ms)
+            key
+            for key, ms in made_ms.items()
+            if key not in needed and not _is_in_doubt(ms, left_ms)
         ]
         if old:
             yield SqlStep(tables.delete_markers(old))
@@ -80,11 +84,11 @@ def forget_markers(
         after = str(rows[-1][0])
 
 
-def _is_near(made_ms: int, left_ms: Collection[int]) -> bool:
+def _is_in_doubt(made_ms: int, left_ms: Collection[int]) -> bool:
     return any(abs(made_ms - each) < GONE_DOUBT_MS for each in left_ms)
 
 
-def _require_all(
+def _require_all_brokers(
     family: SqlFamily, brokers: Mapping[str, int], gone: Collection[str], *, now_ms: int
 ) -> Steps[list[int]]:
     """Raise unless all recorded brokers were asked, except those that are gone. Record which
@@ -92,46 +96,46 @@ def _require_all(
     that this call does not name."""
     begun_ms = {tables.broker_id(name): ms for name, ms in brokers.items()}
 
-    def is_there(key: str, noted_ms: int) -> bool:
+    def has_answered(key: str, noted_ms: int) -> bool:
         # A broker whose log began after that is not the one that has taken the messages.
         return noted_ms >= 0 and begun_ms.get(key, math.inf) <= noted_ms + CLOCKS_APART_MAX_MS
 
-    rows = yield SqlStep(tables.noted_brokers(), is_read=True)
+    rows = yield SqlStep(tables.select_brokers(), is_read=True)
     noted = {str(row[0]): (str(row[1]), int(str(row[2]))) for row in rows}
     there = [
         name
         for name in sorted(gone)
-        if is_there(tables.broker_id(name), noted.get(tables.broker_id(name), ("", -1))[1])
+        if has_answered(tables.broker_id(name), noted.get(tables.broker_id(name), ("", -1))[1])
     ]
     if there:
-        raise _still_there(there)
+        raise _still_there_error(there)
     named = {tables.broker_id(name) for name in gone}
     missing = [
         name
         for key, (name, ms) in noted.items()
-        if ms >= 0 and key not in named and not is_there(key, ms)
+        if ms >= 0 and key not in named and not has_answered(key, ms)
     ]
     if missing:
-        raise _no_answer(missing)
+        raise _no_answer_error(missing)
     left = {key: each for key, each in noted.items() if each[1] < 0 and key not in named}
     for name in [*gone, *(each[0] for key, each in left.items() if key in begun_ms)]:
         is_new = name in brokers
         yield SqlStep(
-            tables.renew_broker(family, name)
+            tables.reset_broker(family, name)
             if is_new
-            else tables.leave_broker(name, now_ms=now_ms)
+            else tables.mark_broker_gone(name, now_ms=now_ms)
         )
     return [-ms for key, (_, ms) in left.items() if key not in begun_ms]
 
 
-def _still_there(names: Collection[str]) -> UsageError:
+def _still_there_error(names: Collection[str]) -> UsageError:
     return UsageError(
         f"brokers that are gone for good: {', '.join(names)}; the name server knows "
         "them, and they still have the messages that they took. Nothing was deleted"
     )
 
 
-def _no_answer(names: Collection[str]) -> RouteMissing:
+def _no_answer_error(names: Collection[str]) -> RouteMissing:
     return RouteMissing(
         f"no answer from {', '.join(names)}, which has taken messages of this database "
         "and may ask for their outcome; or a broker of that name has begun an empty log "
@@ -146,7 +150,7 @@ def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int
         raise UsageError(
             f"records of handled messages would be kept for {keep_ms} ms; 0 or more is expected"
         )
-    made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
+    made_before_ms = (yield from _checked_now_ms(family, now_ms)) - keep_ms
     count = 0
     while True:
         rows = yield SqlStep(
@@ -158,8 +162,8 @@ def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int
             return count
 
 
-def _agreed_now_ms(family: SqlFamily, now_ms: int) -> Steps[int]:
-    rows = yield SqlStep(tables.now(family), is_read=True)
+def _checked_now_ms(family: SqlFamily, now_ms: int) -> Steps[int]:
+    rows = yield SqlStep(tables.select_now(family), is_read=True)
     theirs_ms = int(str(rows[0][0]))
     if abs(theirs_ms - now_ms) > CLOCKS_APART_MAX_MS:
         raise UsageError(
@@ -170,7 +174,7 @@ def _agreed_now_ms(family: SqlFamily, now_ms: int) -> Steps[int]:
     return theirs_ms
 
 
-def span_ms(span: dt.timedelta) -> int:
+def timedelta_ms(span: dt.timedelta) -> int:
     """Convert a timedelta to milliseconds. Raises UsageError for anything else."""
     found: object = span
     if not isinstance(found, dt.timedelta):

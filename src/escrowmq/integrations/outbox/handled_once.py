@@ -15,9 +15,9 @@ from escrowmq.integrations.outbox.tables import (
     TEXT_SIZE_MAX,
     SqlFamily,
     Statement,
-    handle,
-    quoted_schema,
-    unhandle,
+    delete_handled_message,
+    insert_handled,
+    schema_prefix,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def message_id(message: HeldMessage) -> str:
     return message.message_id
 
 
-def known_as(family: SqlFamily, text: str) -> str:
+def storable_identity(family: SqlFamily, text: str) -> str:
     """Return an identity in a form that the table keeps distinct. MariaDB and MySQL take two texts
     for equal if they differ only in blanks at the end (PAD SPACE)."""
     is_plain = len(text) <= TEXT_SIZE_MAX and text.isascii() and text.isprintable()
@@ -42,7 +42,7 @@ def known_as(family: SqlFamily, text: str) -> str:
     return _MARK + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-class How(NamedTuple):
+class RecordOptions(NamedTuple):
     """Options for recording handled messages."""
 
     key: Key = message_id
@@ -52,11 +52,11 @@ class How(NamedTuple):
     """The table's schema, if connections would not find it by its name."""
 
 
-def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
+def record_handled(family: SqlFamily, message: HeldMessage, how: RecordOptions) -> Statement:
     """Return the statement that records a message as being handled. It changes one row, or none if
     the message was recorded before."""
-    statement = handle(family, *_place(family, message, how))
-    return statement.in_schema(quoted_schema(family, how.schema))
+    statement = insert_handled(family, *_group_and_identity(family, message, how))
+    return statement.in_schema(schema_prefix(family, how.schema))
 
 
 # -- whether the record is still in the transaction ------------------------------------------
@@ -66,17 +66,17 @@ def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
 # disk, and begin another one if the handler catches the error (see `marking`); a handler may also
 # end the transaction itself. The record alone does not show it: a redelivery that waited for it may
 # have written one of its own by then. So a savepoint behind the record does: its release fails.
-_WITNESS: Final = "escrowmq_handled"
+_SAVEPOINT: Final = "escrowmq_handled"
 
-BEGIN_WITNESS: Final = Statement(f"savepoint {_WITNESS}")
+MAKE_SAVEPOINT: Final = Statement(f"savepoint {_SAVEPOINT}")
 """The statement to run after the records and before the user's work."""
 
-END_WITNESS: Final = Statement(f"release savepoint {_WITNESS}")
+RELEASE_SAVEPOINT: Final = Statement(f"release savepoint {_SAVEPOINT}")
 """The statement to run after the user's work. It fails if the work has rolled the transaction back;
-then raise `rolled_back_meanwhile`."""
+then raise `rolled_back_error`."""
 
 
-def rolled_back_meanwhile() -> MarkerNotWritten:
+def rolled_back_error() -> MarkerNotWritten:
     """Make the error for work that has rolled back its transaction, and with it the records."""
     return MarkerNotWritten(
         "the handler's transaction cannot commit any more, and with it the record of its message: "
@@ -87,20 +87,22 @@ def rolled_back_meanwhile() -> MarkerNotWritten:
     )
 
 
-def forget_retried(family: SqlFamily, messages: Iterable[HeldMessage], how: How) -> list[Statement]:
+def forget_retried(
+    family: SqlFamily, messages: Iterable[HeldMessage], how: RecordOptions
+) -> list[Statement]:
     """Delete the records of messages that the user's work itself retried or rejected, so that the
     next delivery, or a dead letter that is sent again, is handled. A message abandoned because its
     handler took too long keeps its record: its work is done."""
-    schema = quoted_schema(family, how.schema)
+    schema = schema_prefix(family, how.schema)
     return [
-        unhandle(*_place(family, each, how)).in_schema(schema)
+        delete_handled_message(*_group_and_identity(family, each, how)).in_schema(schema)
         for each in messages
-        if _is_given_back(each)
+        if _is_retried_or_rejected(each)
     ]
 
 
-def _is_given_back(message: HeldMessage) -> bool:
-    return message.ticket is not None and message.ticket.asked_level is not None
+def _is_retried_or_rejected(message: HeldMessage) -> bool:
+    return message.delivery_state is not None and message.delivery_state.asked_level is not None
 
 
 class AcksAfterCommit:
@@ -127,24 +129,24 @@ class AcksAfterCommit:
 
     def acknowledge(self) -> None:
         """Send the waiting acknowledgements."""
-        for message in self._waiting():
+        for message in self._waiting_deliveries():
             message.ack()
 
-    async def acknowledge_awaited(self) -> None:
+    async def acknowledge_async(self) -> None:
         """Send the waiting acknowledgements, with asyncio."""
-        for message in self._waiting():
+        for message in self._waiting_deliveries():
             await message.ack()
 
-    def _waiting(self) -> list[Any]:
+    def _waiting_deliveries(self) -> list[Any]:
         return [each for each in self._messages if each.ticket and each.ticket.has_ack_waiting]
 
 
-def check_work(work: Callable[..., object]) -> None:
+def check_function(work: Callable[..., object]) -> None:
     """Raise UsageError for a function that does nothing when it is called, such as a generator
     function."""
     if has_yield(work):
         raise UsageError(
-            f"{_name(work)} has a yield, so calling it runs none of its code; give "
+            f"{_function_name(work)} has a yield, so calling it runs none of its code; give "
             "consume_once a function that does its work when it is called"
         )
 
@@ -157,27 +159,29 @@ def check_result(work: Callable[..., object], result: object) -> None:
     elif not inspect.isawaitable(result) and not inspect.isgenerator(result):
         return
     raise UsageError(
-        f"{_name(work)} returned {type(result).__name__}, which nothing awaits, so its message is "
-        "not handled. If a decorator hides a coroutine function, put consume_once below it, "
-        "directly on the coroutine function"
+        f"{_function_name(work)} returned {type(result).__name__}, which nothing awaits, so "
+        "its message is not handled. If a decorator hides a coroutine function, put consume_once "
+        "below it, directly on the coroutine function"
     )
 
 
-def _name(work: Callable[..., object]) -> str:
+def _function_name(work: Callable[..., object]) -> str:
     return getattr(work, "__qualname__", "") or repr(work)
 
 
-def _place(family: SqlFamily, message: HeldMessage, how: How) -> tuple[str, str]:
+def _group_and_identity(
+    family: SqlFamily, message: HeldMessage, how: RecordOptions
+) -> tuple[str, str]:
     found: object = how.key(message)
     if not isinstance(found, str) or not found:
         raise UsageError(
             f"key= returned {found!r} for message {message.message_id}; a non-empty text is "
             "expected, the same on every delivery"
         )
-    return known_as(family, how.group or message.group), known_as(family, found)
+    return storable_identity(family, how.group or message.group), storable_identity(family, found)
 
 
-def named_like(handler: F, work: Callable[..., object]) -> F:
+def with_name_of(handler: F, work: Callable[..., object]) -> F:
     """Give the handler the name and docstring of the user's function, but not its signature."""
     functools.update_wrapper(handler, work)
     del handler.__wrapped__  # type: ignore[attr-defined]

@@ -69,7 +69,7 @@ class KeptStatus(msgspec.Struct, kw_only=True, frozen=True):
     """How long the oldest one has waited; 0 if there is none."""
 
 
-class _Fields(msgspec.Struct, omit_defaults=True):
+class _MessageFields(msgspec.Struct, omit_defaults=True):
     tag: str = ""
     keys: list[str] | str = []
     properties: dict[str, str] = {}
@@ -80,32 +80,32 @@ class _Fields(msgspec.Struct, omit_defaults=True):
 
 
 _ENCODER: Final = msgspec.json.Encoder()
-_DECODER: Final = msgspec.json.Decoder(_Fields)
+_DECODER: Final = msgspec.json.Decoder(_MessageFields)
 
 
-def keep(
+def insert_rows(
     family: SqlFamily, messages: Sequence[Message], *, bundle: str, now_ms: int
 ) -> list[Statement]:
     """Return the statements that write messages as rows, in order. `now_ms` turns delays into
     times: a delay begins now, not when the message is sent."""
-    values = [(bundle, len(messages), *_values(message, now_ms=now_ms)) for message in messages]
+    values = [(bundle, len(messages), *_row_values(message, now_ms=now_ms)) for message in messages]
     if family is SqlFamily.MYSQL:
         _check_fields(max(len(each[-1].encode()) for each in values))
-    row = f"(?, ?, {tables.now_ms(family)}, ?, ?, ?)"
+    row = f"(?, ?, {tables.now_ms_expression(family)}, ?, ?, ?)"
     return [
         Statement(
             f"insert into {KEPT} (bundle, together, made_ms, topic, body, fields) "
             f"values {', '.join([row] * len(some))}",
             tuple(value for each in some for value in each),
         )
-        for some in _portions(values)
+        for some in _split_rows(values)
     ]
 
 
 _Values = tuple[str, int, str, bytes, str]
 
 
-def _portions(values: Sequence[_Values]) -> Iterator[list[_Values]]:
+def _split_rows(values: Sequence[_Values]) -> Iterator[list[_Values]]:
     """Divide rows into portions, each small enough for one statement."""
     some: list[_Values] = []
     size = 0
@@ -129,7 +129,7 @@ def _check_fields(size: int) -> None:
         )
 
 
-def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
+def _row_values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
     deliver_at = message.deliver_at
     if isinstance(deliver_at, dt.datetime):
         deliver_at = deliver_at.timestamp()
@@ -137,7 +137,7 @@ def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
         delay = message.delay
         seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
         deliver_at = now_ms / 1000 + seconds
-    fields = _Fields(
+    fields = _MessageFields(
         tag=message.tag,
         keys=message.keys,
         properties=message.properties,
@@ -152,11 +152,11 @@ def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
 # -- handing over ----------------------------------------------------------------------------
 
 
-class SentMeanwhile(Exception):
+class SentByAnother(Exception):
     """Raised if another process has sent the messages meanwhile."""
 
 
-def page(
+def select_page(
     family: SqlFamily,
     *,
     after: int,
@@ -171,7 +171,7 @@ def page(
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
     if without:
-        condition, topics = _without(without)
+        condition, topics = _exclude_topics(without)
         text += f" and {condition}"
         values += topics
     if bundle:
@@ -185,8 +185,8 @@ def page(
     return Statement(text, tuple(values))
 
 
-def kept_rows(rows: Rows) -> list[KeptRow]:
-    """Convert the result of `page` to rows."""
+def parse_rows(rows: Rows) -> list[KeptRow]:
+    """Convert the result of `select_page` to rows."""
     return [
         KeptRow(int(str(position)), str(bundle), int(str(together)), str(topic), int(str(size)))
         for position, bundle, together, topic, size in rows
@@ -194,20 +194,20 @@ def kept_rows(rows: Rows) -> list[KeptRow]:
 
 
 def read_messages(chosen: Sequence[KeptRow]) -> Steps[list[Message]]:
-    """Read the messages of some rows, in their order. Raises SentMeanwhile if a row is gone."""
+    """Read the messages of some rows, in their order. Raises SentByAnother if a row is gone."""
     found: dict[int, Message] = {}
     for at in range(0, len(chosen), ROWS_A_STATEMENT):
         some = tuple(row.position for row in chosen[at : at + ROWS_A_STATEMENT])
         marks = ", ".join("?" * len(some))
         text = f"select position, topic, body, fields from {KEPT} where position in ({marks})"
         rows = yield SqlStep(Statement(text, some), is_read=True)
-        found.update((int(str(position)), _decode(*rest)) for position, *rest in rows)
+        found.update((int(str(position)), _decode_message(*rest)) for position, *rest in rows)
     if len(found) < len(chosen):
-        raise SentMeanwhile
+        raise SentByAnother
     return [found[row.position] for row in chosen]
 
 
-def _decode(topic: object, body: object, fields: object) -> Message:
+def _decode_message(topic: object, body: object, fields: object) -> Message:
     assert isinstance(body, bytes | bytearray | memoryview)
     found = _DECODER.decode(str(fields))
     return Message(
@@ -223,7 +223,7 @@ def _decode(topic: object, body: object, fields: object) -> Message:
     )
 
 
-def bundles_of(rows: Sequence[KeptRow]) -> list[list[KeptRow]]:
+def group_by_bundle(rows: Sequence[KeptRow]) -> list[list[KeptRow]]:
     """Group rows by bundle, in the order of their first rows, up to the first bundle that is not
     complete. Later rows must wait for that bundle, because it may have messages of the same
     topics."""
@@ -235,7 +235,7 @@ def bundles_of(rows: Sequence[KeptRow]) -> list[list[KeptRow]]:
     )
 
 
-def first_fit(bundles: Sequence[list[KeptRow]]) -> list[list[KeptRow]]:
+def first_fitting_bundles(bundles: Sequence[list[KeptRow]]) -> list[list[KeptRow]]:
     """Return as many of the first bundles as one transaction may send; at least one."""
     count, size = 0, 0
     for bundle in bundles:
@@ -246,7 +246,7 @@ def first_fit(bundles: Sequence[list[KeptRow]]) -> list[list[KeptRow]]:
     return list(bundles[:count])
 
 
-def delete(positions: Sequence[int]) -> list[Statement]:
+def delete_rows(positions: Sequence[int]) -> list[Statement]:
     """Delete the rows of sent messages."""
     return [
         Statement(f"delete from {KEPT} where position in ({', '.join('?' * len(some))})", some)
@@ -257,34 +257,34 @@ def delete(positions: Sequence[int]) -> list[Statement]:
     ]
 
 
-def delete_all(positions: Sequence[int]) -> Steps[None]:
-    """Delete the rows of sent messages, which were not locked. Raises SentMeanwhile if some no
+def delete_existing_rows(positions: Sequence[int]) -> Steps[None]:
+    """Delete the rows of sent messages, which were not locked. Raises SentByAnother if some no
     longer exist; then roll back."""
-    for statement in delete(positions):
+    for statement in delete_rows(positions):
         rows = yield SqlStep(statement)
         if rows[0][0] != len(statement.values):
-            raise SentMeanwhile
+            raise SentByAnother
 
 
 # -- figures ---------------------------------------------------------------------------------
 
 
-def look(family: SqlFamily) -> Steps[KeptStatus]:
+def query_status(family: SqlFamily) -> Steps[KeptStatus]:
     """Query the number, the size and the age of the kept messages."""
-    rows = yield SqlStep(status(family), is_read=True)
-    return status_of(rows)
+    rows = yield SqlStep(select_status(family), is_read=True)
+    return parse_status(rows)
 
 
-def status(family: SqlFamily) -> Statement:
+def select_status(family: SqlFamily) -> Statement:
     """Return the statement that selects the number, the size and the age of the kept messages."""
     return Statement(
         f"select count(*), coalesce(sum(length(body)), 0), "
-        f"coalesce({tables.now_ms(family)} - min(made_ms), 0) from {KEPT}"
+        f"coalesce({tables.now_ms_expression(family)} - min(made_ms), 0) from {KEPT}"
     )
 
 
-def status_of(rows: Rows) -> KeptStatus:
-    """Convert the result of `status`."""
+def parse_status(rows: Rows) -> KeptStatus:
+    """Convert the result of `select_status`."""
     count, size, oldest_ms = (int(str(value)) for value in rows[0])
     return KeptStatus(count=count, size=size, oldest_ms=max(0, oldest_ms))
 
@@ -292,13 +292,13 @@ def status_of(rows: Rows) -> KeptStatus:
 def select_oldest(*, without: Collection[str] = ()) -> Statement:
     """Return the statement that selects the position of the oldest kept message, if there is one.
     Messages of the topics `without` do not count."""
-    where, values = _without(without)
+    where, values = _exclude_topics(without)
     if where:
         where = f" where {where}"
     return Statement(f"select position from {KEPT}{where} order by position limit 1", values)
 
 
-def _without(topics: Collection[str]) -> tuple[str, tuple[str, ...]]:
+def _exclude_topics(topics: Collection[str]) -> tuple[str, tuple[str, ...]]:
     """Return a condition that excludes topics, and its values; both empty without topics."""
     if not topics:
         return "", ()

@@ -22,7 +22,7 @@ transaction by another outbox, and be rolled back with it."""
 _forgotten_count = 0
 
 
-def forget_all() -> None:
+def forget_known_brokers() -> None:
     """Make all outboxes of this process look for their brokers again, because a broker was declared
     gone."""
     global _forgotten_count
@@ -37,7 +37,7 @@ class KnownBrokers:
         self._seen_ms: dict[str, int] = {}
         self._forgotten_count = _forgotten_count
 
-    def unknown(self, names: Collection[str]) -> list[str]:
+    def names_to_look_up(self, names: Collection[str]) -> list[str]:
         """Return the brokers whose records must be looked up, sorted."""
         if self._forgotten_count != _forgotten_count:
             self._forgotten_count = _forgotten_count

@@ -13,7 +13,7 @@ from escrowmq.integrations.outbox.tables import (
     KEPT,
     MARKERS,
     TEXT_SIZE_MAX,
-    Place,
+    MarkerTable,
     SqlFamily,
     Statement,
 )
@@ -30,7 +30,7 @@ _KEPT: Final = {
 }
 
 
-def statements(family: SqlFamily) -> list[Statement]:
+def create_statements(family: SqlFamily) -> list[Statement]:
     """Return the statements that create missing tables."""
     # Make names differ by case, and rolled-back transactions leave no row; neither is the default.
     end = (
@@ -59,8 +59,8 @@ def _create_kept(family: SqlFamily) -> Statement:
     )
 
 
-def create(family: SqlFamily, *, new_name: str) -> Steps[Place]:
+def create_tables(family: SqlFamily, *, new_name: str) -> Steps[MarkerTable]:
     """Create missing tables, and give the database a name."""
-    for statement in statements(family):
+    for statement in create_statements(family):
         yield SqlStep(statement)
-    return (yield from verdict.find_place(family, new_name=new_name))
+    return (yield from verdict.find_marker_table(family, new_name=new_name))

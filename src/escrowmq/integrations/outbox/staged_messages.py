@@ -17,23 +17,23 @@ class StagedMessages(Protocol):
         """The marker's key."""
 
     @property
-    def brokers(self) -> Collection[str]:
+    def broker_names(self) -> Collection[str]:
         """The brokers that have stored messages."""
 
-    def check(self, messages: Sequence[Message]) -> None:
+    def validate(self, messages: Sequence[Message]) -> None:
         """Raise InvalidMessage if no broker would accept one of the messages."""
 
-    def begin(self, messages: Sequence[Message]) -> None:
+    def start_storing(self, messages: Sequence[Message]) -> None:
         """Start to store the messages, invisible."""
 
-    def stored(self) -> None:
+    def wait_until_stored(self) -> None:
         """Wait until the messages are stored. If one cannot be, all are rolled back."""
 
     def abandon(self) -> None:
         """Roll back the messages, because the database will not commit."""
 
-    def leave(self) -> None:
+    def leave_to_marker(self) -> None:
         """Leave the decision to the marker from now on, because the database is about to commit."""
 
-    def committed(self) -> None:
+    def report_commit(self) -> None:
         """Report the database's commit to the brokers, without waiting."""

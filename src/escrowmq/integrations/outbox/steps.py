@@ -1,7 +1,7 @@
 """Sequences of database steps, written as generators: they yield steps, and get the rows back.
 
-The owner of a connection runs them with `run` or `run_async`; a test may interleave any number of
-them. Each step is a transaction of its own."""
+The owner of a connection runs them with `run_steps` or `run_steps_async`; a test may interleave any
+number of them. Each step is a transaction of its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StepFailed(EscrowMQError):
 Steps = Generator[SqlStep, Rows, T]
 
 
-def run(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
+def run_steps(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
     """Run the steps with a blocking function; return their result."""
     try:
         step = next(steps)
@@ -49,7 +49,7 @@ def run(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
             try:
                 rows = execute(step)
             except Exception as error:  # noqa: BLE001 - each driver has errors of its own
-                step = steps.throw(failed(error))
+                step = steps.throw(to_step_failed(error))
             else:
                 step = steps.send(rows)
     except StopIteration as end:
@@ -57,7 +57,7 @@ def run(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
         return found
 
 
-async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows]]) -> T:
+async def run_steps_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows]]) -> T:
     """Run the steps with a coroutine function; return their result."""
     try:
         step = next(steps)
@@ -65,7 +65,7 @@ async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows
             try:
                 rows = await execute(step)
             except Exception as error:  # noqa: BLE001 - each driver has errors of its own
-                step = steps.throw(failed(error))
+                step = steps.throw(to_step_failed(error))
             else:
                 step = steps.send(rows)
     except StopIteration as end:
@@ -73,17 +73,17 @@ async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows
         return found
 
 
-def failed(error: Exception) -> StepFailed:
+def to_step_failed(error: Exception) -> StepFailed:
     """Convert a driver's error to StepFailed, the only database error that steps handle."""
     told = StepFailed(
-        f"{type(error).__name__}: {text_of(error)}; if a table escrowmq_... is "
+        f"{type(error).__name__}: {error_line(error)}; if a table escrowmq_... is "
         f"missing, create it by the migration or with create_tables() (docs/outbox.md)"
     )
     told.__cause__ = error
     return told
 
 
-def text_of(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return a database's error in one line, without the statement's values: these are bodies and
     properties of messages."""
     if hasattr(error, "hide_parameters"):  # SQLAlchemy's, also where a traceback shows it

@@ -15,7 +15,7 @@ says when it took the first message; negative, when it was declared gone.
 `escrowmq_handled` has the messages that consumers have handled, each written in the transaction of
 that work.
 
-Parameters are written as `?` here; `in_style` converts them to each driver's style.
+Parameters are written as `?` here; `in_paramstyle` converts them to each driver's style.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Statement(NamedTuple):
             text = text.replace(table, f"{quoted}.{table}")
         return self._replace(text=text)
 
-    def in_style(self, style: str) -> str:
+    def in_paramstyle(self, style: str) -> str:
         """Return the text with the placeholders of a driver's `paramstyle` (PEP 249;
         `numeric_dollar` is asyncpg's)."""
         if style == "qmark":
@@ -100,12 +100,12 @@ _NOW_MS: Final = {
 }
 
 
-def now_ms(family: SqlFamily) -> str:
+def now_ms_expression(family: SqlFamily) -> str:
     """Return an SQL expression for the database's clock, in milliseconds since 1970."""
     return _NOW_MS[family]
 
 
-def family_of(name: str) -> SqlFamily:
+def sql_family_of(name: str) -> SqlFamily:
     """Return the family of a dialect, by SQLAlchemy's and Django's names. Raises UsageError for
     others."""
     found = FAMILIES.get(name)
@@ -117,7 +117,7 @@ def family_of(name: str) -> SqlFamily:
     return found
 
 
-def quoted_schema(family: SqlFamily, schema: str) -> str:
+def schema_prefix(family: SqlFamily, schema: str) -> str:
     """Return a schema's name as a prefix of a table's; empty for none. Raises UsageError if it is
     invalid."""
     if not schema:
@@ -129,7 +129,7 @@ def quoted_schema(family: SqlFamily, schema: str) -> str:
     return f"`{schema}`" if family is SqlFamily.MYSQL else f'"{schema}"'
 
 
-def is_key(text: str) -> bool:
+def is_marker_key(text: str) -> bool:
     """Whether a text can be the key of a marker; input from the network may be anything."""
     return _KEY.fullmatch(text) is not None
 
@@ -149,22 +149,22 @@ _PROOF: Final = {
 _NAMED: Final = f"from {MARKERS} where id = '{NAME_ID}'"
 
 
-class Place(NamedTuple):
+class MarkerTable(NamedTuple):
     """A table of markers, identified by its database's name."""
 
     name: str
     """The name of its database, which markers carry."""
     proof: str
-    """The value by which `mark_here` verifies that this is the table."""
+    """The value by which `insert_outcome_if_here` verifies that this is the table."""
 
 
-def place(family: SqlFamily) -> Statement:
+def select_marker_table(family: SqlFamily) -> Statement:
     """Return the statement that selects the name and the proof of the table of markers that the
     connection finds. It finds no row before the database has a name."""
     return Statement(f"select says, {_PROOF[family]} {_NAMED}")
 
 
-def mark_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statement:
+def insert_outcome_if_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statement:
     """Return the statement that inserts a transaction's outcome, but only into the table with this
     proof. It changes one row, or none if the connection finds another table. It fails if the key
     has a row."""
@@ -181,7 +181,7 @@ def mark_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statemen
 # -- markers ---------------------------------------------------------------------------------
 
 
-def mark(family: SqlFamily, key: str, says: str) -> Statement:
+def insert_outcome(family: SqlFamily, key: str, says: str) -> Statement:
     """Return the statement that inserts a transaction's outcome. It fails if the key has a row."""
     return Statement(
         f"insert into {MARKERS} (id, says, made_ms) values (?, ?, {_NOW_MS[family]})",
@@ -189,18 +189,18 @@ def mark(family: SqlFamily, key: str, says: str) -> Statement:
     )
 
 
-def take_back(key: str) -> Statement:
+def change_to_rollback(key: str) -> Statement:
     """Return the statement that changes a marker of this transaction to a rollback. It is used if
     the messages are sent in another way, while a broker may have stored some of them."""
     return Statement(f"update {MARKERS} set says = 'rollback' where id = ?", (key,))
 
 
-def read(key: str) -> Statement:
+def select_outcome(key: str) -> Statement:
     """Return the statement that selects the outcome recorded for a key."""
     return Statement(f"select says from {MARKERS} where id = ?", (key,))
 
 
-def touch(key: str) -> Statement:
+def touch_marker(key: str) -> Statement:
     """Return the statement that updates a marker without changing it: one row, or none if there is
     no marker."""
     # Not a select: if its task is cancelled, it stays open, and with it the lock on SQLite. The
@@ -208,7 +208,7 @@ def touch(key: str) -> Statement:
     return Statement(f"update {MARKERS} set made_ms = made_ms + 1 where id = ?", (key,))
 
 
-def waiting_shortly(
+def limit_lock_wait(
     family: SqlFamily, *, lock_wait_s: int
 ) -> tuple[list[Statement], list[Statement]]:
     """Return statements to run before and after another one in its transaction, which limit how
@@ -226,10 +226,10 @@ def waiting_shortly(
 
 def name_database(family: SqlFamily, name: str) -> Statement:
     """Return the statement that gives the database a name, unless it has one."""
-    return _unless_there(family, NAME_ID, name)
+    return _insert_if_missing(family, NAME_ID, name)
 
 
-def _unless_there(family: SqlFamily, key: str, says: str) -> Statement:
+def _insert_if_missing(family: SqlFamily, key: str, says: str) -> Statement:
     # No plain insert whose failure is caught: PostgreSQL would take nothing more of the
     # transaction.
     ignore = " ignore" if family is SqlFamily.MYSQL else ""
@@ -250,20 +250,20 @@ def broker_id(name: str) -> str:
     return BROKER + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:48]
 
 
-def note_broker(family: SqlFamily, name: str) -> Statement:
+def record_broker(family: SqlFamily, name: str) -> Statement:
     """Return the statement that records that a broker may ask for markers, unless that is
     recorded."""
     says = "".join(letter if letter.isascii() else "?" for letter in name)[:ID_SIZE_MAX]
-    return _unless_there(family, broker_id(name), says)
+    return _insert_if_missing(family, broker_id(name), says)
 
 
-def noted_brokers() -> Statement:
+def select_brokers() -> Statement:
     """Return the statement that selects the recorded brokers: id, name (as far as it fits into the
     column), and when each took the first message."""
     return Statement(f"select id, says, made_ms from {MARKERS} where {_IS_BROKER} order by id")
 
 
-def read_broker(family: SqlFamily, name: str) -> Statement:
+def select_broker(family: SqlFamily, name: str) -> Statement:
     """Return the statement that selects when a broker took the first message (negative if it was
     declared gone), and the database's clock."""
     text = f"select made_ms, {_NOW_MS[family]} from {MARKERS} where id = ?"
@@ -280,13 +280,13 @@ def touch_broker(family: SqlFamily, name: str, *, older_than_ms: int) -> Stateme
     )
 
 
-def restore_broker(family: SqlFamily, name: str) -> Statement:
+def reset_gone_broker(family: SqlFamily, name: str) -> Statement:
     """Return the statement that records that a broker declared gone takes messages again."""
-    renewed = renew_broker(family, name)
+    renewed = reset_broker(family, name)
     return renewed._replace(text=f"{renewed.text} and made_ms < 0")
 
 
-def renew_broker(family: SqlFamily, name: str) -> Statement:
+def reset_broker(family: SqlFamily, name: str) -> Statement:
     """Return the statement that sets the time of a broker's first message to now: it has none of
     its earlier messages any more."""
     return Statement(
@@ -294,7 +294,7 @@ def renew_broker(family: SqlFamily, name: str) -> Statement:
     )
 
 
-def leave_broker(name: str, *, now_ms: int) -> Statement:
+def mark_broker_gone(name: str, *, now_ms: int) -> Statement:
     """Return the statement that records that a broker will never come back. The row stays:
     processes that have seen it would not write another if a broker of that name takes messages
     again."""
@@ -304,7 +304,7 @@ def leave_broker(name: str, *, now_ms: int) -> Statement:
 # -- handled messages ------------------------------------------------------------------------
 
 
-def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
+def insert_handled(family: SqlFamily, group: str, message_id: str) -> Statement:
     """Return the statement that records that a group handles a message. It changes one row, or none
     if that was recorded before."""
     # No plain insert whose failure is caught: PostgreSQL would take nothing more of the
@@ -318,7 +318,7 @@ def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
     )
 
 
-def unhandle(group: str, message_id: str) -> Statement:
+def delete_handled_message(group: str, message_id: str) -> Statement:
     """Return the statement that deletes the record of a handled message, so that the message is
     handled again when it is redelivered."""
     return Statement(
@@ -329,7 +329,7 @@ def unhandle(group: str, message_id: str) -> Statement:
 # -- expiry ----------------------------------------------------------------------------------
 
 
-def now(family: SqlFamily) -> Statement:
+def select_now(family: SqlFamily) -> Statement:
     """Return the statement that selects the database's clock."""
     return Statement(f"select {_NOW_MS[family]}")
 
@@ -338,7 +338,7 @@ def now(family: SqlFamily) -> Statement:
 _IS_BROKER: Final = f"substr(id, 1, {len(BROKER)}) = '{BROKER}'"
 
 
-def old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement:
+def select_old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement:
     """Return the statement that selects the keys and times of markers made before a time, in the
     order of the keys, after the key `after`."""
     return Statement(

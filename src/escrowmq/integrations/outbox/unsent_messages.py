@@ -23,7 +23,7 @@ class Savepoints:
     def __init__(self) -> None:
         self._open: list[tuple[str, int]] = []
 
-    def make(self, name: str, sent: int) -> None:
+    def add(self, name: str, sent: int) -> None:
         """Add a savepoint."""
         if len(self._open) >= SAVEPOINTS_MAX:
             raise UsageError(
@@ -83,11 +83,11 @@ class UnsentMessages:
         self.messages.append(kept)
         return kept
 
-    def savepoint(self, name: str) -> None:
+    def add_savepoint(self, name: str) -> None:
         """Add a savepoint."""
-        self._savepoints.make(name, len(self.messages))
+        self._savepoints.add(name, len(self.messages))
 
-    def rolled_back_to(self, name: str) -> None:
+    def roll_back_to(self, name: str) -> None:
         """Remove the messages sent since a savepoint, which was rolled back. If the savepoint is
         unknown, it was made before the first message, and all are removed."""
         sent = self._savepoints.roll_back(name)
@@ -95,7 +95,7 @@ class UnsentMessages:
             self._savepoints.clear()
         del self.messages[sent or 0 :]
 
-    def released(self, name: str) -> None:
+    def release_savepoint(self, name: str) -> None:
         """Remove a savepoint that was released, and all later ones; their messages stay."""
         self._savepoints.release(name)
 
@@ -106,7 +106,7 @@ class UnsentMessages:
         and adding one raises."""
         self._lost = self._lost or why
 
-    def known_rolled_back_to(self, name: str) -> None:
+    def roll_back_to_known(self, name: str) -> None:
         """Remove the messages sent since a savepoint, where every savepoint is noticed. If it is
         unknown, lose track."""
         if self._lost:

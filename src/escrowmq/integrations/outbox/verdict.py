@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import tables
 from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
-from escrowmq.integrations.outbox.tables import NAME_ID, Place, SqlFamily
+from escrowmq.integrations.outbox.tables import NAME_ID, MarkerTable, SqlFamily
 
 COMMIT: Final = "commit"
 ROLLBACK: Final = "rollback"
@@ -36,66 +36,71 @@ def parse_marker(marker: str) -> tuple[str, str]:
     """Return the database's name and the key in a message's marker; both empty if the marker is
     invalid."""
     database, colon, key = marker.rpartition(":")
-    return (database, key) if colon and tables.is_key(key) else ("", "")
+    return (database, key) if colon and tables.is_marker_key(key) else ("", "")
 
 
-class Answer(NamedTuple):
+class CheckAnswer(NamedTuple):
     """The answer to a check."""
 
     outcome: Outcome | None
     """The outcome; None if the marker belongs to another database than the one that the connection
     finds."""
-    place: Place | None
+    place: MarkerTable | None
     """The table that was found; None if it was not searched for. Pass it to the next check."""
 
 
 def answer_check(
-    family: SqlFamily, marker: str, *, place: Place | None, new_name: str, may_write: bool = True
-) -> Steps[Answer]:
+    family: SqlFamily,
+    marker: str,
+    *,
+    place: MarkerTable | None,
+    new_name: str,
+    may_write: bool = True,
+) -> Steps[CheckAnswer]:
     """Answer a check. `place` is the table that the last check found. Without `may_write` no
     tombstone is inserted: if there is no row, the answer is UNKNOWN."""
     database, key = parse_marker(marker)
     for _ in range(_LOOKS):
         if place is None or place.name != database:  # perhaps it has another name by now
-            place = yield from find_place(family, new_name=new_name)
+            place = yield from find_marker_table(family, new_name=new_name)
         if place.name != database:
-            return Answer(None, place)
+            return CheckAnswer(None, place)
         if not may_write:
             found = yield from _read_marker(key)
-            return Answer(_OUTCOMES.get(found, Outcome.UNKNOWN), place)
-        outcome = yield from verdict(family, key, proof=place.proof)
+            return CheckAnswer(_OUTCOMES.get(found, Outcome.UNKNOWN), place)
+        outcome = yield from decide_outcome(family, key, proof=place.proof)
         if outcome is not None:
-            return Answer(outcome, place)
+            return CheckAnswer(outcome, place)
         place = None
-    return Answer(Outcome.UNKNOWN, None)
+    return CheckAnswer(Outcome.UNKNOWN, None)
 
 
-def find_place(family: SqlFamily, *, new_name: str) -> Steps[Place]:
+def find_marker_table(family: SqlFamily, *, new_name: str) -> Steps[MarkerTable]:
     """Return the table of markers that the connection finds; the first caller gives the database
     its name."""
     for _ in range(_LOOKS):
-        rows = yield SqlStep(tables.place(family), is_read=True)
+        rows = yield SqlStep(tables.select_marker_table(family), is_read=True)
         if rows:
-            return Place(str(rows[0][0]), str(rows[0][1]))
+            return MarkerTable(str(rows[0][0]), str(rows[0][1]))
         try:
-            yield SqlStep(tables.mark(family, NAME_ID, new_name))
+            yield SqlStep(tables.insert_outcome(family, NAME_ID, new_name))
         except StepFailed as error:
-            rows = yield SqlStep(tables.place(family), is_read=True)
+            rows = yield SqlStep(tables.select_marker_table(family), is_read=True)
             if rows:
-                return Place(str(rows[0][0]), str(rows[0][1]))
+                return MarkerTable(str(rows[0][0]), str(rows[0][1]))
             raise error from error.__cause__
     raise StepFailed("the database was given a name, but the name cannot be found in it")
 
 
-def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]:
+def decide_outcome(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]:
     """Return the outcome of a key's transaction, inserting a tombstone if there is no row. Return
     None if there is no row, and the table is not the one with `proof`. Raises StepFailed if the
     database is unreachable."""
     found = yield from _read_marker(key)
     if found:
         return _OUTCOMES.get(found, Outcome.UNKNOWN)
-    before, after = tables.waiting_shortly(family, lock_wait_s=LOCK_WAIT_S)
-    tombstone = tables.mark_here(family, key, ROLLBACK, proof=proof)
+    before, after = tables.limit_lock_wait(family, lock_wait_s=LOCK_WAIT_S)
+    tombstone = tables.insert_outcome_if_here(family, key, ROLLBACK, proof=proof)
     try:
         rows = yield SqlStep(tombstone, before=tuple(before), after=tuple(after))
     except StepFailed:
@@ -106,5 +111,5 @@ def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]
 
 
 def _read_marker(key: str) -> Steps[str]:
-    rows = yield SqlStep(tables.read(key), is_read=True)
+    rows = yield SqlStep(tables.select_outcome(key), is_read=True)
     return str(rows[0][0]) if rows else ""

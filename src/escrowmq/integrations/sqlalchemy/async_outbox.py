@@ -19,44 +19,44 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from escrowmq.client.core.message import Message, snapshot_of
 from escrowmq.client.outbox_messages import MarkedMessages
 from escrowmq.client.producer import Producer
-from escrowmq.client.producer_settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
-from escrowmq.integrations.outbox.failures import block_is_over
+from escrowmq.integrations.outbox.failures import block_ended_error
 from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily
-from escrowmq.integrations.outbox_base import AsyncOutboxBase, circuit_of, new_name
-from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
+from escrowmq.integrations.outbox_base import AsyncOutboxBase, make_circuit, new_database_name
+from escrowmq.integrations.sqlalchemy.hooks import ConnectionHooks, enter_block, leave_block
 
 
-class _Awaited:
+class _GreenletMessages:
     """Messages that are being stored, for listeners of SQLAlchemy's events: these run in a
     greenlet, in which a plain function may await."""
 
     def __init__(self, inner: MarkedMessages) -> None:
         self._inner = inner
         self.key = inner.key
-        self.check = inner.check
-        self.leave = inner.leave
-        self.committed = inner.committed
+        self.validate = inner.validate
+        self.leave_to_marker = inner.leave_to_marker
+        self.report_commit = inner.report_commit
         self.abandon = inner.abandon
 
     @property
-    def brokers(self) -> Collection[str]:
-        return self._inner.brokers
+    def broker_names(self) -> Collection[str]:
+        return self._inner.broker_names
 
-    def begin(self, messages: Sequence[Message]) -> None:
-        self._inner.begin(messages)
+    def start_storing(self, messages: Sequence[Message]) -> None:
+        self._inner.start_storing(messages)
 
-    def stored(self) -> None:
-        await_only(self._inner.stored())
+    def wait_until_stored(self) -> None:
+        await_only(self._inner.wait_until_stored())
 
 
 class _AsyncDatabase:
     """A database that is reached through an asyncio engine."""
 
-    def __init__(self, engine: AsyncEngine, hooks: Hooks) -> None:
+    def __init__(self, engine: AsyncEngine, hooks: ConnectionHooks) -> None:
         self._engine = engine
         self._hooks = hooks
 
@@ -69,8 +69,8 @@ class _AsyncDatabase:
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Callable[[SqlStep], Awaitable[Rows]]]:
         async with self._engine.connect() as connection:
-            await connection.run_sync(self._hooks.begin_own)
-            yield lambda step: connection.run_sync(self._hooks.execute_in, step)
+            await connection.run_sync(self._hooks.begin_own_transaction)
+            yield lambda step: connection.run_sync(self._hooks.execute_in_transaction, step)
             await connection.commit()
 
 
@@ -88,10 +88,10 @@ class AsyncTransaction:
         """Send a message when the transaction commits. If a savepoint is rolled back, its messages
         are not sent."""
         if self._is_over:
-            raise block_is_over()
+            raise block_ended_error()
         await self._outbox.send(self._work, topic, body, **fields)
 
-    def end(self) -> None:
+    def end_sends(self) -> None:
         """Refuse further sends."""
         self._is_over = True
 
@@ -115,9 +115,14 @@ class AsyncOutbox(AsyncOutboxBase):
                 "escrowmq.aio.Producer and an AsyncEngine are expected; Outbox takes "
                 "blocking ones"
             )
-        circuit = circuit_of(when_away, kept_max)
-        course = HandOver(self._begin, new_name=new_name, way_out=circuit, on_kept=self._note_kept)
-        self._hooks = Hooks(engine.sync_engine, course, schema=schema)
+        circuit = make_circuit(when_away, kept_max)
+        course = HandOver(
+            self._make_messages,
+            new_name=new_database_name,
+            way_out=circuit,
+            on_kept=self._wake_relay,
+        )
+        self._hooks = ConnectionHooks(engine.sync_engine, course, schema=schema)
         try:
             super().__init__(producer, _AsyncDatabase(engine, self._hooks), circuit)
         except BaseException:
@@ -132,8 +137,8 @@ class AsyncOutbox(AsyncOutboxBase):
         its end, and rolls back when it raises. An `async_scoped_session` means the session that it
         has when the block begins."""
         work = _resolve_work(work)
-        plain = _plain(work)
-        enter(plain, self._hooks)
+        plain = _sync_object(work)
+        enter_block(plain, self._hooks)
         tx = AsyncTransaction(self, work)
         try:
             if isinstance(work, AsyncConnection):
@@ -141,9 +146,9 @@ class AsyncOutbox(AsyncOutboxBase):
                     await work.begin()
                 await work.run_sync(self._hooks.check_connection)
             yield tx
-            tx.end()
+            tx.end_sends()
             if isinstance(work, AsyncConnection):
-                await work.run_sync(self._hooks.commit)
+                await work.run_sync(self._hooks.commit_block)
             else:
                 await work.commit()
         except BaseException:
@@ -151,8 +156,8 @@ class AsyncOutbox(AsyncOutboxBase):
                 await work.rollback()
             raise
         finally:
-            tx.end()
-            leave(plain)
+            tx.end_sends()
+            leave_block(plain)
 
     def send(
         self,
@@ -167,7 +172,7 @@ class AsyncOutbox(AsyncOutboxBase):
         closed."""
         # Not a coroutine function: if it is not awaited, the error would not be reported.
         found = _resolve_work(work)
-        return found.run_sync(self._add, snapshot_of(message_of(topic, body, fields)))
+        return found.run_sync(self._add_message, snapshot_of(make_message(topic, body, fields)))
 
     def send_nowait(
         self,
@@ -185,17 +190,17 @@ class AsyncOutbox(AsyncOutboxBase):
                 f"send_nowait was given a {type(seen).__name__}; a listener's Session, or "
                 "Connection, is expected. For those of asyncio, await send()"
             )
-        self._add(work, message_of(topic, body, fields))
+        self._add_message(work, make_message(topic, body, fields))
 
-    def _leave(self) -> None:
+    def _refuse_sends(self) -> None:
         self._hooks.close()
 
-    def _begin(self, database: str) -> _Awaited:
-        return _Awaited(self._producer.marked(database))
+    def _make_messages(self, database: str) -> _GreenletMessages:
+        return _GreenletMessages(self._producer.marked_messages(database))
 
-    def _add(self, work: Session | Connection, message: Message) -> None:
+    def _add_message(self, work: Session | Connection, message: Message) -> None:
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
-        self._hooks.add(connection, message)
+        self._hooks.add_message(connection, message)
 
 
 def _resolve_work(
@@ -215,7 +220,7 @@ def _resolve_work(
     return found
 
 
-def _plain(work: AsyncSession | AsyncConnection) -> Session | Connection:
+def _sync_object(work: AsyncSession | AsyncConnection) -> Session | Connection:
     if isinstance(work, AsyncSession):
         return work.sync_session
     if work.sync_connection is None:

@@ -16,34 +16,36 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
-from escrowmq.integrations.dbapi.drivers import commits_by_itself
+from escrowmq.integrations.dbapi.drivers import is_connection_autocommit
 from escrowmq.integrations.outbox import marking, tables, verdict
-from escrowmq.integrations.outbox.failures import is_closed, not_written
+from escrowmq.integrations.outbox.failures import marker_not_written_error, outbox_closed_error
 from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.staged_messages import StagedMessages
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run_steps
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.sqlalchemy.switchboard import switchboard
+from escrowmq.integrations.sqlalchemy.engine_listener import engine_listener
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-_SLOT: Final = "escrowmq.connections"
+_SESSION_KEY: Final = "escrowmq.connections"
 """Key in a session's `info` for its connection, by outbox."""
 
-_LEFT: Final = "escrowmq.left"
+_UNREPORTED_KEY: Final = "escrowmq.left"
 """Key in a connection's `info` for commits that may not have been reported to the brokers, by
 outbox."""
 
-_LEFT_MAX: Final = 16
+_UNREPORTED_MAX: Final = 16
 """Limit of unreported commits per connection; beyond it, they are left to the brokers' checks."""
 
-_in_blocks: weakref.WeakKeyDictionary[Session | Connection, Hooks] = weakref.WeakKeyDictionary()
+_in_blocks: weakref.WeakKeyDictionary[Session | Connection, ConnectionHooks] = (
+    weakref.WeakKeyDictionary()
+)
 """Connections with an open block, and the outbox of the block."""
 
 
-class _Left(NamedTuple):
+class _UnreportedCommit(NamedTuple):
     """Messages that were stored right before a COMMIT, whose success is not reported yet."""
 
     sent: StagedMessages
@@ -52,7 +54,7 @@ class _Left(NamedTuple):
     the transaction references its connection."""
 
 
-class _Gathered:
+class _TransactionMessages:
     """The messages of one transaction."""
 
     def __init__(self) -> None:
@@ -62,52 +64,56 @@ class _Gathered:
         None for databases where it is written before COMMIT."""
 
 
-class Hooks:
+class ConnectionHooks:
     """Reacts to commits and rollbacks of its engine's connections, for one outbox. `course` hands
     over the messages."""
 
     def __init__(self, engine: Engine, course: HandOver, *, schema: str = "") -> None:
         _check_engine(engine)
         self.engine = engine
-        self.family = tables.family_of(engine.dialect.name)
-        self._schema = tables.quoted_schema(self.family, schema)
-        self._course = course
+        self.family = tables.sql_family_of(engine.dialect.name)
+        self._schema = tables.schema_prefix(self.family, schema)
+        self._handover = course
         self._style = engine.dialect.paramstyle
-        self._open: weakref.WeakKeyDictionary[Connection, _Gathered] = weakref.WeakKeyDictionary()
-        self._left: weakref.WeakKeyDictionary[Connection, _Left] = weakref.WeakKeyDictionary()
+        self._open: weakref.WeakKeyDictionary[Connection, _TransactionMessages] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._left: weakref.WeakKeyDictionary[Connection, _UnreportedCommit] = (
+            weakref.WeakKeyDictionary()
+        )
         self._is_closed = False
-        self._board = switchboard(engine)
-        self._board.join(self)
+        self._listener = engine_listener(engine)
+        self._listener.add_outbox(self)
 
     def close(self) -> None:
         """Accept no more messages. Transactions that already have messages may still commit
         them."""
         self._is_closed = True
-        self._leave_when_idle()
+        self._stop_when_idle()
 
-    def commit(self, connection: Connection) -> None:
+    def commit_block(self, connection: Connection) -> None:
         """Commit a connection at the end of its block."""
         # Messages of a transaction that the block has prepared are of the one that ends now.
-        self.forget_left(connection, except_of=connection.get_transaction())
+        self.forget_unreported(connection, except_of=connection.get_transaction())
         connection.commit()
-        self.finish(connection)
+        self.report_commit(connection)
 
     # -- gathering ---------------------------------------------------------------------------
 
-    def add(self, connection: Connection, message: Message) -> None:
+    def add_message(self, connection: Connection, message: Message) -> None:
         """Keep a message until the connection commits."""
         gathered = self._open.get(connection)
         if gathered is None:
             if self._is_closed:
-                raise is_closed()
+                raise outbox_closed_error()
             self.check_connection(connection)
-            gathered = self._open[connection] = _Gathered()
+            gathered = self._open[connection] = _TransactionMessages()
         is_first = not gathered.unsent.messages
         gathered.unsent.add(message)
-        if is_first and marking.is_early(self.family):
+        if is_first and marking.writes_marker_early(self.family):
             try:
-                converse = functools.partial(self._converse, connection)
-                gathered.sent = self._course.write_marker(self.family, converse)
+                converse = functools.partial(self._run_steps, connection)
+                gathered.sent = self._handover.write_marker(self.family, converse)
             except BaseException:
                 gathered.unsent.messages.clear()
                 raise
@@ -116,35 +122,35 @@ class Hooks:
         """Return the session's connection to this database, in its transaction."""
         bind = session.bind
         if bind is not None and bind.engine.pool is not self.engine.pool:
-            raise _other_engine("session", bind.engine, self.engine)
+            raise _other_engine_error("session", bind.engine, self.engine)
         connection = session.connection(bind_arguments={"bind": bind or self.engine})
-        session.info.setdefault(_SLOT, {})[self] = weakref.ref(connection)
+        session.info.setdefault(_SESSION_KEY, {})[self] = weakref.ref(connection)
         return connection
 
-    def forget_left(
+    def forget_unreported(
         self, connection: Connection, *, except_of: RootTransaction | None = None
     ) -> None:
-        """Forget stored messages of an earlier transaction, before a commit that `finish` will
-        report. Their own commit is not reported: the database may have refused it, which causes no
-        event; the marker decides."""
+        """Forget stored messages of an earlier transaction, before a commit that `report_commit`
+        will report. Their own commit is not reported: the database may have refused it, which
+        causes no event; the marker decides."""
         left = self._left.get(connection)
         if left is not None and (except_of is None or left.transaction() is not except_of):
             del self._left[connection]
 
-    def finish(self, connection: Connection) -> None:
+    def report_commit(self, connection: Connection) -> None:
         """Report a successful commit to the brokers, if the connection had messages for it."""
         left = self._left.pop(connection, None)
         # Messages of a transaction that is still there are prepared, or its commit has failed.
         if left is not None and connection.get_transaction() is None:
             with contextlib.suppress(Exception):  # the connection is lost
-                connection.info[_LEFT][self].remove(left.sent)
-            left.sent.committed()
+                connection.info[_UNREPORTED_KEY][self].remove(left.sent)
+            left.sent.report_commit()
 
     def check_connection(self, connection: Connection) -> None:
         """Raise UsageError unless messages can commit with the connection's transaction."""
         if connection.engine.pool is not self.engine.pool:
-            raise _other_engine("connection", connection.engine, self.engine)
-        if not self._board.hears(connection):
+            raise _other_engine_error("connection", connection.engine, self.engine)
+        if not self._listener.listens_to(connection):
             raise UsageError(
                 "the outbox is not notified of this connection's commits; make the outbox "
                 "with the connection's engine"
@@ -160,25 +166,25 @@ class Hooks:
 
     def before_commit(self, connection: Connection) -> None:
         """Send the transaction's messages."""
-        self.forget_left(connection)
+        self.forget_unreported(connection)
         try:
             self._hand_over(connection)
         except BaseException:
             # SQLAlchemy regards a transaction whose commit has raised as ended, and rolls nothing
             # back: the next one on this connection would commit its changes.
-            _roll_back(connection)
+            _roll_back_quietly(connection)
             raise
         finally:
-            self._leave_when_idle()
+            self._stop_when_idle()
 
     def _hand_over(self, connection: Connection, *, is_long: bool = False) -> None:
         gathered = self._open.pop(connection, None)
         if gathered is None or not gathered.unsent.messages:
             return
         refuse_autocommit(connection)
-        sent = self._course.send_or_keep(
+        sent = self._handover.send_or_keep(
             self.family,
-            functools.partial(self._converse, connection),
+            functools.partial(self._run_steps, connection),
             gathered.unsent.messages,
             early=gathered.sent,
             is_long=is_long,
@@ -187,21 +193,21 @@ class Hooks:
             return
         transaction = connection.get_transaction()
         assert transaction is not None
-        self._left[connection] = _Left(sent, weakref.ref(transaction))
-        left = connection.info.setdefault(_LEFT, {}).setdefault(self, [])
+        self._left[connection] = _UnreportedCommit(sent, weakref.ref(transaction))
+        left = connection.info.setdefault(_UNREPORTED_KEY, {}).setdefault(self, [])
         left.append(sent)
-        del left[:-_LEFT_MAX]
+        del left[:-_UNREPORTED_MAX]
 
     def before_prepare(self, connection: Connection) -> None:
         """Send the transaction's messages; if it raises, the transaction can still be rolled
         back."""
-        self.forget_left(connection)
+        self.forget_unreported(connection)
         self._hand_over(connection, is_long=True)
 
     def before_commit_unprepared(self, connection: Connection) -> None:
         """Send the messages of a two-phase transaction that was not prepared. If that fails, close
         the connection, because nothing else rolls the transaction back."""
-        self.forget_left(connection)
+        self.forget_unreported(connection)
         try:
             self._hand_over(connection)
         except BaseException:
@@ -211,14 +217,14 @@ class Hooks:
     def after_rollback(self, connection: Connection) -> None:
         """Drop the transaction's messages."""
         self._open.pop(connection, None)
-        self.forget_left(connection)
-        self._leave_when_idle()
+        self.forget_unreported(connection)
+        self._stop_when_idle()
 
-    def savepoint(self, connection: Connection, name: str) -> None:
+    def on_savepoint(self, connection: Connection, name: str) -> None:
         """Remember the messages sent so far."""
         gathered = self._open.get(connection)
         if gathered is not None:
-            gathered.unsent.savepoint(name)
+            gathered.unsent.add_savepoint(name)
         if self.family is SqlFamily.SQLITE:
             # Python's driver begins a transaction before a change, and not before a savepoint;
             # SQLite then takes the savepoint's release for a commit.
@@ -226,29 +232,31 @@ class Hooks:
             if not driver.in_transaction:
                 connection.exec_driver_sql("BEGIN")
 
-    def rolled_back_to(self, connection: Connection, name: str) -> None:
+    def on_rollback_to(self, connection: Connection, name: str) -> None:
         """Drop the messages sent since the savepoint."""
         gathered = self._open.get(connection)
         if gathered is not None:
-            gathered.unsent.rolled_back_to(name)
-            gathered.unsent.released(name)  # SQLAlchemy gives no name twice, and releases none
+            gathered.unsent.roll_back_to(name)
+            gathered.unsent.release_savepoint(
+                name
+            )  # SQLAlchemy gives no name twice, and releases none
 
-    def released(self, connection: Connection, name: str) -> None:
+    def on_release(self, connection: Connection, name: str) -> None:
         """Forget the savepoint."""
         gathered = self._open.get(connection)
         if gathered is not None:
-            gathered.unsent.released(name)
+            gathered.unsent.release_savepoint(name)
 
-    def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
+    def on_checkin(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
         """Report commits that were made without a session or a block, when the connection returns
         to the pool. It is not known whether the database accepted them, so their markers are read
         first."""
-        left = info[_LEFT].pop(self, None) if _LEFT in info else None
+        left = info[_UNREPORTED_KEY].pop(self, None) if _UNREPORTED_KEY in info else None
         if not left or driver_connection is None:
             return
         try:
             for sent in left:
-                read = self._in_style(tables.read(sent.key))
+                read = self._in_paramstyle(tables.select_outcome(sent.key))
                 cursor = driver_connection.cursor()
                 cursor.execute(*read)
                 if [tuple(row) for row in cursor.fetchall()] == [(verdict.COMMIT,)]:
@@ -258,26 +266,26 @@ class Hooks:
         except Exception as error:  # noqa: BLE001 - the connection is lost, or asyncio has no part
             _log.info("a commit was not reported to the brokers, which will ask: %s", error)
 
-    def _leave_when_idle(self) -> None:
+    def _stop_when_idle(self) -> None:
         if self._is_closed and not self._open:
-            self._board.leave(self)
+            self._listener.remove_outbox(self)
 
     # -- the database ------------------------------------------------------------------------
 
-    def _converse(self, connection: Connection, steps: Steps[T]) -> T:
+    def _run_steps(self, connection: Connection, steps: Steps[T]) -> T:
         try:
-            return run(steps, lambda step: self.execute_in(connection, step))
+            return run_steps(steps, lambda step: self.execute_in_transaction(connection, step))
         except Exception as error:
-            raise not_written(error) from error
+            raise marker_not_written_error(error) from error
 
-    def execute_in(self, connection: Connection, step: SqlStep) -> Rows:
+    def execute_in_transaction(self, connection: Connection, step: SqlStep) -> Rows:
         """Run a step inside a transaction."""
         if step.is_apart:
-            return self._execute_apart(step)
+            return self._execute_outside_pool(step)
         result = self._execute_on(connection, step.statement)
         return [tuple(row) for row in result] if step.is_read else [(result.rowcount,)]
 
-    def _execute_apart(self, step: SqlStep) -> Rows:
+    def _execute_outside_pool(self, step: SqlStep) -> Rows:
         """Run one step on a connection outside the pool. Callers that hold all of the pool's
         connections would otherwise wait for one more."""
         pool = self.engine.pool.recreate()
@@ -285,7 +293,7 @@ class Hooks:
             connection = pool.connect()
             try:
                 cursor = connection.cursor()
-                cursor.execute(*self._in_style(step.statement))
+                cursor.execute(*self._in_paramstyle(step.statement))
                 rows: Rows = [(cursor.rowcount,)]
                 if step.is_read:
                     rows = [tuple(row) for row in cursor.fetchall()]
@@ -298,27 +306,27 @@ class Hooks:
             pool.dispose()
 
     def _execute_on(self, connection: Connection, statement: Statement) -> Any:  # noqa: ANN401
-        return connection.exec_driver_sql(*self._in_style(statement))
+        return connection.exec_driver_sql(*self._in_paramstyle(statement))
 
-    def _in_style(self, statement: Statement) -> tuple[str, tuple[str | int | bytes, ...]]:
-        return statement.in_schema(self._schema).in_style(self._style), statement.values
+    def _in_paramstyle(self, statement: Statement) -> tuple[str, tuple[str | int | bytes, ...]]:
+        return statement.in_schema(self._schema).in_paramstyle(self._style), statement.values
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
         """Return a block that runs steps in one transaction, on a separate connection; it commits
         at the end."""
         with self.engine.connect() as connection:
-            self.begin_own(connection)
-            yield functools.partial(self.execute_in, connection)
+            self.begin_own_transaction(connection)
+            yield functools.partial(self.execute_in_transaction, connection)
             connection.commit()
 
-    def begin_own(self, connection: Connection) -> None:
+    def begin_own_transaction(self, connection: Connection) -> None:
         """Begin a transaction for the outbox itself."""
-        self._set_level(connection)
+        self._set_isolation_level(connection)
         if self.family is SqlFamily.SQLITE:
             connection.exec_driver_sql("begin immediate")
 
-    def _set_level(self, connection: Connection) -> None:
+    def _set_isolation_level(self, connection: Connection) -> None:
         if _is_autocommit(connection):  # in which no lock wait could be set for a transaction
             is_lite = self.family is SqlFamily.SQLITE
             level = "SERIALIZABLE" if is_lite else "READ COMMITTED"
@@ -327,7 +335,7 @@ class Hooks:
     def execute(self, step: SqlStep) -> Rows:
         """Run one step on a separate connection."""
         with self.engine.connect() as connection:
-            self._set_level(connection)
+            self._set_isolation_level(connection)
             try:
                 for each in step.before:
                     self._execute_on(connection, each)
@@ -350,17 +358,17 @@ class Hooks:
 @event.listens_for(Session, "before_commit")
 def _before_commit(session: Session) -> None:
     for hooks, connection in _connections_of(session):
-        hooks.forget_left(connection)
+        hooks.forget_unreported(connection)
 
 
 @event.listens_for(Session, "after_commit")
 def _after_commit(session: Session) -> None:
     for hooks, connection in _connections_of(session):
-        hooks.finish(connection)
+        hooks.report_commit(connection)
 
 
-def _connections_of(session: Session) -> Iterator[tuple[Hooks, Connection]]:
-    for hooks, connection in session.info.get(_SLOT, {}).items():
+def _connections_of(session: Session) -> Iterator[tuple[ConnectionHooks, Connection]]:
+    for hooks, connection in session.info.get(_SESSION_KEY, {}).items():
         found = connection()
         if found is not None:
             yield hooks, found
@@ -374,7 +382,7 @@ def _after_begin(session: Session, _transaction: object, connection: Connection)
         refuse_autocommit(connection)
 
 
-def enter(work: Session | Connection, hooks: Hooks) -> None:
+def enter_block(work: Session | Connection, hooks: ConnectionHooks) -> None:
     """Record that a block of an outbox begins. Raises UsageError if another one is open."""
     if work in _in_blocks:
         raise UsageError(
@@ -385,12 +393,12 @@ def enter(work: Session | Connection, hooks: Hooks) -> None:
     _in_blocks[work] = hooks
 
 
-def leave(work: Session | Connection) -> None:
+def leave_block(work: Session | Connection) -> None:
     """Record that the block has ended."""
     _in_blocks.pop(work, None)
 
 
-def _roll_back(connection: Connection) -> None:
+def _roll_back_quietly(connection: Connection) -> None:
     try:
         connection.dialect.do_rollback(connection.connection)
     except Exception:  # noqa: BLE001 - it is lost; what was raised before matters
@@ -417,7 +425,7 @@ def _is_autocommit(connection: Connection) -> bool:
 def refuse_autocommit(connection: Connection) -> None:
     """Raise UsageError if the connection commits each statement."""
     driver = connection.connection.driver_connection
-    if _is_autocommit(connection) or commits_by_itself(driver):
+    if _is_autocommit(connection) or is_connection_autocommit(driver):
         raise UsageError(
             "the connection commits each statement by itself (AUTOCOMMIT, or autocommit of its "
             "driver), so neither messages nor the records of handled ones can commit with it; use "
@@ -425,7 +433,7 @@ def refuse_autocommit(connection: Connection) -> None:
         )
 
 
-def _other_engine(what: str, seen: Engine, expected: Engine) -> UsageError:
+def _other_engine_error(what: str, seen: Engine, expected: Engine) -> UsageError:
     return UsageError(
         f"the {what} works on {seen!r} and the outbox on {expected!r}, whose transactions are not "
         f"the same; make the outbox with the {what}'s engine"

@@ -14,7 +14,7 @@ from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import handled_once, tables
-from escrowmq.integrations.outbox.handled_once import How, Key, message_id
+from escrowmq.integrations.outbox.handled_once import Key, RecordOptions, message_id
 from escrowmq.integrations.sqlalchemy.hooks import refuse_autocommit
 
 _log = logging.getLogger(__name__)
@@ -34,22 +34,22 @@ def consume_once(
     `group` is the consumer group, if not the message's own. `schema` is the one given to the outbox
     for its tables. With `batch_max`, the function gets the list of new messages."""
 
-    how = How(key, group, schema)
+    how = RecordOptions(key, group, schema)
 
     def decorate(work: Callable[[Any, Any], Any]) -> Handler:
-        handled_once.check_work(work)
+        handled_once.check_function(work)
         if is_coroutine(work):
 
-            async def handle_awaited(given: Any) -> None:  # noqa: ANN401
+            async def handle_async(given: Any) -> None:  # noqa: ANN401
                 with handled_once.AcksAfterCommit(given) as acks:
                     async with sessions() as session, session.begin():
                         fresh = await session.run_sync(_new_messages, given, how)
                         if fresh:
                             await work(fresh, session)
-                            await session.run_sync(_take_back, fresh, how)
-                await acks.acknowledge_awaited()
+                            await session.run_sync(_forget_retried, fresh, how)
+                await acks.acknowledge_async()
 
-            return handled_once.named_like(handle_awaited, work)
+            return handled_once.with_name_of(handle_async, work)
 
         def handle(given: Any) -> None:  # noqa: ANN401
             acks = handled_once.AcksAfterCommit(given)
@@ -57,15 +57,15 @@ def consume_once(
                 fresh = _new_messages(session, given, how)
                 if fresh:
                     handled_once.check_result(work, work(fresh, session))
-                    _take_back(session, fresh, how)
+                    _forget_retried(session, fresh, how)
             acks.acknowledge()
 
-        return handled_once.named_like(handle, work)
+        return handled_once.with_name_of(handle, work)
 
     return decorate
 
 
-def _new_messages(session: Session, given: Any, how: How) -> Any:  # noqa: ANN401
+def _new_messages(session: Session, given: Any, how: RecordOptions) -> Any:  # noqa: ANN401
     """Return those of the given messages that were not handled before, and record them."""
     if not isinstance(session, Session):
         raise UsageError(
@@ -80,28 +80,28 @@ def _new_messages(session: Session, given: Any, how: How) -> Any:  # noqa: ANN40
     elif _is_new(connection, given, how):
         found = given
     if found:
-        connection.exec_driver_sql(handled_once.BEGIN_WITNESS.text)
+        connection.exec_driver_sql(handled_once.MAKE_SAVEPOINT.text)
     return found
 
 
-def _take_back(session: Session, fresh: Any, how: How) -> None:  # noqa: ANN401
+def _forget_retried(session: Session, fresh: Any, how: RecordOptions) -> None:  # noqa: ANN401
     """Remove the records of messages that the work retried or rejected."""
     messages = fresh if isinstance(fresh, list) else [fresh]
     try:
         connection = session.connection()
-        connection.exec_driver_sql(handled_once.END_WITNESS.text)
+        connection.exec_driver_sql(handled_once.RELEASE_SAVEPOINT.text)
     except SQLAlchemyError as error:  # of a session, too, whose transaction has ended
-        raise handled_once.rolled_back_meanwhile() from error
-    family = tables.family_of(connection.dialect.name)
+        raise handled_once.rolled_back_error() from error
+    family = tables.sql_family_of(connection.dialect.name)
     for statement in handled_once.forget_retried(family, messages, how):
-        text = statement.in_style(connection.dialect.paramstyle)
+        text = statement.in_paramstyle(connection.dialect.paramstyle)
         connection.exec_driver_sql(text, statement.values)
 
 
-def _is_new(connection: Connection, message: HeldMessage, how: How) -> bool:
+def _is_new(connection: Connection, message: HeldMessage, how: RecordOptions) -> bool:
     dialect = connection.dialect
-    statement = handled_once.note(tables.family_of(dialect.name), message, how)
-    text = statement.in_style(dialect.paramstyle)
+    statement = handled_once.record_handled(tables.sql_family_of(dialect.name), message, how)
+    text = statement.in_paramstyle(dialect.paramstyle)
     is_new = connection.exec_driver_sql(text, statement.values).rowcount == 1
     if not is_new:
         _log.info("message %s of %r was handled before", message.message_id, message.topic)

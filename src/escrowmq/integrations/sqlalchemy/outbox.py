@@ -11,13 +11,13 @@ from sqlalchemy.orm import Session, scoped_session
 
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
-from escrowmq.client.producer_settings import MessageFields, message_of
+from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
-from escrowmq.integrations.outbox.failures import block_is_over
+from escrowmq.integrations.outbox.failures import block_ended_error
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox_base import OutboxBase, circuit_of, new_name
-from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
+from escrowmq.integrations.outbox_base import OutboxBase, make_circuit, new_database_name
+from escrowmq.integrations.sqlalchemy.hooks import ConnectionHooks, enter_block, leave_block
 
 
 class Transaction:
@@ -34,10 +34,10 @@ class Transaction:
         """Send a message when the transaction commits. If a savepoint is rolled back, its messages
         are not sent."""
         if self._is_over:
-            raise block_is_over()
+            raise block_ended_error()
         self._outbox.send(self._work, topic, body, **fields)
 
-    def end(self) -> None:
+    def end_sends(self) -> None:
         """Refuse further sends."""
         self._is_over = True
 
@@ -66,11 +66,14 @@ class Outbox(OutboxBase):
                 f"Outbox({type(producer).__name__}, {type(engine).__name__}): an escrowmq.Producer "
                 "and an Engine are expected; AsyncOutbox takes those for asyncio"
             )
-        circuit = circuit_of(when_away, kept_max)
+        circuit = make_circuit(when_away, kept_max)
         course = HandOver(
-            producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
+            producer.marked_messages,
+            new_name=new_database_name,
+            way_out=circuit,
+            on_kept=self._wake_relay,
         )
-        self._hooks = Hooks(engine, course, schema=schema)
+        self._hooks = ConnectionHooks(engine, course, schema=schema)
         try:
             super().__init__(producer, self._hooks, circuit)
         except BaseException:
@@ -85,7 +88,7 @@ class Outbox(OutboxBase):
         its end, and rolls back when it raises. A `scoped_session` means the session that it has
         when the block begins."""
         work = _resolve_work(work)
-        enter(work, self._hooks)
+        enter_block(work, self._hooks)
         tx = Transaction(self, work)
         try:
             if isinstance(work, Connection):
@@ -93,9 +96,9 @@ class Outbox(OutboxBase):
                     work.begin()
                 self._hooks.check_connection(work)
             yield tx
-            tx.end()
+            tx.end_sends()
             if isinstance(work, Connection):
-                self._hooks.commit(work)
+                self._hooks.commit_block(work)
             else:
                 work.commit()
         except BaseException:
@@ -103,8 +106,8 @@ class Outbox(OutboxBase):
                 work.rollback()
             raise
         finally:
-            tx.end()
-            leave(work)
+            tx.end_sends()
+            leave_block(work)
 
     def send(
         self,
@@ -116,12 +119,12 @@ class Outbox(OutboxBase):
         """Send a message when the transaction of the session or the connection commits, whichever
         code commits it. The commit is reported to the brokers immediately. For a connection outside
         a block of `transaction`, it is reported when the connection is closed."""
-        message = message_of(topic, body, fields)
+        message = make_message(topic, body, fields)
         work = _resolve_work(work)
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
-        self._hooks.add(connection, message)
+        self._hooks.add_message(connection, message)
 
-    def _leave(self) -> None:
+    def _refuse_sends(self) -> None:
         self._hooks.close()
 
 

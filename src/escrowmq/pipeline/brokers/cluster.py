@@ -225,7 +225,7 @@ class Cluster:
         """Fetch all brokers of the cluster; return their names."""
         reply = self._ask_name_servers(Request.GET_BROKER_CLUSTER_INFO, {})
         found = decode_cluster_info(reply.body).broker_addr_table
-        self.book.put_brokers(found)
+        self.book.replace_brokers(found)
         return set(found)
 
     def master_address(self, broker_name: str) -> str:
@@ -247,7 +247,7 @@ class Cluster:
                 lambda link: link.take_reply(link.post(code, {}, body)),
             )
         except (TransportError, RouteMissing) as error:
-            self.book.put_brokers({})  # it may come back elsewhere
+            self.book.replace_brokers({})  # it may come back elsewhere
             if isinstance(error, RouteMissing):
                 raise ConnectFailed(str(error)) from error
             raise

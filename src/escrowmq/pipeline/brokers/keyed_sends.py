@@ -63,7 +63,7 @@ class KeyedSender:
     ) -> None:
         dispatch = (await self._open()).dispatch
         out = dispatch.prepare(message, extra)
-        await dispatch.deliver(message, out, queue=queue)
+        await dispatch.send_prepared(message, out, queue=queue)
 
     async def _open(self) -> Producer:
         if self._producer is None:

@@ -48,8 +48,8 @@ class BrokerLink:
             address,
             write=self._out.append,
             serve=_ignore_request,
-            decorate=signer.decorate,
-            sign_own=None if who is None else signer.sign_own,
+            decorate=signer.add_common_fields,
+            sign_own=None if who is None else signer.add_own_signature,
         )
         host, port = split_address(address)
         try:
@@ -134,7 +134,7 @@ class BrokerLink:
         if not data:
             raise ConnectionLost(f"{self.address} closed the connection")
         self._dialogue.receive(data, 0.0)
-        broken = self._dialogue.broken(data)
+        broken = self._dialogue.frame_error(data)
         if broken:
             raise RemoteProtocolError(f"{self.address}: {broken}")
 

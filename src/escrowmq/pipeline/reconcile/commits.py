@@ -19,8 +19,8 @@ from escrowmq.client.announced_commits import (
     ROLLED_BACK,
     Member,
     Sets,
-    ended_as,
     parse_member,
+    recorded_outcomes,
 )
 from escrowmq.client.broker_clocks import BrokerClocks
 from escrowmq.client.due_times import due_ms
@@ -171,7 +171,7 @@ class CommitReconciler:
     ) -> tuple[DifferenceClass, Repair]:
         """Return class and repair of a commit that is not visible to consumers, from its broker's
         record."""
-        ended = ended_as(self._admin, member, broker=message.broker_name)
+        ended = recorded_outcomes(self._admin, member, broker=message.broker_name)
         if ended == ROLLED_BACK:
             return DifferenceClass.ANNOUNCED_ROLLED_BACK, Repair.BY_HAND
         if ended == COMMITTED and is_purged(self._admin, message):

@@ -40,7 +40,7 @@ class FileLease(Lease):
         self._guard = Path(folder) / f"{name}.guard"
         self._clock = SystemClock()
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._file_lock():
@@ -51,14 +51,14 @@ class FileLease(Lease):
                 "writable folder, or use a lease of a Redis server"
             ) from error
 
-    def _extend(self) -> bool:
+    def _renew(self) -> bool:
         with contextlib.suppress(OSError), self._file_lock():
             if self._is_mine() and self._left_s() > 0:
                 self._touch()
                 return True
         return False
 
-    def _give_back(self, *, was_held: bool) -> None:
+    def _release(self, *, was_held: bool) -> None:
         with contextlib.suppress(OSError), self._file_lock():
             if self._is_mine():
                 self._path.unlink()

@@ -13,7 +13,7 @@ import msgspec
 
 import escrowmq
 from escrowmq.base.message import Property
-from escrowmq.client.announced_commits import ROLLED_BACK, Member, ended_as
+from escrowmq.client.announced_commits import ROLLED_BACK, Member, recorded_outcomes
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.due_times import due_ms
 from escrowmq.codec.key_value_line import audit_line
@@ -172,7 +172,7 @@ class Redo:
             )
             return RepairResult.DONE, "it was committed"
         member = Member(lost.message_id, lost.topic)
-        if ended_as(self._admin, member, broker=lost.broker) == ROLLED_BACK:
+        if recorded_outcomes(self._admin, member, broker=lost.broker) == ROLLED_BACK:
             return (
                 RepairResult.PROPOSED,
                 "its broker has it on record as rolled back; decide by hand",

@@ -152,7 +152,7 @@ class _RowSender:
             return
         dispatch = self._producer.dispatch
         out = dispatch.prepare(row.message, {Property.UNIQ_KEY: row.unique_key})
-        await dispatch.deliver(row.message, out, queue=queue)
+        await dispatch.send_prepared(row.message, out, queue=queue)
 
     async def _requested_queue(self, row: AddressedMessage) -> MessageQueue:
         queues = await self._producer.instance.queues_to_write(row.message.topic)

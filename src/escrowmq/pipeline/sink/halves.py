@@ -14,9 +14,15 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import EPOCH, ORDER_KEY, TOKEN
-from escrowmq.client.core.queue_choice import Chooser
+from escrowmq.client.core.queue_choice import QueueChooser
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.sending import Compression, Outgoing, outgoing, properties_of, send_fields
+from escrowmq.client.core.sending import (
+    Compression,
+    OutgoingMessage,
+    make_outgoing,
+    properties_of,
+    send_fields,
+)
 from escrowmq.client.core.unique_ids import UniqueIds
 from escrowmq.client.core.validation import check_message
 from escrowmq.client.host import local_address
@@ -54,7 +60,7 @@ class HalfSender:
             options.access, tries=RESTART_WAIT_MS // _LOOK_MS, try_again_ms=_LOOK_MS
         )
         self._chance = secrets.SystemRandom()
-        self._chooser = Chooser(self._chance)
+        self._chooser = QueueChooser(self._chance)
         mark = self._chance.getrandbits(32)
         self._ids = UniqueIds(host=local_address(), process=os.getpid(), mark=mark)
         self._clock = SystemClock()
@@ -125,10 +131,14 @@ class HalfSender:
         posted.number = self._post(link, posted.out, posted.queue)
         under_way.append(posted)
 
-    def _post(self, link: BrokerLink, out: Outgoing, queue: MessageQueue) -> int:
-        return link.post(out.code, send_fields(out, queue, group=self._options.group), out.body)
+    def _post(self, link: BrokerLink, out: OutgoingMessage, queue: MessageQueue) -> int:
+        return link.post(
+            out.request_code, send_fields(out, queue, group=self._options.group), out.body
+        )
 
-    def _build_half(self, row: AddressedMessage, token: str) -> tuple[Outgoing, MessageQueue]:
+    def _build_half(
+        self, row: AddressedMessage, token: str
+    ) -> tuple[OutgoingMessage, MessageQueue]:
         message = row.message
         check_message(message, body_size_max=self._options.sending.body_size_max)
         now_ms = self._clock.now_ms()
@@ -141,7 +151,7 @@ class HalfSender:
         if message.order_key:
             properties[ORDER_KEY] = message.order_key
         compression = Compression(over_size=self._options.sending.compress_over)
-        out = outgoing(
+        out = make_outgoing(
             message, properties, topic=message.topic, compression=compression, born_ms=now_ms
         )
         return out, self._choose_queue(row)
@@ -192,7 +202,7 @@ class _HalfInFlight(msgspec.Struct):
     """A half in flight."""
 
     number: int
-    out: Outgoing
+    out: OutgoingMessage
     queue: MessageQueue
     order: tuple[str, str]
     """The topic and the order key."""

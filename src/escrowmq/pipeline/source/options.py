@@ -12,7 +12,7 @@ import msgspec
 from escrowmq.base.fixed_limits import PULL_MESSAGES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.subscription import Subscription, subscription
+from escrowmq.client.core.subscription import Subscription, parse_subscription
 from escrowmq.client.core.validation import check_group
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.options import ClusterAccess, UserOptions, parse_access
@@ -92,7 +92,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         """A topic's subscription for a pull."""
         # `allows_topic` decides whether a broker's own topic may be read.
         name = "own" if is_system_topic(topic) else topic
-        return subscription(name, tags=self.tags, sql=self.sql, version=0, wire_topic=topic)
+        return parse_subscription(name, tags=self.tags, sql=self.sql, version=0, wire_topic=topic)
 
     @property
     def is_filtered(self) -> bool:

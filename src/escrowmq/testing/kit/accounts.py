@@ -29,22 +29,22 @@ class Account(msgspec.Struct, frozen=True):
 
 def accounts_file(accounts: Sequence[Account]) -> bytes:
     """Return the content of a plain_acl.yml with these accounts."""
-    return encode_yaml({"accounts": [_entry(account) for account in accounts]})
+    return encode_yaml({"accounts": [_account_entry(account) for account in accounts]})
 
 
-def _entry(account: Account) -> dict[str, str | list[str]]:
+def _account_entry(account: Account) -> dict[str, str | list[str]]:
     return {
         "accessKey": account.access_key,
         "secretKey": account.secret_key,
         "admin": str(account.is_admin).lower(),
         "defaultTopicPerm": "DENY",
         "defaultGroupPerm": "DENY",
-        "topicPerms": _rights(account.topics),
-        "groupPerms": _rights(account.groups),
+        "topicPerms": _format_rights(account.topics),
+        "groupPerms": _format_rights(account.groups),
     }
 
 
-def _rights(given: Mapping[str, str]) -> list[str]:
+def _format_rights(given: Mapping[str, str]) -> list[str]:
     for name, right in given.items():
         if right not in PERMISSIONS:
             raise UsageError(

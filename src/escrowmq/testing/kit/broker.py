@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from escrowmq.client.blocking.face import engine_of, note_dead
+from escrowmq.client.blocking.face import asyncio_client_of, release_killed_client
 from escrowmq.client.core.message import Message, ReceivedMessage
-from escrowmq.client.ends_in_background import wait_for_plain_ones
-from escrowmq.client.producer_settings import MessageFields, message_of
+from escrowmq.client.ends_in_background import wait_for_blocking_ends
+from escrowmq.client.producer_settings import MessageFields, make_message
 from escrowmq.errors import UsageError
 from escrowmq.testing.kit.accounts import Account
 from escrowmq.testing.kit.inspection import Found
 from escrowmq.testing.kit.thread import LoopThread
-from escrowmq.testing.kit.world import World
+from escrowmq.testing.kit.world import KitCluster
 
 _PATIENCE_S: Final = 5.0
 
@@ -26,29 +26,29 @@ _PATIENCE_S: Final = 5.0
 class AioBroker:
     """The blocking methods of `Broker` as coroutines. `Broker.aio` is an object of this class."""
 
-    def __init__(self, world: World, thread: LoopThread) -> None:
+    def __init__(self, world: KitCluster, thread: LoopThread) -> None:
         self._world = world
         self._thread = thread
 
     async def advance(self, span: dt.timedelta | None = None, **spans: float) -> None:
         """Advance the broker's time, and wait until everything due has happened."""
-        await self._thread.awaited(self._world.advance(_span_ms(span, spans)))
+        await self._thread.await_from_other_loop(self._world.advance(_span_ms(span, spans)))
 
     async def check_now(self) -> None:
         """Check every pending transaction, and wait for the producers' answers."""
-        await self._thread.awaited(self._world.check_now())
+        await self._thread.await_from_other_loop(self._world.check_now())
 
     async def settle(self) -> None:
         """Wait until nothing is in flight between the broker and its clients."""
-        await self._thread.awaited(self._world.settle())
+        await self._thread.await_from_other_loop(self._world.settle())
 
     async def stop(self) -> None:
         """Shut the broker down in good order; the name server keeps running."""
-        await self._thread.awaited(self._world.stop())
+        await self._thread.await_from_other_loop(self._world.stop())
 
     async def start(self) -> None:
         """Start the broker again with its data, and wait until its clients are connected."""
-        await self._thread.awaited(self._world.start())
+        await self._thread.await_from_other_loop(self._world.start())
 
     async def restart(self) -> None:
         """Stop the broker and start it again."""
@@ -57,20 +57,20 @@ class AioBroker:
 
     async def crash(self) -> None:
         """Kill the broker and start it again; everything written is still there."""
-        await self._thread.awaited(self._world.crash())
+        await self._thread.await_from_other_loop(self._world.crash())
         await self.start()
 
     async def set_accounts(self, accounts: Sequence[Account]) -> None:
         """Replace the accounts, a second later by the broker's clock."""
-        await self._thread.awaited(self._world.set_accounts(accounts))
+        await self._thread.await_from_other_loop(self._world.set_accounts(accounts))
 
     async def wait_delivered(self, topic: str, count: int = 1) -> Found:
         """Wait until `count` messages are delivered to a topic; return their bodies."""
-        return await self._thread.awaited(self._world.delivered(topic, count))
+        return await self._thread.await_from_other_loop(self._world.wait_delivered(topic, count))
 
     async def wait_consumed(self, group: str) -> None:
         """Wait until a consumer group has handled every message that its consumers can see."""
-        await self._thread.awaited(self._world.consumed(group))
+        await self._thread.await_from_other_loop(self._world.wait_consumed(group))
 
 
 class Broker:
@@ -102,7 +102,7 @@ class Broker:
         self._is_closed = False
         self._endings: set[asyncio.Task[None]] = set()
         try:
-            self._world = World(
+            self._world = KitCluster(
                 settings or {},
                 accounts,
                 loop=self._thread.loop,
@@ -169,14 +169,14 @@ class Broker:
     def kill(self, client: Any) -> None:  # noqa: ANN401 - any client of `escrowmq`
         """Act as if a client's process had died: brokers are not informed, its connections are cut,
         and its calls raise ClientClosed. Running handlers of a consumer are not stopped."""
-        engine = engine_of(client)
+        engine = asyncio_client_of(client)
         instance = getattr(engine, "instance", None)
         if instance is None:
             raise UsageError(f"{client!r} is not a producer, consumer or admin of escrowmq")
         done = threading.Event()
 
-        def die() -> None:
-            instance.die()
+        def crash_client() -> None:
+            instance.simulate_crash()
             task = instance.loop.create_task(engine.close())
             self._endings.add(task)
             task.add_done_callback(self._endings.discard)
@@ -187,13 +187,13 @@ class Broker:
         except RuntimeError:
             is_here = False
         if is_here:
-            die()
+            crash_client()
         else:
-            instance.loop.call_soon_threadsafe(die)
+            instance.loop.call_soon_threadsafe(crash_client)
         if not done.wait(self._world.patience_s):
             raise AssertionError(f"the event loop of {client!r} does not run")
         if not is_here:
-            note_dead(client)
+            release_killed_client(client)
 
     def stop(self) -> None:
         """Shut the broker down in good order; the name server keeps running."""
@@ -237,7 +237,7 @@ class Broker:
         try:
             yield
         finally:
-            self._world.disk.go_on()
+            self._world.disk.resume()
 
     # -- what is there -----------------------------------------------------------------------
 
@@ -249,49 +249,49 @@ class Broker:
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> None:
         """Send a message as another service would. Not possible if clients need an account."""
-        self._thread.call(self._world.send(message_of(topic, body, fields)))
+        self._thread.call(self._world.send(make_message(topic, body, fields)))
 
     def delivered(self, topic: str) -> Found:
         """Bodies that consumers of a topic can see, in the order in which they appeared."""
-        return self._find(lambda: self._world.looking.delivered(topic))
+        return self._find_bodies(lambda: self._world.inspection.delivered(topic))
 
     def pending(self, topic: str | None = None) -> Found:
         """Bodies of open transactions, of one topic or of all topics."""
-        return self._find(lambda: self._world.looking.pending(topic))
+        return self._find_bodies(lambda: self._world.inspection.pending(topic))
 
     def parked(self, topic: str | None = None) -> Found:
         """Bodies of open transactions whose group has no connected producer that could be asked."""
-        return self._find(lambda: self._world.looking.parked(topic))
+        return self._find_bodies(lambda: self._world.inspection.parked(topic))
 
     def discarded(self, topic: str | None = None) -> Found:
         """Bodies of transactions that the broker has given up."""
-        return self._find(lambda: self._world.looking.discarded(topic))
+        return self._find_bodies(lambda: self._world.inspection.discarded(topic))
 
     def dead(self, group: str) -> Found:
         """Bodies of a consumer group's dead letters."""
-        return self._find(lambda: self._world.looking.dead(group))
+        return self._find_bodies(lambda: self._world.inspection.dead(group))
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """The delivered messages of a topic, with keys, tags and properties."""
-        wait_for_plain_ones()
-        return self._thread.run(lambda: self._world.looking.messages(topic))
+        wait_for_blocking_ends()
+        return self._thread.run(lambda: self._world.inspection.messages(topic))
 
     def describe(self) -> str:
         """Describe all contents of the broker as text."""
-        return self._thread.run(self._world.tell)
+        return self._thread.run(self._world.describe)
 
     def wait_delivered(self, topic: str, count: int = 1) -> Found:
         """Wait until `count` messages are delivered to a topic; return their bodies."""
-        return self._thread.wait_for(self._world.delivered(topic, count), "wait_delivered")
+        return self._thread.wait_for(self._world.wait_delivered(topic, count), "wait_delivered")
 
     def wait_consumed(self, group: str) -> None:
         """Wait until a consumer group has handled every message that its consumers can see. A
         failed message that waits for its retry counts as handled."""
-        self._thread.wait_for(self._world.consumed(group), "wait_consumed")
+        self._thread.wait_for(self._world.wait_consumed(group), "wait_consumed")
 
-    def _find(self, find: Any) -> Found:  # noqa: ANN401
-        wait_for_plain_ones()  # outboxes tell of their commits in the background
-        return self._thread.run(lambda: self._world.found(find()))
+    def _find_bodies(self, find: Any) -> Found:  # noqa: ANN401
+        wait_for_blocking_ends()  # outboxes tell of their commits in the background
+        return self._thread.run(lambda: self._world.with_description(find()))
 
 
 def _span_ms(span: dt.timedelta | None, spans: dict[str, float]) -> int:

@@ -35,12 +35,12 @@ class KitCore(BrokerCore):
         rows = self.serving.rows
         for code in _POLLS:
             rows[code] = msgspec.structs.replace(
-                rows[code], serve=partial(_asked_now, rows[code].serve)
+                rows[code], serve=partial(_serve_now, rows[code].serve)
             )
         end = rows[Request.END_TRANSACTION]
-        rows[end.code] = msgspec.structs.replace(end, serve=partial(self._end, end.serve))
+        rows[end.code] = msgspec.structs.replace(end, serve=partial(self._serve_end, end.serve))
 
-    def _end(
+    def _serve_end(
         self, serve: Callable[[IncomingRequest[Any]], Reply], asked: IncomingRequest[Any]
     ) -> Reply:
         if not (self.ends_to_lose and _is_end(asked.command)):
@@ -64,7 +64,7 @@ class KitCore(BrokerCore):
         found = [c for channels in clients.producers.values() for c in channels.values()]
         return found + [c for g in clients.consumers.values() for c in g.channels.values()]
 
-    def hear_all(self, now_ms: int) -> None:
+    def refresh_clients(self, now_ms: int) -> None:
         """Mark every connected client as alive now. Their heartbeats follow real time, and the
         broker's clock may be far ahead."""
         for channel in self.channels():
@@ -85,7 +85,7 @@ def _is_end(command: Command) -> bool:
     )
 
 
-def _asked_now(
+def _serve_now(
     serve: Callable[[IncomingRequest[Any]], Reply], asked: IncomingRequest[Any]
 ) -> Reply:
     """Serve a request as if it had been sent now: the clients' clocks run while the broker's stands

@@ -11,7 +11,7 @@ FULL_PERCENT = 99
 
 class KitDisk(SimDisk):
     """A disk in memory whose syncs can stall. Only syncs run on another thread
-    (net/sync_thread)."""
+    (net/file_thread)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class KitDisk(SimDisk):
         self._moves = threading.Event()
         self._moves.set()
 
-    def fill(self, *, is_full: bool) -> None:
+    def set_full(self, *, is_full: bool) -> None:
         """Fill the disk, or free it again."""
         self.used_percent = FULL_PERCENT if is_full else self._usual_percent
 
@@ -32,12 +32,12 @@ class KitDisk(SimDisk):
         """Stall syncs from now on."""
         self._moves.clear()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let stalled syncs complete."""
         self._moves.set()
 
-    def step(self, kind: str) -> None:
-        """Count an operation (SimDisk.step); a sync waits while the disk is stalled."""
+    def count_operation(self, kind: str) -> None:
+        """Count an operation (SimDisk.count_operation); a sync waits while the disk is stalled."""
         if kind == "sync":
             self._moves.wait()
-        super().step(kind)
+        super().count_operation(kind)

@@ -11,7 +11,7 @@ from typing import Final
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.client.core.message import ReceivedMessage, received
+from escrowmq.client.core.message import ReceivedMessage, to_received_message
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.fastjson import decode, decode_queue_map
 from escrowmq.store.walk import walk_queue
@@ -54,7 +54,7 @@ class Inspection:
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """Return the visible messages of a topic as users receive them."""
         name = self._core.broker.settings.name
-        return [received(message, broker_name=name) for message in self.visible(topic)]
+        return [to_received_message(message, broker_name=name) for message in self.visible(topic)]
 
     def delivered(self, topic: str) -> list[bytes]:
         """Return the bodies of the visible messages of a topic."""
@@ -66,7 +66,7 @@ class Inspection:
 
     # -- transactions ----------------------------------------------------------------------------
 
-    def _pending(self, topic: str | None) -> Iterator[tuple[int, StoredMessage]]:
+    def _pending_messages(self, topic: str | None) -> Iterator[tuple[int, StoredMessage]]:
         for queue_offset in self._halves.pending.offsets_after(-1):
             half = self._core.transactions.engine.halves.read_half(queue_offset)
             if half is not None and topic in (None, half.properties.get(Property.REAL_TOPIC)):
@@ -74,18 +74,18 @@ class Inspection:
 
     def pending(self, topic: str | None) -> list[bytes]:
         """Return the bodies of open transactions."""
-        return [_body(half) for _, half in self._pending(topic)]
+        return [_body(half) for _, half in self._pending_messages(topic)]
 
     def parked(self, topic: str | None) -> list[bytes]:
         """Return the bodies of open transactions without a connected producer."""
         checker = self._core.transactions.checker
         return [
             _body(half)
-            for queue_offset, half in self._pending(topic)
+            for queue_offset, half in self._pending_messages(topic)
             if checker.is_parked(queue_offset, half.properties.get(Property.PGROUP, ""))
         ]
 
-    def _discarded(self, topic: str | None) -> Iterator[StoredMessage]:
+    def _discarded_messages(self, topic: str | None) -> Iterator[StoredMessage]:
         state_of = self._core.transactions.resumption.state_of
         for message in self.visible(Topic.CHECK_MAX_TIME):
             is_of = topic in (None, message.properties.get(Property.REAL_TOPIC))
@@ -94,21 +94,21 @@ class Inspection:
 
     def discarded(self, topic: str | None) -> list[bytes]:
         """Return the bodies of transactions that were given up."""
-        return [_body(message) for message in self._discarded(topic)]
+        return [_body(message) for message in self._discarded_messages(topic)]
 
     # -- all of it -------------------------------------------------------------------------------
 
-    def tell(self, now_ms: int) -> str:
+    def describe(self, now_ms: int) -> str:
         """Describe the broker's contents, with a line per message."""
         lines = [*self._describe_topics(), *self._describe_pending(now_ms)]
         later = list(self._describe_delayed(now_ms))
         if later:
-            lines.append(f"comes later: {_cut(later)}")
-        given_up = [f"{_body(m)!r}" for m in self._discarded(None)]
+            lines.append(f"comes later: {_join_limited(later)}")
+        given_up = [f"{_body(m)!r}" for m in self._discarded_messages(None)]
         if given_up:
-            lines.append(f"given up: {_cut(given_up)}")
+            lines.append(f"given up: {_join_limited(given_up)}")
         time = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-        lines += [f"connected: {_cut(self._describe_clients()) or 'nobody'}"]
+        lines += [f"connected: {_join_limited(self._describe_clients()) or 'nobody'}"]
         lines += [f"time: {time:%Y-%m-%d %H:%M:%S} UTC"]
         return "\n".join(lines)
 
@@ -123,7 +123,8 @@ class Inspection:
                 is_dead = topic.startswith(Topic.DLQ_PREFIX)
                 name = topic.removeprefix(Topic.DLQ_PREFIX)
                 what = f"dead letters of {name!r}" if is_dead else f"delivered to {topic!r}"
-                yield f"{what}: {_cut([_describe(message) for message in messages])}"
+                found = [_describe_message(message) for message in messages]
+                yield f"{what}: {_join_limited(found)}"
         if nothing:
             yield "delivered: nothing"
 
@@ -146,12 +147,12 @@ class Inspection:
                             else repr(place)
                         )
                         left_s = (due_ms - now_ms) / 1000
-                        yield f"{_describe(message)} to {where}, in {left_s:.0f} s"
+                        yield f"{_describe_message(message)} to {where}, in {left_s:.0f} s"
 
     def _describe_pending(self, now_ms: int) -> Iterator[str]:
         checker, pending = self._core.transactions.checker, self._halves.pending
         told = []
-        for queue_offset, half in self._pending(None):
+        for queue_offset, half in self._pending_messages(None):
             row = pending.row(queue_offset)
             if checker.is_parked(queue_offset, row.group):
                 waits = "parked: no producer of the group is connected"
@@ -162,10 +163,10 @@ class Inspection:
             place = target_queue(half)
             topic = place[0] if place else "?"
             told.append(
-                f"{_describe(half)} to {topic!r}, of group {row.group!r}, "
+                f"{_describe_message(half)} to {topic!r}, of group {row.group!r}, "
                 f"asked {row.checks} times; {waits}"
             )
-        yield f"pending: {_cut(told) or 'nothing'}"
+        yield f"pending: {_join_limited(told) or 'nothing'}"
 
     def _describe_clients(self) -> list[str]:
         clients = self._core.broker.clients
@@ -177,12 +178,12 @@ def _body(message: StoredMessage) -> bytes:
     return decompress(message.body, message.sys_flag)
 
 
-def _describe(message: StoredMessage) -> str:
+def _describe_message(message: StoredMessage) -> str:
     keys = message.properties.get(Property.KEYS, "")
     return f"{_body(message)!r}{f' (keys {keys})' if keys else ''}"
 
 
-def _cut(told: list[str]) -> str:
+def _join_limited(told: list[str]) -> str:
     more = len(told) - _SHOWN_MAX
     return ", ".join(told[:_SHOWN_MAX]) + (f", and {more} more" if more > 0 else "")
 
@@ -193,25 +194,25 @@ class GroupProgress:
     def __init__(self, core: KitCore, group: str) -> None:
         self._core = core
         self._group = group
-        self._describe: dict[tuple[str, int], int] = {}
+        self._offsets: dict[tuple[str, int], int] = {}
 
-    def ask(self) -> None:
+    def request_progress(self) -> None:
         """Ask every member for its progress; the answers arrive later."""
         group = self._core.broker.clients.consumers.get(self._group)
         if group is None:
             return
         for peer, topic in itertools.product(group.channels, group.subscriptions):
             fields = {"topic": topic, "group": self._group}
-            self._core.ask(peer, Request.GET_CONSUMER_STATUS_FROM_CLIENT, fields, self._take)
+            self._core.ask(peer, Request.GET_CONSUMER_STATUS_FROM_CLIENT, fields, self._on_reply)
 
-    def _take(self, reply: Command | None, now_ms: int) -> None:
+    def _on_reply(self, reply: Command | None, now_ms: int) -> None:
         if reply is None or not reply.body:
             return
         table = decode(reply.body)["messageQueueTable"]
         for queue, queue_offset in decode_queue_map(table).items():
-            self._describe[queue.topic, queue.queue_id] = int(queue_offset)
+            self._offsets[queue.topic, queue.queue_id] = int(queue_offset)
 
-    def left(self) -> dict[str, int]:
+    def unhandled_counts(self) -> dict[str, int]:
         """Return, by topic, the number of messages that the group has not handled yet."""
         broker = self._core.broker
         group = broker.clients.consumers.get(self._group)
@@ -220,7 +221,7 @@ class GroupProgress:
             for queue_id in broker.store.queues_of(topic):
                 low, end = broker.store.bounds(topic, queue_id)
                 kept = broker.offsets.get(self._group, topic, queue_id)
-                done = max(low, kept, self._describe.get((topic, queue_id), -1))
+                done = max(low, kept, self._offsets.get((topic, queue_id), -1))
                 if end > done:
                     found[topic] = found.get(topic, 0) + end - done
         return found

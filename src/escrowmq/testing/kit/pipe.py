@@ -18,7 +18,7 @@ _Chunk = bytes | None
 """Bytes on their way to the other end; None means that the writing end was closed."""
 
 
-class Traffic:
+class UnreadChunks:
     """Counts the chunks, of all connections, that were written by one end and not yet read by the
     other."""
 
@@ -27,27 +27,27 @@ class Traffic:
         self._count = 0
 
     @property
-    def is_quiet(self) -> bool:
+    def is_all_read(self) -> bool:
         """Whether everything has been read."""
         return not self._count
 
-    def note(self, count: int) -> None:
+    def add(self, count: int) -> None:
         """Add a number of chunks; negative for chunks that were read."""
         with self._lock:
             self._count += count
 
 
-class End(asyncio.Transport):
+class PipeEnd(asyncio.Transport):
     """One end of a pipe. Like any transport, its methods must be called on its own loop's
     thread."""
 
-    _other: End
+    _other: PipeEnd
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         protocol: asyncio.BaseProtocol,
-        traffic: Traffic,
+        traffic: UnreadChunks,
         port: int,
     ) -> None:
         super().__init__({"peername": (HERE, port)})
@@ -90,7 +90,7 @@ class End(asyncio.Transport):
         if self._is_closing or not data:
             return
         self._written_size += len(data)
-        self._other._put(bytes(data))  # noqa: SLF001
+        self._other._receive(bytes(data))  # noqa: SLF001
         if not self._is_full and self.get_write_buffer_size() > self._high:
             self._is_full = True
             self._protocol.pause_writing()
@@ -106,31 +106,31 @@ class End(asyncio.Transport):
     def resume_reading(self) -> None:
         """Continue reading."""
         self._is_reading = True
-        self._loop.call_soon(self._take)
+        self._loop.call_soon(self._deliver_next)
 
     def close(self) -> None:
         """Close the connection once the other end has read what was written."""
-        self._end(is_abort=False)
+        self._close_end(is_abort=False)
 
     def abort(self) -> None:
         """Close the connection immediately."""
-        self._end(is_abort=True)
+        self._close_end(is_abort=True)
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _put(self, chunk: _Chunk) -> None:
+    def _receive(self, chunk: _Chunk) -> None:
         """Pass a chunk to this end; called on the other end's thread."""
-        self._traffic.note(1)
+        self._traffic.add(1)
         self._inbox.append(chunk)
         if self._is_closing:  # its loop may not run again
-            self._drop()
-        elif not _call_soon(self._loop, self._take):  # it ended with its loop
-            self._drop()
-            _call_soon(self._other._loop, self._other._lose)  # noqa: SLF001
+            self._drop_inbox()
+        elif not _call_soon(self._loop, self._deliver_next):  # it ended with its loop
+            self._drop_inbox()
+            _call_soon(self._other._loop, self._other._lose_connection)  # noqa: SLF001
 
-    def _take(self) -> None:
+    def _deliver_next(self) -> None:
         if self._is_closing:
-            self._drop()
+            self._drop_inbox()
         while self._is_reading and not self._is_closing:
             try:
                 chunk = self._inbox.popleft()
@@ -138,17 +138,17 @@ class End(asyncio.Transport):
                 break
             try:
                 if chunk is None:
-                    self._end(is_abort=False)
+                    self._close_end(is_abort=False)
                 else:
                     self._taken_size += len(chunk)
-                    self._hand_over(chunk)
+                    self._pass_data(chunk)
             finally:
-                self._traffic.note(-1)
+                self._traffic.add(-1)
         other = self._other
         if other._is_full:  # noqa: SLF001
-            _call_soon(other._loop, other._deliver_more)  # noqa: SLF001
+            _call_soon(other._loop, other._resume_writer)  # noqa: SLF001
 
-    def _hand_over(self, data: bytes) -> None:
+    def _pass_data(self, data: bytes) -> None:
         protocol: Any = self._protocol
         if not isinstance(protocol, asyncio.BufferedProtocol):
             protocol.data_received(data)
@@ -160,38 +160,38 @@ class End(asyncio.Transport):
             protocol.buffer_updated(len(piece))
             data = data[len(piece) :]
 
-    def _deliver_more(self) -> None:
+    def _resume_writer(self) -> None:
         if self._is_full and self.get_write_buffer_size() <= self._high // 4:
             self._is_full = False
             self._protocol.resume_writing()
 
-    def _end(self, *, is_abort: bool) -> None:
+    def _close_end(self, *, is_abort: bool) -> None:
         if self._is_closing:
             return
         self._is_closing = True
-        self._drop()
+        self._drop_inbox()
         other = self._other
         if is_abort:
-            other._drop()  # noqa: SLF001
-            _call_soon(other._loop, other._lose)  # noqa: SLF001
+            other._drop_inbox()  # noqa: SLF001
+            _call_soon(other._loop, other._lose_connection)  # noqa: SLF001
         else:
-            other._put(None)  # noqa: SLF001
-        self._loop.call_soon(self._lose)
+            other._receive(None)  # noqa: SLF001
+        self._loop.call_soon(self._lose_connection)
 
-    def _lose(self) -> None:
+    def _lose_connection(self) -> None:
         self._is_closing = True
-        self._drop()
+        self._drop_inbox()
         if not self._is_lost:
             self._is_lost = True
             self._protocol.connection_lost(None)
 
-    def _drop(self) -> None:
+    def _drop_inbox(self) -> None:
         while self._inbox:
             try:
                 self._inbox.pop()
             except IndexError:  # the other thread took it
                 return
-            self._traffic.note(-1)
+            self._traffic.add(-1)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, work: Any) -> bool:  # noqa: ANN401
@@ -203,24 +203,24 @@ def _call_soon(loop: asyncio.AbstractEventLoop, work: Any) -> bool:  # noqa: ANN
     return True
 
 
-def connect(
+def connect_pipe(
     near: asyncio.BaseProtocol,
     make_far: Callable[[], asyncio.BaseProtocol],
     far_loop: asyncio.AbstractEventLoop,
-    traffic: Traffic,
+    traffic: UnreadChunks,
 ) -> None:
     """Connect a protocol of the running loop with one that is made on another loop, or the same."""
     port = next(_PORTS)
-    one = End(asyncio.get_running_loop(), near, traffic, port + 1)
-    other = End(far_loop, near, traffic, port)
+    one = PipeEnd(asyncio.get_running_loop(), near, traffic, port + 1)
+    other = PipeEnd(far_loop, near, traffic, port)
     one._other, other._other = other, one  # noqa: SLF001
-    traffic.note(1)
+    traffic.add(1)
 
-    def arrive() -> None:
+    def accept_far() -> None:
         far = make_far()
         other.set_protocol(far)
         far.connection_made(other)
-        traffic.note(-1)
+        traffic.add(-1)
 
-    far_loop.call_soon_threadsafe(arrive)
+    far_loop.call_soon_threadsafe(accept_far)
     near.connection_made(one)

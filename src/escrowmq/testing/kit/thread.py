@@ -25,11 +25,11 @@ class LoopThread:
                 "0` as a process of its own, whose first line has its address"
             )
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name=name, daemon=True)
         self._thread.start()
 
     @property
-    def is_here(self) -> bool:
+    def is_current_thread(self) -> bool:
         """Whether the caller runs on this thread."""
         return threading.get_ident() == self._thread.ident
 
@@ -45,10 +45,10 @@ class LoopThread:
     def run(self, function: Callable[..., T], *given: Any) -> T:  # noqa: ANN401
         """Run a function on the thread; return its result."""
 
-        async def work() -> T:
+        async def call_function() -> T:
             return function(*given)
 
-        return self.call(work())
+        return self.call(call_function())
 
     def wait_for(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Run a coroutine that waits for clients; return its result. Raises UsageError inside an
@@ -63,7 +63,7 @@ class LoopThread:
             f"use `await broker.aio.{name}(...)` in coroutines"
         )
 
-    async def awaited(self, work: Coroutine[Any, Any, T]) -> T:
+    async def await_from_other_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine like `wait_for`, for callers on another event loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
@@ -73,7 +73,7 @@ class LoopThread:
         self._thread.join(_JOIN_S)
         assert not self._thread.is_alive(), "the loop of a test's broker does not end"
 
-    def _serve(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()

@@ -6,7 +6,7 @@ import math
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Distribution, Sample
 from escrowmq.broker.figures import transaction_metrics_file
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Exchange
 
 
@@ -106,7 +106,7 @@ def test_file_of_the_counts_does_not_drift() -> None:
     producer.end(halves[0], COMMIT)
     producer.end(halves[0], COMMIT)
     producer.end(halves[0], ROLLBACK)
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     exchange.advance(3_100)
     assert counts(exchange) == {"T": 2}
     producer = exchange.connect()

@@ -34,9 +34,9 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             anew_count += 1
             return judge_anew(asked, now_ms)
 
-        monkeypatch.setattr(self, "_judge", count)
+        monkeypatch.setattr(self, "_apply_rules", count)
         found = judge(self, asked, now_ms)
-        monkeypatch.setattr(self, "_judge", judge_anew)
+        monkeypatch.setattr(self, "_apply_rules", judge_anew)
         assert found == judge_anew(asked, now_ms)
         seen.append(not anew_count)
         return found

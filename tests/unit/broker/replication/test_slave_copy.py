@@ -12,7 +12,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.measure import Sample
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from tests.harness.exchange import COMMIT, SMALL, Exchange
 from tests.harness.pair import Node, Pair, log_of, queues_of
 
@@ -71,7 +71,7 @@ def test_all_that_the_master_has_is_copied_over_files() -> None:
 def test_a_slave_goes_on_after_any_end(caplog: pytest.LogCaptureFixture) -> None:
     pair = Pair()
     pair.introduce()
-    for nth, loss in enumerate([None, Loss.NOTHING, Loss.PREFIX, Loss.ALL]):
+    for nth, loss in enumerate([None, CrashLoss.NOTHING, CrashLoss.PREFIX, CrashLoss.ALL]):
         some_traffic(pair)
         pair.advance(1_000)
         pair.start_slave_again(loss, seed=nth)

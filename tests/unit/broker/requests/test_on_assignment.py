@@ -9,7 +9,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
 from escrowmq.delivery.assignment import PATH
-from escrowmq.testing.disk import Shortage
+from escrowmq.testing.disk import DescriptorShortage
 from tests.unit.broker.world import World
 
 NAME_SERVER = -1
@@ -93,7 +93,7 @@ def test_a_mode_that_is_not_kept_is_neither_answered_nor_followed(world: World) 
     join(world, "a")
     mode = {"consumerGroup": "G", "mode": "POP", "popShareQueueNum": 8, "topic": "T"}
     before = world.ask(Request.GET_ALL_MESSAGE_REQUEST_MODE).body
-    world.disk.shortage = Shortage.ALL_GONE
+    world.disk.shortage = DescriptorShortage.ALL_GONE
     reply = world.ask(Request.SET_MESSAGE_REQUEST_MODE, body=json.dumps(mode).encode())
     assert (reply.code, reply.remark) == (1, f"{PATH}: Too many open files")
     assert world.ask(Request.GET_ALL_MESSAGE_REQUEST_MODE).body == before

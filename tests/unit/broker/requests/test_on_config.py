@@ -17,7 +17,7 @@ from escrowmq.broker.requests.on_config import CHANGES_FILE
 from escrowmq.codec.changed_settings import Changes
 from escrowmq.errors import DiskFull
 from escrowmq.store.retention import parse_hours
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.exchange import SMALL, START_MS, Caller, Exchange
 
 
@@ -256,7 +256,7 @@ def test_file_that_was_edited_after_a_change_wins(exchange: Exchange, operator: 
 
 def test_change_is_saved_before_it_is_answered(exchange: Exchange, operator: Caller) -> None:
     assert change(operator, "transactionTimeOut=100").code == 0
-    exchange.disk.crash(random.Random(0), Loss.ALL)
+    exchange.disk.crash(random.Random(0), CrashLoss.ALL)
     again = Exchange(disk=exchange.disk)
     assert again.settings.transaction_timeout_ms == 100
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from tests.harness.exchange import SMALL, Caller, Exchange
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import World
@@ -75,7 +75,7 @@ def test_each_letter_is_given_back_once(is_sync_flush: bool) -> None:
 def test_also_after_a_crash_in_between() -> None:
     exchange, client = with_letters()
     redeliver(client, limit=2)
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     client = exchange.connect()
     assert statuses(redeliver(client)) == ["done", "done", "redelivered"]
     assert client.bodies(RETRY) == [b"0", b"1", b"2"]

@@ -12,7 +12,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.properties import encode_properties
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from escrowmq.txn.epoch import LastDecision, StreamQuery
 from escrowmq.txn.epoch_decision import EpochDecider
 from tests.harness.caller import Half
@@ -279,7 +279,7 @@ def test_a_half_that_cannot_be_read_keeps_no_other_from_its_decision() -> None:
     log_offset = halves.pending.log_offset(0)
     halves.recent.remove(0)
     segment = next(path for path in exchange.disk.files if path.startswith("commitlog/"))
-    exchange.disk.flip(segment, log_offset + 4)
+    exchange.disk.flip_bit(segment, log_offset + 4)
     assert sink.decide(1, a=2)["decided"] == "now"
     assert (visible(exchange), list(halves.quarantine)) == ([b"2"], [0])
 
@@ -356,7 +356,7 @@ def test_without_power_an_unsynced_decision_is_none() -> None:
     exchange.holds_syncs = True
     body = {"group": "PG", "epoch": "q-1/1", "tokens": {"a": 1}}
     sink.caller.begin(Request.ESCROW_DECIDE, body=json.dumps(body).encode())
-    exchange.crash(Loss.ALL)
+    exchange.crash(CrashLoss.ALL)
     exchange.holds_syncs = False
     sink = Sink(exchange)
     assert sink.decision(1)["decided"] == "no"

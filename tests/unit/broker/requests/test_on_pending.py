@@ -10,7 +10,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.broker.requests import on_pending
-from escrowmq.testing.disk import Loss
+from escrowmq.testing.disk import CrashLoss
 from escrowmq.txn.end_claim import Claim, EndResult
 from escrowmq.txn.state import Verdict
 from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
@@ -159,7 +159,7 @@ def test_timeline_of_a_transaction_is_shown_to_its_end() -> None:
     found = events_of(operator, half.unique_key)
     assert found == ["stored", "asked", "said unknown", "asked", "unanswered", "committed"]
     assert events_of(operator, producer.prepare("T", b"next").unique_key) == ["stored"]
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     operator = operator_of(exchange)
     assert events_of(operator, half.unique_key) == ["stored", "committed"]
     (item,) = ask(operator, SHOW, messageId=half.unique_key)["items"]

@@ -13,7 +13,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.upkeep.start_checks import table_parsers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import CheckResult, StoreCheck
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import CrashLoss, SimDisk
 from tests.harness.exchange import SMALL, Exchange
 
 Change = Callable[[SimDisk], None]
@@ -362,19 +362,19 @@ def test_offsets_that_a_loss_of_power_sets_back_are_saved_at_once() -> None:
     ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "10"}
     caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
     exchange.disk.small[OFFSETS] = exchange.core.broker.offsets.content_to_save(log_end=0)
-    exchange.crash(Loss.ALL)
+    exchange.crash(CrashLoss.ALL)
     store = exchange.core.broker.store
     end = store.bounds("T", 0)[1]
     assert end < 10
     caller = exchange.connect()
     for number in range(10):
         caller.send("T", b"new %d" % number)
-    exchange.crash(Loss.NOTHING)  # before offsets are saved by the clock
+    exchange.crash(CrashLoss.NOTHING)  # before offsets are saved by the clock
     assert exchange.core.broker.offsets.get("CG", "T", 0) == end
 
 
-@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.ALL])
-def test_a_new_topic_is_not_read_from_an_offset_of_the_deleted_one(loss: Loss) -> None:
+@pytest.mark.parametrize("loss", [CrashLoss.NOTHING, CrashLoss.ALL])
+def test_a_new_topic_is_not_read_from_an_offset_of_the_deleted_one(loss: CrashLoss) -> None:
     """The broker ends before it saves its offsets the next time."""
     exchange = Exchange()
     exchange.create_topic("T", 1)
@@ -394,7 +394,7 @@ def test_a_new_topic_is_not_read_from_an_offset_of_the_deleted_one(loss: Loss) -
     offsets = exchange.core.broker.offsets
     assert offsets.get("CG", "T", 0) == -1
     assert offsets.get("CG", "other", 0) == 2
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     assert exchange.core.broker.offsets.get("CG", "T", 0) == -1
 
 
@@ -410,7 +410,7 @@ def test_what_was_read_of_a_new_topic_stays_over_a_start() -> None:
     ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "2"}
     caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
     exchange.advance(20_000)
-    exchange.crash(Loss.NOTHING)
+    exchange.crash(CrashLoss.NOTHING)
     assert exchange.core.broker.offsets.get("CG", "T", 0) == 2
 
 
@@ -434,14 +434,14 @@ def test_an_offset_is_dropped_though_the_log_that_it_was_saved_with_is_lost(
     if is_deleted_before:
         assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
     exchange.disk.small[OFFSETS] = saved
-    exchange.crash(Loss.ALL)
+    exchange.crash(CrashLoss.ALL)
     if not is_deleted_before:
         assert exchange.core.broker.offsets.get("CG", "T", 0) == 1
         caller = exchange.connect()
         assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
         exchange.create_topic("T", 1)
         assert caller.send("T", b"new").code == 0
-        exchange.crash(Loss.NOTHING)
+        exchange.crash(CrashLoss.NOTHING)
     assert exchange.core.broker.offsets.get("CG", "T", 0) == -1
 
 

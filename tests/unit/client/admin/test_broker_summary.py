@@ -4,7 +4,7 @@ import json
 
 from escrowmq.base.codes import Request
 from escrowmq.base.human_format import format_byte_count
-from escrowmq.client.admin.broker_summary import summary
+from escrowmq.client.admin.broker_summary import summarize_metrics
 from tests.harness.exchange import START_MS, Exchange
 
 
@@ -18,7 +18,7 @@ def test_what_matters_is_told_with_units() -> None:
     exchange = Exchange()
     exchange.connect("producer").send("T", b"x" * 5_000)
     exchange.advance(90_000)
-    found = dict(summary(runtime(exchange), exchange.now_ms))
+    found = dict(summarize_metrics(runtime(exchange), exchange.now_ms))
     assert found["speaks"] == "V5_3_3"
     assert found["up since"].endswith("(1m30s ago)")
     assert found["connections"] == "2"
@@ -35,13 +35,15 @@ def test_a_broker_that_takes_nothing_says_why() -> None:
     exchange.connect("producer").send("T", b"x")
     exchange.advance(10_000)
     exchange.fail_sync("no such luck")
-    assert dict(summary(runtime(exchange), START_MS))["accepts messages"].startswith("no: ")
+    assert dict(summarize_metrics(runtime(exchange), START_MS))["accepts messages"].startswith(
+        "no: "
+    )
 
 
 def test_what_is_not_told_is_left_out() -> None:
     """A broker of RocketMQ, which tells nothing of its own before its first message."""
-    assert summary({"brokerVersionDesc": "V4_9_7"}, START_MS) == [("speaks", "V4_9_7")]
-    assert summary({"putTps": "a b c", "commitLogDiskRatio": "x"}, START_MS) == []
+    assert summarize_metrics({"brokerVersionDesc": "V4_9_7"}, START_MS) == [("speaks", "V4_9_7")]
+    assert summarize_metrics({"putTps": "a b c", "commitLogDiskRatio": "x"}, START_MS) == []
 
 
 def test_sizes_have_units() -> None:

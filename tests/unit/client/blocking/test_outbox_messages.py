@@ -42,18 +42,20 @@ def place() -> Iterator[tuple[str, Peer]]:
 
 def test_messages_are_stored_and_then_committed_or_abandoned() -> None:
     with place() as (address, broker), escrowmq.Producer(address, group="PG") as producer:
-        marked = producer.marked("db")
+        marked = producer.marked_messages("db")
         marked.send([escrowmq.Message("T", b"x")])
-        marked.leave()
+        marked.leave_to_marker()
         assert marked.outcome is Outcome.UNKNOWN
-        marked.committed()
+        marked.report_commit()
         producer.flush()
         assert (marked.outcome, marked.error) == (Outcome.COMMIT, None)
         assert len(marked.key) >= 32
-        gone = producer.marked("db")
+        gone = producer.marked_messages("db")
         gone.send([escrowmq.Message("T", b"x")])
         gone.abandon()
-        producer.marked("db").send([escrowmq.Message("T", b"x")])  # behind it, in the loop's order
+        producer.marked_messages("db").send(
+            [escrowmq.Message("T", b"x")]
+        )  # behind it, in the loop's order
         found = [end["commitOrRollback"] for end in ends(broker)]
         assert found[:2] == ["8", "12"]
         assert broker.codes().count(Request.SEND_MESSAGE_V2) == 3
@@ -63,7 +65,7 @@ def test_a_message_whose_answer_is_lost_is_not_stored_twice_where_once_is_promis
     with place() as (address, broker), escrowmq.Producer(address, group="PG") as producer:
         broker.answers[Request.SEND_MESSAGE_V2] = lambda link, command: link.transport.abort()
         with pytest.raises(SendFailed):
-            producer.marked("db").without_repeats().send([escrowmq.Message("T", b"x")])
+            producer.marked_messages("db").without_resends().send([escrowmq.Message("T", b"x")])
         assert broker.codes().count(Request.SEND_MESSAGE_V2) == 1
 
 
@@ -76,21 +78,21 @@ def test_a_producer_that_is_closed_meanwhile_raises_nothing_behind_the_commit(
         if has_others:
             others.enter_context(escrowmq.Producer(address, group="others"))
         with escrowmq.Producer(address, group="PG") as producer:
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             marked.send([escrowmq.Message("T", b"x")])
-            marked.leave()
+            marked.leave_to_marker()
         with caplog.at_level(logging.WARNING):
-            marked.committed()
+            marked.report_commit()
     assert "will ask" in caplog.text
 
 
 def test_a_flush_waits_for_the_commits_of_its_thread() -> None:
     with place() as (address, broker), escrowmq.Producer(address, group="PG") as producer:
         for number in range(1, 20):
-            marked = producer.marked("db")
+            marked = producer.marked_messages("db")
             marked.send([escrowmq.Message("T", b"x")])
-            marked.leave()
-            marked.committed()
+            marked.leave_to_marker()
+            marked.report_commit()
             producer.flush()
             assert marked.outcome is Outcome.COMMIT
             assert len(ends(broker)) == number
@@ -108,10 +110,10 @@ def test_one_message_is_stored_in_one_request_and_needs_no_task() -> None:
             return spawn(work)
 
         inner.instance.spawn = spawned  # type: ignore[method-assign]
-        marked = producer.marked("db")
+        marked = producer.marked_messages("db")
         marked.send([escrowmq.Message("T", b"x")])
-        marked.leave()
-        marked.committed()
+        marked.leave_to_marker()
+        marked.report_commit()
         producer.flush()
         assert not tasks.is_set()
         assert len(ends(broker)) == 1
@@ -123,17 +125,17 @@ def test_a_refused_message_is_raised_and_nothing_is_left_open() -> None:
         broker.answers[Request.SEND_MESSAGE_V2] = lambda link, command: link.reply(
             command, Response.NO_PERMISSION, remark="planted"
         )
-        marked = producer.marked("db")
+        marked = producer.marked_messages("db")
         with pytest.raises(PermissionDenied, match="planted"):
             marked.send([escrowmq.Message("T", b"x")])
         assert marked.outcome is Outcome.ROLLBACK
         del broker.answers[Request.SEND_MESSAGE_V2]
         with pytest.raises(InvalidMessage):
-            producer.marked("db").send([escrowmq.Message("T", b"x" * 5_000_000)])
+            producer.marked_messages("db").send([escrowmq.Message("T", b"x" * 5_000_000)])
 
 
 def test_ids_of_many_threads_differ() -> None:
     with place() as (address, _), escrowmq.Producer(address, group="PG") as producer:
         with ThreadPoolExecutor(8) as pool:
-            keys = list(pool.map(lambda _: producer.marked("db").key, range(4_000)))
+            keys = list(pool.map(lambda _: producer.marked_messages("db").key, range(4_000)))
         assert len(set(keys)) == len(keys)

@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.client.core.batch_cuts import batches_of
+from escrowmq.client.core.batch_cuts import split_into_batches
 from escrowmq.client.core.message import Message
-from escrowmq.client.core.sending import encode, properties_of
+from escrowmq.client.core.sending import encode_properties, properties_of
 from escrowmq.codec.batch import encode_batch
 
 MESSAGES = st.lists(
@@ -25,10 +25,14 @@ MESSAGES = st.lists(
 def test_tags_and_order_keys_count_too() -> None:
     plain = Message("T", b"x", tag="t" * 9_000, order_key="é" * 4_000)
     messages = [plain] * 4
-    batches = batches_of(messages, range(4), size_max=40_000)
+    batches = split_into_batches(messages, range(4), size_max=40_000)
     pieces = [
         [
-            (0, b"x", encode(properties_of(messages[index], unique_key="K" * 32)).encode())
+            (
+                0,
+                b"x",
+                encode_properties(properties_of(messages[index], unique_key="K" * 32)).encode(),
+            )
             for index in batch
         ]
         for batch in batches
@@ -38,15 +42,15 @@ def test_tags_and_order_keys_count_too() -> None:
 
 def test_a_batch_is_filled_to_its_last_byte() -> None:
     messages = [Message("T", b"x" * 100)] * 3
-    assert batches_of(messages, range(3), size_max=2 * 356) == [[0, 1], [2]]
-    assert batches_of(messages, range(3), size_max=2 * 356 - 1) == [[0], [1], [2]]
+    assert split_into_batches(messages, range(3), size_max=2 * 356) == [[0, 1], [2]]
+    assert split_into_batches(messages, range(3), size_max=2 * 356 - 1) == [[0], [1], [2]]
 
 
 @given(MESSAGES, st.integers(1, 8_000))
 def test_each_message_is_in_one_batch_in_order_and_no_batch_is_too_large(
     messages: list[Message], size_max: int
 ) -> None:
-    batches = batches_of(messages, range(len(messages)), size_max=size_max)
+    batches = split_into_batches(messages, range(len(messages)), size_max=size_max)
     assert [index for batch in batches for index in batch] == list(range(len(messages)))
     for batch in batches:
         found = [messages[index] for index in batch]

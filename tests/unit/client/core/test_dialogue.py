@@ -10,7 +10,13 @@ from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core import dialogue
 from escrowmq.client.core.credentials import Credentials
-from escrowmq.client.core.dialogue import REQUESTS_WAITING_MAX, Dialogue, Done, Fields, speaks
+from escrowmq.client.core.dialogue import (
+    REQUESTS_WAITING_MAX,
+    Dialogue,
+    Done,
+    Fields,
+    recognize_protocol,
+)
 from escrowmq.client.core.signing import Signer
 from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.frame import FrameReader
@@ -32,8 +38,8 @@ class Talk:
             "host:1",
             write=self._frames.extend,
             serve=self.served.append,
-            decorate=signer.decorate,
-            sign_own=signer.sign_own if who is not None else None,
+            decorate=signer.add_common_fields,
+            sign_own=signer.add_own_signature if who is not None else None,
         )
 
     def ask(self, now: float = 0.0, timeout_s: float = 3.0, done: Done | None = None) -> None:
@@ -88,24 +94,24 @@ def test_what_is_not_answered_in_time_ends_and_the_next_look_is_known() -> None:
     talk = Talk()
     talk.ask(now=10.0, timeout_s=3.0)
     talk.ask(now=10.0, timeout_s=5.0)
-    assert talk.dialogue.wake_at == 13.0
-    talk.dialogue.sweep(13.0)
+    assert talk.dialogue.next_expiry == 13.0
+    talk.dialogue.expire_requests(13.0)
     assert isinstance(talk.ends[0], RequestTimeout)
     assert "GET_MAX_OFFSET (30) within 3000 ms" in str(talk.ends[0])
-    assert talk.dialogue.wake_at == 15.0
-    talk.dialogue.sweep(15.0)
-    assert talk.dialogue.wake_at == math.inf
+    assert talk.dialogue.next_expiry == 15.0
+    talk.dialogue.expire_requests(15.0)
+    assert talk.dialogue.next_expiry == math.inf
 
 
 def test_a_lost_connection_answers_everybody_and_takes_nothing_more() -> None:
     talk = Talk()
     talk.ask()
-    talk.dialogue.lose("it was cut")
+    talk.dialogue.fail_all("it was cut")
     assert "host:1 is gone: it was cut" in str(talk.ends[0])
     with pytest.raises(ConnectionLost, match="it was cut"):
         talk.ask()
     with pytest.raises(ConnectionLost, match="it was cut"):
-        talk.dialogue.tell(Request.HEART_BEAT, {}, b"")
+        talk.dialogue.send_one_way(Request.HEART_BEAT, {}, b"")
 
 
 def test_requests_of_the_peer_are_served_in_the_order_of_the_stream() -> None:
@@ -143,13 +149,13 @@ def test_nobody_asks_without_bound() -> None:
 def test_a_peer_that_speaks_something_else_is_named(answer: bytes, name: str) -> None:
     talk = Talk()
     talk.dialogue.receive(answer, 0.0)
-    assert talk.dialogue.broken(answer).startswith(f"it speaks {name}")
-    assert "frame" not in talk.dialogue.broken(answer)
+    assert talk.dialogue.frame_error(answer).startswith(f"it speaks {name}")
+    assert "frame" not in talk.dialogue.frame_error(answer)
 
 
 def test_bytes_that_no_server_is_known_by_name_none() -> None:
     for answer in (b"", b"abc\0\x09", b"abc\0\x0b", b"HTT"):
-        assert speaks(answer) == ""
+        assert recognize_protocol(answer) == ""
 
 
 def test_a_peer_that_spoke_remoting_before_is_none_of_them() -> None:
@@ -157,7 +163,7 @@ def test_a_peer_that_spoke_remoting_before_is_none_of_them() -> None:
     talk.ask()
     talk.answer(talk.heard()[0])
     talk.dialogue.receive(b"HTTP/1.1 400 Bad Request\r\n\r\n", 0.0)
-    assert "something that is not a frame" in talk.dialogue.broken(
+    assert "something that is not a frame" in talk.dialogue.frame_error(
         b"HTTP/1.1 400 Bad Request\r\n\r\n"
     )
 
@@ -188,7 +194,7 @@ def test_who_is_wanted_to_sign_more_asks_for_a_session_once_and_then_again() -> 
 
 def test_a_one_way_request_waits_for_nothing() -> None:
     talk = Talk()
-    talk.dialogue.tell(Request.END_TRANSACTION, {"a": "b"}, b"x")
+    talk.dialogue.send_one_way(Request.END_TRANSACTION, {"a": "b"}, b"x")
     (told,) = talk.heard()
     assert told.flag & Flag.ONE_WAY
     assert talk.dialogue.waiting_count == 0
@@ -223,7 +229,7 @@ def test_without_a_session_the_refusals_are_the_answers(*, is_lost: bool) -> Non
     talk.ask()
     greeting = talk.refuse(2)
     if is_lost:
-        talk.dialogue.lose("it was cut")
+        talk.dialogue.fail_all("it was cut")
     else:
         talk.answer(greeting, Response.NO_PERMISSION)
     assert not talk.heard()
@@ -242,7 +248,7 @@ def test_a_request_whose_time_is_over_is_not_made_again() -> None:
 
 def test_a_caller_that_ends_the_connection_ends_the_other_requests_too() -> None:
     talk = Talk(WHO)
-    talk.ask(timeout_s=1.0, done=lambda *_: talk.dialogue.lose("it was closed"))
+    talk.ask(timeout_s=1.0, done=lambda *_: talk.dialogue.fail_all("it was closed"))
     talk.ask()
     greeting = talk.refuse(2)
     talk.answer(greeting, 0, {SESSION: "5e55"})

@@ -35,8 +35,8 @@ def reply(code: int, **ext: str) -> Command:
 
 
 def test_a_confirmed_end_is_told_no_more() -> None:
-    assert telling(OURS).report(reply(0), now=100.1) is None
-    assert telling(FOREIGN).report(reply(0), now=100.1) is None
+    assert telling(OURS).report_attempt(reply(0), now=100.1) is None
+    assert telling(FOREIGN).report_attempt(reply(0), now=100.1) is None
 
 
 def test_the_count_of_messages_goes_with_a_commit_alone() -> None:
@@ -50,7 +50,7 @@ def test_our_brokers_are_told_again_with_longer_pauses_until_the_time_is_over() 
 
     def tell_on() -> None:
         nonlocal now
-        while (pause_s := one.report(ConnectionLost("gone"), now=now)) is not None:
+        while (pause_s := one.report_attempt(ConnectionLost("gone"), now=now)) is not None:
             pauses.append(pause_s)
             now += pause_s
 
@@ -66,33 +66,33 @@ def test_our_brokers_are_told_again_with_longer_pauses_until_the_time_is_over() 
 @pytest.mark.parametrize("came", [ConnectionLost("gone"), RequestTimeout("late"), reply(2)])
 def test_a_foreign_broker_that_may_have_heard_it_is_not_told_again(came: object) -> None:
     with pytest.raises(OutcomeUnknown):
-        telling(FOREIGN).report(came, now=100.0)  # type: ignore[arg-type]
+        telling(FOREIGN).report_attempt(came, now=100.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("came", [ConnectFailed("away"), RouteMissing("unknown")])
 def test_a_foreign_broker_that_was_not_reached_is(came: ConnectFailed) -> None:
-    assert telling(FOREIGN).report(came, now=100.0) == 0.02
+    assert telling(FOREIGN).report_attempt(came, now=100.0) == 0.02
 
 
 def test_what_a_broker_refuses_for_good_is_raised_as_it_is() -> None:
     with pytest.raises(PermissionDenied):
-        telling(OURS).report(reply(16), now=100.0, address="b:1")
+        telling(OURS).report_attempt(reply(16), now=100.0, address="b:1")
     with pytest.raises(OutcomeContradicted, match="rolled_back"):
-        telling(OURS).report(reply(201, escrowOutcome="rolled_back"), now=100.0)
+        telling(OURS).report_attempt(reply(201, escrowOutcome="rolled_back"), now=100.0)
 
 
 def test_an_end_after_its_time_is_told_as_the_answer_to_a_check_once() -> None:
     one = telling(FOREIGN)
     illegal = reply(604)
     assert one.fields["fromTransactionCheck"] == "false"
-    assert one.report(illegal, now=100.0) == 0.0
+    assert one.report_attempt(illegal, now=100.0) == 0.0
     assert one.fields["fromTransactionCheck"] == "true"
     with pytest.raises(OutcomeUnknown):
-        one.report(illegal, now=100.0)
+        one.report_attempt(illegal, now=100.0)
 
 
 def test_an_outcome_that_is_not_known_is_told_with_what_names_the_transaction() -> None:
     for half, name in ((OURS, "transaction K"), (replace(OURS, unique_key=""), "transaction id-1")):
         one = telling(half)
         with pytest.raises(OutcomeUnknown, match=name):
-            one.report(RequestTimeout("no answer"), now=200.0)
+            one.report_attempt(RequestTimeout("no answer"), now=200.0)

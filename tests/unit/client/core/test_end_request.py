@@ -9,9 +9,9 @@ from escrowmq.client.core.end_request import (
     Half,
     check_answer_fields,
     end_fields,
-    half_of_token,
     judge_end,
-    token_of,
+    parse_transaction_id,
+    transaction_id_of,
 )
 from escrowmq.client.core.sending import (
     Outcome,
@@ -36,15 +36,15 @@ halves = st.builds(
 
 @given(halves)
 def test_an_id_of_our_own_says_all_that_an_end_needs(half: Half) -> None:
-    if len(token_of(half)) < 2048:
-        assert half_of_token(token_of(half)) == half
+    if len(transaction_id_of(half)) < 2048:
+        assert parse_transaction_id(transaction_id_of(half)) == half
         assert "escrowId" not in end_fields(half, Outcome.COMMIT)
 
 
 @given(st.text() | st.binary())
 def test_whatever_is_no_id_is_refused(token: object) -> None:
     try:
-        found = half_of_token(token)
+        found = parse_transaction_id(token)
     except UsageError:
         return
     assert found.signed_id == token
@@ -67,17 +67,17 @@ def test_an_id_has_a_bounded_size_and_none_but_its_own_letters() -> None:
     sizes = []
     for length in range(1_300, 1_500):
         half = half_of("t" * length)
-        token = token_of(half)
+        token = transaction_id_of(half)
         try:
-            assert half_of_token(token) == half
+            assert parse_transaction_id(token) == half
             sizes.append(len(token))
         except UsageError:
             assert len(token) > 2_047
     assert max(sizes) == 2_047
-    token = token_of(half_of("T"))
+    token = transaction_id_of(half_of("T"))
     for odd in (token[:9] + "!" + token[9:], token + "\n", token + "="):
         with pytest.raises(UsageError, match="no transaction id"):
-            half_of_token(odd)
+            parse_transaction_id(odd)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.reserved import RESERVED
-from escrowmq.client.core.message import Message, received, snapshot_of
+from escrowmq.client.core.message import Message, snapshot_of, to_received_message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import (
     Compression,
-    outgoing,
+    make_outgoing,
     properties_of,
     send_fields,
 )
@@ -46,7 +46,7 @@ def test_a_message_comes_back_as_it_was_sent(
     own = {name: value for name, value in properties.items() if name not in RESERVED}
     sent = Message("T", body, tag=tag, keys=keys, properties=own, order_key="o", flag=3)
     check_message(sent, body_size_max=1_000_000)
-    out = outgoing(
+    out = make_outgoing(
         sent,
         properties_of(sent, unique_key="K"),
         topic="ns%T",
@@ -66,7 +66,7 @@ def test_a_message_comes_back_as_it_was_sent(
         stored_ms=9,
         record_size=0,
     )
-    found = received(stored, topic="T", broker_name="b")
+    found = to_received_message(stored, topic="T", broker_name="b")
     assert (found.topic, found.body, found.tag, found.properties) == ("T", body, tag, own)
     assert (found.keys, found.order_key, found.flag) == (keys, "o", 3)
     assert (found.message_id, found.queue_offset, found.broker_name) == ("K", 7, "b")
@@ -80,7 +80,7 @@ def test_a_key_may_contain_any_blank_except_the_separator() -> None:
         topic="T", body=b"", properties={"KEYS": "Nord\u00a0GmbH a\tb "}, queue_offset=0,
         log_offset=0, stored_ms=0, record_size=0,
     )  # fmt: skip
-    assert received(stored).keys == message.keys
+    assert to_received_message(stored).keys == message.keys
 
 
 def test_a_message_without_unique_key_is_named_by_its_place() -> None:
@@ -95,11 +95,11 @@ def test_a_message_without_unique_key_is_named_by_its_place() -> None:
         stored_ms=0,
         record_size=0,
     )
-    found = received(stored)
+    found = to_received_message(stored)
     assert found.message_id == found.offset_id == "0" * 30 + "10"
     assert (found.topic, found.body, found.transaction_id) == ("T", b"x" * 99, "TX")
     stored.properties = {"__transactionId__": "TX", "escrowTransaction": "of several"}
-    assert received(stored).transaction_id == "of several"
+    assert to_received_message(stored).transaction_id == "of several"
     stored.body = packed[:-1]
     with pytest.raises(RemoteProtocolError):
-        received(stored)
+        to_received_message(stored)

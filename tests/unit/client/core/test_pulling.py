@@ -3,14 +3,14 @@
 import pytest
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.fetched_messages import Shelf
+from escrowmq.client.core.fetched_messages import FetchedMessages
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.pulling import (
-    Cursor,
-    EmptyAnswers,
-    after_pull,
+    EmptyAnswerCounter,
+    PullCursor,
     is_refusal,
     pull_fields,
+    step_after_pull,
     with_subscription,
 )
 from escrowmq.client.core.pulling import (
@@ -48,37 +48,37 @@ def test_nothing_is_committed_or_waited_for_when_not_told() -> None:
 @pytest.mark.parametrize(
     ("code", "step"),
     [
-        (0, Step.TAKE), (19, Step.GO_ON), (20, Step.GO_ON), (21, Step.MOVE), (215, Step.REST),
+        (0, Step.TAKE), (19, Step.ADVANCE), (20, Step.ADVANCE), (21, Step.MOVE), (215, Step.REST),
         (16, Step.REFUSED), (17, Step.REFUSED), (23, Step.REFUSED), (26, Step.REFUSED),
         (1, Step.FAILED), (2, Step.FAILED), (24, Step.FAILED), (25, Step.FAILED),
         (99, Step.FAILED),
     ],
 )  # fmt: skip
 def test_each_answer_has_one_meaning(code: int, step: Step) -> None:
-    assert after_pull(code) is step
+    assert step_after_pull(code) is step
 
 
 def test_broker_that_says_at_once_that_nothing_is_there_is_asked_more_seldom() -> None:
-    vain = EmptyAnswers()
-    assert [vain.pause_s(took_ms=0, wait_ms=20_000) for _ in range(14)] == [
+    vain = EmptyAnswerCounter()
+    assert [vain.count_and_pause_s(took_ms=0, wait_ms=20_000) for _ in range(14)] == [
         *[0.0] * 10, 0.2, 1.0, 3.0, 3.0,
     ]  # fmt: skip
-    assert vain.pause_s(took_ms=50, wait_ms=20_000) == 0.0  # it has waited
-    assert vain.pause_s(took_ms=0, wait_ms=20_000) == 0.0
+    assert vain.count_and_pause_s(took_ms=50, wait_ms=20_000) == 0.0  # it has waited
+    assert vain.count_and_pause_s(took_ms=0, wait_ms=20_000) == 0.0
     for _ in range(20):
-        vain.pause_s(took_ms=0, wait_ms=20_000)
+        vain.count_and_pause_s(took_ms=0, wait_ms=20_000)
     vain.clear()
-    assert vain.pause_s(took_ms=0, wait_ms=20_000) == 0.0
+    assert vain.count_and_pause_s(took_ms=0, wait_ms=20_000) == 0.0
 
 
 def test_who_asks_not_to_wait_is_answered_at_once_as_often_as_he_asks() -> None:
-    vain = EmptyAnswers()
-    assert {vain.pause_s(took_ms=0, wait_ms=0) for _ in range(30)} == {0.0}
+    vain = EmptyAnswerCounter()
+    assert {vain.count_and_pause_s(took_ms=0, wait_ms=0) for _ in range(30)} == {0.0}
 
 
-def cursor(at: int = 5) -> tuple[Cursor[ReceivedMessage], Shelf[ReceivedMessage]]:
-    shelf: Shelf[ReceivedMessage] = Shelf(next_offset=at)
-    return Cursor(shelf, wait_ms=15_000), shelf
+def cursor(at: int = 5) -> tuple[PullCursor[ReceivedMessage], FetchedMessages[ReceivedMessage]]:
+    shelf: FetchedMessages[ReceivedMessage] = FetchedMessages(next_offset=at)
+    return PullCursor(shelf, wait_ms=15_000), shelf
 
 
 def reply(code: int, next_offset: int, *, broker_id: int = 0) -> Command:
@@ -88,20 +88,20 @@ def reply(code: int, next_offset: int, *, broker_id: int = 0) -> Command:
 
 def test_messages_are_put_before_the_shelf_goes_on() -> None:
     one, shelf = cursor()
-    assert one.answered(reply(0, 8, broker_id=1)) == (Step.TAKE, 8)
+    assert one.apply_reply(reply(0, 8, broker_id=1)) == (Step.TAKE, 8)
     assert (shelf.next_offset, one.broker_id) == (5, 1)
-    shelf.put((), next_offset=8)
+    shelf.add((), next_offset=8)
     assert one.pause_s(Step.TAKE, took_ms=0) == 0.0
 
 
 def test_where_nothing_is_wanted_the_shelf_goes_on_by_itself() -> None:
     one, shelf = cursor()
-    assert one.answered(reply(20, 9)) == (Step.GO_ON, 9)
+    assert one.apply_reply(reply(20, 9)) == (Step.ADVANCE, 9)
     assert shelf.next_offset == 9
     pauses = []
     for _ in range(12):
-        one.answered(reply(19, 9))
-        pauses.append(one.pause_s(Step.GO_ON, took_ms=0))
+        one.apply_reply(reply(19, 9))
+        pauses.append(one.pause_s(Step.ADVANCE, took_ms=0))
     assert pauses == [*[0.0] * 10, 0.2, 1.0]
 
 
@@ -110,44 +110,44 @@ def test_a_move_forgets_what_is_here_and_many_of_them_are_slowed_down() -> None:
     pauses = []
     for at in (2, 3, 4, 5, 6, 7, 8):
         generation = shelf.generation
-        assert one.answered(reply(21, at)) == (Step.MOVE, at)
+        assert one.apply_reply(reply(21, at)) == (Step.MOVE, at)
         assert (shelf.next_offset, shelf.generation) == (at, generation + 1)
         pauses.append(one.pause_s(Step.MOVE, took_ms=0))
     assert pauses == [0.0, 0.0, 0.0, 0.2, 1.0, 3.0, 3.0]
-    one.answered(reply(0, 9))
-    one.answered(reply(21, 1))
+    one.apply_reply(reply(0, 9))
+    one.apply_reply(reply(21, 1))
     assert one.pause_s(Step.MOVE, took_ms=0) == 0.0, "there was a message in between"
 
 
 def test_failures_are_asked_again_later_and_refusals_later_still() -> None:
     one, shelf = cursor()
-    assert [one.failed() for _ in range(4)] == [0.2, 1.0, 3.0, 3.0]
-    assert one.answered(reply(1, 99)) == (Step.FAILED, 5)
+    assert [one.count_failure() for _ in range(4)] == [0.2, 1.0, 3.0, 3.0]
+    assert one.apply_reply(reply(1, 99)) == (Step.FAILED, 5)
     assert one.pause_s(Step.FAILED, took_ms=0) == 3.0
-    assert one.answered(reply(16, 99)) == (Step.REFUSED, 5)
+    assert one.apply_reply(reply(16, 99)) == (Step.REFUSED, 5)
     assert one.pause_s(Step.REFUSED, took_ms=0) == 5.0
     assert shelf.next_offset == 5
-    one.answered(reply(19, 5, broker_id=1))
-    assert one.failed() == 0.2, "an answer in between"
+    one.apply_reply(reply(19, 5, broker_id=1))
+    assert one.count_failure() == 0.2, "an answer in between"
     assert one.broker_id == 1
-    one.lost()
+    one.ask_master_next()
     assert one.broker_id == 0
-    assert one.answered(reply(215, 99)) == (Step.REST, 5)
+    assert one.apply_reply(reply(215, 99)) == (Step.REST, 5)
     assert one.pause_s(Step.REST, took_ms=0) == 0.02
 
 
 def test_an_offset_that_is_no_number_changes_nothing() -> None:
     one, shelf = cursor()
     with pytest.raises(RemoteProtocolError, match="nextBeginOffset"):
-        one.answered(Command(code=0, opaque=1, ext={"nextBeginOffset": "soon"}))
+        one.apply_reply(Command(code=0, opaque=1, ext={"nextBeginOffset": "soon"}))
     assert shelf.next_offset == 5
 
 
 def test_a_broker_that_moves_on_with_each_answer_is_asked_at_once() -> None:
     one, _ = cursor()
     for at in range(6, 30):
-        one.answered(reply(20, at))
-        assert one.pause_s(Step.GO_ON, took_ms=0) == 0.0
+        one.apply_reply(reply(20, at))
+        assert one.pause_s(Step.ADVANCE, took_ms=0) == 0.0
 
 
 @pytest.mark.parametrize(

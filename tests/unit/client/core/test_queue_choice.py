@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Response
-from escrowmq.client.core.queue_choice import Chooser, Faults, queue_of_key
+from escrowmq.client.core.queue_choice import BrokerFaults, QueueChooser, queue_of_key
 from escrowmq.client.core.routes import MessageQueue
 
 QUEUES = [MessageQueue("T", name, index) for name in ("a", "b") for index in range(3)]
@@ -17,7 +17,7 @@ brokers = st.lists(st.sampled_from("abc"), min_size=1, max_size=6, unique=True)
 @given(brokers, st.integers(1, 5), st.integers())
 def test_without_faults_every_queue_has_its_turn(names: list[str], count: int, seed: int) -> None:
     queues = [MessageQueue("T", name, index) for name in names for index in range(count)]
-    chooser = Chooser(random.Random(seed))
+    chooser = QueueChooser(random.Random(seed))
     assert {chooser.choose(queues) for _ in queues} == set(queues)
 
 
@@ -26,7 +26,7 @@ def test_the_last_broker_is_avoided_where_there_is_another(
     names: list[str], count: int, avoid: str, seed: int
 ) -> None:
     queues = [MessageQueue("T", name, index) for name in names for index in range(count)]
-    chooser = Chooser(random.Random(seed))
+    chooser = QueueChooser(random.Random(seed))
     for _ in range(10):
         chosen = chooser.choose(queues, avoid=avoid)
         assert chosen.broker_name != avoid or names == [avoid]
@@ -42,39 +42,39 @@ def test_slow_brokers_are_left_alone_for_the_peers_times() -> None:
         (10_000, 10_000),
         (15_000, 30_000),
     ):
-        faults = Faults()
-        faults.answered("a", Response.SUCCESS, took_ms=latency_ms, now_ms=100)
+        faults = BrokerFaults()
+        faults.record_answer("a", Response.SUCCESS, took_ms=latency_ms, now_ms=100)
         assert faults.is_avoided("a", 100 + pause_ms - 1) is (pause_ms > 0)
         assert not faults.is_avoided("a", 100 + pause_ms)
-        faults.answered("a", Response.SUCCESS, took_ms=1, now_ms=101)
+        faults.record_answer("a", Response.SUCCESS, took_ms=1, now_ms=101)
         assert not faults.is_avoided("a", 102), "it is quick again"
 
 
 def test_what_is_not_stored_counts_as_a_slow_answer() -> None:
-    faults = Faults()
-    faults.answered("a", Response.FLUSH_DISK_TIMEOUT, took_ms=1, now_ms=0)
-    faults.answered("b", Response.SYSTEM_BUSY, took_ms=1, now_ms=0)
-    faults.failed("c", 0)
+    faults = BrokerFaults()
+    faults.record_answer("a", Response.FLUSH_DISK_TIMEOUT, took_ms=1, now_ms=0)
+    faults.record_answer("b", Response.SYSTEM_BUSY, took_ms=1, now_ms=0)
+    faults.record_failure("c", 0)
     for now_ms, avoided in ((9_999, {"b", "c"}), (10_000, set())):
         assert {name for name in "abc" if faults.is_avoided(name, now_ms)} == avoided
 
 
 def test_an_avoided_broker_gets_nothing_until_its_time_is_over() -> None:
-    faults = Faults()
-    chooser = Chooser(random.Random(1), faults)
-    faults.answered("a", Response.SUCCESS, took_ms=600, now_ms=0)
+    faults = BrokerFaults()
+    chooser = QueueChooser(random.Random(1), faults)
+    faults.record_answer("a", Response.SUCCESS, took_ms=600, now_ms=0)
     assert {chooser.choose(QUEUES, now_ms=10).broker_name for _ in range(12)} == {"b"}
     assert {chooser.choose(QUEUES, now_ms=3_000).broker_name for _ in range(12)} == {"a", "b"}
 
 
 def test_when_all_are_slow_the_last_one_is_avoided_still() -> None:
-    faults = Faults()
-    chooser = Chooser(random.Random(1), faults)
+    faults = BrokerFaults()
+    chooser = QueueChooser(random.Random(1), faults)
     for name in "ab":
-        faults.answered(name, Response.SUCCESS, took_ms=600, now_ms=0)
+        faults.record_answer(name, Response.SUCCESS, took_ms=600, now_ms=0)
     chosen = {chooser.choose(QUEUES, avoid="a", now_ms=10).broker_name for _ in range(12)}
     assert chosen == {"b"}
-    chooser = Chooser(random.Random(1), faults)
+    chooser = QueueChooser(random.Random(1), faults)
     turns = Counter(chooser.choose(QUEUES, avoid="b", now_ms=10) for _ in range(12))
     assert turns == {QUEUES[0]: 8, QUEUES[1]: 2, QUEUES[2]: 2}, "one of a is the next after b"
     every = {chooser.choose(QUEUES, now_ms=10) for _ in range(12)}
@@ -93,9 +93,9 @@ def test_a_queue_that_was_given_back_is_the_next_again(
     names: list[str], count: int, before: int, seed: int
 ) -> None:
     queues = [MessageQueue("T", name, index) for name in names for index in range(count)]
-    chooser = Chooser(random.Random(seed))
+    chooser = QueueChooser(random.Random(seed))
     for _ in range(before):
         chooser.choose(queues)
     chosen = chooser.choose(queues)
-    chooser.give_back(chosen)
+    chooser.undo_choice(chosen)
     assert chooser.choose(queues) == chosen

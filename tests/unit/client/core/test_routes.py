@@ -9,7 +9,7 @@ from escrowmq.client.core.routes import (
     ROUTE_QUEUES_MAX,
     MessageQueue,
     RouteBook,
-    bounded,
+    cut_to_limits,
     read_queues,
     template_route,
 )
@@ -71,10 +71,10 @@ def test_brokers_are_known_as_long_as_a_route_or_the_cluster_names_them() -> Non
     book.drop("U")
     book.drop("U")
     assert (book.broker_names(), book.topics()) == (["a"], ["T"])
-    book.put_brokers({"c": BrokerData({0: "h:4"}, "c")})
+    book.replace_brokers({"c": BrokerData({0: "h:4"}, "c")})
     book.put("T", route(("a", {0: "h:9"})))
     assert (book.address("a"), book.address("c")) == ("h:9", "h:4")
-    book.put_brokers({})
+    book.replace_brokers({})
     assert book.address("c") is None
 
 
@@ -83,16 +83,16 @@ def test_brokers_are_collected_anew_only_when_they_may_be_others() -> None:
     collected = 0
 
     class Counting(RouteBook):
-        def _collect(self) -> set[str]:
+        def _routed_broker_names(self) -> set[str]:
             nonlocal collected
             collected += 1
-            return super()._collect()
+            return super()._routed_broker_names()
 
     book = Counting()
     listed = {"a": BrokerData({0: "h:1"}, "a", "c"), "b": BrokerData({0: "h:2"}, "b", "c")}
-    book.put_brokers(listed)
+    book.replace_brokers(listed)
     for number in range(100):
-        book.put_brokers(listed)
+        book.replace_brokers(listed)
         book.put(f"T{number}", route(("a", {0: "h:1"}), ("b", {0: "h:2"})))
         book.put(f"T{number}", route(("a", {0: "h:1"}), ("b", {0: "h:2"}), count=2))
     book.drop("T7")
@@ -104,7 +104,7 @@ def test_brokers_are_collected_anew_only_when_they_may_be_others() -> None:
     assert book.addresses("c") == {1: "h:4"}
     book.drop("T8")
     assert book.broker_names() == ["a", "b"]
-    book.put_brokers({"a": listed["a"]})
+    book.replace_brokers({"a": listed["a"]})
     assert book.address("b") == "h:2", "a route names it still"
 
 
@@ -117,7 +117,7 @@ def test_the_newest_answer_says_where_a_broker_is_whatever_topic_it_was_about() 
     assert book.addresses("a") == {0: "h:2", 1: "h:1"}
     book.drop("T3")
     assert book.address("a") == "h:2"
-    book.put_brokers({"a": BrokerData({0: "h:3"}, "a", "c")})
+    book.replace_brokers({"a": BrokerData({0: "h:3"}, "a", "c")})
     assert book.addresses("a") == {0: "h:3"}
     book.put("T2", route(("a", {0: "h:3"})))
     assert book.address("a") == "h:3"
@@ -146,8 +146,8 @@ def test_what_no_cluster_has_is_not_believed() -> None:
 
 def test_a_route_within_the_bounds_is_taken_as_it_is() -> None:
     given = route(*((f"b{number}", {0: "h:1", 1: "h:2"}) for number in range(BROKERS_MAX)))
-    assert bounded(given) is given
-    assert bounded(TopicRoute()) == TopicRoute()
+    assert cut_to_limits(given) is given
+    assert cut_to_limits(TopicRoute()) == TopicRoute()
 
 
 @pytest.fixture(name="narrow")
@@ -171,12 +171,12 @@ def wide(addresses_count: int, *counts: int) -> TopicRoute:
 
 @pytest.mark.usefixtures("narrow")
 def test_each_bound_holds_by_itself_and_what_it_allows_is_taken() -> None:
-    assert bounded(given := wide(2, 8, 2)) is given
+    assert cut_to_limits(given := wide(2, 8, 2)) is given
     for odd, kept in (
         (wide(2, 4, 4, 1), [4, 4]), (wide(3, 8, 2), [8, 2]), (wide(2, 8, 3), [8]),
         (wide(3, 8, 3), [8]),
     ):  # fmt: skip
-        few = bounded(odd)
+        few = cut_to_limits(odd)
         assert [data.read_queue_nums for data in few.queue_datas or ()] == kept
         assert len(few.broker_datas or ()) == 2
         assert {len(data.broker_addrs) for data in few.broker_datas or ()} == {2}

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.queue_choice import Chooser
+from escrowmq.client.core.queue_choice import QueueChooser
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest, SendRules
-from escrowmq.client.core.sending import Outgoing
+from escrowmq.client.core.send_attempts import SendAnswer, SendAttempts, SendRequest, SendRules
+from escrowmq.client.core.sending import OutgoingMessage
 from escrowmq.errors import (
     SLAVE_REMARK,
     SWITCHING_REMARK,
@@ -28,7 +28,7 @@ from escrowmq.errors import (
 )
 
 QUEUES = [MessageQueue("T", name, number) for name in ("a", "b") for number in (0, 1)]
-OUT = Outgoing(topic="T", body=b"x", properties="", unique_key="K", born_ms=0)
+OUT = OutgoingMessage(topic="T", body=b"x", properties="", unique_key="K", born_ms=0)
 
 
 class Try:
@@ -46,8 +46,8 @@ class Try:
         self.now = 100.0
         self.has_names = True
         self.names = {"a", "b"}
-        self.chooser = Chooser(random.Random(1))
-        self.attempts = Attempts(
+        self.chooser = QueueChooser(random.Random(1))
+        self.attempts = SendAttempts(
             SendRequest(
                 message=OUT,
                 timeout_ms=3_000,
@@ -61,8 +61,8 @@ class Try:
         self.queue = QUEUES[0]
 
     def aim(self) -> MessageQueue:
-        self.queue = self.attempts.aim(QUEUES, self.chooser)
-        self.attempts.leaves()
+        self.queue = self.attempts.choose_target(QUEUES, self.chooser)
+        self.attempts.mark_sent()
         return self.queue
 
     def answered(self, code: int, remark: str = "") -> SendAnswer | float:
@@ -70,7 +70,7 @@ class Try:
         return self.report(SendAnswer(reply, self.queue, f"{self.queue.broker_name}:1"))
 
     def report(self, what: SendAnswer | EscrowMQError) -> SendAnswer | float:
-        return self.attempts.report(
+        return self.attempts.report_attempt(
             what, now=self.now, names=lambda: self.names, has_names=self.has_names
         )
 
@@ -120,7 +120,7 @@ def test_a_broker_that_is_not_the_master_costs_no_attempt_and_its_successor_is_w
     """Nothing was stored, and another member of its group is becoming the master."""
     one = Try(retries=0)
     one.names = {"a"}
-    one.queue = one.attempts.aimed(QUEUES[0])
+    one.queue = one.attempts.record_target(QUEUES[0])
     remark = f"service not available now: {SLAVE_REMARK}, which stores what its master does"
     assert one.answered(14, remark) == 0.02
     assert one.answered(14, f"{SWITCHING_REMARK} b; try again soon") == 0.04
@@ -239,7 +239,7 @@ def test_time_that_is_over_before_a_broker_was_asked_is_said_once() -> None:
     one = Try()
     one.now = 103.0
     with pytest.raises(RequestTimeout) as late:
-        one.report(one.attempts.timeout())
+        one.report(one.attempts.timeout_error())
     assert str(late.value) == (
         "the message to 'T' was not confirmed within 3000 ms; no attempt came to an end; it was "
         "not sent; try again, or allow more time (timeout_ms)"
@@ -254,7 +254,7 @@ def test_time_that_is_over_while_a_broker_is_dialled_is_no_attempt_of_its_own() 
     one.report(ConnectFailed("nobody there"))
     one.now = 103.0
     with pytest.raises(SendFailed) as failed:
-        one.report(one.attempts.timeout())
+        one.report(one.attempts.timeout_error())
     assert [str(error) for _, error in failed.value.attempts] == ["gone", "nobody there"]
     assert str(failed.value).endswith(
         "it may be stored: send it again only if a duplicate does no harm"
@@ -276,7 +276,7 @@ def test_a_queue_overrides_a_key_and_a_keys_queue_stays_when_the_route_changes()
     one = Try(order_key="k")
     first = one.aim()
     others = [queue for queue in QUEUES if queue != first]
-    assert one.attempts.aim(others, one.chooser) == first
+    assert one.attempts.choose_target(others, one.chooser) == first
 
 
 def test_unsafe_storage_counts_where_no_attempt_or_no_time_is_left() -> None:
@@ -291,9 +291,9 @@ def test_unsafe_storage_counts_where_no_attempt_or_no_time_is_left() -> None:
 
 def test_a_broker_that_refuses_twice_in_a_row_is_waited_for() -> None:
     one = Try()
-    one.attempts.aimed(QUEUES[0])
+    one.attempts.record_target(QUEUES[0])
     assert one.report(ConnectFailed("nobody there")) == 0.0
-    one.attempts.aimed(QUEUES[0])
+    one.attempts.record_target(QUEUES[0])
     assert one.report(ConnectFailed("nobody there")) == 0.02
 
 
@@ -308,15 +308,15 @@ def test_one_refusal_is_raised_without_a_note() -> None:
 def test_time_that_is_over_without_a_broker_says_why_there_was_none() -> None:
     one = Try()
     assert one.report(NoNameServer("nobody knows")) == 0.0
-    assert "nobody knows; it was not sent" in str(one.attempts.timeout())
+    assert "nobody knows; it was not sent" in str(one.attempts.timeout_error())
 
 
 @pytest.mark.parametrize("order", [(0, 2), (2, 0)])
 def test_each_broker_that_was_not_reached_is_told(order: tuple[int, int]) -> None:
     one = Try()
     for number in order:
-        one.attempts.aimed(QUEUES[number])
+        one.attempts.record_target(QUEUES[number])
         one.report(ConnectFailed("nobody there"))
     with pytest.raises(SendFailed) as failed:
-        one.report(one.attempts.timeout())
+        one.report(one.attempts.timeout_error())
     assert [name for name, _ in failed.value.attempts] == [QUEUES[n].broker_name for n in order]

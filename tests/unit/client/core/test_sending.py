@@ -12,23 +12,23 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import KEYS_SEPARATOR
 from escrowmq.base.own_properties import WANTS_SAFETY
 from escrowmq.client.core.end_request import (
-    half_of,
+    parse_half,
 )
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import (
     Compression,
-    Outgoing,
+    OutgoingMessage,
     SendResult,
     SendStatus,
     delay_properties,
-    encode,
-    outgoing,
-    outgoing_bare,
+    encode_properties,
+    make_bare_outgoing,
+    make_outgoing,
+    parse_send_result,
     properties_of,
-    result_of,
-    results_of_batch,
     send_fields,
+    split_batch_result,
 )
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
@@ -40,7 +40,7 @@ from escrowmq.errors import (
 @given(st.dictionaries(st.text(), st.text()))
 def test_properties_are_encoded_whole_or_refused(properties: dict[str, str]) -> None:
     try:
-        text = encode(properties)
+        text = encode_properties(properties)
     except InvalidMessage:
         assert any({"\x01", "\x02"} & set(name + value) for name, value in properties.items())
     else:
@@ -50,7 +50,7 @@ def test_properties_are_encoded_whole_or_refused(properties: dict[str, str]) -> 
 
 def test_a_message_sent_back_by_a_consumer_tells_its_count_in_the_header() -> None:
     properties = {"RECONSUME_TIME": "3", "MAX_RECONSUME_TIMES": "16", "UNIQ_KEY": "K"}
-    out = outgoing(
+    out = make_outgoing(
         Message("x", b"x"),
         properties,
         topic="%RETRY%G",
@@ -63,7 +63,7 @@ def test_a_message_sent_back_by_a_consumer_tells_its_count_in_the_header() -> No
 
 
 def test_a_send_asks_how_safe_the_message_is_if_its_producer_wants_to_know() -> None:
-    out = Outgoing(topic="T", body=b"x", properties="", unique_key="K", born_ms=0)
+    out = OutgoingMessage(topic="T", body=b"x", properties="", unique_key="K", born_ms=0)
     queue = MessageQueue("T", "b", 0)
     assert send_fields(out, queue, group="PG", asks_safety=True)[WANTS_SAFETY] == "true"
     assert WANTS_SAFETY not in send_fields(out, queue, group="PG")
@@ -76,12 +76,12 @@ def test_a_key_is_one_word_however_it_is_given() -> None:
 
 def test_an_answer_that_lacks_what_it_must_have_is_the_peers_fault() -> None:
     queue = MessageQueue("T", "b", 0)
-    out = Outgoing(topic="T", body=b"x", properties="", unique_key="K", born_ms=0)
+    out = OutgoingMessage(topic="T", body=b"x", properties="", unique_key="K", born_ms=0)
     for ext in (None, {}, {"queueId": "x", "queueOffset": "1", "msgId": "m"}):
         with pytest.raises(RemoteProtocolError, match="lacks"):
-            result_of(Command(ext=ext), queue, out, topic="T")
+            parse_send_result(Command(ext=ext), queue, out, topic="T")
         with pytest.raises(RemoteProtocolError, match="lacks"):
-            half_of(Command(ext=ext), broker_name="b", topic="T", group="g", unique_key="K")
+            parse_half(Command(ext=ext), broker_name="b", topic="T", group="g", unique_key="K")
 
 
 @pytest.mark.parametrize("size", [1, 99, 100, 5_000])
@@ -90,8 +90,8 @@ def test_a_bare_message_goes_out_as_any_other_would(size: int, form: str) -> Non
     message = Message("T", b"x" * size, flag=3)
     compression = Compression(form=form, over_size=100)
     how = {"topic": "ns%T", "compression": compression, "born_ms": 7}
-    bare = outgoing_bare(message, unique_key="K", **how)  # type: ignore[arg-type]
-    assert bare == outgoing(message, properties_of(message, unique_key="K"), **how)  # type: ignore[arg-type]
+    bare = make_bare_outgoing(message, unique_key="K", **how)  # type: ignore[arg-type]
+    assert bare == make_outgoing(message, properties_of(message, unique_key="K"), **how)  # type: ignore[arg-type]
     assert bare is not None
     assert bool(bare.sys_flag) == (size >= 100 and form == "zlib")
 
@@ -106,17 +106,17 @@ def test_a_bare_message_goes_out_as_any_other_would(size: int, form: str) -> Non
 def test_a_message_with_anything_beside_its_body_is_not_bare(fields: dict[str, Any]) -> None:
     message = Message("T", b"x", **fields)
     how = {"unique_key": "K", "compression": Compression(), "born_ms": 7}
-    assert outgoing_bare(message, topic="T", **how) is None  # type: ignore[arg-type]
-    assert outgoing_bare(Message("T", b"x"), topic="%RETRY%g", **how) is None  # type: ignore[arg-type]
+    assert make_bare_outgoing(message, topic="T", **how) is None  # type: ignore[arg-type]
+    assert make_bare_outgoing(Message("T", b"x"), topic="%RETRY%g", **how) is None  # type: ignore[arg-type]
 
 
 def test_a_request_has_the_code_of_what_it_is() -> None:
-    out = Outgoing(topic="T", body=b"", properties="", unique_key="", born_ms=0)
-    assert out.code == Request.SEND_MESSAGE_V2
+    out = OutgoingMessage(topic="T", body=b"", properties="", unique_key="", born_ms=0)
+    assert out.request_code == Request.SEND_MESSAGE_V2
     out.is_reply = True
-    assert out.code == Request.SEND_REPLY_MESSAGE_V2
+    assert out.request_code == Request.SEND_REPLY_MESSAGE_V2
     out.is_reply, out.is_batch = False, True
-    assert out.code == Request.SEND_BATCH_MESSAGE
+    assert out.request_code == Request.SEND_BATCH_MESSAGE
 
 
 def test_an_order_key_goes_with_the_message() -> None:
@@ -168,6 +168,6 @@ def test_each_message_of_a_batch_has_its_place(offset_ids: str, expected: list[s
         status=SendStatus.OK, message_id="K", queue=MessageQueue("T", "b", 1), offset=7,
         offset_id=offset_ids,
     )  # fmt: skip
-    one, two = results_of_batch(whole, ["k1", "k2"])
+    one, two = split_batch_result(whole, ["k1", "k2"])
     assert [one.offset_id, two.offset_id] == expected
     assert (one.message_id, one.offset, two.message_id, two.offset) == ("k1", 7, "k2", 8)

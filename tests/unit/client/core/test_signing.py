@@ -8,12 +8,17 @@ FIELDS = {"topic": "T"}
 
 
 def test_without_an_account_requests_stay_as_they_are() -> None:
-    assert Signer(None).decorate(FIELDS, b"x") is FIELDS
+    assert Signer(None).add_common_fields(FIELDS, b"x") is FIELDS
 
 
 def test_common_fields_are_added_and_signed_too() -> None:
-    assert Signer(None, also={"bname": "b"}).decorate(FIELDS, b"x") == {"topic": "T", "bname": "b"}
-    signed = dict(Signer(Credentials("a", "s"), also={"bname": "b"}).decorate(FIELDS, b"x"))
+    assert Signer(None, also={"bname": "b"}).add_common_fields(FIELDS, b"x") == {
+        "topic": "T",
+        "bname": "b",
+    }
+    signed = dict(
+        Signer(Credentials("a", "s"), also={"bname": "b"}).add_common_fields(FIELDS, b"x")
+    )
     signature = signed.pop("Signature")
     assert signed == {"topic": "T", "bname": "b", "AccessKey": "a"}
     assert signature == sign(signed, b"x", secret="s")
@@ -21,7 +26,7 @@ def test_common_fields_are_added_and_signed_too() -> None:
 
 def test_a_token_goes_with_the_request_if_there_is_one() -> None:
     who = Credentials("a", "s", security_token="t")
-    signed = dict(Signer(who).decorate(FIELDS, b"x"))
+    signed = dict(Signer(who).add_common_fields(FIELDS, b"x"))
     signature = signed.pop("Signature")
     assert signed == {"topic": "T", "AccessKey": "a", "SecurityToken": "t"}
     assert signature == sign(signed, b"x", secret="s")

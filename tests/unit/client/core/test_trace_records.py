@@ -7,19 +7,21 @@ from escrowmq.client.core.sending import Outcome, SendResult, SendStatus
 from escrowmq.client.core.trace_records import (
     BODY_SIZE_MAX,
     KEYS_SIZE_MAX,
-    ConsumeEnd,
-    Record,
+    ConsumeResult,
+    TraceRecord,
     consumed_record,
-    ended_record,
+    delivered_record,
+    end_record,
     pack,
     sent_record,
-    taken_record,
 )
 
 PLACE = ("DefaultRegion", "127.0.0.1:10911")
 
 
-def sent(message: Message, *, is_half: bool = False, status: SendStatus = SendStatus.OK) -> Record:
+def sent(
+    message: Message, *, is_half: bool = False, status: SendStatus = SendStatus.OK
+) -> TraceRecord:
     result = SendResult(
         status=status, message_id="ID", queue=MessageQueue("T", "b", 0), offset=0,
         offset_id="OFF", is_half=is_half,
@@ -27,7 +29,7 @@ def sent(message: Message, *, is_half: bool = False, status: SendStatus = SendSt
     return sent_record(message, result, group="g", place=PLACE, span=range(1000, 1007))
 
 
-def fields(record: Record) -> list[str]:
+def fields(record: TraceRecord) -> list[str]:
     assert record.text.endswith("\x02")
     return record.text[:-1].split("\x01")
 
@@ -60,18 +62,18 @@ def test_kinds_of_messages() -> None:
 
 def test_a_consumed_message() -> None:
     message = Message("T", b"abc", keys=["k"])
-    taken = taken_record(
+    taken = delivered_record(
         message, "ID", group="g", region="r", request_id="R", now_ms=5, deliveries_before=2
     )
     assert "|".join(fields(taken)) == "SubBefore|5|r|g|R|ID|2|k"
     done = consumed_record(
-        message, "ID", group="g", request_id="R", span=range(5, 9), end=ConsumeEnd.EXCEPTION
+        message, "ID", group="g", request_id="R", span=range(5, 9), end=ConsumeResult.EXCEPTION
     )
     assert "|".join(fields(done)) == "SubAfter|R|ID|4|false|k|2|9|g"
 
 
 def test_the_end_of_a_transaction() -> None:
-    record = ended_record(
+    record = end_record(
         Message("T", b"abc", tag="a"), "ID", group="g", place=PLACE, now_ms=5,
         outcome=Outcome.ROLLBACK, is_from_check=True,
     )  # fmt: skip
@@ -81,7 +83,7 @@ def test_the_end_of_a_transaction() -> None:
 
 
 def test_trace_messages_stay_within_their_bounds_and_lose_no_record() -> None:
-    records = [Record("é" * 1000 + "\x02", (f"key-{n}" * 20,)) for n in range(200)]
+    records = [TraceRecord("é" * 1000 + "\x02", (f"key-{n}" * 20,)) for n in range(200)]
     packed = list(pack(records))
     assert len(packed) > 1
     assert sum(each.body.count(b"\x02") for each in packed) == 200
@@ -95,7 +97,7 @@ def test_trace_messages_stay_within_their_bounds_and_lose_no_record() -> None:
 
 
 def test_a_key_of_several_records_is_given_once() -> None:
-    (packed,) = pack([Record("a\x02", ("ID", "k")), Record("b\x02", ("ID", "k"))])
+    (packed,) = pack([TraceRecord("a\x02", ("ID", "k")), TraceRecord("b\x02", ("ID", "k"))])
     assert (packed.body, packed.keys) == (b"a\x02b\x02", ["ID", "k"])
 
 
@@ -104,13 +106,13 @@ def test_a_message_without_keys_has_none_in_any_record() -> None:
     span, place = range(5, 9), PLACE
 
     def keys_of(message: Message) -> list[str]:
-        taken = taken_record(
+        taken = delivered_record(
             message, "ID", group="g", region="r", request_id="R", now_ms=5, deliveries_before=2
         )
         done = consumed_record(
-            message, "ID", group="g", request_id="R", span=span, end=ConsumeEnd.SUCCESS
+            message, "ID", group="g", request_id="R", span=span, end=ConsumeResult.SUCCESS
         )
-        ended = ended_record(
+        ended = end_record(
             message, "ID", group="g", place=place, now_ms=5, outcome=Outcome.COMMIT,
             is_from_check=False,
         )  # fmt: skip
@@ -123,7 +125,7 @@ def test_a_message_without_keys_has_none_in_any_record() -> None:
 def test_a_trace_message_is_filled_to_its_bounds() -> None:
     def count(*records: tuple[int, int]) -> int:
         """Of records with so many letters in their text and in their key."""
-        return len(list(pack([Record("x" * size, ("k" * key,)) for size, key in records])))
+        return len(list(pack([TraceRecord("x" * size, ("k" * key,)) for size, key in records])))
 
     half = BODY_SIZE_MAX // 4 // 2
     assert (count((half, 1), (half, 1)), count((half, 1), (half + 1, 1))) == (1, 2)

@@ -6,7 +6,12 @@ import pytest
 
 from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from escrowmq.client.core.message import Message
-from escrowmq.client.core.validation import check_encoded, check_group, check_message, check_topic
+from escrowmq.client.core.validation import (
+    check_encoded_properties,
+    check_group,
+    check_message,
+    check_topic,
+)
 from escrowmq.errors import InvalidMessage
 
 
@@ -126,13 +131,13 @@ def test_a_tag_is_one() -> None:
 
 
 def test_properties_that_the_protocol_cannot_carry_are_refused() -> None:
-    check_encoded("n\x01v\x02", 1)
+    check_encoded_properties("n\x01v\x02", 1)
     for text in ("n\x01v\x01\x02", "n\x01v\x02\x02"):
         with pytest.raises(InvalidMessage, match="0x01 or 0x02"):
-            check_encoded(text, 1)
+            check_encoded_properties(text, 1)
     for letter in ("x", "\N{SNOWMAN}"):
         size = len(letter.encode())
         most = letter * (PROPERTIES_SIZE_MAX // size) + "x" * (PROPERTIES_SIZE_MAX % size)
-        check_encoded(most, 0)
+        check_encoded_properties(most, 0)
         with pytest.raises(InvalidMessage, match=f"have {PROPERTIES_SIZE_MAX + 1} bytes"):
-            check_encoded(most + "x", 0)
+            check_encoded_properties(most + "x", 0)

@@ -32,7 +32,7 @@ class InC:
 
 def test_a_guarded_connection_neither_commits_nor_rolls_back() -> None:
     connection = Connection()
-    end = blocks.guard(connection)
+    end = blocks.forbid_ending(connection)
     for refused in (connection.commit, connection.rollback):
         with pytest.raises(UsageError, match="do neither inside it"):
             refused()
@@ -40,7 +40,7 @@ def test_a_guarded_connection_neither_commits_nor_rolls_back() -> None:
     end()
     connection.commit()
     assert connection.ends == ["commit"]
-    blocks.guard(InC())()
+    blocks.forbid_ending(InC())()
 
 
 def test_what_a_savepoint_of_sql_takes_back_is_not_sent() -> None:
@@ -104,8 +104,8 @@ def test_savepoints_that_asyncpg_rolls_back_are_not_counted(
 
 
 def test_texts_name_what_to_use_instead() -> None:
-    assert "raise in it to roll back" in str(blocks.ended_inside())
-    assert "in the place of connection.transaction()" in str(blocks.owned_by_another())
+    assert "raise in it to roll back" in str(blocks.ended_inside_error())
+    assert "in the place of connection.transaction()" in str(blocks.owned_by_another_error())
     assert not blocks.is_nested_psycopg(object())
     error = ValueError("x")
-    assert blocks.raised(error)[:2] == (ValueError, error)
+    assert blocks.exit_arguments(error)[:2] == (ValueError, error)

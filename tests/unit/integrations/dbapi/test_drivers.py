@@ -9,8 +9,8 @@ import pytest
 
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import drivers
-from escrowmq.integrations.dbapi.async_outbox import work_on
-from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, driver_of
+from escrowmq.integrations.dbapi.async_outbox import transaction_on
+from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, find_driver
 from escrowmq.integrations.outbox.steps import SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
@@ -36,9 +36,9 @@ def connection() -> Any:
 
 
 def test_a_connection_is_known_by_the_package_of_any_of_its_classes(connection: Any) -> None:
-    assert driver_of(connection, PLAIN) == ("sqlite3", PLAIN["sqlite3"])
+    assert find_driver(connection, PLAIN) == ("sqlite3", PLAIN["sqlite3"])
     with pytest.raises(UsageError, match="those of psycopg, asyncpg, aiosqlite"):
-        driver_of(connection, AWAITED)
+        find_driver(connection, AWAITED)
 
 
 def test_a_step_that_fails_is_rolled_back_and_what_follows_it_is_done(connection: Any) -> None:
@@ -58,10 +58,10 @@ def test_a_step_that_fails_is_rolled_back_and_what_follows_it_is_done(connection
 
 
 def test_a_transaction_is_begun_where_the_driver_would_not(connection: Any) -> None:
-    assert driver_of(connection, PLAIN)[1].family is SqlFamily.SQLITE
+    assert find_driver(connection, PLAIN)[1].family is SqlFamily.SQLITE
     for level in ("", None):
         connection.isolation_level = level
-        drivers.begin(connection, PLAIN["sqlite3"])
+        drivers.begin_transaction(connection, PLAIN["sqlite3"])
         assert connection.in_transaction
         connection.rollback()
 
@@ -71,16 +71,16 @@ def test_none_is_begun_that_commit_would_not_end(tmp_path: Path) -> None:
     not refused: messages were sent of transactions that never committed."""
     modern = sqlite3.connect(tmp_path / "shop.db", factory=Modern)
     with pytest.raises(UsageError, match="turn that off"):
-        drivers.begin(modern, PLAIN["sqlite3"])
+        drivers.begin_transaction(modern, PLAIN["sqlite3"])
     assert not modern.in_transaction
     modern.close()
 
     async def go() -> None:
         awaited = await aiosqlite.connect(tmp_path / "shop.db", factory=Modern)
         with pytest.raises(UsageError, match="turn that off"):
-            await work_on(awaited).begin()
+            await transaction_on(awaited).begin()
         assert not awaited.in_transaction
-        assert drivers.commits_by_itself(awaited)
+        assert drivers.is_connection_autocommit(awaited)
         await awaited.close()
 
     aiosqlite = pytest.importorskip("aiosqlite")
@@ -97,7 +97,9 @@ def test_any_driver_is_asked_whether_it_commits_each_statement(connection: Any) 
 
     modern = sqlite3.connect(":memory:", factory=Modern)
     modern.execute("begin")
-    assert [drivers.commits_by_itself(each) for each in (Asyncmy(), Pg8000(), modern)] == [True] * 3
-    assert not drivers.commits_by_itself(connection)
-    assert not drivers.commits_by_itself(object())
+    assert [drivers.is_connection_autocommit(each) for each in (Asyncmy(), Pg8000(), modern)] == [
+        True
+    ] * 3
+    assert not drivers.is_connection_autocommit(connection)
+    assert not drivers.is_connection_autocommit(object())
     modern.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
-from escrowmq.client.delivery import Delivery, HeldMessage, Ticket
+from escrowmq.client.delivery import Delivery, DeliveryState, HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi.inbox import consume_once
 from escrowmq.integrations.outbox import schema
@@ -26,7 +26,7 @@ def connect(tmp_path: Path) -> Connect:
         return sqlite3.connect(tmp_path / "shop.db")
 
     connection = connect()
-    for statement in schema.statements(SqlFamily.SQLITE):
+    for statement in schema.create_statements(SqlFamily.SQLITE):
         connection.execute(statement.text)
     connection.close()
     return connect
@@ -42,8 +42,8 @@ class Desk:
         self.decided: list[tuple[str, int | None]] = []
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
-        assert message.ticket is not None
-        message.ticket.is_settled, message.ticket.level = True, level
+        assert message.delivery_state is not None
+        message.delivery_state.is_settled, message.delivery_state.level = True, level
         self.decided.append((message.message_id, level))
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
@@ -56,8 +56,8 @@ class Portal:
 
 
 def delivered(message_id: str, desk: Desk | None = None) -> PlainDelivery:
-    ticket = Ticket(desk or Desk(), "a queue")
-    return PlainDelivery("T", b"", message_id=message_id, ticket=ticket, portal=Portal())
+    ticket = DeliveryState(desk or Desk(), "a queue")
+    return PlainDelivery("T", b"", message_id=message_id, delivery_state=ticket, portal=Portal())
 
 
 def test_a_message_that_its_handler_gives_back_reaches_it_again(connect: Connect) -> None:
@@ -90,7 +90,9 @@ def test_nor_is_it_noted_where_connections_are_awaited(connect: Connect, tmp_pat
 
     async def go() -> None:
         for _ in range(3):
-            await handle(Delivery("T", b"", message_id="m", ticket=Ticket(Desk(), "a queue")))
+            await handle(
+                Delivery("T", b"", message_id="m", delivery_state=DeliveryState(Desk(), "a queue"))
+            )
 
     asyncio.run(go())
     assert seen == ["m", "m"]
@@ -103,8 +105,8 @@ def test_a_message_whose_handler_was_given_up_stays_noted(connect: Connect) -> N
     @consume_once(connect)
     def handle(message: PlainDelivery, connection: sqlite3.Connection) -> None:
         seen.append(message.message_id)
-        assert message.ticket is not None
-        message.ticket.is_settled, message.ticket.level = True, 3  # by the consumer
+        assert message.delivery_state is not None
+        message.delivery_state.is_settled, message.delivery_state.level = True, 3  # by the consumer
 
     handle(delivered("slow"))
     handle(delivered("slow"))

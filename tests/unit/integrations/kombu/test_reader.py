@@ -61,7 +61,7 @@ class Scripted:
 def next_of(reader: ThreadReader, news: threading.Condition) -> Payload:
     with news:
         assert news.wait_for(lambda: reader._ready, timeout=DEADLINE_S), "nothing came"
-    found = reader.take()
+    found = reader.next_message()
     assert found is not None
     return found.payload
 

@@ -12,7 +12,7 @@ pytest.importorskip("kombu")
 import kombu
 
 from escrowmq.integrations.kombu import Channel
-from escrowmq.integrations.kombu.reader import Ready
+from escrowmq.integrations.kombu.reader import BufferedMessage
 from escrowmq.testing import Broker
 
 from .test_reader import Handed
@@ -25,13 +25,13 @@ class Laid:
         self._handed = list(handed)
         self.is_closed = False
 
-    def take(self) -> Ready | None:
+    def take(self) -> BufferedMessage | None:
         if not self._handed:
             return None
         properties = {"delivery_tag": "sent", "delivery_info": {}}
         payload = {"body": "b", "headers": {}, "properties": properties}
         delivery: Any = self._handed.pop(0)
-        return Ready(payload, delivery)
+        return BufferedMessage(payload, delivery)
 
     def wait_for_poll(self) -> None:
         pass

@@ -20,7 +20,7 @@ class Base:
         weakref.finalize(self, self.connection.close)  # which Python asks for from 3.13 on
         self.failing: list[str] = []
         self.steps: list[str] = []
-        for statement in schema.statements(LITE) if has_tables else ():
+        for statement in schema.create_statements(LITE) if has_tables else ():
             self.connection.execute(statement.text)
 
     def execute(self, step: SqlStep) -> Rows:

@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.errors import RouteMissing, UsageError
 from escrowmq.integrations.outbox import expiry, tables
-from escrowmq.integrations.outbox.steps import Steps, run
+from escrowmq.integrations.outbox.steps import Steps, run_steps
 
 from .scripted import LITE, Base
 
@@ -22,7 +22,7 @@ def forget(base: Base, *, days: int = 7, clock_ms: int = 0, needed: tuple[str, .
     steps = expiry.forget_markers(
         LITE, keep_ms=days * DAY_MS, now_ms=clock_ms or now_ms(), needed=needed, brokers={}
     )
-    return run(steps, base.execute)
+    return run_steps(steps, base.execute)
 
 
 def test_what_is_old_and_not_needed_goes() -> None:
@@ -62,15 +62,15 @@ def test_handled_messages_go_by_their_age() -> None:
                 f"insert into {tables.HANDLED} values ('g', ?, ?)", (str(n), made_ms)
             )
     steps = expiry.forget_handled(LITE, keep_ms=7 * DAY_MS, now_ms=now_ms())
-    assert run(steps, base.execute) == 600
+    assert run_steps(steps, base.execute) == 600
     with pytest.raises(UsageError):
-        run(expiry.forget_handled(LITE, keep_ms=-1, now_ms=now_ms()), base.execute)
+        run_steps(expiry.forget_handled(LITE, keep_ms=-1, now_ms=now_ms()), base.execute)
 
 
 def test_a_span_is_a_timedelta() -> None:
-    assert expiry.span_ms(dt.timedelta(days=1)) == 86_400_000
+    assert expiry.timedelta_ms(dt.timedelta(days=1)) == 86_400_000
     with pytest.raises(UsageError, match="timedelta"):
-        expiry.span_ms(7)  # type: ignore[arg-type]
+        expiry.timedelta_ms(7)  # type: ignore[arg-type]
 
 
 def test_rows_of_brokers_are_no_markers_and_hold_all_back() -> None:
@@ -85,22 +85,22 @@ def test_rows_of_brokers_are_no_markers_and_hold_all_back() -> None:
         )
 
     with pytest.raises(RouteMissing, match="no answer from b"):
-        run(steps(a=0), base.execute)
+        run_steps(steps(a=0), base.execute)
     with pytest.raises(RouteMissing, match="has begun an empty log since"):
-        run(steps(b=now_ms() - 9 * DAY_MS), base.execute)
+        run_steps(steps(b=now_ms() - 9 * DAY_MS), base.execute)
     with pytest.raises(UsageError, match="Nothing was deleted"):
-        run(steps(("b",), a=0, b=0), base.execute)
+        run_steps(steps(("b",), a=0, b=0), base.execute)
     assert len(base.all()) == 3
-    assert run(steps(a=0, b=now_ms() - 11 * DAY_MS), base.execute) == 1
+    assert run_steps(steps(a=0, b=now_ms() - 11 * DAY_MS), base.execute) == 1
     assert base.all() == {tables.NAME_ID: "mine", "broker:b": "b"}
-    assert run(steps(("b",), b=now_ms()), base.execute) == 0
-    assert run(steps(b=now_ms()), base.execute) == 0, "the new one counts from now on"
-    assert run(steps(("b", "never noted"), a=0), base.execute) == 0
+    assert run_steps(steps(("b",), b=now_ms()), base.execute) == 0
+    assert run_steps(steps(b=now_ms()), base.execute) == 0, "the new one counts from now on"
+    assert run_steps(steps(("b", "never noted"), a=0), base.execute) == 0
     assert base.all() == {tables.NAME_ID: "mine", "broker:b": "b"}
-    assert run(steps(a=0), base.execute) == 0, "it need not be named again"
-    assert run(steps(b=now_ms()), base.execute) == 0
+    assert run_steps(steps(a=0), base.execute) == 0, "it need not be named again"
+    assert run_steps(steps(b=now_ms()), base.execute) == 0
     with pytest.raises(RouteMissing, match="no answer from b"):  # it was back meanwhile
-        run(steps(a=0), base.execute)
+        run_steps(steps(a=0), base.execute)
 
 
 def test_markers_made_about_when_a_broker_was_declared_gone_stay_while_it_is_unreachable() -> None:
@@ -115,7 +115,7 @@ def test_markers_made_about_when_a_broker_was_declared_gone_stay_while_it_is_unr
         steps = expiry.forget_markers(
             LITE, keep_ms=7 * DAY_MS, now_ms=now_ms(), needed=(), brokers=brokers, gone=gone
         )
-        return run(steps, base.execute)
+        return run_steps(steps, base.execute)
 
     assert forget_naming() == 2
     assert sorted(base.all()) == [f"{key:016X}" for key in (1, 2, 3)] + ["broker:b"]

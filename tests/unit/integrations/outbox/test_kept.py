@@ -10,7 +10,7 @@ import pytest
 from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import kept, schema
-from escrowmq.integrations.outbox.steps import run
+from escrowmq.integrations.outbox.steps import run_steps
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 LITE = SqlFamily.SQLITE
@@ -19,7 +19,7 @@ LITE = SqlFamily.SQLITE
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(tmp_path / "shop.db")
-    for statement in schema.statements(LITE):
+    for statement in schema.create_statements(LITE):
         connection.execute(statement.text)
     yield connection
     connection.close()
@@ -30,16 +30,17 @@ def rows(database: sqlite3.Connection, statement: Statement) -> list[tuple[objec
 
 
 def keep(database: sqlite3.Connection, bundle: str, *messages: Message) -> None:
-    for statement in kept.keep(LITE, messages, bundle=bundle, now_ms=5_000):
+    for statement in kept.insert_rows(LITE, messages, bundle=bundle, now_ms=5_000):
         database.execute(statement.text, statement.values)
 
 
 def page(database: sqlite3.Connection, after: int = 0, **more: object) -> list[kept.KeptRow]:
-    return kept.kept_rows(rows(database, kept.page(LITE, after=after, is_locked=True, **more)))  # type: ignore[arg-type]
+    statement = kept.select_page(LITE, after=after, is_locked=True, **more)  # type: ignore[arg-type]
+    return kept.parse_rows(rows(database, statement))
 
 
 def read(database: sqlite3.Connection, some: list[kept.KeptRow]) -> list[Message]:
-    return run(kept.read_messages(some), lambda step: rows(database, step.statement))
+    return run_steps(kept.read_messages(some), lambda step: rows(database, step.statement))
 
 
 def test_a_message_comes_back_as_it_was_kept(database: sqlite3.Connection) -> None:
@@ -80,17 +81,17 @@ def test_large_bundles_are_written_and_deleted_in_several_statements(
     database: sqlite3.Connection,
 ) -> None:
     many = [Message("T", str(number).encode()) for number in range(1_000)]
-    assert len(kept.keep(LITE, many, bundle="B", now_ms=0)) == 10
+    assert len(kept.insert_rows(LITE, many, bundle="B", now_ms=0)) == 10
     keep(database, "B", *many)
     assert len(page(database)) == kept.PAGE_COUNT
-    assert kept.bundles_of(page(database)) == []
+    assert kept.group_by_bundle(page(database)) == []
     whole = page(database, bundle="B")
     assert read(database, whole) == many
-    assert kept.bundles_of(whole) == [whole]
-    for statement in kept.delete([row.position for row in whole[1:]]):
+    assert kept.group_by_bundle(whole) == [whole]
+    for statement in kept.delete_rows([row.position for row in whole[1:]]):
         database.execute(statement.text, statement.values)
     assert page(database) == whole[:1]
-    with pytest.raises(kept.SentMeanwhile):
+    with pytest.raises(kept.SentByAnother):
         read(database, whole)
 
 
@@ -102,7 +103,7 @@ def test_a_statement_has_no_more_bytes_than_a_database_takes_at_once(
     many = [Message("T", body) for body in (half, half, half, b"x", 3 * half, b"y")]
     sizes = [
         [len(value) for value in statement.values if isinstance(value, bytes)]
-        for statement in kept.keep(LITE, many, bundle="B", now_ms=0)
+        for statement in kept.insert_rows(LITE, many, bundle="B", now_ms=0)
     ]
     assert sizes == [[len(half)] * 2, [len(half), 1], [3 * len(half)], [1]]
     keep(database, "B", *many)
@@ -113,10 +114,12 @@ def test_fields_that_mysql_would_cut_off_are_refused() -> None:
     """In a lax mode it cuts a text at 64 KiB, and says nothing."""
     fits, over = ({"a": "\x03" * count} for count in (10_000, 11_000))  # six letters of JSON each
     for family in SqlFamily:
-        kept.keep(family, [Message("T", b"x", properties=fits)], bundle="B", now_ms=0)
-    kept.keep(LITE, [Message("T", b"x", properties=over)], bundle="B", now_ms=0)
+        kept.insert_rows(family, [Message("T", b"x", properties=fits)], bundle="B", now_ms=0)
+    kept.insert_rows(LITE, [Message("T", b"x", properties=over)], bundle="B", now_ms=0)
     with pytest.raises(UsageError, match=r"take 66023 bytes .* 65535 are allowed"):
-        kept.keep(SqlFamily.MYSQL, [Message("T", b"x", properties=over)], bundle="B", now_ms=0)
+        kept.insert_rows(
+            SqlFamily.MYSQL, [Message("T", b"x", properties=over)], bundle="B", now_ms=0
+        )
 
 
 def test_a_page_begins_behind_a_position_and_leaves_topics_out(
@@ -129,8 +132,8 @@ def test_a_page_begins_behind_a_position_and_leaves_topics_out(
     found = page(database, without={"T"})
     assert [row.position for row in found] == [2, 4]
     # The bundle of which one topic is left out is not whole, and what follows waits for it.
-    assert kept.bundles_of(found) == []
-    assert [bundle[0].bundle for bundle in kept.bundles_of(found[1:])] == ["C"]
+    assert kept.group_by_bundle(found) == []
+    assert [bundle[0].bundle for bundle in kept.group_by_bundle(found[1:])] == ["C"]
 
 
 def test_as_many_bundles_go_together_as_fit_and_one_at_the_least(
@@ -140,19 +143,19 @@ def test_as_many_bundles_go_together_as_fit_and_one_at_the_least(
     keep(database, "A", Message("T", bytes(third)), Message("T", bytes(third)))
     keep(database, "B", Message("T", bytes(third)))
     keep(database, "C", Message("T", bytes(kept.RELAYED_SIZE_MAX + 1)))
-    bundles = kept.bundles_of(page(database))
-    assert [bundle[0].bundle for bundle in kept.first_fit(bundles)] == ["A", "B"]
-    assert kept.first_fit(bundles[2:]) == bundles[2:]
-    assert kept.first_fit([]) == []
+    bundles = kept.group_by_bundle(page(database))
+    assert [bundle[0].bundle for bundle in kept.first_fitting_bundles(bundles)] == ["A", "B"]
+    assert kept.first_fitting_bundles(bundles[2:]) == bundles[2:]
+    assert kept.first_fitting_bundles([]) == []
 
 
 def test_the_status_counts_messages_and_bytes(database: sqlite3.Connection) -> None:
-    nothing = kept.status_of(rows(database, kept.status(LITE)))
+    nothing = kept.parse_status(rows(database, kept.select_status(LITE)))
     assert (nothing.count, nothing.size, nothing.oldest_ms) == (0, 0, 0)
     assert rows(database, kept.select_oldest()) == []
     keep(database, "A", Message("T", b"123"), Message("T", b"4567"))
     database.execute("update escrowmq_kept set made_ms = made_ms - 60000")
-    found = kept.status_of(rows(database, kept.status(LITE)))
+    found = kept.parse_status(rows(database, kept.select_status(LITE)))
     assert (found.count, found.size) == (2, 7)
     assert 60_000 <= found.oldest_ms < 90_000
     assert rows(database, kept.select_oldest()) == [(1,)]

@@ -7,8 +7,8 @@ import pytest
 from escrowmq.errors import MarkerNotWritten
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.known_brokers import KnownBrokers
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, run
-from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, run_steps
+from escrowmq.integrations.outbox.tables import MarkerTable, SqlFamily, Statement
 
 from .scripted import LITE, Base
 
@@ -46,10 +46,10 @@ def in_lite(statement: Statement) -> Statement:
 
 
 def write(
-    family: SqlFamily, execute: Callable[[SqlStep], Rows], place: Place | None, **more: bool
-) -> tuple[str, Place | None]:
-    steps = marking.write(family, Sent, place=place, new_name=lambda: "mine", **more)
-    sent, found = run(steps, execute)
+    family: SqlFamily, execute: Callable[[SqlStep], Rows], place: MarkerTable | None, **more: bool
+) -> tuple[str, MarkerTable | None]:
+    steps = marking.write_marker(family, Sent, place=place, new_name=lambda: "mine", **more)
+    sent, found = run_steps(steps, execute)
     return sent.database, found
 
 
@@ -60,15 +60,15 @@ def test_no_name_is_made_for_a_database_that_has_one() -> None:
     def make() -> str:
         raise AssertionError("random bytes for nothing")
 
-    for place in (None, Place("mine", "mine")):
-        run(marking.write(LITE, Sent, place=place, new_name=make), base.execute)
+    for place in (None, MarkerTable("mine", "mine")):
+        run_steps(marking.write_marker(LITE, Sent, place=place, new_name=make), base.execute)
         base.connection.execute("delete from escrowmq_markers where says = 'commit'")
 
 
 def test_the_marker_carries_the_name_of_its_table() -> None:
     base = Scripted()
     base.put(tables.NAME_ID, "mine")
-    for place in (None, Place("mine", "mine"), Place("another schema's", "other")):
+    for place in (None, MarkerTable("mine", "mine"), MarkerTable("another schema's", "other")):
         assert write(LITE, base.execute, place) == ("mine", ("mine", "mine"))
         assert base.all()["0A" * 16] == "commit"
         base.connection.execute("delete from escrowmq_markers where says = 'commit'")
@@ -145,31 +145,31 @@ def test_a_table_that_is_another_one_each_time_takes_no_marker() -> None:
 def test_a_marker_that_went_with_its_transaction_is_missed() -> None:
     base = Scripted()
     base.put("0A" * 16, "commit")
-    run(marking.still_there("0A" * 16), base.execute)
+    run_steps(marking.require_marker("0A" * 16), base.execute)
     with pytest.raises(MarkerNotWritten, match="rolled back the transaction meanwhile"):
-        run(marking.still_there("0B" * 16), base.execute)
-    assert [marking.is_early(family) for family in (PG, MY, LITE)] == [False, True, True]
+        run_steps(marking.require_marker("0B" * 16), base.execute)
+    assert [marking.writes_marker_early(family) for family in (PG, MY, LITE)] == [False, True, True]
 
 
 @pytest.mark.parametrize("family", [LITE, PG, MY])
 def test_brokers_are_noted_once(family: SqlFamily) -> None:
     base, known = Scripted(), KnownBrokers(lambda: 0)
     names = ["broker-b", "ü" * 70]
-    run(marking.note_brokers(family, names, known), base.execute)
+    run_steps(marking.record_brokers(family, names, known), base.execute)
     first = ["update", "insert", "update"] if family is LITE else ["select", "insert"]
     assert base.steps == first * 2
     age(base)
     for _ in range(2):
-        run(marking.note_brokers(family, names, known), base.execute)
+        run_steps(marking.record_brokers(family, names, known), base.execute)
     assert base.steps == first * 2 + first[:1] * 2
-    assert known.unknown(names) == []
+    assert known.names_to_look_up(names) == []
     noted = {
-        str(row[0]): row[1] for row in base.execute(SqlStep(tables.noted_brokers(), is_read=True))
+        str(row[0]): row[1] for row in base.execute(SqlStep(tables.select_brokers(), is_read=True))
     }
     assert noted == {tables.broker_id(name): name.replace("ü", "?")[:64] for name in names}
     assert all(len(key) <= tables.ID_SIZE_MAX and key.isascii() for key in noted)
     if family is not LITE:  # which prepares none
-        run(marking.note_brokers(family, ["c"], known, is_long=True), base.execute)
+        run_steps(marking.record_brokers(family, ["c"], known, is_long=True), base.execute)
         assert base.apart == ["select", "insert"]
 
 
@@ -185,10 +185,10 @@ def test_a_broker_that_was_declared_gone_is_noted_again(family: SqlFamily) -> No
     markers of later messages."""
     base, known = Scripted(), KnownBrokers(lambda: 0)
     base.put("broker:b", "b", made_ms=-1)
-    run(marking.note_brokers(family, ["b"], known), base.execute)
+    run_steps(marking.record_brokers(family, ["b"], known), base.execute)
     ((made_ms,),) = base.connection.execute("select made_ms from escrowmq_markers").fetchall()
     assert made_ms > 0
-    assert known.unknown(["b"]) == ["b"], "a rollback would take that back"
+    assert known.names_to_look_up(["b"]) == ["b"], "a rollback would take that back"
     assert ("select" in base.steps) is (family is not LITE)
 
 
@@ -198,6 +198,6 @@ def test_a_row_that_this_transaction_may_have_written_is_not_relied_upon(
 ) -> None:
     """Another outbox may have written it in this transaction, which may be rolled back."""
     base, known = Scripted(), KnownBrokers(lambda: 0)
-    run(marking.note_brokers(family, ["b"], KnownBrokers(lambda: 0)), base.execute)
-    run(marking.note_brokers(family, ["b"], known), base.execute)
-    assert known.unknown(["b"]) == ["b"]
+    run_steps(marking.record_brokers(family, ["b"], KnownBrokers(lambda: 0)), base.execute)
+    run_steps(marking.record_brokers(family, ["b"], known), base.execute)
+    assert known.names_to_look_up(["b"]) == ["b"]

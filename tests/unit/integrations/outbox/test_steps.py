@@ -10,9 +10,9 @@ from escrowmq.integrations.outbox.steps import (
     SqlStep,
     StepFailed,
     Steps,
-    failed,
-    run,
-    run_async,
+    run_steps,
+    run_steps_async,
+    to_step_failed,
 )
 from escrowmq.integrations.outbox.tables import Statement
 
@@ -35,13 +35,13 @@ def execute(step: SqlStep) -> Rows:
 
 
 def test_rows_and_failures_go_back_into_the_conversation() -> None:
-    told = run(conversation(), execute)
+    told = run_steps(conversation(), execute)
     assert told.startswith("[(1,)] KeyError: 'planted'; if a table")
 
     async def awaited(step: SqlStep) -> Rows:
         return execute(step)
 
-    assert asyncio.run(run_async(conversation(), awaited)) == told
+    assert asyncio.run(run_steps_async(conversation(), awaited)) == told
 
 
 def test_a_cancellation_is_no_answer_of_the_database() -> None:
@@ -49,7 +49,7 @@ def test_a_cancellation_is_no_answer_of_the_database() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(run_async(conversation(), cancelled))
+        asyncio.run(run_steps_async(conversation(), cancelled))
 
 
 def test_a_step_is_put_into_a_schema() -> None:
@@ -66,7 +66,7 @@ def test_an_error_of_sqlalchemy_is_told_without_the_values_of_its_statement() ->
     engine, card = sa.create_engine("sqlite://"), " ".join(["4111"] * 4)
     with engine.connect() as connection, pytest.raises(sa.exc.OperationalError) as raised:
         connection.exec_driver_sql("insert into nowhere values (?)", (card,))
-    told = failed(raised.value)
+    told = to_step_failed(raised.value)
     assert str(told).startswith("OperationalError: no such table: nowhere; if a table")
     assert card not in "".join(traceback.format_exception(told))
     engine.dispose()

@@ -16,15 +16,15 @@ def test_a_savepoint_takes_back_what_came_behind_it() -> None:
     unsent = UnsentMessages()
     for step in "a1bc2d":
         if step.isdigit():
-            unsent.savepoint(step)
+            unsent.add_savepoint(step)
         else:
             unsent.add(Message("T", step.encode()))
-    unsent.rolled_back_to("2")
+    unsent.roll_back_to("2")
     assert said(unsent) == b"abc"
     unsent.add(Message("T", b"e"))
-    unsent.rolled_back_to("1")
+    unsent.roll_back_to("1")
     assert said(unsent) == b"a"
-    unsent.rolled_back_to("made before anything was sent")
+    unsent.roll_back_to("made before anything was sent")
     assert said(unsent) == b""
 
 
@@ -45,24 +45,24 @@ def test_bounds_are_told_when_they_are_met() -> None:
     with pytest.raises(UsageError, match="put more into each"):
         unsent.add(Message("T", b"x"))
     for number in range(SAVEPOINTS_MAX):
-        unsent.savepoint(str(number))
+        unsent.add_savepoint(str(number))
     with pytest.raises(UsageError, match="open savepoints"):
-        unsent.savepoint("one more")
+        unsent.add_savepoint("one more")
 
 
 def test_released_savepoints_are_forgotten_with_those_inside_them() -> None:
     """A bulk import with a savepoint for each row met the bound at row 10,001."""
     unsent = UnsentMessages()
     for number in range(2 * SAVEPOINTS_MAX):
-        unsent.savepoint("row")
-        unsent.savepoint("inside")
+        unsent.add_savepoint("row")
+        unsent.add_savepoint("inside")
         if number == 0:
             unsent.add(Message("T", b"x"))
-        unsent.released("row")
-    unsent.released("never made")
-    unsent.savepoint("last")
+        unsent.release_savepoint("row")
+    unsent.release_savepoint("never made")
+    unsent.add_savepoint("last")
     unsent.add(Message("T", b"y"))
-    unsent.rolled_back_to("last")
+    unsent.roll_back_to("last")
     assert [message.body for message in unsent.messages] == [b"x"]
 
 
@@ -76,10 +76,10 @@ def sent_between(unsent: UnsentMessages, steps: str) -> bytes:
         elif step.islower():
             unsent.add(Message("T", step.encode()))
         elif verb:
-            (unsent.known_rolled_back_to if verb == "<" else unsent.released)(step)
+            (unsent.roll_back_to_known if verb == "<" else unsent.release_savepoint)(step)
             verb = ""
         else:
-            unsent.savepoint(step)
+            unsent.add_savepoint(step)
     return said(unsent)
 
 
@@ -97,7 +97,7 @@ def test_a_rollback_forgets_later_savepoints_with_their_names() -> None:
 
 def test_what_cannot_be_tracked_fails_the_commit_and_removes_nothing() -> None:
     unsent = UnsentMessages()
-    unsent.known_rolled_back_to("missed, with nothing to lose")
+    unsent.roll_back_to_known("missed, with nothing to lose")
     unsent.check_tracked()
     assert sent_between(unsent, "aSb<X<S") == b"ab"
     for step in (unsent.check_tracked, lambda: unsent.add(Message("T", b"c"))):

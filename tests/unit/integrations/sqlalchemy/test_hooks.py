@@ -16,8 +16,8 @@ from escrowmq.client.core.message import Message
 from escrowmq.errors import NoNameServer
 from escrowmq.integrations.outbox import schema
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox_base import new_name
-from escrowmq.integrations.sqlalchemy.hooks import Hooks
+from escrowmq.integrations.outbox_base import new_database_name
+from escrowmq.integrations.sqlalchemy.hooks import ConnectionHooks
 
 MESSAGE = Message("T", b"m")
 
@@ -31,26 +31,26 @@ class Sent:
         self.told: list[str] = []
 
     @property
-    def brokers(self) -> set[str]:
+    def broker_names(self) -> set[str]:
         return {"broker-a"}
 
     def abandon(self) -> None:
         self.told.append("abandon")
 
-    def check(self, messages: Sequence[Message]) -> None:
+    def validate(self, messages: Sequence[Message]) -> None:
         self.told.append("check")
 
-    def begin(self, messages: Sequence[Message]) -> None:
+    def start_storing(self, messages: Sequence[Message]) -> None:
         self.told.append("send")
 
-    def stored(self) -> None:
+    def wait_until_stored(self) -> None:
         if self._brokers.are_away:
             raise NoNameServer("planted")
 
-    def leave(self) -> None:
+    def leave_to_marker(self) -> None:
         self.told.append("leave")
 
-    def committed(self) -> None:
+    def report_commit(self) -> None:
         self.told.append("commit")
 
 
@@ -79,10 +79,10 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def hooks(engine: Engine, brokers: Brokers) -> Hooks:
-    hooks = Hooks(engine, HandOver(brokers.begin, new_name=new_name))
+def hooks(engine: Engine, brokers: Brokers) -> ConnectionHooks:
+    hooks = ConnectionHooks(engine, HandOver(brokers.begin, new_name=new_database_name))
     with engine.begin() as connection:
-        for statement in schema.statements(hooks.family):
+        for statement in schema.create_statements(hooks.family):
             connection.exec_driver_sql(statement.text)
         connection.exec_driver_sql("create table customers (id text primary key)")
         connection.exec_driver_sql(
@@ -96,14 +96,14 @@ def order(connection: Connection, name: str, customer: str | None = None) -> Non
     connection.exec_driver_sql("insert into orders values (?, ?)", (name, customer))
 
 
-def sell(connection: Connection, hooks: Hooks, *, customer: str | None = None) -> None:
+def sell(connection: Connection, hooks: ConnectionHooks, *, customer: str | None = None) -> None:
     with connection.begin():
         order(connection, "first", customer)
-        hooks.add(connection, MESSAGE)
+        hooks.add_message(connection, MESSAGE)
 
 
 def test_a_transaction_whose_messages_could_not_be_sent_is_rolled_back(
-    engine: Engine, hooks: Hooks, brokers: Brokers
+    engine: Engine, hooks: ConnectionHooks, brokers: Brokers
 ) -> None:
     """Its changes and its marker stood in the driver's transaction, and the next one committed
     them: an order without its message, whose marker said that it was sent."""
@@ -120,7 +120,7 @@ def test_a_transaction_whose_messages_could_not_be_sent_is_rolled_back(
 
 
 def test_messages_of_a_commit_that_the_database_refused_are_not_told_of_the_next_one(
-    engine: Engine, hooks: Hooks, brokers: Brokers
+    engine: Engine, hooks: ConnectionHooks, brokers: Brokers
 ) -> None:
     """The brokers were told to commit them, and no check would have been asked."""
     with engine.connect() as connection:
@@ -131,5 +131,5 @@ def test_messages_of_a_commit_that_the_database_refused_are_not_told_of_the_next
         engine.dialect.do_rollback(connection.connection)  # as other databases do themselves
         with connection.begin():
             order(connection, "second")
-        hooks.finish(connection)
+        hooks.report_commit(connection)
         assert [each.told for each in brokers.sent] == [["send", "leave"]]

@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.client.core.subscription import subscription
+from escrowmq.client.core.subscription import parse_subscription
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import (
@@ -24,7 +24,7 @@ from escrowmq.pipeline.source.options import SourceOptions, parse_source_options
 from escrowmq.pipeline.source.pulling import Puller, estimated_size
 from tests.unit.pipeline.scripted import QUEUE, Broker
 
-ALL = subscription("t", version=0, wire_topic="t")
+ALL = parse_subscription("t", version=0, wire_topic="t")
 BRIEFLY = "400"
 """How many ms, where the wait is in vain."""
 

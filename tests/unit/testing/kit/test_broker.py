@@ -410,7 +410,9 @@ def test_a_forked_child_is_refused(broker: Broker) -> None:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:  # pragma: no cover - in the child
-        os.write(write, str(sum(gate is not None for gate in dialling._gates.values())).encode())
+        os.write(
+            write, str(sum(gate is not None for gate in dialling._inside_servers.values())).encode()
+        )
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(read, 10) == b"0"

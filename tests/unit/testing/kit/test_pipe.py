@@ -53,15 +53,15 @@ class InPieces(asyncio.BufferedProtocol):
         self.got.append(bytes(self._room[:nbytes]))
 
 
-async def a_while(traffic: pipe.Traffic) -> None:
+async def a_while(traffic: pipe.UnreadChunks) -> None:
     for _ in range(10):
         await asyncio.sleep(0)
-    assert traffic.is_quiet
+    assert traffic.is_all_read
 
 
-async def connected() -> tuple[Peer, Peer, pipe.Traffic]:
-    one, other, traffic = Peer(), Peer(), pipe.Traffic()
-    pipe.connect(one, lambda: other, asyncio.get_running_loop(), traffic)
+async def connected() -> tuple[Peer, Peer, pipe.UnreadChunks]:
+    one, other, traffic = Peer(), Peer(), pipe.UnreadChunks()
+    pipe.connect_pipe(one, lambda: other, asyncio.get_running_loop(), traffic)
     await a_while(traffic)
     return one, other, traffic
 
@@ -73,7 +73,7 @@ def test_bytes_arrive_in_their_order_and_a_close_behind_them() -> None:
         one.end.write(b"b")
         one.end.close()
         one.end.write(b"behind the end")
-        assert not traffic.is_quiet
+        assert not traffic.is_all_read
         await a_while(traffic)
         assert (other.got, other.told, one.told) == (b"ab", ["lost"], ["lost"])
 
@@ -108,8 +108,8 @@ def test_a_writer_waits_for_a_reader_that_pauses() -> None:
 
 def test_a_reader_with_a_buffer_is_given_as_much_as_it_has_room_for() -> None:
     async def go() -> None:
-        one, other, traffic = Peer(), InPieces(), pipe.Traffic()
-        pipe.connect(one, lambda: other, asyncio.get_running_loop(), traffic)
+        one, other, traffic = Peer(), InPieces(), pipe.UnreadChunks()
+        pipe.connect_pipe(one, lambda: other, asyncio.get_running_loop(), traffic)
         one.end.write(b"123456789")
         await a_while(traffic)
         assert other.got == [b"1234", b"5678", b"9"]
@@ -118,11 +118,11 @@ def test_a_reader_with_a_buffer_is_given_as_much_as_it_has_room_for() -> None:
 
 
 def test_an_end_whose_loop_is_gone_is_lost() -> None:
-    one, other, traffic = Peer(), Peer(), pipe.Traffic()
+    one, other, traffic = Peer(), Peer(), pipe.UnreadChunks()
     gone = asyncio.new_event_loop()
 
     async def go() -> None:
-        pipe.connect(one, lambda: other, gone, traffic)
+        pipe.connect_pipe(one, lambda: other, gone, traffic)
         gone.close()
         one.end.write(b"a")
         for _ in range(10):
@@ -135,11 +135,11 @@ def test_an_end_whose_loop_is_gone_is_lost() -> None:
 def test_a_gate_that_was_closed_refuses() -> None:
     async def go() -> None:
         peers: list[asyncio.BaseProtocol] = []
-        host = f"{dialling.INSIDE}254"
-        dialling.open_gate(host, 1, peers.append)
+        host = f"{dialling.TEST_ADDRESS_PREFIX}254"
+        dialling.register_inside_server(host, 1, peers.append)
         peer = await dialling.dial(Peer, host, 1)
         assert peers == [peer]
-        dialling.close_gate(host, 1)
+        dialling.unregister_inside_server(host, 1)
         with pytest.raises(ConnectionRefusedError):
             await dialling.dial(Peer, host, 1)
 
@@ -148,11 +148,11 @@ def test_a_gate_that_was_closed_refuses() -> None:
 
 def test_what_is_written_to_an_end_that_has_closed_is_not_waited_for() -> None:
     """As a client's whose loop stops before it looks again."""
-    near, far, traffic = Peer(), Peer(), pipe.Traffic()
+    near, far, traffic = Peer(), Peer(), pipe.UnreadChunks()
     client, broker = asyncio.new_event_loop(), asyncio.new_event_loop()
 
     async def connect_and_close() -> None:
-        pipe.connect(near, lambda: far, broker, traffic)
+        pipe.connect_pipe(near, lambda: far, broker, traffic)
         near.end.close()
 
     with contextlib.closing(client), contextlib.closing(broker):

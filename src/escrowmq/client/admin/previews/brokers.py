@@ -10,7 +10,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.setting_facts import Setting, settings_of
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.client.admin.admin import Admin
-from escrowmq.client.admin.previews.preview import Preview, Row, shown
+from escrowmq.client.admin.previews.preview import Preview, PreviewRow, format_value
 from escrowmq.errors import UsageError
 
 HOLDS: Final = {"live": "at once", "restart": "from the next start", "fixed": "never"}
@@ -20,7 +20,7 @@ async def configure(admin: Admin, broker: str, settings: Mapping[str, object]) -
     """Preview `admin.brokers.configure`. Raises UsageError if the broker does not have a setting,
     or if requests cannot change it."""
     config = await admin.brokers.config(broker)
-    facts = facts_by_name()
+    facts = settings_by_name()
     rows = []
     when: defaultdict[str, list[str]] = defaultdict(list)
     for name, value in settings.items():
@@ -37,7 +37,7 @@ async def configure(admin: Admin, broker: str, settings: Mapping[str, object]) -
             )
         if fact is not None:
             when[fact.holds].append(name)
-        rows.append(Row(what=name, before=config[name], after=shown(value)))
+        rows.append(PreviewRow(what=name, before=config[name], after=format_value(value)))
     count = len(rows)
     said = f"{count} setting{'s' if count != 1 else ''} of {broker} would be changed"
     parts = [f"{', '.join(names)} {HOLDS[holds]}" for holds, names in sorted(when.items())]
@@ -48,7 +48,7 @@ async def configure(admin: Admin, broker: str, settings: Mapping[str, object]) -
     )
 
 
-def facts_by_name() -> dict[str, Setting]:
+def settings_by_name() -> dict[str, Setting]:
     """Return the description of each setting of our brokers, by name."""
     return {
         one.name: one for table in (BrokerSettings, StoreSettings) for one in settings_of(table)

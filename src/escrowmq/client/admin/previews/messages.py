@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.admin.messages import own_topic
-from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row
+from escrowmq.client.admin.messages import resend_topic
+from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, PreviewRow
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.validation import check_topic
 from escrowmq.errors import ConsumerOffline, TopicNotFound
@@ -13,13 +13,13 @@ from escrowmq.errors import ConsumerOffline, TopicNotFound
 
 async def send(admin: Admin, message: Message) -> Preview:
     """Preview `admin.messages.send`."""
-    return await _sent(admin, message.topic, len(message.body), "A message")
+    return await _preview_send(admin, message.topic, len(message.body), "A message")
 
 
 async def resend(admin: Admin, message: ReceivedMessage, *, topic: str = "") -> Preview:
     """Preview `admin.messages.resend`."""
-    target = topic or own_topic(Cluster(admin.instance), message)
-    return await _sent(admin, target, len(message.body), f"A copy of {message.message_id}")
+    target = topic or resend_topic(Cluster(admin.instance), message)
+    return await _preview_send(admin, target, len(message.body), f"A copy of {message.message_id}")
 
 
 async def deliver(admin: Admin, message: ReceivedMessage, *, group: str, client_id: str) -> Preview:
@@ -37,7 +37,7 @@ async def deliver(admin: Admin, message: ReceivedMessage, *, group: str, client_
     )
 
 
-async def _sent(admin: Admin, topic: str, size: int, what: str) -> Preview:
+async def _preview_send(admin: Admin, topic: str, size: int, what: str) -> Preview:
     check_topic(topic)
     said = f"{what} of {size} bytes would be sent to {topic}"
     try:
@@ -48,5 +48,5 @@ async def _sent(admin: Admin, topic: str, size: int, what: str) -> Preview:
     return Preview(
         said=f"{said}, as a new message that every group of it sees ({len(groups)} now).",
         count=1,
-        rows=[Row(what=f"group {one}", after="gets it") for one in groups[:ROWS_MAX]],
+        rows=[PreviewRow(what=f"group {one}", after="gets it") for one in groups[:ROWS_MAX]],
     )

@@ -9,8 +9,8 @@ import msgspec
 from escrowmq.base.human_format import format_moment
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.groups import Lag
-from escrowmq.client.admin.offsets import Place
-from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row
+from escrowmq.client.admin.offsets import ResetPosition
+from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, PreviewRow
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import EscrowMQError, UsageError
 
@@ -18,66 +18,69 @@ PEEKED_MAX: Final = 8
 """The preview reads the first message of at most this many queues, to describe it."""
 
 
-class Moves(msgspec.Struct, kw_only=True):
+class OffsetChanges(msgspec.Struct, kw_only=True):
     """A group's offsets in each queue, before and after a reset."""
 
     before: dict[MessageQueue, int]
     """Committed offsets before the reset; queues that the group has not read are missing."""
     after: dict[MessageQueue, int]
 
-    def step(self, queue: MessageQueue) -> int:
+    def set_back_count(self, queue: MessageQueue) -> int:
         """Return the number of messages by which a queue is set back; negative if messages are
         skipped."""
         return max(0, self.before.get(queue, self.after[queue])) - self.after[queue]
 
     @property
-    def again(self) -> int:
+    def redelivered_count(self) -> int:
         """Number of messages that the group gets once more."""
-        return sum(max(0, self.step(queue)) for queue in self.after)
+        return sum(max(0, self.set_back_count(queue)) for queue in self.after)
 
     @property
-    def missed(self) -> int:
+    def skipped_count(self) -> int:
         """Number of messages that the group never gets."""
-        return sum(max(0, -self.step(queue)) for queue in self.after)
+        return sum(max(0, -self.set_back_count(queue)) for queue in self.after)
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Say in words how many messages would be delivered again and how many skipped."""
         parts = [
             f"{count} messages would be {what}"
-            for count, what in ((self.again, "delivered again"), (self.missed, "passed over"))
+            for count, what in (
+                (self.redelivered_count, "delivered again"),
+                (self.skipped_count, "passed over"),
+            )
             if count
         ]
         return " and ".join(parts) or "Nothing would change"
 
 
-async def moves(
-    admin: Admin, group: str, topic: str, to: Place | int, queue: MessageQueue | None = None
-) -> Moves:
+async def compute_changes(
+    admin: Admin, group: str, topic: str, to: ResetPosition | int, queue: MessageQueue | None = None
+) -> OffsetChanges:
     """Compute the offsets that `admin.offsets.reset` would set, or `admin.offsets.set` for one
     queue."""
-    before = committed(await admin.groups.lag(group, topic=topic))
+    before = committed_offsets(await admin.groups.lag(group, topic=topic))
     if queue is None:
         assert not isinstance(to, int), to
-        return Moves(before=before, after=await admin.offsets.preview(group, topic, to))
+        return OffsetChanges(before=before, after=await admin.offsets.preview(group, topic, to))
     assert isinstance(to, int), to
     await admin.offsets.check_set(queue, to)
-    return Moves(before=before, after={queue: to})
+    return OffsetChanges(before=before, after={queue: to})
 
 
-def committed(lags: list[Lag]) -> dict[MessageQueue, int]:
+def committed_offsets(lags: list[Lag]) -> dict[MessageQueue, int]:
     """Return the committed offsets by queue."""
     return {one.queue: one.committed for one in lags}
 
 
 async def reset(
-    admin: Admin, group: str, topic: str, to: Place | int, queue: MessageQueue | None = None
+    admin: Admin, group: str, topic: str, to: ResetPosition | int, queue: MessageQueue | None = None
 ) -> Preview:
     """Preview `admin.offsets.reset`, or `admin.offsets.set` if a queue is given."""
-    found = await moves(admin, group, topic, to, queue)
+    found = await compute_changes(admin, group, topic, to, queue)
     return Preview(
-        said=f"{found.said()}: {group} in {topic}.",
+        said=f"{found.describe()}: {group} in {topic}.",
         count=len(found.after),
-        rows=await _rows(admin, found),
+        rows=await _change_rows(admin, found),
     )
 
 
@@ -85,11 +88,11 @@ async def clone(admin: Admin, source: str, target: str, *, topic: str = "") -> P
     """Preview `admin.offsets.clone`. Raises UsageError if both groups are the same."""
     if source == target:
         raise UsageError(f"{source} and {target} are the same group; name another one")
-    after = committed(await admin.offsets.show(source, topic=topic))
-    before = committed(await admin.groups.lag(target, topic=topic))
-    found = Moves(before=before, after={queue: max(0, at) for queue, at in after.items()})
+    after = committed_offsets(await admin.offsets.show(source, topic=topic))
+    before = committed_offsets(await admin.groups.lag(target, topic=topic))
+    found = OffsetChanges(before=before, after={queue: max(0, at) for queue, at in after.items()})
     rows = [
-        Row(
+        PreviewRow(
             what=f"{queue.topic} on {queue.broker_name}, queue {queue.queue_id}",
             before=str(before.get(queue, "")),
             after=str(found.after[queue]),
@@ -97,28 +100,29 @@ async def clone(admin: Admin, source: str, target: str, *, topic: str = "") -> P
         for queue in sorted(found.after)[:ROWS_MAX]
     ]
     return Preview(
-        said=f"{target} would continue where {source} is, in {len(after)} queues. {found.said()}.",
+        said=f"{target} would continue where {source} is, in {len(after)} queues. "
+        f"{found.describe()}.",
         count=len(after),
         rows=rows,
     )
 
 
-async def _rows(admin: Admin, found: Moves) -> list[Row]:
-    rows: list[Row] = []
+async def _change_rows(admin: Admin, found: OffsetChanges) -> list[PreviewRow]:
+    rows: list[PreviewRow] = []
     for nth, queue in enumerate(sorted(found.after)[:ROWS_MAX]):
-        offset, step = found.after[queue], found.step(queue)
+        offset, step = found.after[queue], found.set_back_count(queue)
         what = f"{queue.broker_name}, queue {queue.queue_id}"
         if step > 0:
             what += f": {step} again"
             if nth < PEEKED_MAX:
-                what += await _first(admin, queue, offset)
+                what += await _describe_first_message(admin, queue, offset)
         elif step < 0:
             what += f": {-step} passed over"
-        rows.append(Row(what=what, before=str(offset + step), after=str(offset)))
+        rows.append(PreviewRow(what=what, before=str(offset + step), after=str(offset)))
     return rows
 
 
-async def _first(admin: Admin, queue: MessageQueue, offset: int) -> str:
+async def _describe_first_message(admin: Admin, queue: MessageQueue, offset: int) -> str:
     try:
         (first,) = await admin.messages.at(queue, offset)
     except (EscrowMQError, ValueError):

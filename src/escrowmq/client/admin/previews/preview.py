@@ -11,7 +11,7 @@ ROWS_MAX: Final = 20
 """A preview lists at most this many rows; the others are only counted."""
 
 
-class Row(msgspec.Struct, kw_only=True, rename="camel"):
+class PreviewRow(msgspec.Struct, kw_only=True, rename="camel"):
     """One row of a preview: a thing that the change would affect."""
 
     what: str
@@ -26,16 +26,16 @@ class Preview(msgspec.Struct, kw_only=True, rename="camel"):
     """A sentence that describes the change."""
     count: int | None = None
     """Number of affected things; null if it is not known."""
-    rows: list[Row] = []
+    rows: list[PreviewRow] = []
     """The first of the affected things."""
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Format a value as people write it in settings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def spread(values: Iterable[tuple[str, str]]) -> str:
+def format_by_broker(values: Iterable[tuple[str, str]]) -> str:
     """Format the values of several brokers as one text; brokers are named only if their values
     differ."""
     found = list(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.client.admin.admin import Admin
-from escrowmq.client.admin.previews.preview import Preview, Row
+from escrowmq.client.admin.previews.preview import Preview, PreviewRow
 from escrowmq.errors import UsageError
 
 
@@ -25,7 +25,7 @@ async def switch(admin: Admin, broker: str, to: str = "") -> Preview:
         said=f"{heir.name} would be the master of {broker} instead of {group.master}; messages "
         "would be refused until it serves, a fraction of a second.",
         count=1,
-        rows=[Row(what="master", before=group.master, after=heir.name)],
+        rows=[PreviewRow(what="master", before=group.master, after=heir.name)],
     )
 
 
@@ -39,5 +39,5 @@ async def rebuild(admin: Admin, address: str) -> Preview:
         said=f"{one.member} would be the master of {one.broker} with its log up to {one.end}; what "
         f"only {', '.join(lost) or 'a former incarnation of it'} had would be lost.",
         count=1,
-        rows=[Row(what="master", before=one.master, after=one.member)],
+        rows=[PreviewRow(what="master", before=one.master, after=one.member)],
     )

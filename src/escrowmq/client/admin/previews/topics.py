@@ -7,17 +7,23 @@ from collections.abc import Callable, Mapping
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row, shown, spread
+from escrowmq.client.admin.previews.preview import (
+    ROWS_MAX,
+    Preview,
+    PreviewRow,
+    format_by_broker,
+    format_value,
+)
 from escrowmq.client.admin.topics import (
     QUEUES_DEFAULT,
     TopicInfo,
+    check_queue_count,
     permission_bits,
-    queue_count,
 )
 from escrowmq.client.core.validation import check_topic
 from escrowmq.errors import TopicNotFound, UsageError
 
-Read = Callable[[TopicInfo], str]
+ReadValue = Callable[[TopicInfo], str]
 CLOSED = "none"
 
 
@@ -34,31 +40,36 @@ async def create(
     """Preview `admin.topics.create`."""
     check_topic(topic)
     try:
-        infos = _on((await admin.topics.describe(topic)).brokers, broker)
+        infos = _infos_on((await admin.topics.describe(topic)).brokers, broker)
     except TopicNotFound:
         infos = []
     if infos:
         rows = [
-            *_counted("queues", queues, infos, _both_counts),
-            *_fields(infos, permission, attributes or {}),
+            *_queue_count_rows("queues", queues, infos, _queue_counts_text),
+            *_changed_field_rows(infos, permission, attributes or {}),
         ]
         if is_ordered is not None:
             rows.append(
-                _row("ordered", shown(is_ordered), infos, lambda one: shown(one.is_ordered))
+                _change_row(
+                    "ordered",
+                    format_value(is_ordered),
+                    infos,
+                    lambda one: format_value(one.is_ordered),
+                )
             )
         return Preview(said=f"The topic {topic} would be changed.", count=len(infos), rows=rows)
-    _check(queues=queues, permission=permission)
+    _check_values(queues=queues, permission=permission)
     names = sorted(await Cluster(admin.instance).masters(broker))
     made = {
         "queues of each broker": QUEUES_DEFAULT if queues is None else queues,
         "permission": "rw" if permission is None else permission or CLOSED,
-        "ordered": shown(bool(is_ordered)),
+        "ordered": format_value(bool(is_ordered)),
         **(attributes or {}),
     }
     return Preview(
         said=f"The topic {topic} would be created on {', '.join(names)}.",
         count=len(names),
-        rows=[Row(what=what, after=str(after)) for what, after in made.items()],
+        rows=[PreviewRow(what=what, after=str(after)) for what, after in made.items()],
     )
 
 
@@ -73,13 +84,13 @@ async def update(
     broker: str = "",
 ) -> Preview:
     """Preview `admin.topics.update`."""
-    infos = _on((await admin.topics.describe(topic)).brokers, broker)
+    infos = _infos_on((await admin.topics.describe(topic)).brokers, broker)
     if not infos:
         raise TopicNotFound(f"there is no topic {topic!r} on {broker!r}")
     rows = [
-        *_counted("read queues", read_queues, infos, lambda one: str(one.read_queues)),
-        *_counted("write queues", write_queues, infos, lambda one: str(one.write_queues)),
-        *_fields(infos, permission, attributes or {}),
+        *_queue_count_rows("read queues", read_queues, infos, lambda one: str(one.read_queues)),
+        *_queue_count_rows("write queues", write_queues, infos, lambda one: str(one.write_queues)),
+        *_changed_field_rows(infos, permission, attributes or {}),
     ]
     return Preview(said=f"The topic {topic} would be changed.", count=len(infos), rows=rows)
 
@@ -91,7 +102,7 @@ async def delete(admin: Admin, topic: str) -> Preview:
     if topic.startswith(Topic.SYSTEM_PREFIX):
         raise UsageError(f"{topic} is one of the brokers' own topics, and cannot be deleted")
     rows = [
-        Row(what=f"group {group} reads it", before="reads", after="nothing")
+        PreviewRow(what=f"group {group} reads it", before="reads", after="nothing")
         for group in found.groups[:ROWS_MAX]
     ]
     return Preview(
@@ -102,43 +113,49 @@ async def delete(admin: Admin, topic: str) -> Preview:
     )
 
 
-def _on(infos: list[TopicInfo], broker: str) -> list[TopicInfo]:
+def _infos_on(infos: list[TopicInfo], broker: str) -> list[TopicInfo]:
     return [one for one in infos if broker in ("", one.broker)]
 
 
-def _check(*, queues: int | None = None, permission: str | None = None) -> None:
+def _check_values(*, queues: int | None = None, permission: str | None = None) -> None:
     """Raise UsageError for values that the change itself would refuse."""
     if queues is not None:
-        queue_count(queues)
+        check_queue_count(queues)
     if permission is not None:
         permission_bits(permission)
 
 
-def _both_counts(one: TopicInfo) -> str:
+def _queue_counts_text(one: TopicInfo) -> str:
     return f"{one.read_queues} read, {one.write_queues} written"
 
 
-def _counted(name: str, queues: int | None, infos: list[TopicInfo], read: Read) -> list[Row]:
+def _queue_count_rows(
+    name: str, queues: int | None, infos: list[TopicInfo], read: ReadValue
+) -> list[PreviewRow]:
     if queues is None:
         return []
-    _check(queues=queues)
-    return [_row(f"{name} of each broker", str(queues), infos, read)]
+    _check_values(queues=queues)
+    return [_change_row(f"{name} of each broker", str(queues), infos, read)]
 
 
-def _fields(
+def _changed_field_rows(
     infos: list[TopicInfo], permission: str | None, attributes: Mapping[str, str]
-) -> list[Row]:
+) -> list[PreviewRow]:
     rows = []
     if permission is not None:
-        _check(permission=permission)
+        _check_values(permission=permission)
         rows.append(
-            _row("permission", permission or CLOSED, infos, lambda one: one.permission or CLOSED)
+            _change_row(
+                "permission", permission or CLOSED, infos, lambda one: one.permission or CLOSED
+            )
         )
     for name, value in attributes.items():
-        before = spread((one.broker, one.attributes.get(name, "")) for one in infos)
-        rows.append(Row(what=name, before=before, after=value))
+        before = format_by_broker((one.broker, one.attributes.get(name, "")) for one in infos)
+        rows.append(PreviewRow(what=name, before=before, after=value))
     return rows
 
 
-def _row(what: str, after: str, infos: list[TopicInfo], read: Read) -> Row:
-    return Row(what=what, before=spread((one.broker, read(one)) for one in infos), after=after)
+def _change_row(what: str, after: str, infos: list[TopicInfo], read: ReadValue) -> PreviewRow:
+    return PreviewRow(
+        what=what, before=format_by_broker((one.broker, read(one)) for one in infos), after=after
+    )

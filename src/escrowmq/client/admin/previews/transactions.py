@@ -7,7 +7,7 @@ from typing import Final, Literal, Unpack
 from escrowmq.base.human_format import format_span
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row
+from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, PreviewRow
 from escrowmq.client.admin.transactions import PendingTransaction, TransactionFilter
 from escrowmq.errors import (
     AlreadyCommitted,
@@ -38,7 +38,7 @@ async def settle(admin: Admin, transaction: str, verdict: Verdict, *, topic: str
     return Preview(
         said=f"This would {DOES[verdict]}{many}. It cannot be taken back.",
         count=len(items),
-        rows=rows(items, OUTCOMES[verdict]),
+        rows=transaction_rows(items, OUTCOMES[verdict]),
     )
 
 
@@ -49,16 +49,18 @@ async def check(
     if transaction and wanted:
         raise UsageError("give a transaction, or a filter for transactions; not both")
     if not transaction:
-        return await matching(admin, "asked", "Their producers would be asked at once.", **wanted)
+        return await preview_matching(
+            admin, "asked", "Their producers would be asked at once.", **wanted
+        )
     items = await admin.transactions.show(transaction)
     return Preview(
         said="Its producer group would be asked at once what became of it.",
         count=len(items),
-        rows=rows(items, "asked"),
+        rows=transaction_rows(items, "asked"),
     )
 
 
-async def matching(
+async def preview_matching(
     admin: Admin, after: str, said: str, *, which: str = "", **wanted: Unpack[TransactionFilter]
 ) -> Preview:
     """Count the pending transactions that match, and list the first ones. `which` describes the
@@ -72,7 +74,7 @@ async def matching(
     return Preview(
         said=f"{count} pending transactions{which and ' '}{which} match. {said}",
         count=count,
-        rows=rows(first, after),
+        rows=transaction_rows(first, after),
     )
 
 
@@ -93,7 +95,7 @@ async def resume(
     return Preview(
         said=f"{len(found)} would be pending again, and their producers asked once more.",
         count=len(found),
-        rows=rows(found, "waiting"),
+        rows=transaction_rows(found, "waiting"),
     )
 
 
@@ -107,14 +109,14 @@ async def rotate_key(admin: Admin, *, broker: str = "") -> Preview:
     )
 
 
-def rows(items: list[PendingTransaction], after: str) -> list[Row]:
+def transaction_rows(items: list[PendingTransaction], after: str) -> list[PreviewRow]:
     """Return one row per transaction: its state now, and `after`, its state after the change."""
-    return [_row(item, after) for item in items[:ROWS_MAX]]
+    return [_transaction_row(item, after) for item in items[:ROWS_MAX]]
 
 
-def _row(item: PendingTransaction, after: str) -> Row:
+def _transaction_row(item: PendingTransaction, after: str) -> PreviewRow:
     keys = f", keys {item.keys}" if item.keys else ""
-    return Row(
+    return PreviewRow(
         what=f"{item.message_id} of {item.topic}{keys}, {format_span(item.age_ms)} old",
         before=item.state.replace("_", " "),
         after=after.replace("_", " "),

@@ -9,13 +9,13 @@ from django.db import migrations
 from escrowmq.integrations.outbox import schema, tables
 
 
-def make(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
+def create_tables(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
     """Create both tables."""
-    for statement in schema.statements(tables.family_of(editor.connection.vendor))[:2]:
+    for statement in schema.create_statements(tables.sql_family_of(editor.connection.vendor))[:2]:
         editor.execute(statement.text)
 
 
-def drop(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
+def drop_tables(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
     """Drop both tables."""
     for name in (tables.MARKERS, tables.HANDLED):
         editor.execute(f"drop table {name}")
@@ -27,4 +27,4 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # MariaDB and MySQL commit before they make a table
     dependencies: ClassVar[list[tuple[str, str]]] = []
-    operations: ClassVar[list[object]] = [migrations.RunPython(make, drop)]
+    operations: ClassVar[list[object]] = [migrations.RunPython(create_tables, drop_tables)]

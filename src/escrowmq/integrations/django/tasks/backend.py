@@ -54,7 +54,7 @@ class BackendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     delivery changes nothing. Needs the application's tables."""
 
 
-class Body(msgspec.Struct, rename="camel"):
+class TaskBody(msgspec.Struct, rename="camel"):
     """The contents of a task's message."""
 
     task: str
@@ -101,7 +101,7 @@ class EscrowMQBackend(BaseTaskBackend):
         self.validate_task(task)
         result = self.result(task, get_random_string(_ID_SIZE), args, kwargs)
         object.__setattr__(result, "enqueued_at", timezone.now())
-        body = Body(
+        body = TaskBody(
             task.module_path, result.args, result.kwargs, result.id, str(result.enqueued_at)
         )
         due = task.run_after
@@ -137,21 +137,21 @@ class EscrowMQBackend(BaseTaskBackend):
         )
 
     def _send(self, message: Message) -> None:
-        clients = self._open()
+        clients = self._get_clients()
         if clients.outbox is not None and connections[self.settings.using].in_atomic_block:
             clients.outbox.send(message)
         else:
             clients.producer.send(message)
 
-    def _open(self) -> _Clients:
+    def _get_clients(self) -> _Clients:
         """Return the process's producer, opened if necessary."""
         with _lock:
             known = _clients.get(self.alias)
             if known is None:
-                known = _clients[self.alias] = self._made()
+                known = _clients[self.alias] = self._make_clients()
             return known
 
-    def _made(self) -> _Clients:
+    def _make_clients(self) -> _Clients:
         settings = self.settings
         producer = Producer(
             settings.nameserver,
@@ -176,7 +176,7 @@ def close_clients() -> None:
             clients.producer.close()
 
 
-def _forget_parent() -> None:
+def _forget_parents_clients() -> None:
     """Forget the parent's clients in a forked child. The lock is replaced, because a thread of the
     parent may have held it."""
     global _lock
@@ -184,4 +184,4 @@ def _forget_parent() -> None:
     _clients.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+os.register_at_fork(after_in_child=_forget_parents_clients)

@@ -13,17 +13,17 @@ if _HOME == "django_tasks":
     require_extra("django-tasks", "django_tasks")
 
 
-def _imported(module: str, name: str) -> Any:  # noqa: ANN401 - the two have types of their own
+def _import_task_name(module: str, name: str) -> Any:  # noqa: ANN401 - the two have types of their own
     return getattr(importlib.import_module(f"{_HOME}{module}"), name)
 
 
-BaseTaskBackend: Final = _imported(".backends.base", "BaseTaskBackend")
-Task: Final = _imported(".base", "Task")
-TaskContext: Final = _imported(".base", "TaskContext")
-TaskError: Final = _imported(".base", "TaskError")
-TaskResult: Final = _imported(".base", "TaskResult")
-TaskResultStatus: Final = _imported(".base", "TaskResultStatus")
-task_backends: Final = _imported("", "task_backends")
-task_enqueued: Final = _imported(".signals", "task_enqueued")
-task_started: Final = _imported(".signals", "task_started")
-task_finished: Final = _imported(".signals", "task_finished")
+BaseTaskBackend: Final = _import_task_name(".backends.base", "BaseTaskBackend")
+Task: Final = _import_task_name(".base", "Task")
+TaskContext: Final = _import_task_name(".base", "TaskContext")
+TaskError: Final = _import_task_name(".base", "TaskError")
+TaskResult: Final = _import_task_name(".base", "TaskResult")
+TaskResultStatus: Final = _import_task_name(".base", "TaskResultStatus")
+task_backends: Final = _import_task_name("", "task_backends")
+task_enqueued: Final = _import_task_name(".signals", "task_enqueued")
+task_started: Final = _import_task_name(".signals", "task_started")
+task_finished: Final = _import_task_name(".signals", "task_finished")

@@ -22,7 +22,7 @@ from escrowmq.client.blocking.consumer import Consumer
 from escrowmq.client.blocking.delivery import Delivery
 from escrowmq.errors import UsageError
 from escrowmq.integrations.django.inbox import consume_once
-from escrowmq.integrations.django.tasks.backend import Body, EscrowMQBackend
+from escrowmq.integrations.django.tasks.backend import EscrowMQBackend, TaskBody
 from escrowmq.integrations.django.tasks.framework import (
     Task,
     TaskContext,
@@ -58,7 +58,7 @@ def working(
     _import_tasks(backend.settings.imports)
     with contextlib.ExitStack() as stack:
         for queue in queues or sorted(backend.queues):
-            stack.enter_context(_consumer(backend, queue, concurrency))
+            stack.enter_context(_open_consumer(backend, queue, concurrency))
         yield
 
 
@@ -75,7 +75,7 @@ def _import_tasks(imports: Sequence[str]) -> None:
             _log.warning("%s.tasks cannot be imported; it has no tasks", app.name, exc_info=True)
 
 
-def _imported(path: str) -> Any:  # noqa: ANN401 - whatever is there
+def _find_imported(path: str) -> Any:  # noqa: ANN401 - whatever is there
     """Return the object with an import path. Nothing is imported for it: other paths are
     refused."""
     name, _, attribute = path.rpartition(".")
@@ -89,9 +89,13 @@ def _imported(path: str) -> Any:  # noqa: ANN401 - whatever is there
     return vars(module).get(attribute)  # a module's __getattr__ may import others
 
 
-def _consumer(backend: EscrowMQBackend, queue: str, concurrency: int) -> Consumer:
-    settings, runner = backend.settings, _Runner(backend)
-    handle = consume_once(using=settings.using)(runner.run) if settings.once else runner.run_apart
+def _open_consumer(backend: EscrowMQBackend, queue: str, concurrency: int) -> Consumer:
+    settings, runner = backend.settings, _TaskRunner(backend)
+    handle = (
+        consume_once(using=settings.using)(runner.run)
+        if settings.once
+        else runner.run_outside_transaction
+    )
     topic = backend.topic_of(queue)
     return Consumer(
         settings.nameserver,
@@ -104,14 +108,14 @@ def _consumer(backend: EscrowMQBackend, queue: str, concurrency: int) -> Consume
     )
 
 
-class _Runner:
+class _TaskRunner:
     """Runs the tasks of one backend."""
 
     def __init__(self, backend: EscrowMQBackend) -> None:
         self._backend = backend
         self._worker_id = f"{socket.gethostname()}-{id(self):x}"
 
-    def run_apart(self, message: Delivery) -> None:
+    def run_outside_transaction(self, message: Delivery) -> None:
         """Run a task outside any transaction. Database connections that were cut are replaced."""
         close_old_connections()
         try:
@@ -122,7 +126,7 @@ class _Runner:
     def run(self, message: Delivery) -> None:
         """Run a task. If it raises, so does this, and the message is redelivered or becomes a dead
         letter."""
-        result = self._result(message)
+        result = self._make_result(message)
         sender = type(self._backend)
         now = timezone.now()
         for name in ("started_at", "last_attempted_at"):
@@ -142,18 +146,18 @@ class _Runner:
                     traceback="".join(traceback.format_exception(error)),
                 )
             )
-            self._finish(result, TaskResultStatus.FAILED)
+            self._send_signal(result, TaskResultStatus.FAILED)
             raise
-        self._finish(result, TaskResultStatus.SUCCESSFUL)
+        self._send_signal(result, TaskResultStatus.SUCCESSFUL)
 
-    def _finish(self, result: Any, status: Any) -> None:  # noqa: ANN401 - see framework
+    def _send_signal(self, result: Any, status: Any) -> None:  # noqa: ANN401 - see framework
         object.__setattr__(result, "finished_at", timezone.now())
         object.__setattr__(result, "status", status)
         task_finished.send(sender=type(self._backend), task_result=result)
 
-    def _result(self, message: Delivery) -> Any:  # noqa: ANN401 - see framework
-        body = msgspec.json.decode(message.body, type=Body)
-        task = _imported(body.task)
+    def _make_result(self, message: Delivery) -> Any:  # noqa: ANN401 - see framework
+        body = msgspec.json.decode(message.body, type=TaskBody)
+        task = _find_imported(body.task)
         if not isinstance(task, Task):  # a message may come from any sender
             raise UsageError(f"{body.task} is not a task: decorate it with @task")
         result = self._backend.result(task, body.id, body.args, body.kwargs)

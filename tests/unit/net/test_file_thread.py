@@ -12,7 +12,7 @@ import pytest
 from escrowmq.base.ports import SyncNotStarted
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.net.disk import FileDisk
-from escrowmq.net.sync_thread import FileWork
+from escrowmq.net.file_thread import FileThread
 
 _WAIT_S = 60.0
 
@@ -76,7 +76,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-async def synced(work: FileWork, *files: Script) -> str:
+async def synced(work: FileThread, *files: Script) -> str:
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     work.sync(files, told.set_result)
     return await told
@@ -86,7 +86,7 @@ def test_sync_that_found_no_descriptor_is_tried_again_and_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
-        work = FileWork(None, name="test")
+        work = FileThread(None, name="test")
         file = Script(
             SyncNotStarted(24, "Too many open files"), SyncNotStarted(24, "still too many")
         )
@@ -102,7 +102,7 @@ def test_sync_that_found_no_descriptor_is_tried_again_and_told_once(
 @pytest.mark.parametrize("error", [OSError(5, "I/O"), ValueError("closed"), RuntimeError("odd")])
 def test_sync_that_failed_is_told_as_failed_whatever_the_error(error: Exception) -> None:
     async def main() -> None:
-        work = FileWork(None, name="test")
+        work = FileThread(None, name="test")
         file = Script(error)
         assert str(error) in await synced(work, file)
         assert file.syncs_count == 1, "a second one that succeeds would prove nothing"
@@ -114,7 +114,7 @@ def test_sync_that_failed_is_told_as_failed_whatever_the_error(error: Exception)
 def test_content_that_comes_during_a_write_is_written_behind_it(tmp_path: object) -> None:
     async def main() -> None:
         disk = Gate(str(tmp_path))
-        work = FileWork(disk, name="test")
+        work = FileThread(disk, name="test")
         for number in range(10):
             work.replace("a", b"%d" % number)
         disk.may_write.set()
@@ -128,7 +128,7 @@ def test_a_file_is_written_for_ever_however_the_threads_take_turns(tmp_path: obj
     async def main() -> None:
         disk = Gate(str(tmp_path))
         disk.may_write.set()
-        work = FileWork(disk, name="test")
+        work = FileThread(disk, name="test")
         for number in range(300):
             work.replace("a", b"%d" % number)
             await asyncio.sleep(0)
@@ -151,7 +151,7 @@ def test_content_that_could_not_be_written_is_tried_again_without_a_next_change(
     async def main() -> None:
         disk = Gate(str(tmp_path), failures=3, reason=reason)
         disk.may_write.set()
-        work = FileWork(disk, name="test")
+        work = FileThread(disk, name="test")
         work.replace("a", b"1")
         while not disk.written:
             await asyncio.sleep(0)
@@ -169,7 +169,7 @@ def test_close_ends_although_a_file_cannot_be_written(tmp_path: object) -> None:
     async def main() -> None:
         disk = Gate(str(tmp_path), failures=1_000)
         disk.may_write.set()
-        work = FileWork(disk, name="test")
+        work = FileThread(disk, name="test")
         work.replace("a", b"1")
         await work.close()
 
@@ -191,11 +191,11 @@ def test_an_end_that_leaves_somebody_without_an_answer_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
-        work, stuck = FileWork(None, name="broker"), Stuck()
+        work, stuck = FileThread(None, name="broker"), Stuck()
         work.sync((stuck,), lambda failure: None)
-        await work.settle(0.01)
+        await work.wait_for_sync(0.01)
         stuck.may_end.set()
-        await work.settle(_WAIT_S)
+        await work.wait_for_sync(_WAIT_S)
         await work.close()
 
     run(main)
@@ -210,12 +210,12 @@ def test_a_machine_that_is_short_of_threads_later_has_one_for_syncs(
         raise RuntimeError("can't start new thread")
 
     async def main() -> None:
-        work, file = FileWork(None, name="broker"), Script()
+        work, file = FileThread(None, name="broker"), Script()
         failures: list[str] = []
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", start)
             work.sync((file,), failures.append)
-            await work.settle(_WAIT_S)
+            await work.wait_for_sync(_WAIT_S)
         assert (failures, file.syncs_count) == ([""], 1)
         await work.close()
 

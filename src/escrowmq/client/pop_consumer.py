@@ -16,8 +16,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.message import Property, SysFlag
 from escrowmq.client.consumer_settings import ConsumerOptions
-from escrowmq.client.consumption import Reading, ReadingParts
-from escrowmq.client.core.message import received
+from escrowmq.client.consumer_state import ConsumerParts, ConsumerState
+from escrowmq.client.core.message import to_received_message
 from escrowmq.client.core.popping import (
     ALL_QUEUES,
     ack_fields,
@@ -26,12 +26,12 @@ from escrowmq.client.core.popping import (
     receipt_of,
     renewed_receipt,
 )
-from escrowmq.client.core.pulling import EmptyAnswers, is_refusal
+from escrowmq.client.core.pulling import EmptyAnswerCounter, is_refusal
 from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import SQL92
-from escrowmq.client.delivery import HeldMessage, Ticket
-from escrowmq.client.instance import Instance
+from escrowmq.client.delivery import DeliveryState, HeldMessage
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.pop_renewals import PopRenewals
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec.compression import decompress
@@ -67,29 +67,29 @@ _TOO_LATE: Final = "timeout too much"
 class PopReader:
     """Pops one topic from one broker while fewer messages than the limit are held."""
 
-    def __init__(self, reading: PopReading, queue: MessageQueue) -> None:
+    def __init__(self, reading: PopConsumerState, queue: MessageQueue) -> None:
         self.queue = queue
         self.is_paused = reading.is_paused
         self.is_dropped = False
         self.held_count = 0
         self.popped_ms = 0
-        self._reading = reading
+        self._state = reading
         self._waiting: collections.deque[tuple[HeldMessage, int]] = collections.deque()
         """Fetched messages, each with the sysFlag that names its compression. Bodies are
         decompressed only when a message is taken, so that small compressed messages do not use much
         memory here."""
         self._room = asyncio.Event()
         self._has_failed = False
-        self._in_vain = EmptyAnswers()
+        self._in_vain = EmptyAnswerCounter()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def waiting_count(self) -> int:
         """Messages that have not been taken and are still hidden from others."""
-        now_s, count = self._reading.instance.now(), len(self._waiting)
+        now_s, count = self._state.instance.now(), len(self._waiting)
         while self._waiting and _ticket(self._waiting[0][0]).due_s <= now_s:
             self._waiting.popleft()  # others get it now
-            self.finish()
+            self.count_settled()
         if len(self._waiting) < count:
             self._log_overdue(count - len(self._waiting))
         return len(self._waiting)
@@ -97,19 +97,19 @@ class PopReader:
     def take(self, count: int) -> list[HeldMessage]:
         """Take up to `count` of the waiting messages, within the size that may be prefetched."""
         found: list[HeldMessage] = []
-        room = self._reading.options.prefetch_size_max
+        room = self._state.options.prefetch_size_max
         while self._waiting and len(found) < count and room > 0:
             message, sys_flag = self._waiting.popleft()
-            if self._unpacked(message, sys_flag):
+            if self._decompress(message, sys_flag):
                 found.append(message)
                 room -= len(message.body)
         return found
 
-    def give_back(self, message: HeldMessage) -> None:
+    def put_back(self, message: HeldMessage) -> None:
         """Put a taken message back in front."""
         self._waiting.appendleft((message, 0))
 
-    def finish(self) -> None:
+    def count_settled(self) -> None:
         """Uncount a message that was settled, and pop more if possible."""
         self.held_count -= 1
         self._room.set()
@@ -118,17 +118,17 @@ class PopReader:
         """Pause or resume popping and handing out."""
         self.is_paused = is_paused
         self._room.set()
-        self._reading.inbox.offer(self)
+        self._state.inbox.add_source(self)
 
     def start(self) -> None:
         """Start to pop messages."""
-        self._task = self._reading.instance.keep(f"the popping of {self.queue}", self._run)
+        self._task = self._state.instance.keep_running(f"the popping of {self.queue}", self._run)
 
-    def drop(self) -> list[HeldMessage]:
+    def stop(self) -> list[HeldMessage]:
         """Stop popping; return the messages that were not taken, so that they can go back to the
         broker."""
         self.is_dropped = True
-        self._reading.inbox.clear_refusal(self)
+        self._state.inbox.clear_refusal(self)
         if self._task is not None:
             self._task.cancel()
         left = [message for message, _ in self._waiting]
@@ -137,42 +137,44 @@ class PopReader:
 
     async def _run(self) -> None:
         while True:
-            while self.is_paused or not self._room_count():
+            while self.is_paused or not self._free_count():
                 self._room.clear()
                 await self._room.wait()
-            clock = self._reading.instance.clock
+            clock = self._state.instance.clock
             try:
-                asked_ms, asked_s = clock.now_ms(), self._reading.instance.now()
+                asked_ms, asked_s = clock.now_ms(), self._state.instance.now()
                 reply = await self._pop()
-                self._judge(reply, asked_s)
+                self._handle_reply(reply, asked_s)
                 pause_s = self._pause_s(reply, clock.now_ms() - asked_ms)
                 if pause_s:
                     await asyncio.sleep(pause_s)
             except (TransportError, RouteMissing, ProtocolError) as error:
-                await self._failed(error)
+                await self._log_and_pause(error)
             except EscrowMQError as error:
                 if is_refusal(error):
-                    self._reading.inbox.set_refusal(self, error)
-                await self._failed(error)
+                    self._state.inbox.set_refusal(self, error)
+                await self._log_and_pause(error)
 
-    def _room_count(self) -> int:
+    def _free_count(self) -> int:
         """Return how many more messages this reader may hold."""
-        return max(0, min(HELD_MAX, self._reading.options.prefetch_max) - self.held_count)
+        return max(0, min(HELD_MAX, self._state.options.prefetch_max) - self.held_count)
 
     def _pause_s(self, reply: Command, took_ms: int) -> float:
         """Return the pause before the next pop, after a broker's answer."""
         if reply.body:
             self._in_vain.clear()
             return 0.0
-        return self._in_vain.pause_s(took_ms=took_ms, wait_ms=self._reading.options.pull_wait_ms)
+        return self._in_vain.count_and_pause_s(
+            took_ms=took_ms, wait_ms=self._state.options.pull_wait_ms
+        )
 
     async def _pop(self) -> Command:
-        reading, options = self._reading, self._reading.options
+        reading, options = self._state, self._state.options
         instance = reading.instance
         fields = pop_fields(
-            reading.subscribed(self.queue.topic),
+            reading.subscription_to(self.queue.topic),
             group=reading.wire_group,
-            count_max=min(options.pull_count, self._room_count()),
+            count_max=min(options.pull_count, self._free_count()),
             invisible_ms=options.invisible_ms,
             poll_ms=options.pull_wait_ms,
             now_ms=instance.clock.now_ms(),
@@ -185,7 +187,7 @@ class PopReader:
             timeout_ms=options.pull_wait_ms + _ANSWER_LATE_MS,
         )
 
-    def _popped_s(self, asked_s: float, invisible_ms: int) -> float:
+    def _pop_time_s(self, asked_s: float, invisible_ms: int) -> float:
         """Return when an answer's messages were popped, by this client's steady clock. The answer
         names the time by the broker's wall clock, which may be minutes away from ours.
 
@@ -193,22 +195,22 @@ class PopReader:
         is handed out that another member already has. If a broker may hold a request for longer
         than it hides messages, they would then have expired on arrival; half of their invisible
         time is assumed to be left."""
-        options, now_s = self._reading.options, self._reading.instance.now()
+        options, now_s = self._state.options, self._state.instance.now()
         popped_s = max(asked_s, now_s - invisible_ms / 2_000)
         return min(popped_s, asked_s + options.pull_wait_ms / 1_000)  # this process may have stood
 
-    def _judge(self, reply: Command, asked_s: float) -> None:
-        self.popped_ms = self._reading.instance.clock.now_ms()
+    def _handle_reply(self, reply: Command, asked_s: float) -> None:
+        self.popped_ms = self._state.instance.clock.now_ms()
         if reply.code not in _NOTHING and reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.queue.broker_name)
         self._has_failed = False
-        self._reading.inbox.clear_refusal(self)
+        self._state.inbox.clear_refusal(self)
         if reply.code != Response.SUCCESS:
             if _TOO_LATE in (reply.remark or ""):
                 self._log_too_late()
             return
-        reading = self._reading
-        wanted = reading.subscribed(self.queue.topic)
+        reading = self._state
+        wanted = reading.subscription_to(self.queue.topic)
         unwanted: list[HeldMessage] = []
         unread: EscrowMQError | None = None
         for stored in decode_records(reply.body):
@@ -218,36 +220,40 @@ class PopReader:
             except EscrowMQError as error:  # it cannot be settled; its broker redelivers it
                 unread = unread or error
                 continue
-            topic = reading.instance.options.unwrap(self.queue.topic)
+            topic = reading.instance.options.without_namespace(self.queue.topic)
             packed = msgspec.structs.replace(stored, sys_flag=stored.sys_flag & ~_PACKED)
-            message = received(packed, topic=topic, broker_name=name, kind=reading.kind())
-            popped_s = self._popped_s(asked_s, receipt.invisible_ms)
-            reading.stamp_popped(message, self, receipt, popped_s=popped_s)
+            message = to_received_message(
+                packed, topic=topic, broker_name=name, kind=reading.delivery_class()
+            )
+            popped_s = self._pop_time_s(asked_s, receipt.invisible_ms)
+            reading.make_popped_delivery(message, self, receipt, popped_s=popped_s)
             self.held_count += 1
-            fits = wanted.kind == SQL92 or wanted.wants(stored.properties.get(Property.TAGS, ""))
+            fits = wanted.kind == SQL92 or wanted.matches_tag(
+                stored.properties.get(Property.TAGS, "")
+            )
             if fits:
                 self._waiting.append((message, stored.sys_flag))
             else:
                 unwanted.append(message)
         for message in unwanted:
             reading.instance.spawn(reading.settle(message, None))
-        reading.inbox.offer(self)
+        reading.inbox.add_source(self)
         if unread is not None:
             raise unread
 
-    def _unpacked(self, message: HeldMessage, sys_flag: int) -> bool:
+    def _decompress(self, message: HeldMessage, sys_flag: int) -> bool:
         """Decompress a body that is about to be taken; a broken one moves to the dead letters
         unchanged."""
         try:
             message.body = decompress(message.body, sys_flag)
         except RemoteProtocolError as error:
             _log.error("%s: offset %d: %s", self.queue, message.queue_offset, error)
-            self._reading.instance.spawn(self._reading.settle(message, NEVER))
+            self._state.instance.spawn(self._state.settle(message, NEVER))
             return False
         return True
 
     def _log_too_late(self) -> None:
-        reading, name = self._reading, self.queue.broker_name
+        reading, name = self._state, self.queue.broker_name
         ending = reading.repeated.suppressed_note(
             f"late {name}", round(reading.instance.now() * 1_000)
         )
@@ -258,7 +264,10 @@ class PopReader:
             )  # fmt: skip
 
     def _log_overdue(self, count: int) -> None:
-        reading, topic = self._reading, self._reading.instance.options.unwrap(self.queue.topic)
+        reading, topic = (
+            self._state,
+            self._state.instance.options.without_namespace(self.queue.topic),
+        )
         ending = reading.repeated.suppressed_note("overdue", round(reading.instance.now() * 1_000))
         if ending is not None:
             _log.warning(
@@ -268,16 +277,16 @@ class PopReader:
                 count, topic, ending,
             )  # fmt: skip
 
-    async def _failed(self, error: EscrowMQError) -> None:
+    async def _log_and_pause(self, error: EscrowMQError) -> None:
         level = logging.DEBUG if self._has_failed else logging.WARNING
         self._has_failed = True
         _log.log(level, "nothing can be popped from %s now: %s; tried again", self.queue, error)
         await asyncio.sleep(_FAILED_PAUSE_S)
 
 
-def _ticket(message: HeldMessage) -> Ticket:
-    assert message.ticket is not None
-    return message.ticket
+def _ticket(message: HeldMessage) -> DeliveryState:
+    assert message.delivery_state is not None
+    return message.delivery_state
 
 
 def _receipt(message: HeldMessage) -> Receipt:
@@ -286,14 +295,14 @@ def _receipt(message: HeldMessage) -> Receipt:
     return receipt
 
 
-class PopReading(Reading):
+class PopConsumerState(ConsumerState):
     """The pop readers of a consumer, by topic and broker, and the settling of popped messages."""
 
     def __init__(
         self,
-        instance: Instance,
+        instance: ClientInstance,
         options: ConsumerOptions,
-        **parts: Unpack[ReadingParts],
+        **parts: Unpack[ConsumerParts],
     ) -> None:
         super().__init__(instance, options, **parts)
         self.pop_readers: dict[MessageQueue, PopReader] = {}
@@ -301,22 +310,22 @@ class PopReading(Reading):
         self._renewals = PopRenewals(
             instance, options, renew=self._renew_receipt, errors=self.repeated
         )
-        self.hold = self._renewals.begin
+        self.hold = self._renewals.hold
         self._unused: list[HeldMessage] = []
 
-    def stamp_popped(
+    def make_popped_delivery(
         self, message: HeldMessage, reader: PopReader, receipt: Receipt, *, popped_s: float
     ) -> None:
         """Turn a message into a delivery of a pop."""
-        message.ticket = Ticket(self, reader)
-        message.ticket.hide(receipt, since_s=popped_s)
+        message.delivery_state = DeliveryState(self, reader)
+        message.delivery_state.record_hidden(receipt, since_s=popped_s)
         self.decorate(message)
 
-    async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
+    async def assign_queues(self, topic: str, queues: list[MessageQueue]) -> bool:
         """Pop this topic from exactly the brokers that have it."""
         mine = {MessageQueue(topic, queue.broker_name, ALL_QUEUES) for queue in queues}
         gone = [queue for queue in self.pop_readers if queue.topic == topic and queue not in mine]
-        await self._give_up_pops(gone)
+        await self._drop_readers(gone)
         for queue in sorted(mine - self.pop_readers.keys()):
             reader = self.pop_readers[queue] = PopReader(self, queue)
             reader.start()
@@ -326,10 +335,10 @@ class PopReading(Reading):
         """Stop popping topics that are no longer subscribed to; return the topics to pop."""
         gone = [queue for queue in self.pop_readers if queue.topic not in self.subscriptions]
         if gone:
-            self.instance.spawn(self._give_up_pops(gone))
+            self.instance.spawn(self._drop_readers(gone))
         return list(self.subscriptions)
 
-    def read_queues(self) -> Iterable[MessageQueue]:
+    def current_queues(self) -> Iterable[MessageQueue]:
         """Return one pseudo queue for each topic and broker that is popped; each pop reads all
         queues of a topic on a broker."""
         return self.pop_readers
@@ -346,32 +355,32 @@ class PopReading(Reading):
         """Always raises: there are no readers of single queues."""
         raise UsageError("mode='pop' leaves offsets to the broker; use mode='pull' for this")
 
-    async def keep_offsets(self) -> None:
+    async def store_offsets(self) -> None:
         """Do nothing: brokers store the offsets of popped messages themselves."""
 
     def stop(self) -> None:
         """Stop popping and delivering messages."""
         self.inbox.close()
         for reader in self.pop_readers.values():
-            self._unused += reader.drop()
+            self._unused += reader.stop()
 
-    async def leave(self) -> None:
+    async def release_all_queues(self) -> None:
         """Return the messages that were not taken, so that other members get them immediately."""
-        await self._give_up_pops(list(self.pop_readers))
+        await self._drop_readers(list(self.pop_readers))
         unused, self._unused = self._unused, []
-        await self._show_again(unused)
+        await self._make_visible(unused)
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
         """Settle a popped message: as consumed if `level` is None, otherwise to be redelivered
         after that delay level."""
         self.instance.check_usable()
-        ticket = self.take_ticket(message, level)
+        ticket = self.begin_settling(message, level)
         if ticket is None:
             return
         reader = ticket.source
         assert isinstance(reader, PopReader)
         try:
-            await self._renewals.finish(ticket)
+            await self._renewals.wait_for_renewal(ticket)
             self._log_late(message, ticket)
             await self._settle_at_broker(message, level)
         except EscrowMQError as error:
@@ -380,12 +389,12 @@ class PopReading(Reading):
                 "%s could not be settled, and is redelivered: %s", message.message_id, error
             )
         finally:
-            reader.finish()
+            reader.count_settled()
 
-    def return_taken(self, message: HeldMessage) -> None:
+    def put_back(self, message: HeldMessage) -> None:
         """Put back a message that was taken but reached no caller, or make it visible to other
         members."""
-        ticket = message.ticket
+        ticket = message.delivery_state
         assert ticket is not None
         reader = ticket.source
         assert isinstance(reader, PopReader)
@@ -394,8 +403,8 @@ class PopReading(Reading):
         if reader.is_dropped:
             self._unused.append(message)
         else:
-            reader.give_back(message)
-            self.inbox.offer(reader)
+            reader.put_back(message)
+            self.inbox.add_source(reader)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """Settle the messages of a batch that the handler did not settle itself."""
@@ -414,9 +423,9 @@ class PopReading(Reading):
             await self._ask(message, Request.ACK_MESSAGE, {})
             return
         hidden = hidden_ms(level, deliveries_before=message.deliveries_before)
-        await self._hide(message, hidden)
+        await self._change_invisible_time(message, hidden)
 
-    def _log_late(self, message: HeldMessage, ticket: Ticket) -> None:
+    def _log_late(self, message: HeldMessage, ticket: DeliveryState) -> None:
         now_s = self.instance.now()
         if now_s <= ticket.due_s:
             return
@@ -430,28 +439,28 @@ class PopReading(Reading):
             )  # fmt: skip
 
     async def _renew_receipt(self, message: HeldMessage) -> Receipt:
-        reply = await self._hide(message, self.options.invisible_ms)
+        reply = await self._change_invisible_time(message, self.options.invisible_ms)
         return renewed_receipt(_receipt(message), reply.ext or {})
 
-    async def _hide(self, message: HeldMessage, hidden: int) -> Command:
+    async def _change_invisible_time(self, message: HeldMessage, hidden: int) -> Command:
         more = {"invisibleTime": str(hidden)}
         return await self._ask(message, Request.CHANGE_MESSAGE_INVISIBLETIME, more)
 
     async def _ask(self, message: HeldMessage, code: int, more: dict[str, str]) -> Command:
-        topic = self.instance.options.wrap(message.topic)
+        topic = self.instance.options.with_namespace(message.topic)
         fields = ack_fields(_receipt(message), topic=topic, group=self.wire_group)
         address = self.instance.address_of(message.broker_name)
         return await self.instance.ask(address, code, {**fields, **more})
 
-    async def _give_up_pops(self, queues: list[MessageQueue]) -> None:
+    async def _drop_readers(self, queues: list[MessageQueue]) -> None:
         left: list[HeldMessage] = []
         for queue in queues:
-            left += self.pop_readers.pop(queue).drop()
-        await self._show_again(left)
+            left += self.pop_readers.pop(queue).stop()
+        await self._make_visible(left)
 
-    async def _show_again(self, messages: list[HeldMessage]) -> None:
+    async def _make_visible(self, messages: list[HeldMessage]) -> None:
         results = await asyncio.gather(
-            *(self._show_one_again(message) for message in messages), return_exceptions=True
+            *(self._make_one_visible(message) for message in messages), return_exceptions=True
         )
         for error in results:
             if isinstance(error, Exception):
@@ -461,6 +470,6 @@ class PopReading(Reading):
                     error,
                 )
 
-    async def _show_one_again(self, message: HeldMessage) -> None:
-        await self._renewals.finish(_ticket(message))
-        await self._hide(message, _AT_ONCE_MS)
+    async def _make_one_visible(self, message: HeldMessage) -> None:
+        await self._renewals.wait_for_renewal(_ticket(message))
+        await self._change_invisible_time(message, _AT_ONCE_MS)

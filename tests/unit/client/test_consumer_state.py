@@ -11,7 +11,7 @@ import pytest
 from escrowmq.aio import Consumer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.client import consumption
+from escrowmq.client import consumer_state
 
 from .peer import Link
 from .test_consumer import QUEUE, QUICK, a_script, record
@@ -31,19 +31,19 @@ def test_a_queue_whose_giving_up_failed_can_be_read_again(
             settings: dict[str, Any] = {**QUICK, "is_orderly": True}
             async with Consumer(names, group="g", topic="T", **settings) as consumer:
                 (message,) = await consumer.receive(1)
-                reading = consumer._reading
-                keep = reading.offsets.keep
+                reading = consumer._state
+                keep = reading.offsets.store_offsets
                 failed = asyncio.Event()
 
                 async def fail(readers: Any) -> None:
                     for reader in readers:
                         if reader.is_dropped:
-                            reading.offsets.keep = keep  # type: ignore[method-assign]
+                            reading.offsets.store_offsets = keep  # type: ignore[method-assign]
                             failed.set()
                             raise RuntimeError("planted")
 
                 await reading._drop_queues([QUEUE])
-                reading.offsets.keep = fail  # type: ignore[method-assign]
+                reading.offsets.store_offsets = fail  # type: ignore[method-assign]
                 await message.ack()
                 await failed.wait()
                 await asyncio.sleep(0)
@@ -88,7 +88,7 @@ def test_a_failed_message_that_its_queue_was_moved_past_is_not_lost(
 def test_a_failed_message_of_a_place_that_was_left_waits_for_a_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(consumption, "_KEEP_HERE_S", 0.01)
+    monkeypatch.setattr(consumer_state, "_KEEP_HERE_S", 0.01)
 
     async def go() -> None:
         async with a_script() as (names, script):
@@ -133,16 +133,16 @@ def test_a_lock_is_lost_after_thirty_seconds_of_the_steady_clock(
             async with Consumer(names, group="g", topic="T", **settings) as consumer:
                 (message,) = await consumer.receive(1)
                 await message.ack()
-                reading = consumer._reading
+                reading = consumer._state
                 now = reading.instance.now
 
                 async def lock_none(_: object) -> set[Any]:
                     return set()
 
                 reading.locks.lock = lock_none  # type: ignore[method-assign,assignment]
-                reading.balance.soon = lambda: None  # type: ignore[method-assign]
+                reading.balance.request_round = lambda: None  # type: ignore[method-assign]
                 reading.instance.now = lambda: now() + passed_s  # type: ignore[method-assign]
-                await reading._renew()
+                await reading._renew_locks()
                 assert (QUEUE in reading.readers) is is_kept
 
     asyncio.run(go())

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from escrowmq.client.admin.brokers import Brokers
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.transactions import Transactions
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.errors import NotSupported
 
 
-class Unsettled(NamedTuple):
+class UnsettledTransactions(NamedTuple):
     """The transactions that brokers may still ask a group about, and the brokers that reported
     them."""
 
@@ -27,7 +27,7 @@ NOT_YET: Final = 2**63 - 1
 """A time later than any other."""
 
 
-def begun_ms(figures: Mapping[str, str]) -> int:
+def first_stored_ms(figures: Mapping[str, str]) -> int:
     """Return the store time of the first message that a broker ever stored: 0 if the log no longer
     has it, or this is unknown; NOT_YET if the log is empty."""
     try:
@@ -41,16 +41,16 @@ def begun_ms(figures: Mapping[str, str]) -> int:
     return first_ms if first_ms > 0 else NOT_YET
 
 
-async def unsettled(instance: Instance, group: str) -> Unsettled:
+async def find_unsettled(instance: ClientInstance, group: str) -> UnsettledTransactions:
     """Return the transactions that any master known to the name server may ask about, also after an
     operator resumes them. Raises if one of them cannot be asked. RocketMQ's brokers cannot list
     their pending transactions."""
     await instance.watch_all_brokers()
     cluster = Cluster(instance)
     transactions, brokers = Transactions(cluster), Brokers(cluster)
-    found = Unsettled(set(), {})
+    found = UnsettledTransactions(set(), {})
     for name in await cluster.masters():
-        found.brokers[name] = begun_ms(await brokers.runtime(name))
+        found.brokers[name] = first_stored_ms(await brokers.runtime(name))
         with contextlib.suppress(NotSupported):  # RocketMQ's
             async for item in transactions.pending(group=group, broker=name):
                 found.keys.update((item.transaction, item.message_id))

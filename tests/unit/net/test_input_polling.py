@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from escrowmq.net import idle_spin
-from escrowmq.net.idle_spin import IdleSpin
+from escrowmq.net import input_polling
+from escrowmq.net.input_polling import InputPolling
 
 SPAN_S = 0.000_05
 
@@ -17,9 +17,9 @@ class Loop:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, cores: int = 2) -> None:
         self.now_s = 1.0
         self.ready: list[Callable[[], None]] = []
-        monkeypatch.setattr(idle_spin, "steady_s", lambda: self.now_s)
+        monkeypatch.setattr(input_polling, "steady_s", lambda: self.now_s)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-        self.spin = IdleSpin(SPAN_S, self.ready.append)
+        self.spin = InputPolling(SPAN_S, self.ready.append)
 
     def idle(self, span_s: float) -> int:
         """Nothing comes for so long: how many turns it did not sleep."""
@@ -36,7 +36,7 @@ class Loop:
             return
         self.spin.note_input()
         self.now_s += 0.000_01
-        self.spin.done()
+        self.spin.poll_if_credited()
 
 
 @pytest.fixture(name="loop")
@@ -51,14 +51,14 @@ def test_who_sends_one_request_after_another_finds_nobody_asleep(loop: Loop) -> 
         turns.append(loop.idle(0.000_03))
     assert turns[0] == 0, "nothing is known of the first"
     assert min(turns[1:]) >= 25
-    assert loop.spin.looked_s == pytest.approx(3 * 0.000_03, rel=0.1)
+    assert loop.spin.polled_s == pytest.approx(3 * 0.000_03, rel=0.1)
 
 
 def test_requests_that_come_later_are_slept_for(loop: Loop) -> None:
     for _ in range(100):
         loop.answer()
         assert loop.idle(0.000_2) == 0
-    assert not loop.spin.looked_s
+    assert not loop.spin.polled_s
 
 
 def test_looking_in_vain_is_paid_by_what_came_at_once(loop: Loop) -> None:
@@ -82,7 +82,7 @@ def test_it_looks_for_its_span_and_then_sleeps(loop: Loop) -> None:
     loop.answer()
     assert 45 <= loop.idle(1) <= 52
     assert not loop.ready
-    assert loop.spin.looked_s == SPAN_S
+    assert loop.spin.polled_s == SPAN_S
 
 
 @pytest.mark.parametrize("cores", [1, 2])

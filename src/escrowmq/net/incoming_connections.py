@@ -13,21 +13,21 @@ from typing import Final
 from escrowmq.base.log_throttle import LogThrottle
 from escrowmq.base.ports import Clock
 from escrowmq.errors import ConnectFailed
-from escrowmq.net.connection_counts import Admission
+from escrowmq.net.connection_counts import ConnectionCounts
 
 _log = logging.getLogger(__name__)
 
-_LEAVING_MAX: Final = 32
+_CLOSING_MAX: Final = 32
 """The most connections that were cut in favour of new ones and still have their descriptors."""
 
 _COMPLAINTS_MAX: Final = 10
 _COMPLAINT_SPAN_MS: Final = 60_000
-_COMPLAINERS_MAX: Final = 1_000
+_LOGGED_ADDRESSES_MAX: Final = 1_000
 """The most lines a minute about refused connections of one address, and the most addresses that are
 distinguished."""
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind_port(host: str, port: int) -> socket.socket:
     """Bind a socket to a port; it does not accept connections yet. Raises ConnectFailed if the
     address is unavailable."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -49,7 +49,7 @@ class IncomingConnections:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: ConnectionCounts,
         clock: Clock,
         *,
         name: str,
@@ -68,7 +68,7 @@ class IncomingConnections:
         self._name = name
         self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
         self._complaints = LogThrottle(
-            lines_max=_COMPLAINTS_MAX, span_ms=_COMPLAINT_SPAN_MS, kinds_max=_COMPLAINERS_MAX
+            lines_max=_COMPLAINTS_MAX, span_ms=_COMPLAINT_SPAN_MS, kinds_max=_LOGGED_ADDRESSES_MAX
         )
 
     def __contains__(self, peer: int) -> bool:
@@ -79,14 +79,14 @@ class IncomingConnections:
         """The number of connections."""
         return self._admission.count
 
-    def admit(self, peer: int, transport: asyncio.Transport) -> bool:
+    def admit_connection(self, peer: int, transport: asyncio.Transport) -> bool:
         """Count a connection; if there are too many, cut it and return False."""
-        host = host_of(transport)
+        host = remote_host(transport)
         if self._is_stranger is not None and self._admission.is_full:
-            self._make_room(self._is_stranger)
-        refusal = self._admission.admit(host)
+            self._cut_oldest_stranger(self._is_stranger)
+        refusal = self._admission.count_connection(host)
         if refusal:
-            self.complain(transport, refusal)
+            self.log_problem(transport, refusal)
             transport.abort()
             return False
         self._admitted[peer] = (host, transport)
@@ -94,61 +94,61 @@ class IncomingConnections:
             self._unproved[peer] = None
         return True
 
-    def _make_room(self, is_stranger: Callable[[int], bool]) -> None:
+    def _cut_oldest_stranger(self, is_stranger: Callable[[int], bool]) -> None:
         """Cut the oldest connection that has not proved an account, if there is one. The new
         connection may be that of an account: its first request proves it."""
-        while self._unproved and len(self._leaving) < _LEAVING_MAX:
+        while self._unproved and len(self._leaving) < _CLOSING_MAX:
             oldest, _ = self._unproved.popitem(last=False)
             if oldest not in self._admitted or not is_stranger(oldest):
                 continue
             _, transport = self._admitted[oldest]
-            self.dismiss(oldest)
+            self.forget_connection(oldest)
             self._leaving.add(oldest)
-            self.complain(transport, "it has not proved an account, and its place is needed")
+            self.log_problem(transport, "it has not proved an account, and its place is needed")
             transport.abort()
             return
 
-    def handshake_begins(self, peer: int, transport: asyncio.Transport, *, limit: int) -> None:
+    def count_handshake(self, peer: int, transport: asyncio.Transport, *, limit: int) -> None:
         """Count a handshake; if there are too many, cut the oldest one."""
         self._handshakes[peer] = transport
         if len(self._handshakes) > limit:
             oldest, slow = self._handshakes.popitem(last=False)
-            self.dismiss(oldest)
-            self.complain(slow, f"more than {limit} handshakes, and its own is the oldest")
+            self.forget_connection(oldest)
+            self.log_problem(slow, f"more than {limit} handshakes, and its own is the oldest")
             slow.abort()
 
-    def handshake_ended(self, peer: int) -> None:
+    def end_handshake(self, peer: int) -> None:
         """Subtract a handshake: the connection now speaks its protocol."""
         self._handshakes.pop(peer, None)
 
-    def dismiss(self, peer: int) -> None:
+    def forget_connection(self, peer: int) -> None:
         """Forget a closed connection, whether or not it was counted."""
         self._handshakes.pop(peer, None)
         self._leaving.discard(peer)
         self._unproved.pop(peer, None)
         known = self._admitted.pop(peer, None)
         if known is not None:
-            self._admission.dismiss(known[0])
+            self._admission.subtract_connection(known[0])
 
-    def complain(
+    def log_problem(
         self, transport: asyncio.Transport, reason: str, *, is_refused: bool = True
     ) -> None:
         """Log a problem with a connection, a limited number of times per address and minute."""
         now_ms = self._clock.now_ms()
         for host, count in self._complaints.take_suppressed(now_ms):
             _log.warning("%s: %d more connections from %s were refused", self._name, count, host)
-        host = host_of(transport)
+        host = remote_host(transport)
         if self._complaints.may_write(host, now_ms):
             what = " is refused" if is_refused else ""
             _log.warning("%s: a connection from %s%s: %s", self._name, host, what, reason)
 
-    def close(self) -> None:
+    def close_all(self) -> None:
         """Close all admitted connections."""
         for _, transport in list(self._admitted.values()):
             transport.close()
 
 
-def host_of(transport: asyncio.BaseTransport) -> str:
+def remote_host(transport: asyncio.BaseTransport) -> str:
     """The address of the other end."""
     name = transport.get_extra_info("peername") or ("127.0.0.1", 0)
     return str(name[0])

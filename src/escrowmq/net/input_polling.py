@@ -16,7 +16,7 @@ _MISS: Final = 16
 the next poll. If the sender has no CPU core of its own, every poll is unsuccessful."""
 
 
-class IdleSpin:
+class InputPolling:
     """Polls for one core's next input before the event loop sleeps. `span_s` is the longest poll; 0
     means no polling."""
 
@@ -27,25 +27,25 @@ class IdleSpin:
         """The longest poll; if it is 0, `note_input` need not be called."""
         self._credit = 0
         self._done_s = 0.0
-        self._is_looking = False
-        self.looked_s = 0.0
+        self._is_polling = False
+        self.polled_s = 0.0
         """The total time spent on polling, which does not count as work."""
 
     def note_input(self) -> None:
         """Note an input. If it came quickly, it earns credit for the next poll."""
         gap_s = steady_s() - self._done_s
         # If the loop slept, waking up has delayed the input.
-        if gap_s <= (self.span_s if self._is_looking else 2 * self.span_s):
+        if gap_s <= (self.span_s if self._is_polling else 2 * self.span_s):
             self._credit = min(self._credit + 1, _CREDIT_MAX)
-        if self._is_looking:
-            self.looked_s += gap_s
+        if self._is_polling:
+            self.polled_s += gap_s
 
-    def done(self) -> None:
+    def poll_if_credited(self) -> None:
         """Poll for the next input, if there is credit for it. Call it when an input is
         processed."""
         self._done_s = steady_s()
-        if self._credit > 0 and not self._is_looking:
-            self._is_looking = True
+        if self._credit > 0 and not self._is_polling:
+            self._is_polling = True
             self._call_soon(self._poll)
 
     def _poll(self) -> None:
@@ -54,9 +54,9 @@ class IdleSpin:
         if self._credit > 0 and steady_s() - self._done_s < self.span_s:
             self._call_soon(self._poll)
             return
-        self._is_looking = False
+        self._is_polling = False
         self._credit -= _MISS
-        self.looked_s += self.span_s
+        self.polled_s += self.span_s
 
     def stop(self) -> None:
         """Stop polling."""

@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, Engine, event
 
 _lock = threading.Lock()
-_boards: Final[weakref.WeakKeyDictionary[Engine, Switchboard]] = weakref.WeakKeyDictionary()
+_boards: Final[weakref.WeakKeyDictionary[Engine, EngineListener]] = weakref.WeakKeyDictionary()
 
 
-class Listening(Protocol):
+class EngineEvents(Protocol):
     """An outbox that is notified of events."""
 
     def before_commit(self, connection: Connection) -> None:
@@ -33,101 +33,103 @@ class Listening(Protocol):
     def after_rollback(self, connection: Connection) -> None:
         """React to a rollback of the transaction."""
 
-    def savepoint(self, connection: Connection, name: str) -> None:
+    def on_savepoint(self, connection: Connection, name: str) -> None:
         """React to a savepoint that is about to be made."""
 
-    def rolled_back_to(self, connection: Connection, name: str) -> None:
+    def on_rollback_to(self, connection: Connection, name: str) -> None:
         """React to the rollback of a savepoint."""
 
-    def released(self, connection: Connection, name: str) -> None:
+    def on_release(self, connection: Connection, name: str) -> None:
         """React to the release of a savepoint."""
 
-    def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
+    def on_checkin(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
         """React to the return of a connection to the pool; `info` is its `Connection.info`."""
 
 
-class Switchboard:
+class EngineListener:
     """The listener of one engine."""
 
     def __init__(self, engine: Engine) -> None:
-        self._outboxes: tuple[Listening, ...] = ()  # never changed in place: threads go through it
-        event.listen(engine, "commit", self._commit)
-        event.listen(engine, "prepare_twophase", self._prepare)
-        event.listen(engine, "commit_twophase", self._commit_twophase)
-        event.listen(engine, "rollback", self._rollback)
-        event.listen(engine, "rollback_twophase", self._rollback_twophase)
-        event.listen(engine, "savepoint", self._savepoint)
-        event.listen(engine, "rollback_savepoint", self._rollback_savepoint)
-        event.listen(engine, "release_savepoint", self._release_savepoint)
-        event.listen(engine, "checkin", self._checkin)
+        self._outboxes: tuple[
+            EngineEvents, ...
+        ] = ()  # never changed in place: threads go through it
+        event.listen(engine, "commit", self._on_commit)
+        event.listen(engine, "prepare_twophase", self._on_prepare)
+        event.listen(engine, "commit_twophase", self._on_commit_twophase)
+        event.listen(engine, "rollback", self._on_rollback)
+        event.listen(engine, "rollback_twophase", self._on_rollback_twophase)
+        event.listen(engine, "savepoint", self._on_savepoint)
+        event.listen(engine, "rollback_savepoint", self._on_rollback_savepoint)
+        event.listen(engine, "release_savepoint", self._on_release_savepoint)
+        event.listen(engine, "checkin", self._on_checkin)
 
-    def join(self, outbox: Listening) -> None:
+    def add_outbox(self, outbox: EngineEvents) -> None:
         """Add an outbox, to notify it from now on."""
         with _lock:
             self._outboxes = (*self._outboxes, outbox)
 
-    def leave(self, outbox: Listening) -> None:
+    def remove_outbox(self, outbox: EngineEvents) -> None:
         """Stop notifying an outbox."""
         with _lock:
             self._outboxes = tuple(each for each in self._outboxes if each is not outbox)
 
     @property
-    def count(self) -> int:
+    def outboxes_count(self) -> int:
         """Number of outboxes that are notified."""
         return len(self._outboxes)
 
-    def hears(self, connection: Connection) -> bool:
+    def listens_to(self, connection: Connection) -> bool:
         """Whether this object is notified of the connection's events."""
         listeners: Any = connection.dispatch
-        return self._commit in list(listeners.commit)
+        return self._on_commit in list(listeners.commit)
 
     # -- what the engine tells ---------------------------------------------------------------
 
-    def _commit(self, connection: Connection) -> None:
+    def _on_commit(self, connection: Connection) -> None:
         for each in self._outboxes:
             each.before_commit(connection)
 
-    def _prepare(self, connection: Connection, xid: object) -> None:
+    def _on_prepare(self, connection: Connection, xid: object) -> None:
         for each in self._outboxes:
             each.before_prepare(connection)
 
-    def _commit_twophase(self, connection: Connection, xid: object, is_prepared: bool) -> None:
+    def _on_commit_twophase(self, connection: Connection, xid: object, is_prepared: bool) -> None:
         if not is_prepared:  # else all was handed over
             for each in self._outboxes:
                 each.before_commit_unprepared(connection)
 
-    def _rollback(self, connection: Connection) -> None:
+    def _on_rollback(self, connection: Connection) -> None:
         for each in self._outboxes:
             each.after_rollback(connection)
 
-    def _rollback_twophase(self, connection: Connection, xid: object, is_prepared: bool) -> None:
-        self._rollback(connection)
+    def _on_rollback_twophase(self, connection: Connection, xid: object, is_prepared: bool) -> None:
+        self._on_rollback(connection)
 
-    def _savepoint(self, connection: Connection, name: str | None) -> None:
+    def _on_savepoint(self, connection: Connection, name: str | None) -> None:
         for each in self._outboxes:
-            each.savepoint(connection, name or _next_savepoint(connection))
+            each.on_savepoint(connection, name or _next_savepoint(connection))
 
-    def _rollback_savepoint(self, connection: Connection, name: str, context: object) -> None:
+    def _on_rollback_savepoint(self, connection: Connection, name: str, context: object) -> None:
         for each in self._outboxes:
-            each.rolled_back_to(connection, name)
+            each.on_rollback_to(connection, name)
 
-    def _release_savepoint(self, connection: Connection, name: str, context: object) -> None:
+    def _on_release_savepoint(self, connection: Connection, name: str, context: object) -> None:
         for each in self._outboxes:
-            each.released(connection, name)
+            each.on_release(connection, name)
 
-    def _checkin(self, driver_connection: Any, record: Any) -> None:  # noqa: ANN401
+    def _on_checkin(self, driver_connection: Any, record: Any) -> None:  # noqa: ANN401
         for each in self._outboxes:
-            each.back_in_pool(driver_connection, record.info)
+            each.on_checkin(driver_connection, record.info)
 
 
-def switchboard(engine: Engine) -> Switchboard:
+def engine_listener(engine: Engine) -> EngineListener:
     """Return the listener of an engine; its copies made by `execution_options` share one."""
     while proxied := getattr(engine, "_proxied", None):  # SQLAlchemy has no public name for it
         engine = proxied
     with _lock:
         found = _boards.get(engine)
         if found is None:
-            found = _boards[engine] = Switchboard(engine)
+            found = _boards[engine] = EngineListener(engine)
     return found
 
 
@@ -137,10 +139,10 @@ def _next_savepoint(connection: Connection) -> str:
     return f"sa_savepoint_{number + 1}"
 
 
-def _renew_lock() -> None:
+def _replace_lock_after_fork() -> None:
     """Replace the lock in a forked child: a thread of the parent may have held it."""
     global _lock
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_replace_lock_after_fork)

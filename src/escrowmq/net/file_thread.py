@@ -26,20 +26,20 @@ AGAIN_S: Final = 0.05
 AGAIN_MAX_S: Final = 5.0
 
 
-class _Outcome(NamedTuple):
+class _SyncResult(NamedTuple):
     failure: str
     """The error of the sync; empty if everything is durable."""
     is_begun: bool = True
 
 
-class _Waiting(NamedTuple):
+class _WaitingWrite(NamedTuple):
     """A small file that could not be written, and when it is retried."""
 
     timer: asyncio.TimerHandle
     wait_s: float
 
 
-class FileWork:
+class FileThread:
     """Runs a shell's file operations on a separate thread."""
 
     def __init__(self, disk: Disk | None, *, name: str) -> None:
@@ -52,7 +52,7 @@ class FileWork:
         """By path of a small file: the newest content that waits, for a write in progress or for a
         retry."""
         self._writing: set[str] = set()
-        self._again: dict[str, _Waiting] = {}
+        self._again: dict[str, _WaitingWrite] = {}
         self._syncs_count = 0
         self._no_sync = asyncio.Event()
         self._no_sync.set()
@@ -72,14 +72,14 @@ class FileWork:
         if self._is_closed:
             return
         future = self._loop.run_in_executor(self._thread, _sync_all, files)
-        future.add_done_callback(partial(self._synced, files, done, wait_s))
+        future.add_done_callback(partial(self._sync_ended, files, done, wait_s))
 
-    def _synced(
+    def _sync_ended(
         self,
         files: tuple[File, ...],
         done: Callable[[str], None],
         wait_s: float,
-        future: asyncio.Future[_Outcome],
+        future: asyncio.Future[_SyncResult],
     ) -> None:
         outcome = future.result()
         if not outcome.is_begun and not self._is_closed:
@@ -111,9 +111,9 @@ class FileWork:
         written."""
         self._newest[path] = data
         if path not in self._writing:
-            self._write(path)
+            self._start_write(path)
 
-    def _write(self, path: str) -> None:
+    def _start_write(self, path: str) -> None:
         assert self._disk is not None, "a core without a disk wants to write a file"
         waiting = self._again.pop(path, None)
         wait_s = AGAIN_S if waiting is None else waiting.wait_s
@@ -121,10 +121,10 @@ class FileWork:
             waiting.timer.cancel()
         data = self._newest.pop(path)
         self._writing.add(path)
-        future = self._loop.run_in_executor(self._thread, _replace, self._disk, path, data)
-        future.add_done_callback(partial(self._written, path, data, wait_s))
+        future = self._loop.run_in_executor(self._thread, _try_to_replace, self._disk, path, data)
+        future.add_done_callback(partial(self._write_ended, path, data, wait_s))
 
-    def _written(
+    def _write_ended(
         self, path: str, data: bytes, wait_s: float, future: asyncio.Future[Exception | None]
     ) -> None:
         self._writing.discard(path)
@@ -133,15 +133,15 @@ class FileWork:
             if wait_s != AGAIN_S:
                 _log.warning("%s: %s is saved again", self._name, path)
             if path in self._newest:
-                self._write(path)
+                self._start_write(path)
             return
         self._newest.setdefault(path, data)  # unless newer content came during the write
         if wait_s == AGAIN_S:
             self._log_failure(path, error)
         if self._is_closed:
             return
-        timer = self._loop.call_later(wait_s, self._write, path)
-        self._again[path] = _Waiting(timer, min(2 * wait_s, AGAIN_MAX_S))
+        timer = self._loop.call_later(wait_s, self._start_write, path)
+        self._again[path] = _WaitingWrite(timer, min(2 * wait_s, AGAIN_MAX_S))
 
     def _log_failure(self, path: str, error: Exception) -> None:
         if isinstance(error, (StorageError, OSError)):  # no room, read-only, broken: the disk's
@@ -156,7 +156,7 @@ class FileWork:
         """Whether a sync is in progress."""
         return self._syncs_count > 0
 
-    async def settle(self, timeout_s: float) -> None:
+    async def wait_for_sync(self, timeout_s: float) -> None:
         """Wait, up to a timeout, until no sync is in progress."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -180,18 +180,18 @@ class FileWork:
         self._thread.shutdown(wait=True)
 
 
-def _sync_all(files: tuple[File, ...]) -> _Outcome:
+def _sync_all(files: tuple[File, ...]) -> _SyncResult:
     try:
         for file in files:
             file.sync()
     except SyncNotStarted as error:
-        return _Outcome(str(error), is_begun=False)
+        return _SyncResult(str(error), is_begun=False)
     except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be called durable
-        return _Outcome(f"the disk could not make the store durable: {error}")
-    return _Outcome("")
+        return _SyncResult(f"the disk could not make the store durable: {error}")
+    return _SyncResult("")
 
 
-def _replace(disk: Disk, path: str, data: bytes) -> Exception | None:
+def _try_to_replace(disk: Disk, path: str, data: bytes) -> Exception | None:
     try:
         disk.replace(path, data)
     except Exception as error:  # noqa: BLE001 - one file; told and tried again on the loop

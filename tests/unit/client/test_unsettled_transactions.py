@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from escrowmq.client.unsettled import NOT_YET, begun_ms
+from escrowmq.client.unsettled_transactions import NOT_YET, first_stored_ms
 
 
 def test_a_log_says_since_when_it_has_messages() -> None:
@@ -10,5 +10,5 @@ def test_a_log_says_since_when_it_has_messages() -> None:
         ("", "17", 0),
     ):  # fmt: skip
         figures = {"commitLogMinOffset": first_offset, "earliestMessageTimeStamp": first_ms}
-        assert begun_ms(figures) == expected_ms
-    assert begun_ms({}) == 0
+        assert first_stored_ms(figures) == expected_ms
+    assert first_stored_ms({}) == 0

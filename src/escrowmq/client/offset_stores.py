@@ -7,29 +7,31 @@ from typing import Protocol
 
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.offsets import BrokerOffsets
 from escrowmq.client.queue_fetcher import QueueFetcher
 
 
-class KeptOffsets(Protocol):
+class OffsetStore(Protocol):
     """A store of a consumer's offsets: a broker, or a file."""
 
-    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
+    async def start_offset(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
         """Return where to start in a queue. `since_ms` is given if the queue appeared while the
         consumer ran."""
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the stored offset of a queue; None if there is none."""
 
-    def are_kept(self, queue: MessageQueue) -> bool:
+    def has_broker_offsets(self, queue: MessageQueue) -> bool:
         """Whether the queue's broker stores an offset of the group for any queue of the topic."""
 
-    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
+    async def store_offsets(self, readers: Iterable[QueueFetcher]) -> None:
         """Store changed offsets."""
 
 
-def offsets_of(instance: Instance, group: str, options: ConsumerOptions) -> KeptOffsets:
+def make_offset_store(
+    instance: ClientInstance, group: str, options: ConsumerOptions
+) -> OffsetStore:
     """Return the store of a consumer's offsets: a folder if it is broadcasting, otherwise the
     brokers."""
     if options.is_broadcasting:

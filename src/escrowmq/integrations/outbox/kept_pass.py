@@ -26,9 +26,10 @@ FAILING_MAX_S: Final = 10.0
 costs a timeout."""
 
 
-class KeptWalk:
-    """One pass through the kept messages. Run `query`, pass its rows to `choose`, send what that
-    returns, and report the result to `handed_over` or `failed`; repeat until `is_over`."""
+class KeptPass:
+    """One pass through the kept messages. Run `next_query`, pass its rows to `choose_rows`, send
+    what that returns, and report the result to `record_sent` or `record_failure`; repeat until
+    `is_over`."""
 
     def __init__(self, family: SqlFamily, circuit: Circuit | None = None) -> None:
         self.is_over = False
@@ -59,10 +60,10 @@ class KeptWalk:
         """Whether messages are sent before the transaction that deletes their rows."""
         return not self.count or self.error is not None
 
-    def query(self) -> Statement:
+    def next_query(self) -> Statement:
         """Return the statement for the next rows."""
         blocked = set() if self._bundle else self._blocked
-        return kept.page(
+        return kept.select_page(
             self.family,
             after=self._after,
             without=blocked,
@@ -70,9 +71,9 @@ class KeptWalk:
             is_locked=not self.sends_first,
         )
 
-    def choose(self, rows: Sequence[KeptRow]) -> list[KeptRow]:
+    def choose_rows(self, rows: Sequence[KeptRow]) -> list[KeptRow]:
         """Choose the rows to send in one transaction. If there are none, make another query."""
-        bundles = kept.bundles_of(rows)
+        bundles = kept.group_by_bundle(rows)
         if self._bundle:
             self._bundle = ""
             topics = {row.topic for row in rows}
@@ -89,16 +90,16 @@ class KeptWalk:
         if not bundles:
             self._bundle = rows[0].bundle  # there are more after this page, or of blocked topics
             return []
-        some = bundles[:1] if self._is_one_by_one else kept.first_fit(bundles)
+        some = bundles[:1] if self._is_one_by_one else kept.first_fitting_bundles(bundles)
         return [row for bundle in some for row in bundle]
 
-    def handed_over(self, chosen: Sequence[KeptRow]) -> None:
+    def record_sent(self, chosen: Sequence[KeptRow]) -> None:
         """Record that the chosen rows were sent and deleted."""
         self.count += len(chosen)
         if self._circuit is not None:
-            self._circuit.note_sent(len(chosen))
+            self._circuit.count_sent(len(chosen))
 
-    def failed(self, chosen: Sequence[KeptRow], error: Exception, *, took_s: float) -> None:
+    def record_failure(self, chosen: Sequence[KeptRow], error: Exception, *, took_s: float) -> None:
         """Record that the chosen rows were not sent, and remain."""
         self.error = self.error or error
         self._failing_s += took_s

@@ -9,8 +9,8 @@ import pytest
 from escrowmq.client.core.message import Message
 from escrowmq.errors import ConnectFailed, NoNameServer, PermissionDenied
 from escrowmq.integrations.outbox import kept, schema
-from escrowmq.integrations.outbox.kept_walk import FAILING_MAX_S, KeptWalk
-from escrowmq.integrations.outbox.steps import StepFailed, run
+from escrowmq.integrations.outbox.kept_pass import FAILING_MAX_S, KeptPass
+from escrowmq.integrations.outbox.steps import StepFailed, run_steps
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 LITE = SqlFamily.SQLITE
@@ -21,7 +21,7 @@ class Shop:
 
     def __init__(self, file: Path) -> None:
         self.connection = sqlite3.connect(file)
-        for statement in schema.statements(LITE):
+        for statement in schema.create_statements(LITE):
             self.connection.execute(statement.text)
         self.refused: dict[str, Exception] = {}
         self.tries: list[str] = []
@@ -31,37 +31,38 @@ class Shop:
     def keep(self, bundle: str, *bodies: str) -> None:
         """Messages whose topic is the first letter of the body."""
         messages = [Message(body[0], body.encode()) for body in bodies]
-        for statement in kept.keep(LITE, messages, bundle=bundle, now_ms=0):
+        for statement in kept.insert_rows(LITE, messages, bundle=bundle, now_ms=0):
             self.execute(statement)
 
     def execute(self, statement: Statement) -> list[tuple[object, ...]]:
         return [tuple(row) for row in self.connection.execute(statement.text, statement.values)]
 
-    def go(self, *, took_s: float = 0.0) -> KeptWalk:
+    def go(self, *, took_s: float = 0.0) -> KeptPass:
         """One pass."""
-        walk = KeptWalk(LITE)
+        walk = KeptPass(LITE)
         for _ in range(1_000):
             if walk.is_over:
                 return walk
-            chosen = walk.choose(kept.kept_rows(self.execute(walk.query())))
+            chosen = walk.choose_rows(kept.parse_rows(self.execute(walk.next_query())))
             if chosen:
                 self._hand_over(walk, chosen, took_s)
         raise AssertionError("the pass does not end")
 
-    def _hand_over(self, walk: KeptWalk, chosen: list[kept.KeptRow], took_s: float) -> None:
+    def _hand_over(self, walk: KeptPass, chosen: list[kept.KeptRow], took_s: float) -> None:
         read = kept.read_messages(chosen)
         bodies = [
-            bytes(each.body).decode() for each in run(read, lambda it: self.execute(it.statement))
+            bytes(each.body).decode()
+            for each in run_steps(read, lambda it: self.execute(it.statement))
         ]
         self.tries.append(" ".join(bodies))
         for row in chosen:
             if error := self.refused.get(row.topic):
-                walk.failed(chosen, error, took_s=took_s)
+                walk.record_failure(chosen, error, took_s=took_s)
                 return
-        for statement in kept.delete([row.position for row in chosen]):
+        for statement in kept.delete_rows([row.position for row in chosen]):
             self.execute(statement)
         self.delivered += bodies
-        walk.handed_over(chosen)
+        walk.record_sent(chosen)
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_one_that_fails_lets_those_behind_it_go(shop: Shop) -> None:
 def test_bundles_whose_rows_alternate_are_both_handed_over(shop: Shop) -> None:
     for number in range(kept.PAGE_COUNT):
         for bundle in "AB":
-            statement = kept.keep(
+            statement = kept.insert_rows(
                 LITE, [Message("T", f"T{bundle}{number}".encode())], bundle=bundle, now_ms=0
             )[0]
             shop.execute(statement)
@@ -177,6 +178,6 @@ def test_a_pass_does_not_wait_for_ever(shop: Shop) -> None:
         shop.refused[bundle] = ConnectFailed("planted")
     shop.go(took_s=FAILING_MAX_S / 2.5)
     assert len(shop.tries) == 3
-    failing: Callable[[], KeptWalk] = shop.go
+    failing: Callable[[], KeptPass] = shop.go
     failing()
     assert len(shop.tries) == 3 + 11  # all together, then each

@@ -12,7 +12,7 @@ from escrowmq.errors import CorruptRecord, ProtocolError, RemoteProtocolError
 
 
 @contextmanager
-def reading_from(address: str, code: int) -> Iterator[None]:
+def convert_parse_errors(address: str, code: int) -> Iterator[None]:
     """Turn errors of the enclosed code, which parses an answer, into a RemoteProtocolError that
     names the sender and the fault."""
     try:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.cli.main import build_parser
-from escrowmq.cli.option_places import _BACK, arranged
+from escrowmq.cli.option_order import _BACK_OPTIONS, move_options
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ from escrowmq.cli.option_places import _BACK, arranged
     ],
 )
 def test_each_option_comes_where_it_is_expected(words: str, expected: str) -> None:
-    assert arranged(words.split()) == expected.split()
+    assert move_options(words.split()) == expected.split()
 
 
 def test_the_options_are_those_that_every_action_has() -> None:
-    for name, values in _BACK.items():
+    for name, values in _BACK_OPTIONS.items():
         value = {"--timeout": "3", "-o": "json", "--output": "json"}.get(name, "x")
         words = [name, *[value] * values, "tx", "list"]
-        assert build_parser().parse_args(arranged(words)).action == "list", name
+        assert build_parser().parse_args(move_options(words)).action == "list", name

@@ -16,8 +16,8 @@ pytest.importorskip("sqlalchemy")
 
 from sqlalchemy import Connection, Engine, create_engine
 
-from escrowmq.integrations.sqlalchemy import switchboard as module
-from escrowmq.integrations.sqlalchemy.switchboard import switchboard
+from escrowmq.integrations.sqlalchemy import engine_listener as module
+from escrowmq.integrations.sqlalchemy.engine_listener import engine_listener
 
 
 class Outbox:
@@ -38,16 +38,16 @@ class Outbox:
     def after_rollback(self, connection: Connection) -> None:
         self.told.append("rollback")
 
-    def savepoint(self, connection: Connection, name: str) -> None:
+    def on_savepoint(self, connection: Connection, name: str) -> None:
         self.told.append(f"savepoint {name}")
 
-    def rolled_back_to(self, connection: Connection, name: str) -> None:
+    def on_rollback_to(self, connection: Connection, name: str) -> None:
         self.told.append(f"back to {name}")
 
-    def released(self, connection: Connection, name: str) -> None:
+    def on_release(self, connection: Connection, name: str) -> None:
         self.told.append(f"released {name}")
 
-    def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:
+    def on_checkin(self, driver_connection: Any, info: dict[Any, Any]) -> None:
         self.told.append("checkin")
 
 
@@ -60,22 +60,26 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 def test_all_engines_over_one_pool_have_one(engine: Engine) -> None:
     branch = engine.execution_options(a=1).execution_options(b=2)
-    assert switchboard(branch) is switchboard(engine) is switchboard(engine.execution_options())
+    assert (
+        engine_listener(branch)
+        is engine_listener(engine)
+        is engine_listener(engine.execution_options())
+    )
     with branch.connect() as connection:
-        assert switchboard(engine).hears(connection)
+        assert engine_listener(engine).listens_to(connection)
 
 
 def test_outboxes_are_told_until_they_leave(engine: Engine) -> None:
-    board, first, second = switchboard(engine), Outbox(), Outbox()
-    board.join(first)
+    board, first, second = engine_listener(engine), Outbox(), Outbox()
+    board.add_outbox(first)
     with engine.execution_options(a=1).begin() as connection:
         connection.exec_driver_sql("begin")
         with connection.begin_nested():
             pass
         connection.begin_nested().rollback()
-    board.join(second)
-    assert board.count == 2
-    board.leave(first)
+    board.add_outbox(second)
+    assert board.outboxes_count == 2
+    board.remove_outbox(first)
     with engine.connect() as connection, connection.begin() as transaction:
         transaction.rollback()
     one, two = "sa_savepoint_1", "sa_savepoint_2"
@@ -87,7 +91,7 @@ def test_outboxes_are_told_until_they_leave(engine: Engine) -> None:
 def test_one_goes_with_its_engine(tmp_path: Path) -> None:
     """An engine of each test's own, and all their outboxes stayed."""
     engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
-    gone = weakref.ref(switchboard(engine))
+    gone = weakref.ref(engine_listener(engine))
     engine.dispose()
     del engine
     gc.collect()
@@ -102,6 +106,6 @@ def test_a_process_that_is_forked_while_a_thread_has_the_lock_is_not_held_up(
         child = os.fork()
         if child == 0:
             signal.alarm(20)
-            switchboard(engine).join(Outbox())
+            engine_listener(engine).add_outbox(Outbox())
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

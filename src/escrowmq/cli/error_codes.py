@@ -32,7 +32,7 @@ _KINDS: Final[tuple[tuple[type[EscrowMQError], str, str], ...]] = (
 """Classes of errors, each with its code and hint. The first class that matches an error is used."""
 
 
-def words_of(error: EscrowMQError) -> tuple[str, str]:
+def code_and_hint(error: EscrowMQError) -> tuple[str, str]:
     """Return the code of an error, and a hint; the hint may be empty."""
     for kind, code, hint in _KINDS:
         if isinstance(error, kind):
@@ -43,7 +43,7 @@ def words_of(error: EscrowMQError) -> tuple[str, str]:
 def print_error(error: EscrowMQError, *, where: str, is_json: bool) -> None:
     """Print an error on standard error: one line for people, or a JSON object."""
     text = " ".join(str(error).split())
-    code, hint = words_of(error)
+    code, hint = code_and_hint(error)
     if is_json:
         print_error_json({"code": code, "message": text, "hint": hint})
         return

@@ -9,11 +9,11 @@ import msgspec
 from escrowmq.base.wire import Wire
 from escrowmq.net.tls import TlsPolicy
 
-BOTH = (Wire.REMOTING, Wire.GRPC)
+REMOTING_AND_GRPC = (Wire.REMOTING, Wire.GRPC)
 """The protocols of a port that serves both, told apart by the first bytes of a connection."""
 
 
-class Listener(msgspec.Struct, frozen=True):
+class ListeningPort(msgspec.Struct, frozen=True):
     """A bound socket and its protocols."""
 
     socket: socket.socket

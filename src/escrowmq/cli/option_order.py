@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-_FRONT: Final = {"--log-level": 1, "--log-format": 1}
+_FRONT_OPTIONS: Final = {"--log-level": 1, "--log-format": 1}
 """Options of the whole program, each with the number of its values."""
 
-_BACK: Final = {
+_BACK_OPTIONS: Final = {
     "-n": 1, "--name-servers": 1, "--context": 1, "-o": 1, "--output": 1, "--json": 0,
     "--access-key": 1, "--secret-key-file": 1, "--secret-key": 1, "--namespace": 1, "--tls": 0,
     "--tls-trusted": 1, "--tls-cert": 1, "--tls-key": 1, "--tls-any-name": 0, "--tls-no-verify": 0,
@@ -17,11 +17,11 @@ _BACK: Final = {
 }  # fmt: skip
 """Options that every action has (cluster_verbs.add_action), each with the number of its values."""
 
-_WORDS: Final = 2
+_VERB_WORDS_COUNT: Final = 2
 """The number of words of a verb with its action."""
 
 
-def arranged(words: Sequence[str]) -> list[str]:
+def move_options(words: Sequence[str]) -> list[str]:
     """Return the command line with each option moved to where argparse expects it."""
     front: list[str] = []
     back: list[str] = []
@@ -34,11 +34,13 @@ def arranged(words: Sequence[str]) -> list[str]:
             tail = list(words[at:])
             break
         name = word.partition("=")[0]
-        values = _FRONT.get(name, _BACK.get(name, 0) if count < _WORDS else 0)
+        values = _FRONT_OPTIONS.get(
+            name, _BACK_OPTIONS.get(name, 0) if count < _VERB_WORDS_COUNT else 0
+        )
         end = at + 1 + (values if name == word else 0)
-        if name in _FRONT:
+        if name in _FRONT_OPTIONS:
             front += words[at:end]
-        elif name in _BACK and count < _WORDS:
+        elif name in _BACK_OPTIONS and count < _VERB_WORDS_COUNT:
             back += words[at:end]
         else:
             end = at + 1

@@ -11,7 +11,7 @@ SHARE_SIZE_MIN: Final = 8_192
 """The fewest bytes that one peer may send per turn, however many peers have a backlog."""
 
 
-class Reads:
+class ReadBuffer:
     """The read buffer, which all connections share: each takes its bytes out of it immediately.
 
     Peers with a backlog share a turn's bytes, because all others wait during each one's turn
@@ -20,23 +20,23 @@ class Reads:
 
     def __init__(self) -> None:
         self._all = memoryview(bytearray(READ_SIZE))
-        self.room = self._all
+        self.next_buffer = self._all
         """The buffer for the next read of any connection."""
-        self.behind: set[int] = set()
+        self.backlogged: set[int] = set()
         """Peers that have sent more bytes than one turn reads."""
 
-    def fall_behind(self, peer: int) -> None:
+    def add_backlog(self, peer: int) -> None:
         """Note that there may be more bytes of this peer."""
-        if peer not in self.behind:
-            self.behind.add(peer)
-            self._share()
+        if peer not in self.backlogged:
+            self.backlogged.add(peer)
+            self._divide_buffer()
 
-    def catch_up(self, peer: int) -> None:
+    def end_backlog(self, peer: int) -> None:
         """Note that all bytes of this peer were read, or that its connection is lost."""
-        if peer in self.behind:
-            self.behind.discard(peer)
-            self._share()
+        if peer in self.backlogged:
+            self.backlogged.discard(peer)
+            self._divide_buffer()
 
-    def _share(self) -> None:
-        size = READ_SIZE // max(1, len(self.behind))
-        self.room = self._all[: max(size, SHARE_SIZE_MIN)]
+    def _divide_buffer(self) -> None:
+        size = READ_SIZE // max(1, len(self.backlogged))
+        self.next_buffer = self._all[: max(size, SHARE_SIZE_MIN)]

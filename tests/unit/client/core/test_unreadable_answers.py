@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from escrowmq.client.core.odd_answers import reading_from
+from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import RemoteProtocolError, UsageError
 
@@ -18,11 +18,11 @@ def test_what_cannot_be_read_is_told_with_who_said_it_and_to_what() -> None:
             pytest.raises(
                 RemoteProtocolError, match=r"^1\.2\.3\.4:5 answers request 17 .*is that a"
             ),
-            reading_from("1.2.3.4:5", 17),
+            convert_parse_errors("1.2.3.4:5", 17),
         ):
             read()
 
 
 def test_what_the_user_asked_for_wrongly_is_not_the_brokers_fault() -> None:
-    with pytest.raises(UsageError, match="mine"), reading_from("1.2.3.4:5", 17):
+    with pytest.raises(UsageError, match="mine"), convert_parse_errors("1.2.3.4:5", 17):
         raise UsageError("mine")

@@ -7,14 +7,14 @@ import re
 from datetime import UTC, datetime, time, tzinfo
 from typing import Final
 
-from escrowmq.client.admin.offsets import Place
+from escrowmq.client.admin.offsets import ResetPosition
 from escrowmq.errors import UsageError
 
 _MS: Final = 1000
 _TIME_OF_DAY: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
-def today_at(text: str, now_ms: int, zone: tzinfo) -> datetime | None:
+def parse_time_today(text: str, now_ms: int, zone: tzinfo) -> datetime | None:
     """Return today's datetime for a time of day such as `14:30`; None if the text is not one.
     Raises UsageError if that time does not exist today, or is still in the future."""
     if not _TIME_OF_DAY.fullmatch(text):
@@ -34,7 +34,9 @@ def today_at(text: str, now_ms: int, zone: tzinfo) -> datetime | None:
     return found
 
 
-def read_place(text: str, *, now_ms: int, zone: tzinfo, option: str = "to") -> Place:
+def parse_reset_position(
+    text: str, *, now_ms: int, zone: tzinfo, option: str = "to"
+) -> ResetPosition:
     """Parse the position at which a group should continue. `zone` is the time zone for a time of
     day. Raises UsageError, which names the option and the expected forms."""
     if text == "first":
@@ -48,7 +50,7 @@ def read_place(text: str, *, now_ms: int, zone: tzinfo, option: str = "to") -> P
             raise UsageError(
                 f"{option} {text}: this is not a valid time in milliseconds"
             ) from error
-    today = today_at(text, now_ms, zone)
+    today = parse_time_today(text, now_ms, zone)
     if today is not None:
         return today
     try:

@@ -11,18 +11,18 @@ from escrowmq.base.message import Topic
 from escrowmq.client.assignment_events import AssignmentCallbacks
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.hooks import Consumed
-from escrowmq.client.core.redelivery import NEVER, pause_of
+from escrowmq.client.core.redelivery import NEVER, level_delay_s
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.client.core.trace_records import ConsumeEnd
-from escrowmq.client.delivery import HeldMessage, Hold, NoHold, Ticket
+from escrowmq.client.core.trace_records import ConsumeResult
+from escrowmq.client.delivery import DeliveryState, HeldMessage, MessageHold, NoHold
 from escrowmq.client.inbox import Inbox
-from escrowmq.client.instance import Instance
+from escrowmq.client.instance import ClientInstance
 from escrowmq.client.interceptors import InterceptorCalls
-from escrowmq.client.kept_offsets import KeptOffsets
+from escrowmq.client.offset_stores import OffsetStore
 from escrowmq.client.orderly_batch import generation_of, next_attempt
-from escrowmq.client.queue_fetcher import QueueFetcher, hold_queue
-from escrowmq.client.queue_locks import LOCK_LIFE_S, RENEW_MS, Locks
+from escrowmq.client.queue_fetcher import QueueFetcher, hold_orderly_queue
+from escrowmq.client.queue_locks import LOCK_LIFE_S, RENEW_MS, QueueLocks
 from escrowmq.client.rebalance import Rebalancer
 from escrowmq.client.send_backs import SendBacks
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
@@ -36,32 +36,32 @@ _CLOCKS_APART_MS: Final = 60_000
 """How far a broker's clock, by which messages are found, may be behind ours (in ms)."""
 
 
-class ReadingParts(TypedDict):
-    """The parts from which a `Reading` is made, as keywords."""
+class ConsumerParts(TypedDict):
+    """The parts from which a `ConsumerState` is made, as keywords."""
 
     group: str
-    offsets: KeptOffsets
+    offsets: OffsetStore
     returns: SendBacks
     stamp: Callable[[HeldMessage], None]
     kind: type[HeldMessage]
 
 
-class Reading:
+class ConsumerState:
     """The readers of a consumer's queues, and the settling of its deliveries."""
 
     def __init__(
         self,
-        instance: Instance,
+        instance: ClientInstance,
         options: ConsumerOptions,
-        **parts: Unpack[ReadingParts],
+        **parts: Unpack[ConsumerParts],
     ) -> None:
         self.instance = instance
         self.options = options
         self.wire_group = parts["group"]
-        self.user_group = instance.options.unwrap(self.wire_group)
+        self.user_group = instance.options.without_namespace(self.wire_group)
         self.is_broadcasting = options.is_broadcasting
         self.inbox = Inbox(is_orderly=options.is_orderly)
-        self.watch = InterceptorCalls(options.interceptors)
+        self.interceptor_calls = InterceptorCalls(options.interceptors)
         self.readers: dict[MessageQueue, QueueFetcher] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.size_share = options.prefetch_size_max
@@ -75,15 +75,15 @@ class Reading:
             takes_all=bool(options.is_broadcasting or options.mode == "pop" or options.queues),
         )
         self._began_ms = instance.clock.now_ms()
-        self._found_at_first: dict[str, frozenset[MessageQueue]] = {}
+        self._initial_queues: dict[str, frozenset[MessageQueue]] = {}
         """By subscribed topic: the queues that it had when its route was first read."""
-        self.locks = Locks(instance, self.wire_group)
-        self.hold: Callable[[Sequence[HeldMessage]], Hold] = (
-            hold_queue if options.is_orderly else lambda _: NoHold()
+        self.locks = QueueLocks(instance, self.wire_group)
+        self.hold: Callable[[Sequence[HeldMessage]], MessageHold] = (
+            hold_orderly_queue if options.is_orderly else lambda _: NoHold()
         )
         self.is_paused = False
         self._leaving: dict[MessageQueue, QueueFetcher] = {}
-        self.sharing = AssignmentCallbacks(
+        self.assignment_callbacks = AssignmentCallbacks(
             instance,
             on_assigned=options.on_assigned,
             on_revoked=options.on_revoked,
@@ -96,7 +96,7 @@ class Reading:
 
     # -- what readers ask ----------------------------------------------------------------------
 
-    def kind(self) -> type[HeldMessage]:
+    def delivery_class(self) -> type[HeldMessage]:
         """The class of deliveries."""
         return self._kind
 
@@ -105,14 +105,14 @@ class Reading:
         """Whether topics other than the group's own retries are read."""
         return bool(self.subscriptions.keys() - {self.retry_topic()})
 
-    def subscribed(self, topic: str) -> Subscription:
+    def subscription_to(self, topic: str) -> Subscription:
         """Return the subscription to a topic. If the topic was just unsubscribed, return one to all
         messages."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
-    def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
+    def make_delivery(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
         """Turn a message into a delivery of a reader."""
-        message.ticket = Ticket(self, reader, generation=reader.shelf.generation)
+        message.delivery_state = DeliveryState(self, reader, generation=reader.fetched.generation)
         self.decorate(message)
         return message
 
@@ -123,12 +123,12 @@ class Reading:
         longer subscribed to."""
         left = {queue.topic for queue in self.readers} - self.subscriptions.keys()
         for topic in left:
-            self._leave(topic, ())
-        for topic in self._found_at_first.keys() - self.subscriptions.keys():
-            del self._found_at_first[topic]
+            self._drop_unassigned(topic, ())
+        for topic in self._initial_queues.keys() - self.subscriptions.keys():
+            del self._initial_queues[topic]
         return list(self.subscriptions)
 
-    async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
+    async def assign_queues(self, topic: str, queues: list[MessageQueue]) -> bool:
         """Read exactly these queues of a topic from now on."""
         if self._chosen:
             queues = [queue for queue in queues if queue in self._chosen]
@@ -150,28 +150,28 @@ class Reading:
             new = [queue for queue in new if queue in locked]
         else:
             is_whole = True
-        results = await asyncio.gather(*(self._enter(queue) for queue in new))
-        self._share()
-        self.sharing.assigned(queue for queue in new if queue in self.readers)
+        results = await asyncio.gather(*(self._start_reading(queue) for queue in new))
+        self._share_size()
+        self.assignment_callbacks.schedule_assigned(queue for queue in new if queue in self.readers)
         return is_whole and not waits and all(results)
 
-    def commits(self, queue: MessageQueue) -> bool:
+    def may_commit(self, queue: MessageQueue) -> bool:
         """Whether a pull of a queue may carry the group's offset to the broker."""
-        return self.options.auto_commit and self.offsets.are_kept(queue)
+        return self.options.auto_commit and self.offsets.has_broker_offsets(queue)
 
-    def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+    def record_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Record which queues a topic has now. The queues recorded first are those that existed
         before this consumer."""
-        self._found_at_first.setdefault(topic, frozenset(queues))
+        self._initial_queues.setdefault(topic, frozenset(queues))
 
-    def _since_ms(self, queue: MessageQueue) -> int | None:
+    def _appeared_since_ms(self, queue: MessageQueue) -> int | None:
         """Return when this consumer started, for a queue that did not exist then; None for other
         queues."""
-        if queue in self._found_at_first.get(queue.topic, (queue,)):
+        if queue in self._initial_queues.get(queue.topic, (queue,)):
             return None
         return self._began_ms - _CLOCKS_APART_MS
 
-    def refuse(self, topic: str, error: PermissionDenied | None) -> None:
+    def report_refusal(self, topic: str, error: PermissionDenied | None) -> None:
         """Make callers that wait for messages raise a broker's refusal to read a topic; None
         removes the refusal."""
         if error is not None:
@@ -179,35 +179,35 @@ class Reading:
         else:
             self.inbox.clear_refusal(topic)
 
-    def watch_locks(self) -> None:
+    def renew_locks_periodically(self) -> None:
         """Renew the locks of our queues for as long as the consumer is open."""
-        self.instance.every(RENEW_MS, self._renew)
+        self.instance.run_every(RENEW_MS, self._renew_locks)
 
-    async def _renew(self) -> None:
+    async def _renew_locks(self) -> None:
         if not (self.readers or self._leaving):
             return
         locked = await self.locks.lock([*self.readers, *self._leaving])
         for reader in list(self.readers.values()):
             if reader.queue in locked:
-                reader.note_locked()
+                reader.record_lock()
             elif self.instance.now() - reader.lock_s > LOCK_LIFE_S:
                 # Another member may have the queue by now: stop, and let the next round assign it.
                 await self._drop_queues([reader.queue])
-                self.balance.soon()
+                self.balance.request_round()
 
     # -- life of readers -------------------------------------------------------------------------
 
-    async def keep_offsets(self) -> None:
+    async def store_offsets(self) -> None:
         """Store changed offsets immediately."""
-        await self.offsets.keep(list(self.readers.values()))
+        await self.offsets.store_offsets(list(self.readers.values()))
 
     def stop(self) -> None:
         """Stop fetching and delivering messages."""
         self.inbox.close()
         for reader in self.readers.values():
-            reader.drop()
+            reader.stop()
 
-    async def leave(self) -> None:
+    async def release_all_queues(self) -> None:
         """Store the offsets and release the queues."""
         readers = [*self.readers.values(), *self._leaving.values()]
         self.readers.clear()
@@ -216,25 +216,25 @@ class Reading:
     async def _drop_queues(self, queues: list[MessageQueue]) -> None:
         readers = [self.readers.pop(queue) for queue in queues if queue in self.readers]
         for reader in readers:
-            reader.drop()
+            reader.stop()
         if self.options.is_orderly:
             for reader in readers:
                 if not reader.batch.idle.is_set():
                     self._leaving[reader.queue] = reader
-                    self.instance.spawn(self._leave_when_idle(reader))
+                    self.instance.spawn(self._release_when_idle(reader))
             readers = [reader for reader in readers if reader.queue not in self._leaving]
         await self._release_queues(readers)
-        self._share()
+        self._share_size()
 
     async def _release_queues(self, readers: list[QueueFetcher]) -> None:
         """Store the offsets, then let other members take the queues."""
         if self.options.auto_commit:
-            await self.offsets.keep(readers)
+            await self.offsets.store_offsets(readers)
         if self.options.is_orderly and readers:
             await self.locks.unlock([reader.queue for reader in readers])
-        self.sharing.revoked(reader.queue for reader in readers)
+        self.assignment_callbacks.schedule_revoked(reader.queue for reader in readers)
 
-    async def _leave_when_idle(self, reader: QueueFetcher) -> None:
+    async def _release_when_idle(self, reader: QueueFetcher) -> None:
         """Unlock an orderly queue only when its batch is over: until then no other member may
         handle messages."""
         try:
@@ -246,16 +246,16 @@ class Reading:
             await self._release_queues([reader])
         finally:
             del self._leaving[reader.queue]
-            self.balance.soon()
+            self.balance.request_round()
 
-    def _leave(self, topic: str, mine: Iterable[MessageQueue]) -> None:
+    def _drop_unassigned(self, topic: str, mine: Iterable[MessageQueue]) -> None:
         gone = [queue for queue in self.readers if queue.topic == topic and queue not in mine]
         if gone:
             self.instance.spawn(self._drop_queues(gone))
 
-    async def _enter(self, queue: MessageQueue) -> bool:
+    async def _start_reading(self, queue: MessageQueue) -> bool:
         try:
-            begin = await self.offsets.begin(queue, since_ms=self._since_ms(queue))
+            begin = await self.offsets.start_offset(queue, since_ms=self._appeared_since_ms(queue))
         except EscrowMQError as error:
             _log.warning("%s is not read yet: %s", queue, error)
             if isinstance(error, PermissionDenied):
@@ -268,42 +268,42 @@ class Reading:
         reader = QueueFetcher(self, queue, next_offset=begin)
         reader.is_paused = self.is_paused
         if self.options.is_orderly:
-            reader.note_locked()
+            reader.record_lock()
         self.readers[queue] = reader
         reader.start()
         return True
 
-    def _share(self) -> None:
+    def _share_size(self) -> None:
         self.size_share = max(1, self.options.prefetch_size_max // max(1, len(self.readers)))
 
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
         """Hand out up to `count` messages of one queue as soon as there is one."""
         found = await self.inbox.take(count, timeout_s=timeout_s)
-        if found and self.watch:
-            self._report_taken(found)
+        if found and self.interceptor_calls:
+            self._report_delivered(found)
         return found
 
-    def return_taken(self, message: HeldMessage) -> None:
+    def put_back(self, message: HeldMessage) -> None:
         """Put a message that was taken but reached no caller back in front of its queue."""
-        ticket = message.ticket
+        ticket = message.delivery_state
         assert ticket is not None
         reader = ticket.source
         assert isinstance(reader, QueueFetcher)
         if ticket.is_settled:
             return
-        reader.give_back([message], ticket.generation)
+        reader.put_back([message], ticket.generation)
         if not self.options.is_orderly:
-            self.inbox.offer(reader)
+            self.inbox.add_source(reader)
             return
         reader.batch.note_settled()
 
-    def _report_taken(self, found: list[HeldMessage]) -> None:
-        self.watch.before_consume(found)
-        if self.watch.tracer is not None:
-            taken = self.watch.tracer.taken(found)
+    def _report_delivered(self, found: list[HeldMessage]) -> None:
+        self.interceptor_calls.before_consume(found)
+        if self.interceptor_calls.tracer is not None:
+            taken = self.interceptor_calls.tracer.record_delivered(found)
             for message in found:
-                assert message.ticket is not None
-                message.ticket.taken = taken
+                assert message.delivery_state is not None
+                message.delivery_state.taken = taken
 
     # -- the desk ------------------------------------------------------------------------------
 
@@ -311,40 +311,40 @@ class Reading:
         """Settle a delivery: consumed (`level` None), or to be redelivered after a delay level."""
         await self.settle_batch([message], level)
 
-    async def _settle(self, message: HeldMessage, ticket: Ticket, level: int | None) -> None:
+    async def _settle(self, message: HeldMessage, ticket: DeliveryState, level: int | None) -> None:
         reader = ticket.source
         assert isinstance(reader, QueueFetcher)
         if self.options.is_orderly:
-            await self._settle_in_order(message, reader, level)
+            await self._settle_orderly(message, reader, level)
             return
         if level is None or await self._redeliver(message, ticket, reader, level):
-            reader.finish(message, ticket.generation)
+            reader.mark_settled(message, ticket.generation)
 
     async def _redeliver(
-        self, message: HeldMessage, ticket: Ticket, reader: QueueFetcher, level: int
+        self, message: HeldMessage, ticket: DeliveryState, reader: QueueFetcher, level: int
     ) -> bool:
         """Have a failed message redelivered, or made a dead letter. Return whether the message is
         settled in its queue; until it is, the committed offset does not pass it."""
-        if not self._is_ours(reader, ticket):
-            if reader.has_passed(message, ticket.generation):
-                await self._return_passed(message, level)
+        if not self._must_settle(reader, ticket):
+            if reader.has_skipped(message, ticket.generation):
+                await self._return_after_seek(message, level)
             return False  # the member that has the queue now gets it
         if self.options.is_broadcasting:
             _log.warning("%s failed; broadcasts are not redelivered", message.message_id)
             return True
         if not self.is_known:  # the group's retries may not be read
-            if not self._is_dead(message, level):
-                self._keep_here(message, reader, pause_of(level, _KEEP_HERE_S))
+            if not self._becomes_dead_letter(message, level):
+                self._redeliver_from_memory(message, reader, level_delay_s(level, _KEEP_HERE_S))
                 return False
             level = NEVER
         if await self.return_to_broker(message, level):
             return True
-        self._keep_here(message, reader, _KEEP_HERE_S)
+        self._redeliver_from_memory(message, reader, _KEEP_HERE_S)
         return False
 
-    def _is_dead(self, message: HeldMessage, level: int) -> bool:
+    def _becomes_dead_letter(self, message: HeldMessage, level: int) -> bool:
         """Whether a message that failed becomes a dead letter."""
-        return level == NEVER or self.options.is_last(message.deliveries_before)
+        return level == NEVER or self.options.is_last_attempt(message.deliveries_before)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
         """Settle the messages of a batch that the handler did not settle itself."""
@@ -352,34 +352,34 @@ class Reading:
         is_simple = level is None and not self.options.is_orderly
         now_ms = self.instance.clock.now_ms()
         for message in batch:
-            ticket = self.take_ticket(message, level)
+            ticket = self.begin_settling(message, level)
             if ticket is None:
                 continue
             assert isinstance(ticket.source, QueueFetcher)
             ticket.source.consumed_ms = now_ms
             if is_simple:
-                ticket.source.finish(message, ticket.generation)
+                ticket.source.mark_settled(message, ticket.generation)
             elif level is None:  # asks no broker, so nothing can interfere
                 await self._settle(message, ticket, level)
             else:
                 # Decided is decided: a caller who is cancelled meanwhile would leave the message
                 # neither done with nor coming again, and its queue waiting for it.
-                await self.instance.to_its_end(self._settle(message, ticket, level))
+                await self.instance.await_uncancelled(self._settle(message, ticket, level))
 
     def move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
         """Move a message that cannot be decompressed, unchanged, to the dead letters."""
         self.instance.spawn(self._move_to_dead_letters(message, reader))
 
     async def _move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
-        generation = reader.shelf.generation
+        generation = reader.fetched.generation
         if not self.options.is_broadcasting:
-            await self._return_at_last(message, NEVER)
-        reader.finish(message, generation)
+            await self._return_until_accepted(message, NEVER)
+        reader.mark_settled(message, generation)
 
-    def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
+    def begin_settling(self, message: HeldMessage, level: int | None) -> DeliveryState | None:
         """Mark a message as settled and report that to interceptors. Return its `Ticket`; None if
         the message was settled before."""
-        ticket = message.ticket
+        ticket = message.delivery_state
         assert ticket is not None
         if ticket.is_settled:
             return None
@@ -390,82 +390,82 @@ class Reading:
 
     def report_settled(self, message: HeldMessage, level: int | None) -> None:
         """Report a message's outcome to interceptors and the trace."""
-        if not self.watch:
+        if not self.interceptor_calls:
             return
         outcome: Consumed = "acknowledged"
         if level is not None:
-            outcome = "rejected" if self._is_dead(message, level) else "retried"
-        self.watch.after_consume(message, outcome)
-        ticket = message.ticket
-        if self.watch.tracer is not None and ticket is not None and ticket.taken is not None:
-            end = ConsumeEnd.SUCCESS if level is None else ticket.end
-            self.watch.tracer.consumed(message, ticket.taken, end)
+            outcome = "rejected" if self._becomes_dead_letter(message, level) else "retried"
+        self.interceptor_calls.after_consume(message, outcome)
+        ticket, tracer = message.delivery_state, self.interceptor_calls.tracer
+        if tracer is not None and ticket is not None and ticket.taken is not None:
+            end = ConsumeResult.SUCCESS if level is None else ticket.end
+            tracer.record_consumed(message, ticket.taken, end)
 
-    def _is_ours(self, reader: QueueFetcher, ticket: Ticket) -> bool:
+    def _must_settle(self, reader: QueueFetcher, ticket: DeliveryState) -> bool:
         """Whether this consumer must still settle a message. If its queue has moved to another
         member or was reset, it is redelivered anyway; returning it would duplicate it."""
         return (
             self.readers.get(reader.queue) is reader
-            and reader.shelf.generation == ticket.generation
+            and reader.fetched.generation == ticket.generation
         )
 
-    async def _return_passed(self, message: HeldMessage, level: int) -> None:
+    async def _return_after_seek(self, message: HeldMessage, level: int) -> None:
         if self.options.is_broadcasting or not self.is_known:  # nobody reads the group's retries
             _log.warning("%s failed, and its queue has moved on: it is lost", message.message_id)
         elif not await self.return_to_broker(message, level):
-            self.instance.spawn(self._return_at_last(message, level))
+            self.instance.spawn(self._return_until_accepted(message, level))
 
-    async def _return_at_last(self, message: HeldMessage, level: int) -> None:
+    async def _return_until_accepted(self, message: HeldMessage, level: int) -> None:
         """Offer a message to brokers until one accepts it: it cannot stay in memory."""
         while not await self.return_to_broker(message, level):
             await asyncio.sleep(_KEEP_HERE_S)
 
     def detach(self, message: HeldMessage) -> HeldMessage:
         """Detach a delivery from its queue: settling it no longer has any effect."""
-        message.ticket = Ticket(self, None)
-        message.ticket.is_settled = True
+        message.delivery_state = DeliveryState(self, None)
+        message.delivery_state.is_settled = True
         self.decorate(message)
         return message
 
     async def return_to_broker(self, message: HeldMessage, level: int) -> bool:
-        """Send a failed message to a broker that keeps it until redelivery; return whether one
-        did."""
-        return await self._returns.send(
-            message, level=level, attempts_max=self.options.attempts_max
-        )
+        """Send a failed message to a broker for redelivery; return whether one accepted it."""
+        attempts_max = self.options.attempts_max
+        return await self._returns.send_back(message, level=level, attempts_max=attempts_max)
 
-    def _keep_here(self, message: HeldMessage, reader: QueueFetcher, after_s: float) -> None:
+    def _redeliver_from_memory(
+        self, message: HeldMessage, reader: QueueFetcher, after_s: float
+    ) -> None:
         again = next_attempt(message)
 
-        async def later() -> None:
+        async def put_back_later() -> None:
             await asyncio.sleep(after_s)
-            reader.give_back([again], generation_of(again))
-            self.inbox.offer(reader)
+            reader.put_back([again], generation_of(again))
+            self.inbox.add_source(reader)
 
-        self.instance.spawn(later())
+        self.instance.spawn(put_back_later())
 
-    async def _settle_in_order(
+    async def _settle_orderly(
         self, message: HeldMessage, reader: QueueFetcher, level: int | None
     ) -> None:
-        assert message.ticket is not None
-        generation = message.ticket.generation
+        assert message.delivery_state is not None
+        generation = message.delivery_state.generation
         attempts_max = self.options.attempts_max
         is_over = level == NEVER or (attempts_max and message.deliveries_before >= attempts_max)
-        if level is not None and is_over and self._is_ours(reader, message.ticket):
+        if level is not None and is_over and self._must_settle(reader, message.delivery_state):
             level = None if await self.return_to_broker(message, NEVER) else level
-        elif level is not None and reader.has_passed(message, generation):
-            await self._return_passed(message, level)
+        elif level is not None and reader.has_skipped(message, generation):
+            await self._return_after_seek(message, level)
             level = None
         if level is None:
-            reader.finish(message, generation)
+            reader.mark_settled(message, generation)
         else:
-            pause_s = pause_of(level, self.options.suspend_ms / 1000)
+            pause_s = level_delay_s(level, self.options.suspend_ms / 1000)
             reader.batch.add_failed(message, pause_s=pause_s)
         reader.batch.note_settled()
 
     # -- what users ask ------------------------------------------------------------------------
 
-    def read_queues(self) -> Iterable[MessageQueue]:
+    def current_queues(self) -> Iterable[MessageQueue]:
         """Return the queues that are read now, by the brokers' names."""
         return self.readers
 
@@ -494,6 +494,7 @@ class Reading:
         return Topic.RETRY_PREFIX + self.wire_group
 
 
-def _to_wire_queue(queue: MessageQueue, instance: Instance) -> MessageQueue:
+def _to_wire_queue(queue: MessageQueue, instance: ClientInstance) -> MessageQueue:
     """Return the queue under the name that brokers use for its topic, with the namespace."""
-    return MessageQueue(instance.options.wrap(queue.topic), queue.broker_name, queue.queue_id)
+    topic = instance.options.with_namespace(queue.topic)
+    return MessageQueue(topic, queue.broker_name, queue.queue_id)

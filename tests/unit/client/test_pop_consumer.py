@@ -11,7 +11,7 @@ from escrowmq.aio import Consumer
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
-from escrowmq.client import popping
+from escrowmq.client import pop_consumer
 from escrowmq.codec.record import encode_message
 from escrowmq.errors import ClientClosed, ExpressionInvalid
 
@@ -158,7 +158,7 @@ def test_what_nobody_took_is_shown_again_at_the_end() -> None:
 def test_only_so_much_is_held(
     monkeypatch: pytest.MonkeyPatch, held_max: int, prefetch_max: int
 ) -> None:
-    monkeypatch.setattr(popping, "HELD_MAX", held_max)
+    monkeypatch.setattr(pop_consumer, "HELD_MAX", held_max)
 
     async def go() -> None:
         async with a_script() as (names, script):
