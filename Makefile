@@ -147,7 +147,7 @@ sanitized: $(READY) ## the compiled lane with the address and undefined-behaviou
 
 # The compiled lane does what plain Python does: these tests run with it and without. Those of the fast
 # path need it.
-HELD_BOTH_WAYS := tests/unit/lane tests/unit/codec/test_request_shapes.py tests/unit/codec/test_log_stretches.py tests/unit/txn/test_stored_halves.py tests/unit/txn/test_pending_recovery.py tests/unit/store/test_index_chains.py tests/unit/base/test_runs.py tests/unit/store/test_unit_runs.py tests/unit/store/test_queue_reading.py tests/unit/store/test_store.py tests/unit/store/test_damage.py
+HELD_BOTH_WAYS := tests/unit/lane tests/unit/codec/test_request_shapes.py tests/unit/codec/test_log_records.py tests/unit/txn/test_stored_halves.py tests/unit/txn/test_pending_recovery.py tests/unit/store/test_index_chains.py tests/unit/base/test_runs.py tests/unit/store/test_unit_runs.py tests/unit/store/test_queue_reading.py tests/unit/store/test_store.py tests/unit/store/test_damage.py
 
 pure: $(READY)    ## the tests of what has a compiled twin, with the plain one alone
 	ESCROWMQ_PURE=1 $(BIN)/python -m pytest -q $(HELD_BOTH_WAYS) tests/unit/codec $(ARGS)

@@ -33,7 +33,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.net.disk import FileDisk
 
 PEER = 1
@@ -90,7 +90,7 @@ class Rig:
     def replies(self) -> list[Command]:
         """What was answered since the last call."""
         heard, self.heard = b"".join(self.heard), []
-        return FrameReader().feed(heard)
+        return FrameReader().read_commands(heard)
 
 
 def _frame(
@@ -139,7 +139,7 @@ def _signed_sends() -> Iterator[bytes]:
     for number in range(MESSAGES):
         properties = f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02"
         ext, body = {**_fields(number, properties), ACCESS_KEY: "application"}, b"x" * 128
-        ext[SIGNATURE] = sign(ext, body, secret=_SECRET)
+        ext[SIGNATURE] = sign_fields(ext, body, secret=_SECRET)
         yield _frame(Request.SEND_MESSAGE_V2, number + 1, ext, body)
 
 

@@ -44,7 +44,7 @@ class Pipe(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
-        for command in self._reader.feed(data):
+        for command in self._reader.read_commands(data):
             if command.flag & Flag.REPLY:
                 self._waiting.pop(command.opaque)(command)
             elif self.on_request is not None:

@@ -157,7 +157,7 @@ class Transactions(Line):
 
     def hear(self) -> bool:
         """Take in what came, and end what is there."""
-        replies = self._reader.feed(self._receive())
+        replies = self._reader.read_commands(self._receive())
         self._left -= len(replies)
         if not self._left:
             self.took_s.append(time.perf_counter() - self._sent_at)

@@ -44,7 +44,7 @@ KNOWN: dict[str, tuple[set[str], str]] = {
         {"on_end", "on_message"}, "what is to be done with a call's frames",
     ),
     "proxy/telemetry.py": (
-        {"produces", "stream"}, "a client's stream is known where it is opened and closed",
+        {"published_topics", "stream"}, "a client's stream is known where it is opened and closed",
     ),
     "testing/kit/world.py": ({"ends_to_lose"}, "the hand of a test"),
 }  # fmt: skip

@@ -67,7 +67,7 @@ class Link:
         data = self._socket.recv(1 << 18)
         if not data:
             raise ConnectionResetError("the broker closed the connection")
-        found = self._reader.feed(data)
+        found = self._reader.read_commands(data)
         assert self._reader.broken is None
         self.requests += [c for c in found if not c.flag & Flag.REPLY]
         return [c for c in found if c.flag & Flag.REPLY]

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.codec.entries import decode_checkpoint
+from escrowmq.codec.store_entries import decode_checkpoint
 from tests.interop.process import until
 
 from . import disks

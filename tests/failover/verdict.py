@@ -100,7 +100,7 @@ def _read_all(group: Group, topic: str, wanted: set[str], path: Path) -> None:
     def is_settled() -> bool:
         reply = link.ask(Request.ESCROW_PENDING_COUNT, {})
         assert reply.code == 0, reply.remark
-        return int(fastjson.decode(reply.body)["count"]) == 0
+        return int(fastjson.decode_fastjson(reply.body)["count"]) == 0
 
     try:
         until("every transaction has its end", is_settled, within_s=SETTLED_S)
@@ -125,7 +125,7 @@ def _unequal(group: Group) -> list[str]:
     link = Link(master.clients.address)
     reply = link.ask(Request.GET_BROKER_HA_STATUS, {})
     link.close()
-    end = int(fastjson.decode(reply.body)["masterCommitLogMaxOffset"])
+    end = int(fastjson.decode_fastjson(reply.body)["masterCommitLogMaxOffset"])
 
     def differing() -> list[str]:
         return [

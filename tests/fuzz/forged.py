@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record, encode_record
+from escrowmq.codec.record_layout import HEAD_V4
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.testing.disk import CrashLoss, SimDisk
 

@@ -13,7 +13,7 @@ from escrowmq.acl.acl2_users import PATH
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import sign_fields
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Exchange
 
@@ -108,11 +108,11 @@ def test_an_account_with_one_topic_changes_no_other(exchange: Exchange) -> None:
     rules = [exchange.disk.small[path] for path in RULES.values()]
     peer = exchange.connect(host="10.9.9.9")
     for _ in tries(1_500, share=0.25):
-        [command] = FrameReader().feed(random_command(chance, codes()))
+        [command] = FrameReader().read_commands(random_command(chance, codes()))
         command.ext = {**(command.ext or {}), "AccessKey": "limited"}
         if chance.random() < 0.3:
             command.ext |= {"topic": "mine", "b": "mine"}
-        command.ext["Signature"] = sign(command.ext, command.body, secret=SECRET)
+        command.ext["Signature"] = sign_fields(command.ext, command.body, secret=SECRET)
         TALLY["guards"] += 1
         exchange.core.receive(peer.id, encode_command(command), exchange.now_ms)
         exchange.core.take_effects()

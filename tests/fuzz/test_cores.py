@@ -77,7 +77,7 @@ def feed(core: Core, peer: int, data: bytes, now_ms: int) -> bool:
             is_closed = True
         elif isinstance(effect, Send):
             reader = FrameReader()
-            assert reader.feed(b"".join(effect.chunks))
+            assert reader.read_commands(b"".join(effect.chunks))
             assert reader.broken is None
     return not is_closed
 

@@ -42,7 +42,7 @@ from escrowmq.codec import (
     routes,
     signed_id,
 )
-from escrowmq.codec.pending_bodies import Filter, Which
+from escrowmq.codec.pending_bodies import HalfFilter, TransactionSelector
 from escrowmq.errors import CorruptRecord, RemoteProtocolError, UsageError
 from escrowmq.filter.grammar import compile_sql
 from escrowmq.filter.operands import FilterError
@@ -81,16 +81,16 @@ def some_policies(data: bytes) -> object:
 def some_body(data: bytes) -> object:
     kinds = (
         acl2_bodies.UserInfo,
-        acl2_bodies.Question,
-        Filter,
-        Which,
+        acl2_bodies.AccessQuestion,
+        HalfFilter,
+        TransactionSelector,
         client_bodies.CheckClientBody,
     )
     return [client_bodies.decode_body(kind, data) for kind in kinds]
 
 
 def saved_changes(data: bytes) -> None:
-    changed_settings.Changes(BrokerSettings(), StoreSettings()).load(data, source="a file")
+    changed_settings.ChangedSettings(BrokerSettings(), StoreSettings()).load(data, source="a file")
 
 
 def registration(data: bytes) -> object:
@@ -105,7 +105,7 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     "resource": (lambda data: parse_resource(as_text(data)),),
     "question": (
         lambda data: question_access(
-            acl2_bodies.Question("u", as_text(data[:8]), as_text(data[8:]))
+            acl2_bodies.AccessQuestion("u", as_text(data[:8]), as_text(data[8:]))
         ),
         UsageError,
     ),
@@ -115,13 +115,13 @@ DECODERS: dict[str, tuple[Any, ...]] = {
     ),
     "bodies of operators": (some_body, RemoteProtocolError),
     "settings file": (
-        lambda data: java_properties.parse_conf(data.decode("latin-1")),
+        lambda data: java_properties.parse_java_properties(data.decode("latin-1")),
         java_properties.ConfError,
     ),
     "changed settings": (saved_changes,),
-    "signed id": (lambda data: signed_id.decode(as_text(data)), UsageError),
+    "signed id": (lambda data: signed_id.decode_signed_id(as_text(data)), UsageError),
     "receipt": (lambda data: pop_receipt.decode_receipt(as_text(data)), UsageError),
-    "starts": (lambda data: pop_receipt.decode_list(as_text(data)), UsageError),
+    "starts": (lambda data: pop_receipt.decode_offset_list(as_text(data)), UsageError),
     "epoch": (lambda data: epoch.parse_epoch("g", as_text(data)), UsageError),
     "op record": (
         lambda data: op_records.decode_op(Message(topic="T", body=data, properties={"TAGS": "d"})),
@@ -148,13 +148,13 @@ DECODERS: dict[str, tuple[Any, ...]] = {
         lambda data: client_bodies.decode_body(client_bodies.LockBody, data),
         RemoteProtocolError,
     ),
-    "RocketMQ's json": (fastjson.decode, RemoteProtocolError),
+    "RocketMQ's json": (fastjson.decode_fastjson, RemoteProtocolError),
     "record": (lambda data: record.decode_record(data, check_crc=True), CorruptRecord),
     "records": (record.decode_records, CorruptRecord),
     "properties": (properties.decode_properties,),
     "checkpoint": (entries.decode_checkpoint,),
     "offset id": (lambda data: ids.parse_offset_id(as_text(data)), UsageError),
-    "recall handle": (lambda data: recall_handle.decode_handle(as_text(data)), UsageError),
+    "recall handle": (lambda data: recall_handle.decode_recall_handle(as_text(data)), UsageError),
     "header fields": (some_header, headers.HeaderError),
     "acks": (batch_ack_body.decode_acks, RemoteProtocolError),
     "accounts": (read_accounts, UsageError),
@@ -235,5 +235,5 @@ def test_number_of_fields_is_bounded_in_both_header_forms() -> None:
     for kind in (command.JSON, command.BINARY):
         request = Command(code=34, opaque=1, ext=ext, is_binary=kind == command.BINARY)
         reader = frame.FrameReader()
-        assert reader.feed(command.encode_command(request)) == []
+        assert reader.read_commands(command.encode_command(request)) == []
         assert reader.broken is not None

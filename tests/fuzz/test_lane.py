@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.properties import encode_properties
 from escrowmq.lane.native import requests_lane
 from tests.unit.broker.both import (

@@ -8,7 +8,9 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.codec import fastjson
-from escrowmq.codec.entries import (
+from escrowmq.codec.hashes import index_hash
+from escrowmq.codec.record import decode_record
+from escrowmq.codec.store_entries import (
     CHECKPOINT_SIZE,
     ENTRY,
     INDEX_ENTRY,
@@ -16,8 +18,6 @@ from escrowmq.codec.entries import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from escrowmq.codec.hashes import index_hash
-from escrowmq.codec.record import decode_record
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
@@ -126,7 +126,7 @@ def test_checkpoint_is_read_and_written_byte_for_byte() -> None:
 def test_topics_are_loaded_and_saved_with_nothing_lost() -> None:
     table = TopicTable(BrokerSettings())
     table.load(FILES["topics.json"].encode())
-    assert fastjson.decode(table.content_to_save()) == fastjson.decode(
+    assert fastjson.decode_fastjson(table.content_to_save()) == fastjson.decode_fastjson(
         FILES["topics.json"].encode()
     )
 
@@ -134,8 +134,8 @@ def test_topics_are_loaded_and_saved_with_nothing_lost() -> None:
 def test_groups_are_loaded_and_saved_with_nothing_lost() -> None:
     table = GroupTable(BrokerSettings())
     table.load(FILES["subscriptionGroup.json"].encode())
-    saved = fastjson.decode(table.content_to_save())
-    theirs = fastjson.decode(FILES["subscriptionGroup.json"].encode())
+    saved = fastjson.decode_fastjson(table.content_to_save())
+    theirs = fastjson.decode_fastjson(FILES["subscriptionGroup.json"].encode())
     groups = saved.pop("subscriptionGroupTable")
     expected = theirs.pop("subscriptionGroupTable")
     assert saved == theirs
@@ -148,8 +148,8 @@ def test_offsets_are_loaded_and_saved_with_nothing_lost() -> None:
     table = OffsetTable()
     table.load(FILES["consumerOffset.json"].encode())
     assert table.saved_log_end == -1
-    saved = fastjson.decode(table.content_to_save(log_end=0))
-    theirs = fastjson.decode(FILES["consumerOffset.json"].encode())
+    saved = fastjson.decode_fastjson(table.content_to_save(log_end=0))
+    theirs = fastjson.decode_fastjson(FILES["consumerOffset.json"].encode())
     assert saved["offsetTable"] == theirs["offsetTable"]
     assert saved["dataVersion"] == theirs["dataVersion"]
 
@@ -162,13 +162,17 @@ def test_broker_opens_with_the_tables_of_the_peer_and_shows_them() -> None:
     exchange = Exchange(disk=disk)
     caller = exchange.connect()
     topics = json.loads(caller.ask(Request.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
-    theirs = fastjson.decode(FILES["topics.json"].encode())["topicConfigTable"]
+    theirs = fastjson.decode_fastjson(FILES["topics.json"].encode())["topicConfigTable"]
     assert {name: topics[name] for name in theirs} == theirs
     groups = json.loads(caller.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
-    known = fastjson.decode(FILES["subscriptionGroup.json"].encode())["subscriptionGroupTable"]
+    known = fastjson.decode_fastjson(FILES["subscriptionGroup.json"].encode())[
+        "subscriptionGroupTable"
+    ]
     assert known.keys() <= groups["subscriptionGroupTable"].keys()
-    offsets = fastjson.decode(caller.ask(Request.GET_ALL_CONSUMER_OFFSET).body)["offsetTable"]
-    expected = fastjson.decode(FILES["consumerOffset.json"].encode())["offsetTable"]
+    offsets = fastjson.decode_fastjson(caller.ask(Request.GET_ALL_CONSUMER_OFFSET).body)[
+        "offsetTable"
+    ]
+    expected = fastjson.decode_fastjson(FILES["consumerOffset.json"].encode())["offsetTable"]
     assert {key: offsets[key] for key in expected if "CID_RMQ_SYS_TRANS" not in key} == {
         key: value for key, value in expected.items() if "CID_RMQ_SYS_TRANS" not in key
     }

@@ -13,7 +13,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.broker.sends.forbidden_to_senders import clean_message
 from escrowmq.codec import fastjson
-from escrowmq.codec.batch import decode_batch, encode_batch
+from escrowmq.codec.batch_body import decode_batch, encode_batch
 from escrowmq.codec.binary_header import LANGUAGES
 from escrowmq.codec.client_bodies import HeartbeatBody, LockBody, decode_body
 from escrowmq.codec.command import encode_command
@@ -33,7 +33,7 @@ JSON_LANGUAGE = b'"language":"PYTHON"'
 
 def decode(frame: bytes) -> Command:
     reader = FrameReader()
-    (command,) = reader.feed(frame)
+    (command,) = reader.read_commands(frame)
     assert reader.broken is None
     return command
 
@@ -59,7 +59,7 @@ def test_frame_is_read_whole_and_in_any_pieces(name: str, frame: bytes) -> None:
         assert command.remark == header.get("remark")
     for step in (1, 7):
         reader = FrameReader()
-        pieces = [reader.feed(frame[at : at + step]) for at in range(0, len(frame), step)]
+        pieces = [reader.read_commands(frame[at : at + step]) for at in range(0, len(frame), step)]
         assert [c for piece in pieces for c in piece] == [command]
 
 
@@ -133,7 +133,7 @@ def test_lock_request_names_its_queues() -> None:
     found = dict(frames("frames-java-5.3.3.json"))
     body = decode_body(LockBody, decode(found["lock_batch request"]).body)
     assert body.mq_set
-    reply = fastjson.decode(decode(found["lock_batch reply"]).body)
+    reply = fastjson.decode_fastjson(decode(found["lock_batch reply"]).body)
     assert len(reply["lockOKMQSet"]) == len(body.mq_set)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_java_properties
 
 from .captured import load
 
@@ -15,6 +15,6 @@ TEXTS: list[dict[str, Any]] = load("properties-java-17.json")["texts"]
 def test_settings_are_read_as_java_reads_them(row: dict[str, Any]) -> None:
     if row["found"] is None:
         with pytest.raises(ConfError):
-            parse_conf(row["text"])
+            parse_java_properties(row["text"])
     else:
-        assert parse_conf(row["text"]) == row["found"]
+        assert parse_java_properties(row["text"]) == row["found"]

@@ -10,7 +10,7 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import SERVED_AT_ONCE_MAX
-from escrowmq.codec.signed_id import MAC_SIZE, SignedId, encode, pack
+from escrowmq.codec.signed_id import MAC_SIZE, SignedId, encode_signed_id, pack_signed_id
 from tests.harness.caller import COMMIT, Caller, Half, Pending
 
 from .test_failover import formed, prepared, sent, store_of
@@ -19,7 +19,10 @@ QUEUE = {"topic": "orders", "queueId": "0", "consumerGroup": "CG"}
 NEW_KEY = SignedId(
     key_number=9, queue_offset=0, log_offset=0, message_crc=0, expires_s=1 << 31, broker_name="b"
 )
-SIGNED = {"escrowId": encode(pack(NEW_KEY), bytes(MAC_SIZE)), "commitOrRollback": "8"}
+SIGNED = {
+    "escrowId": encode_signed_id(pack_signed_id(NEW_KEY), bytes(MAC_SIZE)),
+    "commitOrRollback": "8",
+}
 BATCH = {"group": "PG", "epoch": "q/1"}
 DENIED: dict[str, tuple[Callable[[Caller, Half], Pending], int]] = {
     "a half": (

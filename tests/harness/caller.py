@@ -17,7 +17,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record, decode_records
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 
 if TYPE_CHECKING:
     from tests.harness.exchange import Exchange
@@ -69,7 +69,7 @@ class Caller:
         if self.credentials is not None:
             key, secret = self.credentials
             ext = {**(ext or {}), ACCESS_KEY: key}
-            ext[SIGNATURE] = sign(ext, body, secret=secret)
+            ext[SIGNATURE] = sign_fields(ext, body, secret=secret)
         request = Command(
             code=code,
             opaque=self._opaque,
@@ -115,7 +115,7 @@ class Caller:
 
     def hear(self, data: bytes) -> None:
         """Bytes that the broker wrote to this connection."""
-        for command in self._reader.feed(data):
+        for command in self._reader.read_commands(data):
             if not command.flag & Flag.REPLY:
                 self.received.append(command)
                 continue

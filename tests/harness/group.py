@@ -14,7 +14,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
-from escrowmq.codec.layout import HEAD_V4
+from escrowmq.codec.record_layout import HEAD_V4
 from escrowmq.errors import DiskFull
 from escrowmq.group.copying import CutRequired
 from escrowmq.group.member import GroupMember

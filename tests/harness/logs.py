@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from escrowmq.base.message import Message
-from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import encode_filler, encode_record
+from escrowmq.codec.record_layout import FILLER_SIZE
 
 STORED_MS = 1_700_000_000_000
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from escrowmq.base.codes import Request
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 
 from .place import WIDE, A, B, Line, Place, heartbeat, sending
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from escrowmq.codec.layout import HEAD_V4, MAGIC_V1, PROPERTIES_SIZE
+from escrowmq.codec.record_layout import HEAD_V4, MAGIC_V1, PROPERTIES_SIZE
 
 from .place import A, Line, log_offset_of
 

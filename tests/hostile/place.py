@@ -28,7 +28,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import decode_record, decode_records
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 
 START_S: Final = 60
 END_S: Final = 30
@@ -215,7 +215,7 @@ class Line:
         fields = {name: str(value) for name, value in (ext or {}).items()}
         if self.who is not None:
             fields[ACCESS_KEY] = self.who
-            fields[SIGNATURE] = sign(fields, body, secret=SECRETS[self.who])
+            fields[SIGNATURE] = sign_fields(fields, body, secret=SECRETS[self.who])
         return encode_command(
             Command(
                 code=code, opaque=self._opaque, version=Version.V5_3_3, language="JAVA",
@@ -234,7 +234,7 @@ class Line:
         data = self._link.recv(1 << 20)
         if not data:
             raise ConnectionError("the server has closed this connection")
-        for command in self._reader.feed(data):
+        for command in self._reader.read_commands(data):
             if command.flag & Flag.REPLY:
                 self._replies[command.opaque] = command
             else:

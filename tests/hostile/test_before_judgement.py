@@ -16,7 +16,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_command, encode_request
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from tests.crash.link import Link, send_request
 from tests.crash.server import Server
 
@@ -38,7 +38,7 @@ HONEST_S_MAX = 2.0
 
 def signed(command: Command, account: str) -> Command:
     ext = {**(command.ext or {}), ACCESS_KEY: account}
-    command.ext = {**ext, SIGNATURE: sign(ext, command.body, secret=SECRET)}
+    command.ext = {**ext, SIGNATURE: sign_fields(ext, command.body, secret=SECRET)}
     return command
 
 

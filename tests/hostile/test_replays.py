@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.own_signature import NUMBER, SESSION, sign_request
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 
 from .place import OPERATOR, SECRETS, A, Place
 
@@ -32,13 +32,13 @@ def test_the_command_line_signs_as_is_wanted(careful: Place) -> None:
 
 def test_a_look_is_no_deletion(careful: Place) -> None:
     heard = {"topic": "TB", ACCESS_KEY: OPERATOR}
-    heard[SIGNATURE] = sign(heard, b"", secret=SECRETS[OPERATOR])
+    heard[SIGNATURE] = sign_fields(heard, b"", secret=SECRETS[OPERATOR])
     with careful.line(None) as thief, careful.line(None) as other:
         for code in (202, 351, 215):
             assert thief.ask(code, heard).code == 7750
         session = (thief.ask(7721).ext or {})[SESSION]
         own = {"topic": "TB", ACCESS_KEY: OPERATOR, NUMBER: "1"}
-        own[SIGNATURE] = sign_own(351, own, b"", secret=SECRETS[OPERATOR], session=session)
+        own[SIGNATURE] = sign_request(351, own, b"", secret=SECRETS[OPERATOR], session=session)
         assert other.ask(351, own).code == 16
         assert thief.ask(215, own).code == 16
         assert thief.ask(351, own).code == 0

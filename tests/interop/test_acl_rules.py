@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import sign_fields
 
 from . import jars, wire
 from .servers import EscrowServer, JavaBroker
@@ -104,7 +104,7 @@ def signed(
 ) -> dict[str, str]:
     """The fields of a request in somebody's name."""
     named = {**fields, "AccessKey": key}
-    return {**named, "Signature": sign(named, body, secret=secret)}
+    return {**named, "Signature": sign_fields(named, body, secret=secret)}
 
 
 def cases() -> list[Case]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from escrowmq.codec.recall_handle import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_recall_handle
 
 from . import wire
 from .servers import EscrowServer, JavaBroker
@@ -136,7 +136,7 @@ def operations(chance: random.Random) -> Iterator[tuple[int, dict[str, str], byt
     yield 315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "x"}, b""
     yield 208, {"consumerGroup": group, "topicList": f"{topic};topicA"}, b""
     yield 321, {**both, "index": "0", "count": "1"}, b""
-    handle = encode_handle(
+    handle = encode_recall_handle(
         RecallHandle(topic=topic, broker_name="broker-a", deliver_ms=1, unique_key="k")
     )
     yield 370, {"topic": topic, "recallHandle": handle}, b""

@@ -17,7 +17,7 @@ from escrowmq.errors import (
     TopicNotFound,
     UsageError,
 )
-from escrowmq.node.build import build_name
+from escrowmq.node.build import release_with_commit
 from tests.interop import wire
 from tests.interop.drivers import unique
 from tests.interop.process import until
@@ -187,7 +187,7 @@ def test_brokers_are_shown_and_set(own_server: Callable[..., Server]) -> None:
         assert broker.version
         told = admin.brokers.runtime(broker.name).get("escrowVersion", "")
         assert broker.build == told
-        assert told == (build_name() if server.kind == "escrow" else "")
+        assert told == (release_with_commit() if server.kind == "escrow" else "")
         assert int(admin.brokers.runtime(broker.name)["bootTimestamp"]) > 0
         assert admin.brokers.config(broker.name)["brokerName"] == broker.name
         admin.brokers.configure(broker.name, {"transactionCheckMax": 7})

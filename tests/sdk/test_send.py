@@ -10,7 +10,7 @@ import pytest
 import escrowmq
 from escrowmq.client.core.message import ReceivedMessage, to_received_message
 from escrowmq.client.core.queue_choice import queue_of_key
-from escrowmq.codec.recall_handle import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_recall_handle
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import MessageRefused, NoNameServer, ReplyTimeout, TopicNotFound
 from tests.interop import wire
@@ -189,7 +189,7 @@ def test_what_the_broker_refuses_has_a_name(server: Server, topic: str, group: s
 def test_a_topic_that_is_not_there_and_no_name_server_are_two_things(
     server: Server, producer: escrowmq.Producer, group: str
 ) -> None:
-    handle = encode_handle(
+    handle = encode_recall_handle(
         RecallHandle(topic="T", broker_name=server.broker_name, deliver_ms=1, unique_key="k")
     )
     with pytest.raises(TopicNotFound):

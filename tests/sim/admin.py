@@ -128,7 +128,7 @@ class SimAdmin(SimClient):
 
         def heard(reply: Command) -> None:
             if reply.code == Response.SUCCESS:
-                items = fastjson.decode(reply.body)["items"]
+                items = fastjson.decode_fastjson(reply.body)["items"]
                 if items:
                     self._ledger.resumed.update(item["messageId"] for item in items)
                     then(items)
@@ -140,7 +140,7 @@ class SimAdmin(SimClient):
 
         def resumed(reply: Command) -> None:
             if reply.code == Response.SUCCESS:
-                count = fastjson.decode(reply.body).get("count", 0)
+                count = fastjson.decode_fastjson(reply.body).get("count", 0)
                 self.stage.done["halves resumed"] += count
 
         def resume(items: list[dict[str, Any]]) -> None:

@@ -96,7 +96,7 @@ class SimClient:
         """See network.End."""
         if link is not self.link:
             return
-        for command in self._reader.feed(data):
+        for command in self._reader.read_commands(data):
             if command.flag & Flag.REPLY:
                 on_reply = self._calls.pop(command.opaque, None)
                 if on_reply is not None:

@@ -29,14 +29,14 @@ class Overheard:
     def sent(self, peer: int, chunk: bytes) -> None:
         """Bytes were handed to a connection."""
         if _CHECK_MARK in chunk[:40]:
-            for command in FrameReader().feed(chunk):
+            for command in FrameReader().read_commands(chunk):
                 ident = _ident(command.ext or {})
                 self._stage.note("check of %s sent", ident)
                 self._tally.check_sent(ident, peer, self._broker_ms())
 
     def received(self, peer: int, data: bytes) -> None:
         """Bytes came, in any pieces, and were worked off."""
-        for command in self._readers.setdefault(peer, FrameReader()).feed(data):
+        for command in self._readers.setdefault(peer, FrameReader()).read_commands(data):
             ext = command.ext or {}
             is_open = ext.get(OPEN) == "true" and ext.get("commitOrRollback") not in _DECIDED
             if command.code == Request.END_TRANSACTION and is_open:

@@ -9,11 +9,11 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.codec.pop_receipt import (
-    Receipt,
-    decode_list,
+    PopReceipt,
+    decode_offset_list,
     decode_receipt,
     encode_receipt,
-    kind_of,
+    retry_kind,
     retry_topic,
 )
 from escrowmq.codec.record import decode_records
@@ -82,7 +82,10 @@ class SimPopper(SimClient):
 
     def _take(self, topic: str, reply: Command) -> None:
         ext = reply.ext or {}
-        starts, offsets = decode_list(ext["startOffsetInfo"]), decode_list(ext["msgOffsetInfo"])
+        starts, offsets = (
+            decode_offset_list(ext["startOffsetInfo"]),
+            decode_offset_list(ext["msgOffsetInfo"]),
+        )
         for message in decode_records(reply.body):
             is_acked = self.stage.is_calm or self.stage.chance.random() <= _ACKED_SHARE
             self._checker.popped(message, is_acked=is_acked)
@@ -104,9 +107,9 @@ class SimPopper(SimClient):
         message: StoredMessage,
         ext: dict[str, str],
         starts: dict[tuple[int, str], list[int]],
-    ) -> Receipt:
-        kind = kind_of(message.topic)
-        return Receipt(
+    ) -> PopReceipt:
+        kind = retry_kind(message.topic)
+        return PopReceipt(
             start_offset=starts[kind, str(message.queue_id)][0],
             pop_ms=int(ext["popTime"]),
             invisible_ms=int(ext["invisibleTime"]),
@@ -117,7 +120,7 @@ class SimPopper(SimClient):
             queue_offset=message.queue_offset,
         )
 
-    def _ack(self, topic: str, receipt: Receipt) -> None:
+    def _ack(self, topic: str, receipt: PopReceipt) -> None:
         ext = {
             "consumerGroup": _GROUP,
             "topic": retry_topic(topic, _GROUP, receipt.kind),

@@ -343,7 +343,7 @@ def progress_of(offsets: bytes | None) -> tuple[int, int]:
     """Where half and op queues are done with, by consumerOffset.json."""
     if offsets is None:
         return 0, 0
-    table = fastjson.decode(offsets)["offsetTable"]
+    table = fastjson.decode_fastjson(offsets)["offsetTable"]
     half = table.get(f"{Topic.HALF}@{TRANSACTION_GROUP}", {}).get("0", 0)
     op = table.get(f"{Topic.OP}@{TRANSACTION_GROUP}", {}).get("0", 0)
     return int(half), int(op)

@@ -16,9 +16,9 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.own_properties import DELAYED, EPOCH, MESSAGES, ORDER_KEY, TRANSACTION
 from escrowmq.codec import fastjson
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.ids import parse_offset_id
-from escrowmq.codec.pop_receipt import Receipt, decode_list, encode_receipt
+from escrowmq.codec.pop_receipt import PopReceipt, decode_offset_list, encode_receipt
 from escrowmq.codec.properties import decode_properties, encode_properties
 from escrowmq.codec.record import decode_records
 from tests.sim.client import SimClient
@@ -100,7 +100,7 @@ class SimStranger(SimClient):
         self._ledger = ledger
         self._group = group
         self._made_count = 0
-        self._receipts: list[tuple[str, Receipt]] = []
+        self._receipts: list[tuple[str, PopReceipt]] = []
         self._places: list[int] = []
         self._tricks = (
             self._send_one, self._send_one, self._send_batch, self._half, self._give_back,
@@ -260,11 +260,11 @@ class SimStranger(SimClient):
         if reply is None or reply.code != Response.SUCCESS:
             return
         ext = reply.ext or {}
-        starts = decode_list(ext["startOffsetInfo"])
+        starts = decode_offset_list(ext["startOffsetInfo"])
         self.stage.done["strange values: popped"] += len(decode_records(reply.body))
-        for (kind, queue), offsets in decode_list(ext["msgOffsetInfo"]).items():
+        for (kind, queue), offsets in decode_offset_list(ext["msgOffsetInfo"]).items():
             if queue.isdigit() and (kind, queue) in starts:
-                receipt = Receipt(
+                receipt = PopReceipt(
                     start_offset=starts[kind, queue][0], pop_ms=int(ext["popTime"]),
                     invisible_ms=int(ext["invisibleTime"]), revive_queue=int(ext["reviveQid"]),
                     kind=kind, broker_name="sim-broker", queue_id=int(queue),
@@ -276,7 +276,7 @@ class SimStranger(SimClient):
     def _receipt(self) -> dict[str, str]:
         """Of a message that it has, with a field or two changed."""
         chance = self.stage.chance
-        topic, receipt = TOPIC, Receipt(0, 0, 0, 0, 0, "sim-broker", 0, 0)
+        topic, receipt = TOPIC, PopReceipt(0, 0, 0, 0, 0, "sim-broker", 0, 0)
         if self._receipts:
             topic, receipt = chance.choice(self._receipts)
         names = ("start_offset", "pop_ms", "invisible_ms", "revive_queue", "kind", "queue_offset")

@@ -58,7 +58,7 @@ class Exchange:
         for effect in self.core.take_effects():
             match effect:
                 case Send(_, chunks):
-                    self.replies += FrameReader().feed(b"".join(chunks))
+                    self.replies += FrameReader().read_commands(b"".join(chunks))
                 case Sync():
                     self.syncs.append(effect)
                 case Replace():

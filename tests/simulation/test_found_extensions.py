@@ -39,7 +39,7 @@ def resume(exchange: Exchange, **body: object) -> int:
     admin = exchange.connect(host="127.0.0.1")
     reply = admin.ask(Request.ESCROW_DISCARDED_RESUME, body=fastjson.encode(body))
     assert reply.code == 0, reply.remark
-    return int(fastjson.decode(reply.body).get("count", 0))
+    return int(fastjson.decode_fastjson(reply.body).get("count", 0))
 
 
 def seen(exchange: Exchange) -> int:
@@ -122,7 +122,7 @@ def test_a_message_is_resumed_with_all_of_its_transaction_as_at_the_peer() -> No
     exchange = Exchange(ONE_CHECK)
     given_up(exchange)
     admin = exchange.connect(host="127.0.0.1")
-    items = fastjson.decode(admin.ask(Request.ESCROW_DISCARDED_LIST).body)["items"]
+    items = fastjson.decode_fastjson(admin.ask(Request.ESCROW_DISCARDED_LIST).body)["items"]
     ext = {"msgId": items[1]["offsetId"]}
     assert admin.ask(Request.RESUME_CHECK_HALF_MESSAGE, ext).code == 0
     assert len(exchange.core.transactions.engine.halves.pending) == 2

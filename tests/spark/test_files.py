@@ -10,7 +10,7 @@ import pytest
 
 import escrowmq
 from escrowmq.base.message import Message
-from escrowmq.codec.layout import HEAD_V4
+from escrowmq.codec.record_layout import HEAD_V4
 from escrowmq.errors import CorruptRecord
 from tests.interop import jars, servers
 from tests.interop.drivers import unique

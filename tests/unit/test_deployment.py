@@ -19,7 +19,7 @@ from escrowmq.base.release import RELEASE
 from escrowmq.cli.main import build_parser
 from escrowmq.net.loop_turns import sync_lengths, turn_lengths
 from escrowmq.node import config, grpc_port, http_port, serve
-from escrowmq.node.broker_ports import HA_ABOVE
+from escrowmq.node.broker_ports import HA_PORT_OFFSET
 from escrowmq.registry.core import RegistryCore
 from tests.harness.exchange import Exchange
 from tests.harness.group import GroupWorld
@@ -31,7 +31,7 @@ CHART = DEPLOY / "helm" / "escrowmq"
 DOCKERFILE = (DEPLOY / "docker" / "Dockerfile").read_text()
 UNIT = (DEPLOY / "systemd" / "escrowmq.service").read_text()
 POD = (CHART / "templates" / "statefulset.yaml").read_text()
-PORTS = {serve.NAMESERVER_PORT, serve.BROKER_PORT, grpc_port.DEFAULT, http_port.DEFAULT}
+PORTS = {serve.NAMESERVER_PORT, serve.BROKER_PORT, grpc_port.DEFAULT_GRPC_PORT, http_port.DEFAULT}
 
 
 def said(text: str, pattern: str) -> str:
@@ -55,7 +55,7 @@ def test_every_command_is_one_that_the_program_takes() -> None:
         arguments = build_parser().parse_args(words)
         assert arguments.verb == "serve"
         assert arguments.data
-    assert build_parser().parse_args(member).grpc_port == grpc_port.DEFAULT
+    assert build_parser().parse_args(member).grpc_port == grpc_port.DEFAULT_GRPC_PORT
     assert build_parser().parse_args(nameserver).verb == "nameserver"
     probe = json.loads(said(DOCKERFILE, r"HEALTHCHECK .* CMD (\[.*\])$"))[-1]
     assert build_parser().parse_args(probe.partition(" ||")[0].split()[1:]).verb == "health"
@@ -67,7 +67,7 @@ def test_every_port_of_the_program_is_opened_and_no_other() -> None:
     mapped = [entry.split(":") for entry in compose["services"]["escrowmq"]["ports"]]
     assert all(host == "127.0.0.1" and outer == inner for host, outer, inner in mapped)
     assert {int(inner) for *_, inner in mapped} == PORTS
-    copies = serve.BROKER_PORT + HA_ABOVE
+    copies = serve.BROKER_PORT + HA_PORT_OFFSET
     assert {int(port) for port in re.findall(r"containerPort: (\d+)", POD)} == PORTS | {copies}
     service = (CHART / "templates" / "service.yaml").read_text().partition("---")[0]
     assert {int(port) for port in re.findall(r" port: (\d+)", service)} == PORTS
@@ -78,7 +78,7 @@ def test_settings_are_known_and_reach_the_program(monkeypatch: pytest.MonkeyPatc
     given = compose["services"]["escrowmq"]["environment"]
     assert set(given) == {config.SET_ENV}
     monkeypatch.setenv(config.SET_ENV, given[config.SET_ENV])
-    found = config.gather(None, [])
+    found = config.gather_settings(None, [])
     assert found == {"brokerIP1": "127.0.0.1"}
     assert f"- name: {config.SET_ENV}\n" in POD
     chart = (CHART / "templates" / "configmap.yaml").read_text()
@@ -103,13 +103,13 @@ def test_members_of_the_compose_file_are_one_group_on_one_machine(
         if name == "nameserver":
             continue
         monkeypatch.setenv(config.SET_ENV, service["environment"][config.SET_ENV])
-        found = config.gather(None, [])
-        group = config.group_settings(found, authority=arguments.authority, source="compose")
+        found = config.gather_settings(None, [])
+        group = config.read_group_settings(found, authority=arguments.authority, source="compose")
         assert group is not None
         assert (group.authority, found["brokerName"]) == ("etcd://127.0.0.1:2379", "orders")
         assert group.secret_file == f"/run/secrets/{service['secrets'][0]}"
         assert service["environment"]["ESCROWMQ_HTTP"] == f"127.0.0.1:{arguments.http_port}"
-        ports += [arguments.port, arguments.port + HA_ABOVE, arguments.grpc_port]
+        ports += [arguments.port, arguments.port + HA_PORT_OFFSET, arguments.grpc_port]
         ports += [arguments.http_port]
         names.add(group.member)
     assert names == {"a", "b", "c"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.cli.main import build_parser
 from escrowmq.node import grpc_port, http_port, serve
-from escrowmq.node.broker_ports import HA_ABOVE
+from escrowmq.node.broker_ports import HA_PORT_OFFSET
 from escrowmq.node.config import NodeSettings
 from tests.interop import jars
 
@@ -68,9 +68,9 @@ def test_the_ports_are_those_of_the_code() -> None:
     assert said == [
         serve.NAMESERVER_PORT,
         serve.BROKER_PORT,
-        grpc_port.DEFAULT,
+        grpc_port.DEFAULT_GRPC_PORT,
         http_port.DEFAULT,
-        serve.BROKER_PORT + HA_ABOVE,
+        serve.BROKER_PORT + HA_PORT_OFFSET,
         NodeSettings().exporter_port,
     ]
 

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from escrowmq.codec.layout import (
+from escrowmq.codec.record_layout import (
     FRONT,
     HEADS,
     HOSTS_V6,

@@ -23,14 +23,14 @@ from escrowmq.acl.acl2_users import KnownUsers, UserStatus, UserTable
 from escrowmq.acl.request_needs import group_resource, is_inner_topic
 from escrowmq.acl.trusted_addresses import address_parts
 from escrowmq.base.message import Topic
-from escrowmq.codec.acl2_bodies import Judgement, Question
+from escrowmq.codec.acl2_bodies import AccessJudgement, AccessQuestion
 from escrowmq.errors import UsageError
 
 _RIGHTS: Final = {Action.PUB: PUB, Action.SUB: SUB, Action.ANY: ANY}
 _NAMES: Final = {right: name for name, right in reversed(PERMISSIONS.items())}
 
 
-def question_access(question: Question) -> Access:
+def question_access(question: AccessQuestion) -> Access:
     """Return the access that a question asks about. Raises UsageError if the question is
     invalid."""
     action = enum_member(Action, question.action)
@@ -50,15 +50,15 @@ def question_access(question: Question) -> Access:
 # -- ACL 1.0 -------------------------------------------------------------------------------------
 
 
-def explain_account(rules: Acl1Rules, question: Question) -> Judgement:
+def explain_account(rules: Acl1Rules, question: AccessQuestion) -> AccessJudgement:
     """Decide a question by the accounts of plain_acl.yml. The signature is assumed to be valid."""
     access = question_access(question)
     parts = address_parts(question.address)
     steps: list[str] = []
 
-    def decide(is_allowed: bool, reason: str) -> Judgement:
+    def decide(is_allowed: bool, reason: str) -> AccessJudgement:
         steps.append(reason)
-        return Judgement(acl="1.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
+        return AccessJudgement(acl="1.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
 
     if rules.is_trusted(parts):
         return decide(True, f"{question.address} is in globalWhiteRemoteAddresses")
@@ -103,18 +103,18 @@ def _explain_right(account: Account, access: Access) -> tuple[bool, str]:
 
 def explain_user(
     book: UserTable | KnownUsers,
-    question: Question,
+    question: AccessQuestion,
     *,
     is_authorized: bool = True,
     as_rocketmq: bool = False,
-) -> Judgement:
+) -> AccessJudgement:
     """Decide a question by users and policies. The signature is assumed to be valid."""
     access = question_access(question)
     steps: list[str] = []
 
-    def decide(is_allowed: bool, reason: str) -> Judgement:
+    def decide(is_allowed: bool, reason: str) -> AccessJudgement:
         steps.append(reason)
-        return Judgement(acl="2.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
+        return AccessJudgement(acl="2.0", is_allowed=is_allowed, decided_by=reason, steps=steps)
 
     user = book.users.get(question.user)
     if user is None:

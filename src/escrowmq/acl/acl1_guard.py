@@ -13,7 +13,7 @@ from escrowmq.acl.trusted_addresses import AddressParts
 from escrowmq.base.codes import Version
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """A header field that old clients add after signing, so that the signature does not cover it."""
@@ -87,7 +87,7 @@ def _is_signed_with(request: Command, secret: str) -> bool:
     if request.version <= Version.V4_9_3 and _UNIQUE_KEY_QUERY in fields:
         fields = {name: text for name, text in fields.items() if name != _UNIQUE_KEY_QUERY}
     try:
-        expected = sign(fields, request.body, secret=secret).encode()
+        expected = sign_fields(fields, request.body, secret=secret).encode()
         return hmac.compare_digest(expected, fields.get(SIGNATURE, "").encode())
     except UnicodeEncodeError:  # half a surrogate pair, which no signer can have encoded
         return False

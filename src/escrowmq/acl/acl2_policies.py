@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from escrowmq.base.fixed_limits import AUTH_ENTRIES_MAX, AUTH_NAME_SIZE_MAX, AUTH_SOURCES_MAX
-from escrowmq.codec.acl2_bodies import AclInfo, EntryInfo
+from escrowmq.codec.acl2_bodies import AclInfo, PolicyEntryInfo
 from escrowmq.errors import UsageError
 
 E = TypeVar("E", bound=enum.Enum)
@@ -355,7 +355,7 @@ def parse_policies(info: AclInfo) -> list[tuple[PolicyType, tuple[PolicyEntry, .
     return found
 
 
-def _parse_entry(info: EntryInfo) -> PolicyEntry:
+def _parse_entry(info: PolicyEntryInfo) -> PolicyEntry:
     resource = parse_resource(info.resource)
     if resource is None:
         raise UsageError("The resource is null.")

@@ -259,7 +259,7 @@ def parse_users_file(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
     """Parse the file of users and policies. Raises UsageError if it is invalid; its text never
     contains a password."""
     try:
-        file = msgspec.convert(fastjson.decode(data), _UsersFile, strict=False)
+        file = msgspec.convert(fastjson.decode_fastjson(data), _UsersFile, strict=False)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
         # The error text of the first exception may quote the password.
         reason = error if isinstance(error, msgspec.ValidationError) else "this is no JSON"

@@ -17,11 +17,11 @@ from escrowmq.base.message import NOT_SENDABLE, Property, Topic
 from escrowmq.base.own_properties import EPOCH
 from escrowmq.codec.batch_ack_body import decode_acks
 from escrowmq.codec.client_bodies import CheckClientBody, HeartbeatBody, LockBody, decode_body
-from escrowmq.codec.epoch_bodies import Epoch
-from escrowmq.codec.headers import RecallHeader, SendBackHeader, ViewHeader, read_header
-from escrowmq.codec.pop_receipt import normal_topic
+from escrowmq.codec.epoch_bodies import EpochId
+from escrowmq.codec.headers import RecallHeader, SendBackHeader, ViewMessageHeader, read_header
+from escrowmq.codec.pop_receipt import original_topic
 from escrowmq.codec.properties import parse_properties
-from escrowmq.codec.recall_handle import decode_handle
+from escrowmq.codec.recall_handle import decode_recall_handle
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -163,7 +163,7 @@ def _pop_needs(group: str, topic: str) -> Iterator[Need]:
     """Yield the needs of popping a topic as a group: to read as the group, and to read the topic.
     The group's retry topic for a topic counts as that topic."""
     yield Need(group_resource(group), SUB)
-    normal = normal_topic(topic, group)
+    normal = original_topic(topic, group)
     if normal != group_resource(group):
         yield Need(normal, SUB)
 
@@ -228,7 +228,7 @@ def end_needs(request: Command, places: StoredDataLookup) -> Iterable[Need]:
 def view_needs(request: Command, places: StoredDataLookup) -> Iterable[Need]:
     """Return the needs of a request to view a message: to read the message's topic. If the message
     is not stored any more, to read the topic that the request names."""
-    header = read_header(ViewHeader, request.ext)
+    header = read_header(ViewMessageHeader, request.ext)
     topic = places.topic_at(header.offset)
     return (Need(header.topic or "" if topic is None else topic, SUB),)
 
@@ -246,7 +246,7 @@ def recall_needs(request: Command) -> Iterable[Need]:
     """Return the needs of a recall: PUB on the topic that the request names, and on the one in the
     handle."""
     header = read_header(RecallHeader, request.ext)
-    return (Need(header.topic, PUB), Need(decode_handle(header.recall_handle).topic, PUB))
+    return (Need(header.topic, PUB), Need(decode_recall_handle(header.recall_handle).topic, PUB))
 
 
 _OF_EPOCH: Final = f"{EPOCH}\x01"
@@ -286,7 +286,7 @@ def reply_needs(name: str, properties: str) -> StoredDataNeeds:
 def decision_needs(request: Command) -> Iterable[Need]:
     """Return the needs of a decision about an epoch: PUB on the sink's group. Rights to the topics
     were checked when the messages were sent."""
-    group = decode_body(Epoch, request.body).group
+    group = decode_body(EpochId, request.body).group
     return (Need(group_resource(group), PUB),)
 
 

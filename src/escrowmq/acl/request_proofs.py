@@ -13,8 +13,8 @@ import msgspec
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command, ForeignRequest
 from escrowmq.base.ports import RandomSource
-from escrowmq.codec.own_signature import NUMBER, is_signed_own
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, key_of
+from escrowmq.codec.own_signature import NUMBER, is_request_signed
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, signing_key
 
 SETTING: Final = "escrowOwnSignatures"
 _ADMINISTRATORS: Final = "administrators"
@@ -120,7 +120,9 @@ class RequestProofs:
         if last is not None and last[:3] == signed and hmac.compare_digest(given, last[3]):
             return _PROVED
         for one in found:
-            made = [key_of(secret).signature(request.content) for secret in one.secrets if secret]
+            made = [
+                signing_key(secret).sign_parts(request.content) for secret in one.secrets if secret
+            ]
             if not any(hmac.compare_digest(given, each) for each in made):
                 fault = f"the signature of {key} is not right; check the secret key"
                 return ProofResult(code=Response.NO_PERMISSION, fault=fault)
@@ -163,7 +165,7 @@ class RequestProofs:
 
     @staticmethod
     def _is_signed_with(peer: ProvingConnection, request: Command, secret: str) -> bool:
-        return bool(secret) and is_signed_own(
+        return bool(secret) and is_request_signed(
             request.code, request.ext or {}, request.body, secret=secret, session=peer.session
         )
 

@@ -82,7 +82,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
 class ClientCallbacks(Protocol):
     """Receives the broker's requests to a guest."""
 
-    def asked(
+    def send_request(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
         """Send a request of the broker to the guest. An answer, if one is due, is returned with the

@@ -6,31 +6,31 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Vitals(Protocol):
+class HealthReader(Protocol):
     """Reads the health of a server. Its methods are called from other threads than the server's,
     and block."""
 
-    def figures(self, accept: str) -> tuple[bytes, str]:
+    def metrics_text(self, accept: str) -> tuple[bytes, str]:
         """Return the metrics for Prometheus, and their media type."""
 
-    def refusal(self) -> str:
+    def unready_reason(self) -> str:
         """Return why the server is not ready; empty if it is."""
 
     def is_alive(self) -> bool:
         """Whether the server's event loop runs."""
 
 
-def health(vitals: Vitals) -> tuple[bool, str]:
+def health(vitals: HealthReader) -> tuple[bool, str]:
     """Answer /healthz: whether the event loop runs. If not, the process should be restarted."""
     if vitals.is_alive():
         return True, "alive"
     return False, "the event loop of the server has not answered for some seconds"
 
 
-def readiness(vitals: Vitals) -> tuple[bool, str]:
+def readiness(vitals: HealthReader) -> tuple[bool, str]:
     """Answer /readyz: whether clients may be sent here; if not, the reason."""
     try:
-        refusal = vitals.refusal()
+        refusal = vitals.unready_reason()
     except TimeoutError:
         return False, "the event loop of the server has not answered for some seconds"
     return not refusal, refusal or "ready"

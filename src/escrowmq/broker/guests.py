@@ -265,7 +265,7 @@ class _GuestDialogue:
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
         """Pass a request of the broker to the front."""
-        self._ear.asked(code, opaque, ext or {}, body, is_one_way=is_one_way)
+        self._ear.send_request(code, opaque, ext or {}, body, is_one_way=is_one_way)
 
     def lift_stranger_limits(self) -> None:
         """Do nothing: the front asks whether its clients are authenticated

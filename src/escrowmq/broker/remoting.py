@@ -28,7 +28,7 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.request_server import RequestServer
 from escrowmq.codec.command import decode_header, encode_request
-from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
+from escrowmq.codec.frame import FrameReader, FrameTimeouts, PartialFrames
 from escrowmq.codec.repeated_requests import RepeatedRequests, repeated_command
 from escrowmq.store.store import Store
 
@@ -65,9 +65,9 @@ class RemotingFront:
         """The fast path for pulls; None if there is none."""
         self.served_at_once_max = SERVED_AT_ONCE_MAX
         """The most requests of one connection that the general path serves in a turn."""
-        self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
-        self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
-        self._watch = FrameWatch()
+        self.half_frames = PartialFrames(HALF_FRAMES_SIZE_MAX)
+        self.strangers_half_frames = PartialFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
+        self._watch = FrameTimeouts()
         self._readers: dict[int, FrameReader] = {}
         self._scan_at_ms = 0
 
@@ -84,14 +84,14 @@ class RemotingFront:
 
     def forget_peer(self, peer: int) -> None:
         """Forget a disconnected peer's reader and its incomplete frame."""
-        self._readers.pop(peer).leave()
+        self._readers.pop(peer).release_space()
 
     def wake(self, now_ms: int) -> None:
         """Close the connections that did not complete a frame in time."""
         if now_ms < self._scan_at_ms:
             return
         self._scan_at_ms = now_ms + _SCAN_MS
-        for peer in self._watch.overdue(self._readers.items(), now_ms):
+        for peer in self._watch.overdue_peers(self._readers.items(), now_ms):
             self.output.add_effect(Close(peer, "a frame was begun and not ended"))
 
     def wake_at_ms(self) -> int:
@@ -116,7 +116,7 @@ class RemotingDialogue:
     def receive(self, data: bytes, now_ms: int) -> None:
         """Serve the complete frames in these bytes. What exceeds one turn is kept for the next."""
         reader, peer = self.reader, self._peer
-        data, at = reader.take(data), 0
+        data, at = reader.bytes_to_read(data), 0
         fast_path = self._front.fast_path
         if fast_path is not None and peer.long is None and self._known.may_take_fast_path(data, 0):
             at = fast_path.serve(peer, self._known, reader, data, 0, now_ms)
@@ -156,7 +156,7 @@ class RemotingDialogue:
             else:
                 if match is None:
                     decode = decode_header if serving.is_judging else self._repeated.decode
-                    found = self.reader.next(data, at, decode)
+                    found = self.reader.next_command(data, at, decode)
                     if found is None:
                         return len(data)
                     command, at = found

@@ -23,7 +23,7 @@ from escrowmq.errors import UsageError
 if TYPE_CHECKING:
     from escrowmq.client.admin.access import PolicyEntry, UserFields
     from escrowmq.client.blocking.admin import Admin
-    from escrowmq.codec.acl2_bodies import Judgement
+    from escrowmq.codec.acl2_bodies import AccessJudgement
 
 _USER_COLUMNS = ("USER", "TYPE", "STATUS", "BROKER")
 _POLICY_COLUMNS = ("USER", "RESOURCE", "ACTIONS", "DECISION", "SOURCES", "TYPE", "BROKER")
@@ -298,10 +298,10 @@ def _run_explain(admin: Admin, arguments: argparse.Namespace) -> int:
 def _explain_from_files(arguments: argparse.Namespace) -> int:
     """Explain a permission from account files, without a broker."""
 
-    from escrowmq.codec.acl2_bodies import Question
+    from escrowmq.codec.acl2_bodies import AccessQuestion
     from escrowmq.errors import EscrowMQError
 
-    question = Question(
+    question = AccessQuestion(
         user=arguments.user,
         action=arguments.wish,
         resource=arguments.resource,
@@ -355,7 +355,9 @@ def _read_file(path: Path) -> bytes:
         ) from error
 
 
-def _print_judgement(verdict: Judgement, arguments: argparse.Namespace, *, where: str = "") -> None:
+def _print_judgement(
+    verdict: AccessJudgement, arguments: argparse.Namespace, *, where: str = ""
+) -> None:
     if arguments.json:
         print_json(verdict)
         return

@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.client.core.addresses import parse_addresses
     from escrowmq.console.logins import local_users
     from escrowmq.console.options import ConsoleOptions, LocalUser
-    from escrowmq.node.console import serve_console
     from escrowmq.node.logs import log_to_stderr
+    from escrowmq.node.serve_console import serve_console
 
     try:
         require_extra("console", "starlette", "uvicorn", "jinja2")

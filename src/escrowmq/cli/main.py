@@ -80,9 +80,9 @@ class _VersionAction(argparse.Action):
         super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, **named)
 
     def __call__(self, parser: argparse.ArgumentParser, *words: object) -> None:
-        from escrowmq.node.build import build_name
+        from escrowmq.node.build import release_with_commit
 
-        print_line(f"escrowmq {build_name()}")
+        print_line(f"escrowmq {release_with_commit()}")
         parser.exit()
 
 
@@ -254,7 +254,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from escrowmq.node.logs import log_to_stderr
 
     log_to_stderr(arguments.log_level, is_json=arguments.log_format == "json")
-    options = serve.Options(
+    options = serve.ServeOptions(
         data=arguments.data,
         host=arguments.host,
         port=arguments.port,
@@ -271,7 +271,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     match arguments.verb:
         case "serve":
-            return serve.serve(options)
+            return serve.serve_embedded(options)
         case "nameserver":
             return serve.serve_nameserver(options)
         case _:

@@ -18,7 +18,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.upkeep.start_checks import table_parsers
 from escrowmq.cli.printing import print_error_line, print_line
 from escrowmq.cli.progress import Progress
-from escrowmq.codec.log_walker import Walker
+from escrowmq.codec.log_walker import LogWalker
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, EscrowMQError
 from escrowmq.net.clock import SystemClock
@@ -133,7 +133,7 @@ def _run_dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     else:
         queues = Queues(disk, segment_size=settings.queue_segment_size)
         queues.load()
-        scan = Walker(segments, leads_to=queues.unit_check())
+        scan = LogWalker(segments, leads_to=queues.unit_check())
         messages = _log_messages(segments, scan, arguments.begin, arguments.topic)
     damaged = shown = 0
     for log_offset, message in messages:
@@ -164,14 +164,14 @@ def _queue_messages(
 
 
 def _log_messages(
-    segments: Segments, scan: Walker, begin: int, topic: str | None
+    segments: Segments, scan: LogWalker, begin: int, topic: str | None
 ) -> Iterator[tuple[int, StoredMessage | None]]:
     start = segments.first_position if begin <= segments.first_position else scan.next_record(begin)
     if start is None:
         return
     wanted = topic.encode() if topic is not None else None
     told = 0
-    for records in scan.batches(start):
+    for records in scan.record_batches(start):
         for damage in scan.damaged[told:]:
             yield damage.log_offset, None
         told = len(scan.damaged)

@@ -20,7 +20,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
+from escrowmq.codec.fastjson import QueueId, decode_queue_map, encode_fastjson_map
 from escrowmq.codec.record import decode_record
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class BrokerRequestHandlers:
             self._state.balance.request_round()
 
     def _on_reset_offsets(self, connection: Connection, request: Command) -> None:
-        body = fastjson.decode(request.body)
+        body = fastjson.decode_fastjson(request.body)
         for queue, queue_offset in _parse_offset_table(body).items():
             reader = self._state.readers.get(queue)
             if reader is not None:
@@ -62,7 +62,7 @@ class BrokerRequestHandlers:
 
     def _on_get_status(self, connection: Connection, request: Command) -> None:
         topic = (request.ext or {}).get("topic")
-        offsets = encode_map(
+        offsets = encode_fastjson_map(
             (_to_wire_queue(queue), reader.fetched.commit_offset)
             for queue, reader in self._state.readers.items()
             if topic in (None, queue.topic)
@@ -74,7 +74,7 @@ class BrokerRequestHandlers:
         reading = self._state
         parts = {
             b"mqPopTable": b"{}",
-            b"mqTable": encode_map(
+            b"mqTable": encode_fastjson_map(
                 (_to_wire_queue(q), _reader_info(reader)) for q, reader in reading.readers.items()
             ),
             b"properties": fastjson.encode(self._settings_texts()),
@@ -150,8 +150,8 @@ class BrokerRequestHandlers:
         connection.reply(request, body=msgspec.json.encode(told))
 
 
-def _to_wire_queue(queue: MessageQueue) -> Queue:
-    return Queue(queue.broker_name, queue.queue_id, queue.topic)
+def _to_wire_queue(queue: MessageQueue) -> QueueId:
+    return QueueId(queue.broker_name, queue.queue_id, queue.topic)
 
 
 def _reader_info(reader: QueueFetcher) -> dict[str, int | bool]:

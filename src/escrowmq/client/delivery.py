@@ -11,7 +11,7 @@ from escrowmq.client.core.redelivery import NEVER, delay_level
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.trace_records import ConsumeResult
 from escrowmq.client.help_and_completion import TidyCompletion
-from escrowmq.codec.pop_receipt import Receipt
+from escrowmq.codec.pop_receipt import PopReceipt
 from escrowmq.errors import UsageError
 
 
@@ -72,7 +72,7 @@ class DeliveryState:
         self.owner = owner
         self.source = source
         self.generation = generation
-        self.receipt: Receipt | None = None
+        self.receipt: PopReceipt | None = None
         """The receipt with which a popped message is acknowledged."""
         self.due_s = 0.0
         """When a popped message becomes visible to others, by this client's steady clock."""
@@ -91,7 +91,7 @@ class DeliveryState:
         self.taken: tuple[str, int] | None = None
         """For the trace: the id of the delivery, and when it was made."""
 
-    def record_hidden(self, receipt: Receipt, *, since_s: float) -> None:
+    def record_hidden(self, receipt: PopReceipt, *, since_s: float) -> None:
         """Record that the message was popped, or its invisible time renewed: other members do not
         get it meanwhile."""
         self.receipt = receipt

@@ -7,7 +7,7 @@ from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import DELAYED
 from escrowmq.client.core.message import ReceivedMessage
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 
 
 def due_ms(half: ReceivedMessage) -> int:
@@ -28,4 +28,4 @@ def due_ms(half: ReceivedMessage) -> int:
 
 
 def _parse_number(half: ReceivedMessage, name: str) -> int | None:
-    return number_in(half.system.get(name), most=LONG_MAX)
+    return parse_number(half.system.get(name), most=LONG_MAX)

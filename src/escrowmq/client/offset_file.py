@@ -19,7 +19,7 @@ from escrowmq.client.instance import ClientInstance
 from escrowmq.client.offsets import QueueBounds
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec.client_bodies import decode_queue_table
-from escrowmq.codec.fastjson import Queue, encode_map
+from escrowmq.codec.fastjson import QueueId, encode_fastjson_map
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -100,10 +100,10 @@ class FileOffsets:
 
 def _encode_offsets(table: dict[MessageQueue, int]) -> bytes:
     items = (
-        (Queue(queue.broker_name, queue.queue_id, queue.topic), queue_offset)
+        (QueueId(queue.broker_name, queue.queue_id, queue.topic), queue_offset)
         for queue, queue_offset in sorted(table.items())
     )
-    return b'{"offsetTable":' + encode_map(items) + b"}\n"
+    return b'{"offsetTable":' + encode_fastjson_map(items) + b"}\n"
 
 
 def _decode_offsets(data: bytes) -> dict[MessageQueue, int]:

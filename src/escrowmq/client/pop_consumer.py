@@ -35,7 +35,7 @@ from escrowmq.client.instance import ClientInstance
 from escrowmq.client.pop_renewals import PopRenewals
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec.compression import decompress
-from escrowmq.codec.pop_receipt import Receipt
+from escrowmq.codec.pop_receipt import PopReceipt
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import (
     EscrowMQError,
@@ -289,9 +289,9 @@ def _ticket(message: HeldMessage) -> DeliveryState:
     return message.delivery_state
 
 
-def _receipt(message: HeldMessage) -> Receipt:
+def _receipt(message: HeldMessage) -> PopReceipt:
     receipt = _ticket(message).receipt
-    assert isinstance(receipt, Receipt)
+    assert isinstance(receipt, PopReceipt)
     return receipt
 
 
@@ -314,7 +314,7 @@ class PopConsumerState(ConsumerState):
         self._unused: list[HeldMessage] = []
 
     def make_popped_delivery(
-        self, message: HeldMessage, reader: PopReader, receipt: Receipt, *, popped_s: float
+        self, message: HeldMessage, reader: PopReader, receipt: PopReceipt, *, popped_s: float
     ) -> None:
         """Turn a message into a delivery of a pop."""
         message.delivery_state = DeliveryState(self, reader)
@@ -438,7 +438,7 @@ class PopConsumerState(ConsumerState):
                 message.message_id, now_s - ticket.due_s, self.options.invisible_ms, ending,
             )  # fmt: skip
 
-    async def _renew_receipt(self, message: HeldMessage) -> Receipt:
+    async def _renew_receipt(self, message: HeldMessage) -> PopReceipt:
         reply = await self._change_invisible_time(message, self.options.invisible_ms)
         return renewed_receipt(_receipt(message), reply.ext or {})
 

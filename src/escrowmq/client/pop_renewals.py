@@ -16,7 +16,7 @@ from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.delivery import DeliveryState, HeldMessage, MessageHold
 from escrowmq.client.instance import ClientInstance
-from escrowmq.codec.pop_receipt import Receipt
+from escrowmq.codec.pop_receipt import PopReceipt
 from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _AGAIN_S: Final = 1.0
 """Pause in seconds after a failed renewal; shorter if the message would become visible to other
 members before that."""
 
-Renew = Callable[[HeldMessage], Awaitable[Receipt]]
+Renew = Callable[[HeldMessage], Awaitable[PopReceipt]]
 """Hides a message for another `invisible_ms` from now on; returns its new receipt."""
 
 

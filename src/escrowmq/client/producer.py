@@ -37,7 +37,7 @@ from escrowmq.client.send_flow import SendDispatch
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
 from escrowmq.client.unsettled_transactions import UnsettledTransactions, find_unsettled
-from escrowmq.codec.recall_handle import decode_handle
+from escrowmq.codec.recall_handle import decode_recall_handle
 from escrowmq.errors import ClientClosed, EscrowMQError, UsageError
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Producer(KeywordOnly, TidyCompletion):
         `recall_handle`. The broker must allow it (recallMessageEnable)."""
         self.check_open()
         check_topic(topic)
-        broker_name = decode_handle(handle).broker_name
+        broker_name = decode_recall_handle(handle).broker_name
         wire_topic = self.instance.options.with_namespace(topic)
         await self.instance.queues_to_write(wire_topic)
         fields = {"producerGroup": self.wire_group, "topic": wire_topic, "recallHandle": handle}

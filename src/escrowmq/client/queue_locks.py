@@ -14,7 +14,7 @@ from escrowmq.base.codes import Request
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.client_bodies import LockBody, decode_body
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import QueueId
 from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ LOCK_LIFE_S: Final = 30
 
 
 class _LockedQueues(msgspec.Struct):
-    granted: list[Queue] = msgspec.field(name="lockOKMQSet", default_factory=list)
+    granted: list[QueueId] = msgspec.field(name="lockOKMQSet", default_factory=list)
 
 
 class QueueLocks:
@@ -72,7 +72,7 @@ class QueueLocks:
             LockBody(
                 client_id=self._instance.client_id,
                 consumer_group=self._group,
-                mq_set=[Queue(one.broker_name, one.queue_id, one.topic) for one in queues],
+                mq_set=[QueueId(one.broker_name, one.queue_id, one.topic) for one in queues],
             )
         )
 

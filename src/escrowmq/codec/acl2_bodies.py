@@ -25,23 +25,23 @@ class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
         return f"UserInfo({self.username!r})"  # no password in any log
 
 
-class _Inner(msgspec.Struct, rename="camel"):
+class _InnerCredentials(msgspec.Struct, rename="camel"):
     access_key: str
     secret_key: str
 
 
-def first_user(data: bytes) -> UserInfo:
+def parse_first_user(data: bytes) -> UserInfo:
     """Parse the user in the setting initAuthenticationUser."""
     return decode_body(UserInfo, data)
 
 
-def inner_user(data: bytes) -> UserInfo:
+def parse_inner_user(data: bytes) -> UserInfo:
     """Parse the user in the setting innerClientAuthenticationCredentials."""
-    inner = decode_body(_Inner, data)
+    inner = decode_body(_InnerCredentials, data)
     return UserInfo(username=inner.access_key, password=inner.secret_key)
 
 
-class EntryInfo(msgspec.Struct, rename="camel", omit_defaults=True):
+class PolicyEntryInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     """One entry of a policy."""
 
     resource: str | None = None
@@ -54,7 +54,7 @@ class PolicyInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     """The entries of one policy type, Custom or Default."""
 
     policy_type: str | None = None
-    entries: list[EntryInfo] | None = None
+    entries: list[PolicyEntryInfo] | None = None
 
 
 class AclInfo(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -64,7 +64,7 @@ class AclInfo(msgspec.Struct, rename="camel", omit_defaults=True):
     policies: list[PolicyInfo] | None = None
 
 
-class Question(msgspec.Struct, rename="camel"):
+class AccessQuestion(msgspec.Struct, rename="camel"):
     """A question to access control: may a user act on a resource, coming from an address?"""
 
     user: str
@@ -74,7 +74,7 @@ class Question(msgspec.Struct, rename="camel"):
     address: str = "127.0.0.1"
 
 
-class Judgement(msgspec.Struct, rename="camel"):
+class AccessJudgement(msgspec.Struct, rename="camel"):
     """The answer of one ACL version, with its reasons."""
 
     acl: str
@@ -86,7 +86,7 @@ class Judgement(msgspec.Struct, rename="camel"):
     """All rules that were considered, in order."""
 
 
-class Judgements(msgspec.Struct, rename="camel"):
+class AccessJudgements(msgspec.Struct, rename="camel"):
     """The answers of all ACL versions that are on; empty if all are off."""
 
-    answers: list[Judgement] = []
+    answers: list[AccessJudgement] = []

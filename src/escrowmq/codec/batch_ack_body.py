@@ -42,7 +42,7 @@ def decode_acks(data: bytes) -> list[AckBatch]:
     """Decode the batches of a body. Raises RemoteProtocolError if it is invalid."""
     if not data:
         return []
-    raw: Any = fastjson.decode(data)
+    raw: Any = fastjson.decode_fastjson(data)
     acks = (raw.get("acks") if isinstance(raw, dict) else None) or []
     try:
         return [

@@ -87,7 +87,7 @@ def encode_binary(command: Command) -> bytes:
     )
 
 
-class _Layout:
+class _HeaderLayout:
     """The names and sizes of the fields of one header, with which similar headers are parsed."""
 
     __slots__ = ("names", "prefixes", "unpack")
@@ -99,7 +99,7 @@ class _Layout:
         self.names = [prefix[2:-4].decode() for prefix in self.prefixes]
 
 
-_layouts: Final[dict[int, _Layout]] = {}
+_layouts: Final[dict[int, _HeaderLayout]] = {}
 
 
 def decode_fields(data: bytes) -> dict[str, str]:
@@ -115,10 +115,10 @@ def decode_fields(data: bytes) -> dict[str, str]:
                 texts = []  # reading field by field gives the same result
             if len(texts) == len(values):  # otherwise a value contains the separator
                 return dict(zip(layout.names, texts, strict=True))
-    return _walk(data)
+    return _decode_field_by_field(data)
 
 
-def _walk(data: bytes) -> dict[str, str]:
+def _decode_field_by_field(data: bytes) -> dict[str, str]:
     spans: list[tuple[int, int, int]] = []
     ext: dict[str, str] = {}
     at, end, count = 0, len(data), 0
@@ -141,7 +141,7 @@ def _walk(data: bytes) -> dict[str, str]:
     if len(ext) == len(spans) and sum(end - at for at, _, end in spans) == len(data):
         if len(_layouts) >= _LAYOUTS_MAX:
             _layouts.clear()
-        _layouts[len(data)] = _Layout(data, spans)
+        _layouts[len(data)] = _HeaderLayout(data, spans)
     return ext
 
 
@@ -161,7 +161,7 @@ def field_spans(data: bytes, at: int, end: int) -> dict[bytes, tuple[int, int]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _prefix(name: str, value_size: int) -> bytes:
+def _field_prefix(name: str, value_size: int) -> bytes:
     key = name.encode()
     return len(key).to_bytes(2, "big", signed=True) + key + value_size.to_bytes(4, "big")
 
@@ -171,5 +171,5 @@ def encode_fields(ext: dict[str, str]) -> bytes:
     parts: list[bytes] = []
     for name, text in ext.items():
         value = text.encode()
-        parts += (_prefix(name, len(value)), value)
+        parts += (_field_prefix(name, len(value)), value)
     return b"".join(parts)

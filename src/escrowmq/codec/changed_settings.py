@@ -24,7 +24,7 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 
-class Change(msgspec.Struct, rename="camel", omit_defaults=True):
+class SettingChange(msgspec.Struct, rename="camel", omit_defaults=True):
     """A changed setting: its value as text, the value it replaced, and who changed it when."""
 
     instead_of: str
@@ -33,7 +33,7 @@ class Change(msgspec.Struct, rename="camel", omit_defaults=True):
     at_ms: int = 0
 
 
-class Changes:
+class ChangedSettings:
     """Changes settings of a running broker, and records the changes. Settings are named as in
     RocketMQ."""
 
@@ -44,16 +44,17 @@ class Changes:
             for field in fields_of(type(table))
         }
         self._fixed = fixed
-        self._started = self.texts()
-        self._changed: dict[str, Change] = {}
+        self._started = self.current_texts()
+        self._changed: dict[str, SettingChange] = {}
 
-    def texts(self) -> dict[str, str]:
+    def current_texts(self) -> dict[str, str]:
         """Return the current value of every setting, in Java's spelling."""
         return {
-            name: _text(getattr(table, field.name)) for name, (table, field) in self._places.items()
+            name: _java_text(getattr(table, field.name))
+            for name, (table, field) in self._places.items()
         }
 
-    def knows(self, name: str) -> bool:
+    def has_setting(self, name: str) -> bool:
         """Whether a setting exists."""
         return name in self._places
 
@@ -66,7 +67,7 @@ class Changes:
         if not data:
             return
         try:
-            saved = decode_body(dict[str, Change], data)
+            saved = decode_body(dict[str, SettingChange], data)
         except EscrowMQError as error:
             # An unreadable file must not keep a broker from starting; it is kept for inspection.
             _log.error("%s: changed settings cannot be read: %s", source, error)
@@ -79,14 +80,14 @@ class Changes:
                 )  # fmt: skip
                 continue
             try:
-                parsed = self.parse({name: change.value})
-                self.apply(parsed, who=change.who, at_ms=change.at_ms)
+                parsed = self.parse_values({name: change.value})
+                self.apply_values(parsed, who=change.who, at_ms=change.at_ms)
             except UsageError as error:
                 _log.warning("%s: %s; not used", source, error)
                 continue
             _log.info("%s: %s=%s", source, name, change.value)
 
-    def parse(self, texts: dict[str, str]) -> dict[str, Any]:
+    def parse_values(self, texts: dict[str, str]) -> dict[str, Any]:
         """Parse new values of settings that may be changed. Raises UsageError at the first invalid
         one."""
         parsed = {}
@@ -97,26 +98,28 @@ class Changes:
                 raise UsageError(f"{name}={text[:64]}: {error}") from error
         return parsed
 
-    def saved_with(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> bytes:
+    def encode_with(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> bytes:
         """Return the content of the file to save before these values are applied."""
         return fastjson.encode(dict(sorted(self._merged_changes(parsed, who, at_ms).items())))
 
-    def changed(self) -> dict[str, Change]:
+    def changes_by_name(self) -> dict[str, SettingChange]:
         """Return the changed settings by name."""
         return dict(self._changed)
 
-    def _merged_changes(self, parsed: dict[str, Any], who: str, at_ms: int) -> dict[str, Change]:
+    def _merged_changes(
+        self, parsed: dict[str, Any], who: str, at_ms: int
+    ) -> dict[str, SettingChange]:
         changed = dict(self._changed)
         for name, value in parsed.items():
             known = changed.get(name)
-            if known is not None and known.value == _text(value):
+            if known is not None and known.value == _java_text(value):
                 continue
-            changed[name] = Change(self._started[name], _text(value), who, at_ms)
+            changed[name] = SettingChange(self._started[name], _java_text(value), who, at_ms)
             if changed[name].value == changed[name].instead_of:
                 del changed[name]
         return changed
 
-    def apply(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> None:
+    def apply_values(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> None:
         """Set new values, and record the changes."""
         self._changed = self._merged_changes(parsed, who, at_ms)
         for name, value in parsed.items():
@@ -124,5 +127,5 @@ class Changes:
             setattr(table, field.name, value)
 
 
-def _text(value: object) -> str:
+def _java_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

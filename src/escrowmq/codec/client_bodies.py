@@ -9,7 +9,7 @@ import msgspec
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import JSON_BODY_SIZE_MAX, LOCKS_SIZE_MAX, QUESTION_SIZE_MAX
 from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import Queue, decode_queue_map
+from escrowmq.codec.fastjson import QueueId, decode_queue_map
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 
@@ -59,7 +59,7 @@ class LockBody(msgspec.Struct, rename="camel", kw_only=True):
     size_max: ClassVar[int] = LOCKS_SIZE_MAX
     client_id: str = ""
     consumer_group: str = ""
-    mq_set: list[Queue] = []
+    mq_set: list[QueueId] = []
     only_this_broker: bool = False
 
 
@@ -102,16 +102,16 @@ def decode_body(kind: type[T], data: bytes) -> T:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    raw: Any = fastjson.decode(data)
+    raw: Any = fastjson.decode_fastjson(data)
     try:
         return msgspec.convert(raw, kind, strict=False)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"body: {error}") from error
 
 
-def decode_queue_table(kind: type[T], data: bytes) -> dict[Queue, T]:
+def decode_queue_table(kind: type[T], data: bytes) -> dict[QueueId, T]:
     """Decode a body's `offsetTable`, by queue. Raises RemoteProtocolError."""
-    body: Any = fastjson.decode(data)
+    body: Any = fastjson.decode_fastjson(data)
     table = body.get("offsetTable") if isinstance(body, dict) else None
     try:
         found = decode_queue_map(msgspec.convert(table or {}, dict[str, Any]))

@@ -34,9 +34,9 @@ def compress(body: bytes, *, form: str, level: int) -> tuple[bytes, int]:
         return zlib.compress(body, level), bits | SysFlag.COMPRESSED
     packed: bytes
     if form == "lz4":
-        packed = _library("lz4.frame").compress(body, compression_level=level)
+        packed = _import_library("lz4.frame").compress(body, compression_level=level)
     else:
-        packed = _library("zstandard").ZstdCompressor(level=level).compress(body)
+        packed = _import_library("zstandard").ZstdCompressor(level=level).compress(body)
     return packed, bits | SysFlag.COMPRESSED
 
 
@@ -47,11 +47,11 @@ def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
     bits = sys_flag & SysFlag.COMPRESSION_MASK
     try:
         if bits == FORMS["lz4"]:
-            decoder = _library("lz4.frame").LZ4FrameDecompressor()
+            decoder = _import_library("lz4.frame").LZ4FrameDecompressor()
             plain = bytes(decoder.decompress(body, max_length=size_max + 1))
             is_whole = decoder.eof
         elif bits == FORMS["zstd"]:
-            plain, is_whole = _unpack_zstd(body, size_max)
+            plain, is_whole = _decompress_zstd(body, size_max)
         else:
             inflater = zlib.decompressobj()
             plain = inflater.decompress(body, size_max + 1)
@@ -69,26 +69,26 @@ def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
     return plain
 
 
-def readable_size(body: bytes, sys_flag: int, *, size_max: int) -> int:
+def size_until_error(body: bytes, sys_flag: int, *, size_max: int) -> int:
     """Return how many bytes of a broken compressed body can be decompressed before the error, up to
     `size_max`: what it costs to find the error. The body is decompressed in steps, because the
     libraries drop what precedes an error. Gzip is understood too."""
     size = 0
     with contextlib.suppress(Exception):  # each library has errors of its own
-        for part in _parts(body, sys_flag & SysFlag.COMPRESSION_MASK):
+        for part in _decompressed_parts(body, sys_flag & SysFlag.COMPRESSION_MASK):
             size += len(part)
             if size >= size_max:
                 break
     return min(size, size_max)
 
 
-def _parts(body: bytes, bits: int) -> Iterator[bytes]:
+def _decompressed_parts(body: bytes, bits: int) -> Iterator[bytes]:
     """Yield the decompressed body in steps, until it ends. Raises the library's error where it
     breaks."""
     if bits == FORMS["lz4"]:
-        read = _library("lz4.frame").LZ4FrameFile(io.BytesIO(body)).read
+        read = _import_library("lz4.frame").LZ4FrameFile(io.BytesIO(body)).read
     elif bits == FORMS["zstd"]:
-        read = _library("zstandard").ZstdDecompressor().stream_reader(body).read
+        read = _import_library("zstandard").ZstdDecompressor().stream_reader(body).read
     else:
         inflater = zlib.decompressobj(_ZLIB_OR_GZIP)
         while part := inflater.decompress(body, _READ_STEP_SIZE):
@@ -99,11 +99,11 @@ def _parts(body: bytes, bits: int) -> Iterator[bytes]:
         yield part
 
 
-def _unpack_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
+def _decompress_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
     """Decompress a body. Return it (more than `size_max` bytes if it is too large), and whether its
     frame was complete. The input is fed in small steps, because the library does not limit the
     output."""
-    library = _library("zstandard")
+    library = _import_library("zstandard")
     decoder = library.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
     size = 0
@@ -119,7 +119,7 @@ def _unpack_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
     return b"".join(parts), decoder.eof
 
 
-def _library(name: str) -> Any:  # noqa: ANN401 - a module
+def _import_library(name: str) -> Any:  # noqa: ANN401 - a module
     """Import a library when it is first needed. Most clients never need it."""
     import importlib
 

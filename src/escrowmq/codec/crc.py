@@ -11,14 +11,14 @@ CRC_DIGITS_AT: Final = len(CRC_MARK) - CRC_PROPERTY_SIZE
 """The position of the digits, relative to the record's end."""
 
 
-def crc_property(record: bytes) -> bytes:
+def encode_crc_property(record: bytes) -> bytes:
     """Return the CRC property that completes a record. `record` has all bytes before it; its size
     fields must already count these 20 bytes."""
     crc = crc32(record) & 0x7FFFFFFF
     return CRC_MARK + f"{crc:010d}"[::-1].encode() + b"\x02"
 
 
-def crc_fits(data: bytes, at: int, record_end: int) -> bool:
+def is_crc_right(data: bytes, at: int, record_end: int) -> bool:
     """Whether the ten digits in a record's CRC property are right; the least significant comes
     first (RocketMQ's MessageDecoder.createCrc32)."""
     digits = data[record_end + CRC_DIGITS_AT : record_end - 1][::-1]

@@ -10,7 +10,7 @@ from msgspec import Meta
 _Count = Annotated[int, Meta(ge=0)]
 
 
-class WhichLetters(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class DeadLetterSelector(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """Selects dead letters of one queue of a group."""
 
     group: Annotated[str, Meta(min_length=1)]

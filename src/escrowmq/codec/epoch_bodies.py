@@ -13,27 +13,27 @@ Token = Annotated[str, Meta(min_length=1, max_length=64)]
 _Count = Annotated[int, Meta(ge=0)]
 
 
-class Epoch(msgspec.Struct, kw_only=True):
+class EpochId(msgspec.Struct, kw_only=True):
     """Identifies an epoch: producer group, query name, and batch number."""
 
     group: str
     epoch: str
 
 
-class Decide(Epoch, kw_only=True):
+class DecideEpoch(EpochId, kw_only=True):
     """The request to make the halves of these tokens visible. Each token must have the given number
     of halves."""
 
     tokens: Annotated[dict[Token, _Count], Meta(max_length=EPOCH_TOKENS_MAX)]
 
 
-class Abandon(Epoch, kw_only=True):
+class AbandonTokens(EpochId, kw_only=True):
     """The request to drop the halves of these tokens."""
 
     tokens: Annotated[list[Token], Meta(max_length=EPOCH_TOKENS_MAX)]
 
 
-class Decided(msgspec.Struct, kw_only=True):
+class EpochDecision(msgspec.Struct, kw_only=True):
     """The answer: the decision about an epoch."""
 
     decided: Literal["now", "before", "no"]
@@ -44,7 +44,7 @@ class Decided(msgspec.Struct, kw_only=True):
     """The number of messages of these tokens."""
 
 
-class Abandoned(msgspec.Struct, kw_only=True):
+class AbandonedCount(msgspec.Struct, kw_only=True):
     """The answer to Abandon: the number of dropped halves."""
 
     count: int

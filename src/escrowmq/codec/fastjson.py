@@ -23,16 +23,16 @@ _decode_strict: Final = msgspec.json.decode
 encode: Final = msgspec.json.encode
 
 
-def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON is what it is
+def decode_fastjson(data: bytes) -> Any:  # noqa: ANN401 - JSON is what it is
     """Decode a text. A key that is an object becomes that object's compact JSON text with sorted
     members. Raises RemoteProtocolError if it is invalid even in RocketMQ's dialect."""
     try:
         return _decode_strict(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Reader(data).read()
+        return _FastjsonParser(data).parse_text()
 
 
-class _Reader:
+class _FastjsonParser:
     """A parser of RocketMQ's JSON dialect."""
 
     def __init__(self, data: bytes) -> None:
@@ -40,69 +40,69 @@ class _Reader:
         self._at = 0
         self._depth = 0
 
-    def read(self) -> Any:  # noqa: ANN401
-        value = self._value(self._token())
+    def parse_text(self) -> Any:  # noqa: ANN401
+        value = self._parse_value(self._next_token())
         if self._data[self._at :].strip():
-            raise self._error("nothing more")
+            raise self._syntax_error("nothing more")
         return value
 
-    def _error(self, expected: str) -> RemoteProtocolError:
+    def _syntax_error(self, expected: str) -> RemoteProtocolError:
         seen = self._data[self._at : self._at + 20]
         return RemoteProtocolError(f"JSON: {expected} expected at byte {self._at}, {seen!r} seen")
 
-    def _token(self) -> bytes:
+    def _next_token(self) -> bytes:
         match = _TOKEN.match(self._data, self._at)
         if match is None:
-            raise self._error("a value")
+            raise self._syntax_error("a value")
         self._at = match.end()
         return match[1]
 
-    def _value(self, token: bytes) -> Any:  # noqa: ANN401
+    def _parse_value(self, token: bytes) -> Any:  # noqa: ANN401
         if token not in (b"{", b"["):
             if token in (b"}", b"]", b",", b":"):
-                raise self._error("a value")
+                raise self._syntax_error("a value")
             try:
                 return _decode_strict(token)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise self._error("a value") from error
+                raise self._syntax_error("a value") from error
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise self._error(f"no more than {DEPTH_MAX} levels")
-        value = self._object() if token == b"{" else self._array()
+            raise self._syntax_error(f"no more than {DEPTH_MAX} levels")
+        value = self._parse_object() if token == b"{" else self._parse_array()
         self._depth -= 1
         return value
 
-    def _array(self) -> list[Any]:
+    def _parse_array(self) -> list[Any]:
         found: list[Any] = []
-        token = self._token()
+        token = self._next_token()
         while token != b"]":
-            found.append(self._value(token))
-            token = self._token()
+            found.append(self._parse_value(token))
+            token = self._next_token()
             if token == b",":
-                token = self._token()
+                token = self._next_token()
             elif token != b"]":
-                raise self._error("`,` or `]`")
+                raise self._syntax_error("`,` or `]`")
         return found
 
-    def _object(self) -> dict[str, Any]:
+    def _parse_object(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        token = self._token()
+        token = self._next_token()
         while token != b"}":
-            key = self._value(token)
+            key = self._parse_value(token)
             if not isinstance(key, str):
                 key = msgspec.json.encode(key, order="deterministic").decode()
-            if self._token() != b":":
-                raise self._error("`:`")
-            found[key] = self._value(self._token())
-            token = self._token()
+            if self._next_token() != b":":
+                raise self._syntax_error("`:`")
+            found[key] = self._parse_value(self._next_token())
+            token = self._next_token()
             if token == b",":
-                token = self._token()
+                token = self._next_token()
             elif token != b"}":
-                raise self._error("`,` or `}`")
+                raise self._syntax_error("`,` or `}`")
         return found
 
 
-class Queue(msgspec.Struct, frozen=True, rename="camel"):
+class QueueId(msgspec.Struct, frozen=True, rename="camel"):
     """Identifies a message queue, in RocketMQ's JSON form."""
 
     broker_name: str
@@ -110,11 +110,11 @@ class Queue(msgspec.Struct, frozen=True, rename="camel"):
     topic: str
 
 
-def encode_map(items: Iterable[tuple[object, object]]) -> bytes:
+def encode_fastjson_map(items: Iterable[tuple[object, object]]) -> bytes:
     """Encode an object whose keys are objects, or numbers without quotes."""
     return b"{%b}" % b",".join(encode(key) + b":" + encode(value) for key, value in items)
 
 
-def decode_queue_map(found: dict[str, Any]) -> dict[Queue, Any]:
+def decode_queue_map(found: dict[str, Any]) -> dict[QueueId, Any]:
     """Convert a decoded object whose keys are queues."""
-    return {msgspec.json.decode(key, type=Queue): value for key, value in found.items()}
+    return {msgspec.json.decode(key, type=QueueId): value for key, value in found.items()}

@@ -39,7 +39,7 @@ class FrameReader:
 
     def __init__(
         self,
-        room: HalfFrames | None = None,
+        partial_frames: PartialFrames | None = None,
         *,
         frame_size_max: int = FRAME_SIZE_MAX,
         header_size_max: int = HEADER_SIZE_MAX,
@@ -47,26 +47,26 @@ class FrameReader:
         self._held = bytearray()
         self._back = b""
         self._needed = _FRONT_SIZE
-        self._room = room
+        self._room = partial_frames
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
         self.count = 0
         self.broken: RemoteProtocolError | None = None
 
-    def lift_stranger_limits(self, room: HalfFrames) -> None:
+    def lift_stranger_limits(self, room: PartialFrames) -> None:
         """Apply the limits for authenticated clients from now on, also to the incomplete frame."""
-        self.leave()
+        self.release_space()
         self._room, self.frame_size_max = room, FRAME_SIZE_MAX
         if self._held:
-            room.hold(self, len(self._held))
+            room.set_size(self, len(self._held))
 
-    def leave(self) -> None:
+    def release_space(self) -> None:
         """Release the space of the incomplete frame: the frame is complete, or the peer has
         disconnected."""
         if self._room is not None:
-            self._room.free(self)
+            self._room.release_space(self)
 
-    def give_up(self, reason: str) -> None:
+    def drop_input(self, reason: str) -> None:
         """Drop the incomplete frame, and read nothing more."""
         self.broken = RemoteProtocolError(reason)
         self._held = bytearray()
@@ -81,11 +81,11 @@ class FrameReader:
         self._back = data[at:]
 
     @property
-    def has_back(self) -> bool:
+    def has_put_back(self) -> bool:
         """Whether bytes were put back."""
         return bool(self._back)
 
-    def take(self, data: bytes) -> bytes:
+    def bytes_to_read(self, data: bytes) -> bytes:
         """Return the bytes to read: those put back, those of the incomplete frame, and the new
         ones. Return no bytes while the frame is still incomplete."""
         if self._back:
@@ -96,18 +96,19 @@ class FrameReader:
             return data
         self._held += data
         if len(self._held) < self._needed:
-            self._note_held()
+            self._record_size()
             return b""
         data = bytes(self._held)
         self._held = bytearray()
-        self.leave()
+        self.release_space()
         return data
 
-    def next(
+    def next_command(
         self, data: bytes, at: int, decode: Callable[[bytes, int], Command] = decode_header
     ) -> tuple[Command, int] | None:
-        """Return the command at a position of the bytes from `take`, and the position after it.
-        `decode` decodes its header. Return None if the frame is incomplete; its bytes are kept."""
+        """Return the command at a position of the bytes from `bytes_to_read`, and the position
+        after it. `decode` decodes its header. Return None if the frame is incomplete; its bytes are
+        kept."""
         left = len(data) - at
         if left >= _FRONT_SIZE:
             size, kind, high, low = _FRONT.unpack_from(data, at)
@@ -116,7 +117,7 @@ class FrameReader:
                 if not header_end <= end <= at + self.frame_size_max or (
                     high << 16 | low > self.header_size_max
                 ):
-                    raise self._fault(size, high << 16 | low)
+                    raise self._size_error(size, high << 16 | low)
                 if size + 4 <= left:
                     command = decode(data[at + _FRONT_SIZE : header_end], kind)
                     if header_end < end:
@@ -131,24 +132,24 @@ class FrameReader:
             self._needed = _FRONT_SIZE
         if left:
             self._held += data[at:]
-            self._note_held()
+            self._record_size()
         return None
 
-    def feed(self, data: bytes) -> list[Command]:
+    def read_commands(self, data: bytes) -> list[Command]:
         """Return the complete commands in these bytes. Those before a broken frame are still
         returned."""
-        data, at = self.take(data), 0
+        data, at = self.bytes_to_read(data), 0
         commands = []
-        while (found := self.next(data, at)) is not None:
+        while (found := self.next_command(data, at)) is not None:
             command, at = found
             commands.append(command)
         return commands
 
-    def _note_held(self) -> None:
+    def _record_size(self) -> None:
         if self._room is not None:
-            self._room.hold(self, len(self._held))
+            self._room.set_size(self, len(self._held))
 
-    def _fault(self, size: int, header_size: int) -> RemoteProtocolError:
+    def _size_error(self, size: int, header_size: int) -> RemoteProtocolError:
         return RemoteProtocolError(
             f"frame of {size} bytes with a header of {header_size}; at most "
             f"{self.frame_size_max - 4} are allowed, {self.header_size_max} of them for the "
@@ -156,49 +157,49 @@ class FrameReader:
         )
 
 
-class Holder(Protocol):
+class PartialReader(Protocol):
     """An object that holds incomplete input."""
 
-    def give_up(self, reason: str) -> None:
+    def drop_input(self, reason: str) -> None:
         """Drop the incomplete input, and read nothing more."""
 
 
-class HalfFrames:
+class PartialFrames:
     """Tracks the incomplete frames of many peers, and limits their total size. Beyond the limit,
     the oldest is dropped, because an honest sender completes its frame soon."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._sizes: dict[Holder, int] = {}
+        self._sizes: dict[PartialReader, int] = {}
         self.size = 0
         self.given_up_count = 0
 
-    def hold(self, reader: Holder, size: int) -> None:
+    def set_size(self, reader: PartialReader, size: int) -> None:
         """Set the present size of a reader's incomplete frame. Drop the oldest frames if the total
         exceeds the limit."""
         self.size += size - self._sizes.get(reader, 0)
         self._sizes[reader] = size
         while self.size > self._size_max:
             oldest = next(iter(self._sizes))
-            self.free(oldest)
+            self.release_space(oldest)
             self.given_up_count += 1
-            oldest.give_up(
+            oldest.drop_input(
                 f"half frames of all peers are more than {self._size_max} bytes, and this one "
                 "began first; send frames whole"
             )
 
-    def free(self, reader: Holder) -> None:
+    def release_space(self, reader: PartialReader) -> None:
         """Release the space of a reader's incomplete frame, which was completed or dropped."""
         self.size -= self._sizes.pop(reader, 0)
 
 
-class FrameWatch:
+class FrameTimeouts:
     """Finds peers that do not complete a frame, however many bytes they send meanwhile."""
 
     def __init__(self) -> None:
         self._begun: dict[FrameReader, tuple[int, int]] = {}
 
-    def overdue(self, readers: Iterable[tuple[int, FrameReader]], now_ms: int) -> list[int]:
+    def overdue_peers(self, readers: Iterable[tuple[int, FrameReader]], now_ms: int) -> list[int]:
         """Return the peers whose frame has been incomplete for too long, or was dropped. Call it
         periodically: a frame's time counts from the first call that finds it."""
         begun: dict[FrameReader, tuple[int, int]] = {}

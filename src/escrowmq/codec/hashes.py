@@ -18,7 +18,7 @@ _HEAD_SIZE: Final = 20
 Their hash is cached."""
 
 
-def _plain_hash(text: str) -> int:
+def _uncached_hash(text: str) -> int:
     units = text.encode("ascii") if text.isascii() else _utf16_units(text)
     count = len(units)
     if count <= len(_POWERS):
@@ -35,8 +35,8 @@ def _utf16_units(text: str) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _head_hash(text: str) -> int:
-    return _plain_hash(text) & 0xFFFFFFFF
+def _prefix_hash(text: str) -> int:
+    return _uncached_hash(text) & 0xFFFFFFFF
 
 
 def java_hash(text: str) -> int:
@@ -44,11 +44,11 @@ def java_hash(text: str) -> int:
     if len(text) > _HEAD_SIZE and text.isascii():
         tail = text[_HEAD_SIZE:]
         if len(tail) < len(_POWERS):
-            code = _head_hash(text[:_HEAD_SIZE]) * _POWERS[len(tail)] + _plain_hash(tail)
+            code = _prefix_hash(text[:_HEAD_SIZE]) * _POWERS[len(tail)] + _uncached_hash(tail)
         else:
-            code = _plain_hash(text)
+            code = _uncached_hash(text)
     else:
-        code = _plain_hash(text)
+        code = _uncached_hash(text)
     code &= 0xFFFFFFFF
     return code - 0x1_0000_0000 if code & 0x8000_0000 else code
 

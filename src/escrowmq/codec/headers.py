@@ -98,7 +98,7 @@ class PullHeader(Header):
     max_msg_bytes: Int | None = None
 
 
-class QueryHeader(Header):
+class QueryMessageHeader(Header):
     """The fields of QUERY_MESSAGE (12)."""
 
     topic: str
@@ -108,14 +108,14 @@ class QueryHeader(Header):
     end_timestamp: Long
 
 
-class ViewHeader(Header):
+class ViewMessageHeader(Header):
     """The fields of VIEW_MESSAGE_BY_ID (33)."""
 
     offset: Long
     topic: str | None = None
 
 
-class OffsetHeader(Header):
+class QueryOffsetHeader(Header):
     """The fields of QUERY_CONSUMER_OFFSET (14)."""
 
     consumer_group: str
@@ -124,7 +124,7 @@ class OffsetHeader(Header):
     set_zero_if_not_found: bool = True
 
 
-class CommitHeader(Header):
+class CommitOffsetHeader(Header):
     """The fields of UPDATE_CONSUMER_OFFSET (15)."""
 
     consumer_group: str
@@ -285,7 +285,7 @@ class ConsumeDirectlyHeader(Header):
     topic: str | None = None
 
 
-class CorrectionHeader(Header):
+class CorrectionOffsetHeader(Header):
     """The fields of QUERY_CORRECTION_OFFSET (308)."""
 
     compare_group: str
@@ -365,7 +365,7 @@ class AckHeader(Header):
 
 H = TypeVar("H", bound=msgspec.Struct)
 
-_BY_HAND = (SendHeaderV2, PullHeader)
+_STRICT_HEADERS = (SendHeaderV2, PullHeader)
 """Header types for which RocketMQ has hand-written decoders: these refuse unparsable numbers
 instead of ignoring them."""
 
@@ -376,7 +376,7 @@ def read_header(kind: type[H], ext: dict[str, str] | None) -> H:
     try:
         return msgspec.convert(ext or {}, kind, strict=False)
     except msgspec.ValidationError as error:
-        if kind in _BY_HAND:
+        if kind in _STRICT_HEADERS:
             raise HeaderError(f"header: {error}") from error
     return _read_tolerantly(kind, ext or {})
 

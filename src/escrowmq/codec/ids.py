@@ -36,11 +36,11 @@ def format_host(packed: bytes) -> str:
 
 def offset_id(store_host: bytes, log_offset: int) -> str:
     """Return the id of a message by its position: upper-case hex of host, port and log offset."""
-    return f"{_hex(store_host)}{log_offset:016X}"
+    return f"{_upper_hex(store_host)}{log_offset:016X}"
 
 
 @functools.lru_cache(maxsize=1024)
-def _hex(packed: bytes) -> str:
+def _upper_hex(packed: bytes) -> str:
     return packed.hex().upper()
 
 

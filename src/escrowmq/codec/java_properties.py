@@ -22,7 +22,7 @@ class ConfError(UsageError):
     """Raised for a text that is not a valid list of settings."""
 
 
-def parse_conf(text: str) -> dict[str, str]:
+def parse_java_properties(text: str) -> dict[str, str]:
     """Parse a text like java.util.Properties: comments, continued lines and escapes.
 
     The last of repeated keys counts, and trailing blanks belong to a value. A lone backslash as the
@@ -58,13 +58,13 @@ def _add_property(line: str, found: dict[str, str]) -> None:
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    plain = _ESCAPE.sub(_plain, text)
+    plain = _ESCAPE.sub(_unescape_match, text)
     if _SURROGATE.search(plain):  # Java writes a character beyond the first 65,536 as two escapes
         plain = plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return plain
 
 
-def _plain(found: re.Match[str]) -> str:
+def _unescape_match(found: re.Match[str]) -> str:
     code = found[1]
     if code[0] != "u":
         return _CONTROLS.get(code, code)

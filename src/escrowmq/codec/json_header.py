@@ -24,16 +24,16 @@ _decode_command = msgspec.json.Decoder(Command).decode
 _encode_json = msgspec.json.Encoder().encode
 
 
-class _Fraction(str):
+class _NumberText(str):
     """A number kept as text: parsing `1e300` takes 25 µs, and a header has room for many."""
 
     __slots__ = ()
 
 
-_decode_any = msgspec.json.Decoder(float_hook=_Fraction).decode
+_decode_any = msgspec.json.Decoder(float_hook=_NumberText).decode
 
 
-class _OddHeader(msgspec.Struct):
+class _LenientHeader(msgspec.Struct):
     """A JSON header with unparsed values. They are parsed on demand, and nested ones never as a
     whole, so that 80,000 empty lists cost nothing."""
 
@@ -46,7 +46,7 @@ class _OddHeader(msgspec.Struct):
     extFields: msgspec.Raw = _ABSENT  # noqa: N815 - the wire's spelling
 
 
-_decode_odd = msgspec.json.Decoder(_OddHeader).decode
+_decode_odd = msgspec.json.Decoder(_LenientHeader).decode
 _decode_odd_fields = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
@@ -72,7 +72,7 @@ def decode_json(data: bytes) -> Command:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         command = _decode_tolerantly(data)
     if command.ext is not None:
-        _check_count(command.ext)
+        _check_field_count(command.ext)
     command.body = b""
     command.is_binary = False
     return command
@@ -87,7 +87,7 @@ def _check_quotes(data: bytes) -> None:
         )
 
 
-def _check_count(fields: Sized) -> None:
+def _check_field_count(fields: Sized) -> None:
     if len(fields) > EXT_FIELDS_MAX:
         raise RemoteProtocolError(
             f"{len(fields)} header fields; {EXT_FIELDS_MAX} are allowed, put the rest in the body"
@@ -98,35 +98,35 @@ def _decode_tolerantly(data: bytes) -> Command:
     """Decode a header as tolerantly as RocketMQ: numbers and nulls among the fields, unknown
     languages."""
     try:
-        return _command_of(_decode_odd(data))
+        return _to_command(_decode_odd(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"header is not a JSON object: {error}") from error
 
 
-def _command_of(raw: _OddHeader) -> Command:
-    remark, language = _value(bytes(raw.remark)), _value(bytes(raw.language))
+def _to_command(raw: _LenientHeader) -> Command:
+    remark, language = _decode_value(bytes(raw.remark)), _decode_value(bytes(raw.language))
     return Command(
-        code=_int(bytes(raw.code), "code"),
-        opaque=_int(bytes(raw.opaque), "opaque"),
-        flag=_int(bytes(raw.flag), "flag"),
-        version=_int(bytes(raw.version), "version"),
+        code=_decode_int(bytes(raw.code), "code"),
+        opaque=_decode_int(bytes(raw.opaque), "opaque"),
+        flag=_decode_int(bytes(raw.flag), "flag"),
+        version=_decode_int(bytes(raw.version), "version"),
         language=language if isinstance(language, str | int) else None,
         remark=remark if isinstance(remark, str) else None,
-        ext=_ext(raw.extFields),
+        ext=_decode_fields(raw.extFields),
     )
 
 
-def _value(raw: bytes) -> object:
+def _decode_value(raw: bytes) -> object:
     """Decode a text, number, boolean or null. Return nested values unparsed."""
     return _decode_any(raw) if raw[:1] not in b"[{" else raw
 
 
-def _int(raw: bytes, name: str) -> int:
-    value: Any = _value(raw)
+def _decode_int(raw: bytes, name: str) -> int:
+    value: Any = _decode_value(raw)
     if value is None:
         return 0
     try:
-        number = int(float(value) if isinstance(value, _Fraction) else value)
+        number = int(float(value) if isinstance(value, _NumberText) else value)
     except (TypeError, ValueError, OverflowError) as error:
         seen = raw[:_SHOWN_MAX].decode(errors="replace")
         raise RemoteProtocolError(f"header field {name} is {seen}, not a number") from error
@@ -135,19 +135,19 @@ def _int(raw: bytes, name: str) -> int:
     return number
 
 
-def _ext(raw: msgspec.Raw) -> dict[str, str] | None:
+def _decode_fields(raw: msgspec.Raw) -> dict[str, str] | None:
     try:
         fields = _decode_odd_fields(raw)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError("extFields is not an object") from error
     if fields is None:
         return None
-    _check_count(fields)  # first: converting each field to text takes far longer
+    _check_field_count(fields)  # first: converting each field to text takes far longer
     written = ((name, bytes(value)) for name, value in fields.items())
-    return {name: _text(value) for name, value in written if value != _NULL}
+    return {name: _field_text(value) for name, value in written if value != _NULL}
 
 
-def _text(raw: bytes) -> str:
+def _field_text(raw: bytes) -> str:
     """Return a field's value as text; lists and objects without blanks."""
     first = raw[:1]
     if first == b'"':

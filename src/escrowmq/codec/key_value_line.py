@@ -15,13 +15,13 @@ VALUE_SIZE_MAX: Final = 512
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:/%*|-]+")
 
 
-def audit_line(event: str, fields: Mapping[str, object]) -> str:
+def format_audit_line(event: str, fields: Mapping[str, object]) -> str:
     """Return the line for an event with its fields."""
-    text = " ".join(f"{name}={quoted(value)}" for name, value in fields.items())
+    text = " ".join(f"{name}={quote_if_needed(value)}" for name, value in fields.items())
     return f"event={event} {text}"
 
 
-def quoted(value: object) -> str:
+def quote_if_needed(value: object) -> str:
     """Return a value as it is written in a line, in quotes if necessary."""
     text = str(value)
     if len(text) > VALUE_SIZE_MAX:

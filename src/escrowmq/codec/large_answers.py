@@ -25,14 +25,14 @@ def accepts_zlib(request: Command) -> bool:
     return ACCEPTS_ZLIB.items() <= (request.ext or {}).items()
 
 
-def compressed_body(body: bytes) -> bytes:
+def compress_body(body: bytes) -> bytes:
     """Compress the body of an answer."""
     from escrowmq.codec.compression import compress
 
     return compress(body, form="zlib", level=_LEVEL)[0]
 
 
-def whole_body(answer: Command) -> bytes:
+def decompressed_body(answer: Command) -> bytes:
     """Return the body of an answer, decompressed if its sender has compressed it. Raises
     RemoteProtocolError if it is broken or too large."""
     if not COMPRESSED.items() <= (answer.ext or {}).items():

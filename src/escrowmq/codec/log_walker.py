@@ -14,7 +14,8 @@ from typing import Final, Generic, NamedTuple, Protocol
 
 import msgspec
 
-from escrowmq.codec.layout import (
+from escrowmq.codec.log_records import ParseResult, R, ScannedRecord, parse_records
+from escrowmq.codec.record_layout import (
     FILLER_SIZE,
     FRONT,
     HEAD_V4,
@@ -32,7 +33,6 @@ from escrowmq.codec.layout import (
     SIZE,
     topic_size_width,
 )
-from escrowmq.codec.log_stretches import Parsed, R, Scanned, parse
 
 CHUNK_SIZE: Final = 4 * 1024 * 1024
 NO_END: Final = 1 << 62
@@ -42,12 +42,12 @@ _FRONT_MIN: Final = 4
 """The least number of zeros in a sector that proves an unwritten one. Fewer bytes of a record in a
 sector of their own may be zeros even in a complete record."""
 
-LeadsTo = Callable[[tuple[str, int], int, tuple[int, int]], bool]
+PointsToRecord = Callable[[tuple[str, int], int, tuple[int, int]], bool]
 """Returns whether the queue entry of (topic, queue id) at a queue offset points to a record (log
 offset, size)."""
 
 
-class Log(Protocol):
+class SegmentedLog(Protocol):
     """A log in segments, each of which begins with a record. Implemented by
     `store.segment.Segments`."""
 
@@ -76,7 +76,7 @@ class Log(Protocol):
         the segment's end if none does."""
 
 
-class Damage(msgspec.Struct, frozen=True):
+class LogDamage(msgspec.Struct, frozen=True):
     """A range of the log without a readable record."""
 
     log_offset: int
@@ -84,26 +84,26 @@ class Damage(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Stretch(NamedTuple, Generic[R]):
+class LogRange(NamedTuple, Generic[R]):
     """A range of a log, and the result of parsing it."""
 
     log_offset: int
     data: bytes
-    found: Parsed[R]
+    found: ParseResult[R]
 
 
-class _Head(NamedTuple):
+class _RecordHead(NamedTuple):
     """The fields of a record's head by which it is compared with a queue entry."""
 
     size: int
     queue_id: int
     queue_offset: int
     topic: bytes
-    behind: int
+    properties_at: int
     """The position after the topic, where the properties' size is."""
 
 
-def claimed_end(log: Log, position: int) -> int | None:
+def claimed_record_end(log: SegmentedLog, position: int) -> int | None:
     """Return the end of the record that seems to begin at this position; None if there is no head
     of a record."""
     front = log.read(position, PLACED.size)
@@ -117,73 +117,75 @@ def claimed_end(log: Log, position: int) -> int | None:
     return end
 
 
-class Walker:
+class LogWalker:
     """Walks once through a log, from the start of a record to the log's end. `leads_to` tells
     whether a queue entry points to a record, which finds the next record after damage. Without
     queues (None), the walker guesses by how the bytes look."""
 
     def __init__(
         self,
-        log: Log,
+        log: SegmentedLog,
         *,
         durable_offset: int = NO_END,
         checks_body: bool = True,
         has_crc: bool = False,
-        leads_to: LeadsTo | None = None,
+        leads_to: PointsToRecord | None = None,
     ) -> None:
         self._log = log
         self._durable_offset = durable_offset
         self._leads_to = leads_to
-        self._judge = partial(parse, has_crc=has_crc)
-        self._take = partial(parse, has_crc=has_crc, checks_body=checks_body)
+        self._judge = partial(parse_records, has_crc=has_crc)
+        self._take = partial(parse_records, has_crc=has_crc, checks_body=checks_body)
         self.end_offset = 0
         self.stored_ms = 0
         self.records_count = 0
-        self.damaged: list[Damage] = []
+        self.damaged: list[LogDamage] = []
         self.cut_reason = ""
 
-    def batches(self, start: int) -> Iterator[list[Scanned]]:
+    def record_batches(self, start: int) -> Iterator[list[ScannedRecord]]:
         """Yield the complete records in order. Afterwards, `end_offset` is where to append."""
-        for _, _, found in self.stretches(start, self._take):
+        for _, _, found in self.ranges(start, self._take):
             if found.records:
                 yield found.records
 
-    def stretches(
-        self, start: int, take: Callable[[bytes, int], Parsed[R]]
-    ) -> Iterator[Stretch[R]]:
-        """Yield the log in ranges, each with what `take` finds in it: records, or the filler at a
+    def ranges(
+        self, start: int, parse: Callable[[bytes, int], ParseResult[R]]
+    ) -> Iterator[LogRange[R]]:
+        """Yield the log in ranges, each with what `parse` finds in it: records, or the filler at a
         segment's end. Afterwards, `end_offset` is where to append."""
         log, position = self._log, start
         while position < log.end:
             if not log.has(position):
-                after = self._resume(position, "the segment is missing")
+                after = self._resume_after_damage(position, "the segment is missing")
                 if after is None:
                     break
                 position = after
             base, following = position, log.end_of(position)
             data = log.read(base, min(CHUNK_SIZE, following - base))
-            found = take(data, base)
+            found = parse(data, base)
             if not found.size and len(data) < found.wanted_size <= following - base:
                 data = log.read(base, found.wanted_size)  # one record, larger than a chunk
-                found = take(data, base)
+                found = parse(data, base)
             position = following if found.is_filler else base + found.size
             if found.size:
                 self.stored_ms = found.stored_ms
                 self.records_count += len(found.records)
             if found.size or found.is_filler:
-                yield Stretch(base, data, found)
+                yield LogRange(base, data, found)
             if found.is_filler or (found.size and not found.reason):
                 continue  # where a chunk ends within a record, it is read again with the next one
-            after = self._resume(position, found.reason or "a record that is not whole")
+            after = self._resume_after_damage(
+                position, found.reason or "a record that is not whole"
+            )
             if after is None:
                 break
             position = after
         self.end_offset = position
 
-    def _resume(self, position: int, reason: str) -> int | None:
+    def _resume_after_damage(self, position: int, reason: str) -> int | None:
         """Record the damage at a position, and return where the walk continues; None at the log's
         end."""
-        after = self.next_record(position + 1, claimed=self._claimed_end(position))
+        after = self.next_record(position + 1, claimed=self._trusted_record_end(position))
         if after is None:
             self.cut_reason = reason
             return None
@@ -192,7 +194,7 @@ class Walker:
             # Keeping what follows a lost write would show an effect without its cause.
             self.cut_reason = f"{reason}; written before, but never synced"
             return None
-        self.damaged.append(Damage(position, after - position, reason))
+        self.damaged.append(LogDamage(position, after - position, reason))
         return after
 
     def _is_unwritten(self, position: int, after: int) -> bool:
@@ -203,20 +205,20 @@ class Walker:
         if not any(data[:8]) or not any(data[-8:]):
             return True
         border = -position % _SECTOR_SIZE
-        if 0 < border < _FRONT_MIN and self._lacks_front(position, border):
+        if 0 < border < _FRONT_MIN and self._lacks_first_bytes(position, border):
             return True
         sectors = [data[:border]]
         sectors += [data[at : at + _SECTOR_SIZE] for at in range(border, len(data), _SECTOR_SIZE)]
         return any(len(sector) >= _FRONT_MIN and not any(sector) for sector in sectors)
 
-    def _lacks_front(self, position: int, count: int) -> bool:
+    def _lacks_first_bytes(self, position: int, count: int) -> bool:
         """Whether a record is complete except for the first bytes of its size, which are zeros and
         in another sector than the rest."""
-        head = self._head_at(position)
+        head = self._read_head(position)
         if head is None:
             return False
-        behind = head.behind + PROPERTIES_SIZE.size
-        rest = self._log.read(head.behind, PROPERTIES_SIZE.size)
+        behind = head.properties_at + PROPERTIES_SIZE.size
+        rest = self._log.read(head.properties_at, PROPERTIES_SIZE.size)
         size = behind - position + int.from_bytes(rest, "big")
         left = self._log.end_of(position) - position
         if head.size >= size or not RECORD_SIZE_MIN <= size <= left:
@@ -224,12 +226,12 @@ class Walker:
         low_bits = (SIZE.size - count) * 8
         return head.size == size & ((1 << low_bits) - 1)
 
-    def _claimed_end(self, position: int) -> int | None:
+    def _trusted_record_end(self, position: int) -> int | None:
         """Return the end of the damaged record at a position, by its size field, if a complete
         record or a segment begins there. Mostly it does, because most damage is in the body, the
         largest part."""
         log = self._log
-        end = claimed_end(log, position)
+        end = claimed_record_end(log, position)
         if end is None:
             return None
         behind = log.read(end, FRONT.size)
@@ -247,7 +249,7 @@ class Walker:
         for start in self._log.starts:
             if self._log.end_of(start) <= position:
                 continue
-            for candidate in self._candidates(max(position, start), before):
+            for candidate in self._possible_records(max(position, start), before):
                 is_proven = candidate in (start, claimed) or self._has_queue_entry(candidate)
                 if is_proven and self._is_record(candidate):
                     return candidate
@@ -270,13 +272,13 @@ class Walker:
         is read."""
         if self._leads_to is None:
             return False
-        head = self._head_at(position)
+        head = self._read_head(position)
         if head is None:
             return False
         place = (head.topic.decode("utf-8", "replace"), head.queue_id)
         return self._leads_to(place, head.queue_offset, (position, head.size))
 
-    def _head_at(self, position: int) -> _Head | None:
+    def _read_head(self, position: int) -> _RecordHead | None:
         data = self._log.read(position, HEAD_V6.size)
         if len(data) < HEAD_V4.size:
             return None
@@ -289,16 +291,16 @@ class Walker:
         topic_at = position + layout.size + body_size
         length = int.from_bytes(self._log.read(topic_at, width), "big")
         topic = self._log.read(topic_at + width, length)
-        return _Head(size, queue_id, queue_offset, topic, topic_at + width + length)
+        return _RecordHead(size, queue_id, queue_offset, topic, topic_at + width + length)
 
-    def _candidates(self, position: int, before: int) -> Iterator[int]:
+    def _possible_records(self, position: int, before: int) -> Iterator[int]:
         """Yield positions in one segment that have a magic and the right log offset."""
         end = min(self._log.end_of(position), before + PLACED.size)
         while position < end:
             position, data = next_data(self._log, position, end)
             if not data:
                 return
-            for at in _marks(data):
+            for at in _magic_positions(data):
                 place = at - MAGIC_AT
                 if 0 <= place <= len(data) - PLACED.size:
                     (own,) = LOG_OFFSET.unpack_from(data, place + LOG_OFFSET_AT)
@@ -309,7 +311,7 @@ class Walker:
             position += len(data) - HEAD_V4.size  # a head may lie across the chunks' border
 
 
-def next_data(log: Log, position: int, end: int) -> tuple[int, bytes]:
+def next_data(log: SegmentedLog, position: int, end: int) -> tuple[int, bytes]:
     """Return the position and bytes of the next chunk of a segment that is not all zeros; no bytes
     at the end."""
     while position < end and log.has(position):
@@ -322,7 +324,7 @@ def next_data(log: Log, position: int, end: int) -> tuple[int, bytes]:
     return end, b""
 
 
-def _marks(data: bytes) -> Iterator[int]:
+def _magic_positions(data: bytes) -> Iterator[int]:
     """Yield the positions of records' magic numbers, in order."""
     ahead = [(at, mark) for mark in _MARKS if (at := data.find(mark)) >= 0]
     while ahead:

@@ -30,7 +30,7 @@ SESSION: Final = "escrowSession"
 _MARK: Final = b"escrowmq-1"
 
 
-def sign_own(
+def sign_request(
     code: int, fields: Mapping[str, str], body: bytes, *, secret: str, session: str
 ) -> str:
     """Return the value of the field `Signature`. It covers all fields except an existing
@@ -45,12 +45,12 @@ def sign_own(
     return base64.b64encode(work.digest()).decode()
 
 
-def is_signed_own(
+def is_request_signed(
     code: int, fields: Mapping[str, str], body: bytes, *, secret: str, session: str
 ) -> bool:
     """Whether the signature was made with a secret. Takes constant time."""
     try:
-        expected = sign_own(code, fields, body, secret=secret, session=session)
+        expected = sign_request(code, fields, body, secret=secret, session=session)
         return hmac.compare_digest(expected.encode(), fields.get(SIGNATURE, "").encode())
     except (UnicodeEncodeError, OverflowError):  # an unpaired surrogate; a negative code
         return False

@@ -11,7 +11,7 @@ PAGE_MAX = 1000
 _Millis = Annotated[int, Meta(ge=0)]
 
 
-class Filter(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class HalfFilter(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """Selects halves. Fields that are not given match all."""
 
     topic: str | None = None
@@ -24,7 +24,7 @@ class Filter(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
 
 
-class Which(Filter, kw_only=True):
+class TransactionSelector(HalfFilter, kw_only=True):
     """Names one transaction, by its signed id or by a message, or selects those that match a
     filter."""
 
@@ -44,7 +44,7 @@ class PendingEvent(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=T
     detail: str = ""
 
 
-class Item(msgspec.Struct, rename="camel", kw_only=True):
+class TransactionItem(msgspec.Struct, rename="camel", kw_only=True):
     """A half message, pending or ended, or a discarded one."""
 
     id: str = ""
@@ -83,7 +83,7 @@ class Item(msgspec.Struct, rename="camel", kw_only=True):
 class PendingPage(msgspec.Struct, rename="camel", kw_only=True):
     """A page of items, and the offset after which to continue; -1 at the end."""
 
-    items: list[Item]
+    items: list[TransactionItem]
     next: int = -1
 
 
@@ -102,7 +102,7 @@ class PendingCounts(msgspec.Struct, rename="camel", kw_only=True):
     """The offset after which to continue if only a part was counted; -1 if all were."""
 
 
-class Done(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class ChangeResult(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """The result of a change of transactions."""
 
     count: int = 0

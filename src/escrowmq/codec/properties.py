@@ -34,7 +34,7 @@ def parse_properties(text: str) -> dict[str, str]:
     return properties
 
 
-def value_of(properties: bytes, mark: bytes) -> bytes:
+def property_value(properties: bytes, mark: bytes) -> bytes:
     """Return the value of one property, given as name and 0x01; empty if it is missing. If it is
     repeated, the last one counts."""
     at = properties.rfind(mark)
@@ -47,7 +47,7 @@ def value_of(properties: bytes, mark: bytes) -> bytes:
     return properties[at + len(mark) : end if end >= 0 else len(properties)]
 
 
-def number_in(text: str | None, *, most: int) -> int | None:
+def parse_number(text: str | None, *, most: int) -> int | None:
     """Return the number from 0 to `most` in a property; None for anything else. Clients choose
     these values, so readers must not fail on them."""
     if not text or len(text) > _DIGITS_MAX or not (text.isascii() and text.isdecimal()):

@@ -27,13 +27,13 @@ class RecallHandle(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str
 
 
-def encode_handle(handle: RecallHandle) -> str:
+def encode_recall_handle(handle: RecallHandle) -> str:
     """Encode a recall handle to text."""
     words = (_VERSION, handle.topic, handle.broker_name, str(handle.deliver_ms), handle.unique_key)
     return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 
 
-def decode_handle(text: str) -> RecallHandle:
+def decode_recall_handle(text: str) -> RecallHandle:
     """Decode a recall handle. Raises UsageError if it is invalid."""
     if len(text) > _SIZE_MAX:
         raise UsageError(f"recall handle of {len(text)} characters, {_SIZE_MAX} allowed")

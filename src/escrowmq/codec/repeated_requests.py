@@ -18,7 +18,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command, RepeatedRequest
 from escrowmq.codec.binary_header import field_spans
 from escrowmq.codec.command import BINARY, decode_header
-from escrowmq.codec.headers import CommitHeader, HeaderError, PullHeader, read_header
+from escrowmq.codec.headers import CommitOffsetHeader, HeaderError, PullHeader, read_header
 from escrowmq.lane import native
 from escrowmq.lane.native import LaneRepeated
 
@@ -37,7 +37,7 @@ _PULL: Final = {**_QUEUE, b"queueOffset": VaryingNumber("queue_offset", 18), **_
 REPEATED: Final[dict[int, tuple[type[msgspec.Struct], dict[bytes, VaryingNumber]]]] = {
     Request.PULL_MESSAGE: (PullHeader, _PULL),
     Request.LITE_PULL_MESSAGE: (PullHeader, _PULL),
-    Request.UPDATE_CONSUMER_OFFSET: (CommitHeader, {**_QUEUE, **_COMMIT}),
+    Request.UPDATE_CONSUMER_OFFSET: (CommitOffsetHeader, {**_QUEUE, **_COMMIT}),
 }
 """By request code: the header type, and the fields that vary."""
 

@@ -21,7 +21,7 @@ from escrowmq.codec.binary_header import field_spans
 from escrowmq.codec.command import BINARY, JSON, decode_header
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
 from escrowmq.codec.own_signature import NUMBER
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, content_of
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, signed_content
 from escrowmq.errors import EscrowMQError
 
 _FRONT_SIZE: Final = 8
@@ -122,7 +122,7 @@ class SignedContent:
     def __init__(self, ext: dict[str, str]) -> None:
         self.access_key = ext[ACCESS_KEY]
         places = [f"\0{nth}\0" for nth in range(3)]
-        text = content_of(ext | dict(zip(SEND.varies, places, strict=False)))
+        text = signed_content(ext | dict(zip(SEND.varies, places, strict=False)))
         self._parts = re.split(rb"\0[012]\0", text)
         self._order = [int(digit) for digit in re.findall(rb"\0([012])\0", text)]
 

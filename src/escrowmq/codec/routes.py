@@ -85,7 +85,7 @@ class ClusterInfo(msgspec.Struct, rename="camel"):
     cluster_addr_table: dict[str, list[str]] = {}
 
 
-class GoneBroker(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+class DepartedBroker(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A broker that was registered until recently. This type and its request are our own."""
 
     name: str
@@ -110,7 +110,7 @@ class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
     write_queue_nums: Int = _QUEUES_DEFAULT
 
 
-class TopicLike(Protocol):
+class TopicFields(Protocol):
     """The fields that a topic in a compressed registration must have."""
 
     attributes: Any
@@ -129,7 +129,7 @@ class RegistrationBody(msgspec.Struct, kw_only=True):
     mappings: dict[str, dict[str, Any]] = {}
     filter_servers: list[str] | None = None
 
-    def names(self) -> set[str]:
+    def topic_names(self) -> set[str]:
         """The names of the registered topics."""
         return {topic.topic_name or key for key, topic in self.topics.items()}
 
@@ -151,57 +151,57 @@ class _RegisterBody(msgspec.Struct, rename="camel"):
 def encode_route(route: TopicRoute, *, is_standard: bool) -> bytes:
     """Encode a route. `is_standard` quotes broker ids and escapes non-ASCII characters."""
     data = fastjson.encode(
-        _present(
+        _without_none(
             {
-                "brokerDatas": [_broker(b, is_standard) for b in route.broker_datas or ()],
-                "filterServerTable": _present(route.filter_server_table or {}),
+                "brokerDatas": [_encode_broker(b, is_standard) for b in route.broker_datas or ()],
+                "filterServerTable": _without_none(route.filter_server_table or {}),
                 "orderTopicConf": route.order_topic_conf,
                 "queueDatas": route.queue_datas or [],
-                "topicQueueMappingByBroker": _mappings(route, is_standard),
+                "topicQueueMappingByBroker": _encode_mappings(route, is_standard),
             }
         )
     )
     if not is_standard or (data.isascii() and b"/" not in data):
         return data
     # fastjson's BrowserCompatible: UTF-16 escapes, and a backslash in front of each slash.
-    return _ESCAPED.sub(_escape, data.decode()).encode()
+    return _ESCAPED.sub(_escape_non_ascii, data.decode()).encode()
 
 
-def _mappings(route: TopicRoute, is_standard: bool) -> dict[str, dict[str, Any]] | None:
+def _encode_mappings(route: TopicRoute, is_standard: bool) -> dict[str, dict[str, Any]] | None:
     by_broker = route.topic_queue_mapping_by_broker
     if is_standard or by_broker is None:
         return by_broker
     return {
-        name: {**mapping, _ID_MAP: _plain_keys(mapping.get(_ID_MAP))}
+        name: {**mapping, _ID_MAP: _unquote_keys(mapping.get(_ID_MAP))}
         for name, mapping in by_broker.items()
     }
 
 
-def _plain_keys(found: object) -> msgspec.Raw:
+def _unquote_keys(found: object) -> msgspec.Raw:
     items = found.items() if isinstance(found, dict) else ()
     return msgspec.Raw(
-        fastjson.encode_map(
+        fastjson.encode_fastjson_map(
             (int(key) if key.isdecimal() and len(key) < _INT_DIGITS else key, value)
             for key, value in items
         )
     )
 
 
-def _escape(found: re.Match[str]) -> str:
+def _escape_non_ascii(found: re.Match[str]) -> str:
     if found[0] == "/":
         return "\\/"
     units = found[0].encode("utf-16-be")
     return "".join(f"\\u{units[i : i + 2].hex().upper()}" for i in range(0, len(units), 2))
 
 
-def _present(members: Mapping[str, object]) -> dict[str, object]:
+def _without_none(members: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _broker(broker: BrokerData, is_standard: bool) -> dict[str, object]:
-    return _present(
+def _encode_broker(broker: BrokerData, is_standard: bool) -> dict[str, object]:
+    return _without_none(
         {
-            "brokerAddrs": _addresses(broker.broker_addrs, is_standard),
+            "brokerAddrs": _encode_addresses(broker.broker_addrs, is_standard),
             "brokerName": broker.broker_name,
             "cluster": broker.cluster,
             "enableActingMaster": broker.enable_acting_master,
@@ -210,9 +210,9 @@ def _broker(broker: BrokerData, is_standard: bool) -> dict[str, object]:
     )
 
 
-def _addresses(addresses: dict[int, str], is_standard: bool) -> object:
+def _encode_addresses(addresses: dict[int, str], is_standard: bool) -> object:
     items = sorted(addresses.items())
-    return dict(items) if is_standard else msgspec.Raw(fastjson.encode_map(items))
+    return dict(items) if is_standard else msgspec.Raw(fastjson.encode_fastjson_map(items))
 
 
 def decode_route(data: bytes) -> TopicRoute:
@@ -225,7 +225,9 @@ def decode_route(data: bytes) -> TopicRoute:
 
 def encode_cluster_info(info: ClusterInfo) -> bytes:
     """Encode all brokers and clusters. Broker ids are never quoted."""
-    brokers = {name: _broker(broker, False) for name, broker in info.broker_addr_table.items()}
+    brokers = {
+        name: _encode_broker(broker, False) for name, broker in info.broker_addr_table.items()
+    }
     return fastjson.encode(
         {"brokerAddrTable": brokers, "clusterAddrTable": info.cluster_addr_table}
     )
@@ -236,33 +238,33 @@ def decode_cluster_info(data: bytes) -> ClusterInfo:
     return decode_body(ClusterInfo, data)
 
 
-def encode_gone_brokers(brokers: list[GoneBroker]) -> bytes:
+def encode_departed_brokers(brokers: list[DepartedBroker]) -> bytes:
     """Encode the list of brokers that left recently."""
     return msgspec.json.encode({"brokers": brokers})
 
 
-class _GoneBrokers(msgspec.Struct):
-    brokers: list[GoneBroker] = []
+class _DepartedBrokers(msgspec.Struct):
+    brokers: list[DepartedBroker] = []
 
 
-def decode_gone_brokers(data: bytes) -> list[GoneBroker]:
+def decode_departed_brokers(data: bytes) -> list[DepartedBroker]:
     """Decode the list of brokers that left recently."""
-    return decode_body(_GoneBrokers, data).brokers
+    return decode_body(_DepartedBrokers, data).brokers
 
 
 def encode_member_group(cluster: str | None, broker_name: str, addresses: dict[int, str]) -> bytes:
     """Encode the addresses of the brokers that share a name."""
     group = {
-        "brokerAddrs": _addresses(addresses, False),
+        "brokerAddrs": _encode_addresses(addresses, False),
         "brokerName": broker_name,
         "cluster": cluster,
     }
-    return fastjson.encode({"brokerMemberGroup": _present(group)})
+    return fastjson.encode({"brokerMemberGroup": _without_none(group)})
 
 
 def encode_topic_list(topics: Iterable[str], *, broker_address: str | None = None) -> bytes:
     """Encode a list of topic names."""
-    return fastjson.encode(_present({"brokerAddr": broker_address, "topicList": list(topics)}))
+    return fastjson.encode(_without_none({"brokerAddr": broker_address, "topicList": list(topics)}))
 
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
@@ -279,7 +281,7 @@ def decode_version(data: bytes) -> TableVersion:
 
 
 def encode_registration(
-    topics: Iterable[TopicLike],
+    topics: Iterable[TopicFields],
     version: TableVersion,
     *,
     filter_servers: Iterable[str] = (),
@@ -304,15 +306,15 @@ def encode_registration(
 
 
 def _registration_stream(
-    topics: Iterable[TopicLike], version: TableVersion, filter_servers: Iterable[str]
+    topics: Iterable[TopicFields], version: TableVersion, filter_servers: Iterable[str]
 ) -> bytes:
     lines = [_topic_line(topic) for topic in topics]
-    parts = [_sized(fastjson.encode(version)), _SIZE.pack(len(lines)), *map(_sized, lines)]
-    parts += [_sized(fastjson.encode(list(filter_servers))), _SIZE.pack(0)]
+    parts = [_with_size(fastjson.encode(version)), _SIZE.pack(len(lines)), *map(_with_size, lines)]
+    parts += [_with_size(fastjson.encode(list(filter_servers))), _SIZE.pack(0)]
     return b"".join(parts)
 
 
-def _topic_line(topic: TopicLike) -> bytes:
+def _topic_line(topic: TopicFields) -> bytes:
     attributes = fastjson.encode(topic.attributes or {}).decode()
     return (
         f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
@@ -320,7 +322,7 @@ def _topic_line(topic: TopicLike) -> bytes:
     ).encode()
 
 
-def _sized(data: bytes) -> bytes:
+def _with_size(data: bytes) -> bytes:
     return _SIZE.pack(len(data)) + data
 
 
@@ -331,16 +333,16 @@ def decode_registration(
     if not data:
         return RegistrationBody()
     if sender_version < Version.V3_0_11:
-        return _registration(decode_body(_TopicTable, data), None)
+        return _to_registration(decode_body(_TopicTable, data), None)
     if is_compressed:
-        return _read_stream(_Stream(_inflate(data)), sender_version)
+        return _read_registration(_ItemReader(_decompress(data)), sender_version)
     body = decode_body(_RegisterBody, data)
-    return _registration(
+    return _to_registration(
         body.topic_config_serialize_wrapper or _TopicTable(), body.filter_server_list or []
     )
 
 
-def _registration(table: _TopicTable, filter_servers: list[str] | None) -> RegistrationBody:
+def _to_registration(table: _TopicTable, filter_servers: list[str] | None) -> RegistrationBody:
     topics = table.topic_config_table or {}
     if len(topics) > REGISTRATION_TOPICS_MAX:
         raise RemoteProtocolError(
@@ -354,7 +356,7 @@ def _registration(table: _TopicTable, filter_servers: list[str] | None) -> Regis
     )
 
 
-def _inflate(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
     try:
         plain = inflater.decompress(data, FRAME_SIZE_MAX)  # the limit of an uncompressed body
@@ -367,14 +369,14 @@ def _inflate(data: bytes) -> bytes:
     return plain
 
 
-class _Stream:
+class _ItemReader:
     """Reads consecutive items, each preceded by its size."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
-    def number(self) -> int:
+    def read_number(self) -> int:
         end = self._at + _SIZE.size
         if end > len(self._data):
             raise RemoteProtocolError(f"registration ends at byte {len(self._data)}, in a size")
@@ -384,41 +386,41 @@ class _Stream:
             raise RemoteProtocolError(f"registration has a size of {number} at byte {end - 4}")
         return int(number)
 
-    def item(self) -> bytes:
+    def read_item(self) -> bytes:
         start = self._at + _SIZE.size
-        end = start + self.number()
+        end = start + self.read_number()
         if end > len(self._data):
             raise RemoteProtocolError(f"registration ends at {len(self._data)}, not {end}")
         self._at = end
         return self._data[start:end]
 
 
-def _read_stream(stream: _Stream, sender_version: int) -> RegistrationBody:
-    version = decode_version(stream.item())
+def _read_registration(stream: _ItemReader, sender_version: int) -> RegistrationBody:
+    version = decode_version(stream.read_item())
     topics: dict[str, RegisteredTopic] = {}
-    count = stream.number()
+    count = stream.read_number()
     if count > REGISTRATION_TOPICS_MAX:
         raise RemoteProtocolError(
             f"{count} topics registered; {REGISTRATION_TOPICS_MAX} are allowed"
         )
     for _ in range(count):
-        topic = _read_topic(stream.item())
+        topic = _read_topic(stream.read_item())
         topics[topic.topic_name] = topic
     try:
-        filter_servers = decode_body(list[str], stream.item())
+        filter_servers = decode_body(list[str], stream.read_item())
     except RemoteProtocolError:
         filter_servers = []  # RocketMQ (RegisterBrokerBody.decode) only logs it
     mappings: dict[str, dict[str, Any]] = {}
     if sender_version >= Version.V5_0_0:
-        for _ in range(min(stream.number(), REGISTRATION_TOPICS_MAX)):
-            mapping = decode_body(dict[str, Any], stream.item())
+        for _ in range(min(stream.read_number(), REGISTRATION_TOPICS_MAX)):
+            mapping = decode_body(dict[str, Any], stream.read_item())
             mappings[str(mapping.get("topic"))] = mapping
     return RegistrationBody(
         version=version, topics=topics, mappings=mappings, filter_servers=filter_servers
     )
 
 
-def _number(word: str) -> int:
+def _parse_number(word: str) -> int:
     number = int(word)
     if not -INT_MAX <= number <= INT_MAX:
         raise ValueError(f"{word[:32]} is beyond Java's int")
@@ -433,9 +435,9 @@ def _read_topic(line: bytes) -> RegisteredTopic:
         name, read, write, perm, filter_type = words[:_TOPIC_WORDS_MIN]
         topic = RegisteredTopic(
             topic_name=name,
-            read_queue_nums=_number(read),
-            write_queue_nums=_number(write),
-            perm=_number(perm),
+            read_queue_nums=_parse_number(read),
+            write_queue_nums=_parse_number(write),
+            perm=_parse_number(perm),
             topic_filter_type=filter_type,
         )
     except ValueError as error:

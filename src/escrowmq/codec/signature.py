@@ -20,7 +20,7 @@ _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 _KEYS_MAX: Final = 256
 
 
-def content_of(fields: Mapping[str, str]) -> bytes:
+def signed_content(fields: Mapping[str, str]) -> bytes:
     """Return the signed content of the fields, without the body."""
     names = [name for name in fields if name != SIGNATURE]
     if not "".join(names).isascii():
@@ -43,7 +43,7 @@ class SigningKey:
         self._inner = hashlib.sha1(padded.translate(_INNER))  # noqa: S324
         self._outer = hashlib.sha1(padded.translate(_OUTER))  # noqa: S324
 
-    def signature(self, *parts: bytes) -> bytes:
+    def sign_parts(self, *parts: bytes) -> bytes:
         """Return the signature of all parts, concatenated."""
         inner, outer = self._inner.copy(), self._outer.copy()
         for part in parts:
@@ -53,16 +53,16 @@ class SigningKey:
 
     def has_signed(self, signature: bytes, *parts: bytes) -> bool:
         """Whether a signature is that of all parts, concatenated. Compares in constant time."""
-        return hmac.compare_digest(self.signature(*parts), signature)
+        return hmac.compare_digest(self.sign_parts(*parts), signature)
 
 
 @functools.lru_cache(_KEYS_MAX)
-def key_of(secret: str) -> SigningKey:
+def signing_key(secret: str) -> SigningKey:
     """Return the signing key of a secret."""
     return SigningKey(secret.encode())
 
 
-def sign(fields: Mapping[str, str], body: bytes, *, secret: str) -> str:
+def sign_fields(fields: Mapping[str, str], body: bytes, *, secret: str) -> str:
     """Return the value of the field `Signature`. It covers the body, and all fields except an
     existing `Signature`."""
-    return key_of(secret).signature(content_of(fields), body).decode()
+    return signing_key(secret).sign_parts(signed_content(fields), body).decode()

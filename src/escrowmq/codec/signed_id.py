@@ -45,17 +45,17 @@ class SignedId(msgspec.Struct, frozen=True, kw_only=True):
     broker_name: str
     form: int = FORM
 
-    def is_of(self, unique_key: str) -> bool:
+    def is_id_of(self, unique_key: str) -> bool:
         """Whether this is the id of the message with this unique key."""
-        return self.message_crc == crc_of(unique_key)
+        return self.message_crc == key_crc(unique_key)
 
 
-def crc_of(unique_key: str) -> int:
+def key_crc(unique_key: str) -> int:
     """Return the checksum of a message's unique key that its signed id contains."""
     return zlib.crc32(unique_key.encode())
 
 
-def pack(found: SignedId) -> bytes:
+def pack_signed_id(found: SignedId) -> bytes:
     """Return the bytes to sign: all except the MAC."""
     front = _FRONT.pack(
         found.form,
@@ -68,25 +68,25 @@ def pack(found: SignedId) -> bytes:
     return front + found.broker_name.encode()
 
 
-def encode(packed: bytes, mac: bytes) -> str:
+def encode_signed_id(packed: bytes, mac: bytes) -> str:
     """Encode an id to text."""
     return base64.urlsafe_b64encode(packed + mac).rstrip(b"=").decode()
 
 
-def decode(text: str) -> tuple[SignedId, bytes, bytes]:
+def decode_signed_id(text: str) -> tuple[SignedId, bytes, bytes]:
     """Decode an id. Return its content, the signed bytes, and the MAC, which is not verified here.
     Raises UsageError if the text is not an id."""
     if len(text) <= ID_SIZE_MAX and _BASE64.fullmatch(text):
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             if len(data) > _FRONT.size + MAC_SIZE:
-                return _unpacked(data), data[:-MAC_SIZE], data[-MAC_SIZE:]
+                return _unpack(data), data[:-MAC_SIZE], data[-MAC_SIZE:]
         except (binascii.Error, UnicodeDecodeError):
             pass
     raise UsageError(f"{text[:32]!r} is not a transaction id")
 
 
-def _unpacked(data: bytes) -> SignedId:
+def _unpack(data: bytes) -> SignedId:
     form, key_number, queue_offset, log_offset, message_crc, expires_s = _FRONT.unpack_from(data)
     return SignedId(
         form=form,

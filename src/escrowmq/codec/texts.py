@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def is_text(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
     """Whether all bytes are valid UTF-8. Decoders skip fields that are not needed, but a record
     with invalid bytes anywhere is broken."""
     if data.isascii():

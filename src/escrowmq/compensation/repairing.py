@@ -22,7 +22,7 @@ from escrowmq.client.announced_commits import (
 )
 from escrowmq.client.broker_clocks import BrokerClocks
 from escrowmq.client.due_times import due_ms
-from escrowmq.codec.key_value_line import audit_line
+from escrowmq.codec.key_value_line import format_audit_line
 from escrowmq.compensation.consuming import Business
 from escrowmq.errors import EscrowMQError, NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
@@ -163,4 +163,4 @@ class Compensator:
             "fate": finding.fate.value,
             "detail": finding.detail,
         }
-        _audit.info("%s", audit_line("compensation", fields))
+        _audit.info("%s", format_audit_line("compensation", fields))

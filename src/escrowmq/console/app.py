@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from escrowmq.base.probes import Vitals, health, readiness
+from escrowmq.base.probes import HealthReader, health, readiness
 from escrowmq.console.account_clients import AccountClients
 from escrowmq.console.accounts import Accounts
 from escrowmq.console.audit import audit
@@ -49,7 +49,7 @@ _HEADERS: Final = (
 
 def build_app(
     options: ConsoleOptions,
-    vitals: Vitals | None,
+    vitals: HealthReader | None,
     *,
     now_s: Callable[[], float],
     port: int,
@@ -98,7 +98,7 @@ class Hardened:
         await self._app(scope, receive, hardened)
 
 
-def _probes(vitals: Vitals | None, desks: AccountClients) -> list[Route]:
+def _probes(vitals: HealthReader | None, desks: AccountClients) -> list[Route]:
     """Make the routes for load balancers and Prometheus (/healthz, /readyz, /metrics), which need
     no login."""
 
@@ -116,7 +116,7 @@ def _probes(vitals: Vitals | None, desks: AccountClients) -> list[Route]:
         if vitals is None:
             return PlainTextResponse("a console alone has no figures: brokers do\n", 404)
         accept = request.headers.get("accept", "")
-        body, kind = await asyncio.to_thread(vitals.figures, accept)
+        body, kind = await asyncio.to_thread(vitals.metrics_text, accept)
         return Response(body, headers={"Content-Type": kind})
 
     return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]

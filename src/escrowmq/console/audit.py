@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import logging
 
-from escrowmq.codec.key_value_line import audit_line
+from escrowmq.codec.key_value_line import format_audit_line
 
 _log = logging.getLogger("escrowmq.audit")
 
 
 def audit(event: str, **fields: object) -> None:
     """Log one event."""
-    _log.info("%s", audit_line(f"console_{event}", fields))
+    _log.info("%s", format_audit_line(f"console_{event}", fields))

@@ -14,7 +14,7 @@ import uvloop
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from escrowmq.base.extras import require_extra
-from escrowmq.base.probes import Vitals
+from escrowmq.base.probes import HealthReader
 from escrowmq.console.app import build_app
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.net.clock import steady_s
@@ -41,7 +41,9 @@ _CHECK_S: Final = 1.0
 class ConsoleServer:
     """The console's server; it serves until `stop` is called."""
 
-    def __init__(self, door: socket.socket, options: ConsoleOptions, vitals: Vitals | None) -> None:
+    def __init__(
+        self, door: socket.socket, options: ConsoleOptions, vitals: HealthReader | None
+    ) -> None:
         self._door = door
         self._waiting = WaitingConnections(patience_s=PATIENCE_S)
         port = int(door.getsockname()[1])

@@ -12,7 +12,7 @@ import msgspec
 
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import QueueId
 
 PATH: Final = "config/messageRequestMode.json"
 PULL: Final = "PULL"
@@ -39,7 +39,7 @@ class RequestModes:
 
     def load(self, data: bytes | None) -> None:
         """Load messageRequestMode.json. Raises if it cannot be parsed."""
-        raw: dict[str, Any] = fastjson.decode(data) if data else {}
+        raw: dict[str, Any] = fastjson.decode_fastjson(data) if data else {}
         self._modes = msgspec.convert(
             raw.get("messageRequestModeMap") or {}, dict[str, dict[str, RequestMode]], strict=False
         )
@@ -72,10 +72,10 @@ def _encode_modes(modes: dict[str, dict[str, RequestMode]]) -> bytes:
     return fastjson.encode({"messageRequestModeMap": modes})
 
 
-Strategy = Callable[[str, list[Queue], list[str]], list[Queue]]
+Strategy = Callable[[str, list[QueueId], list[str]], list[QueueId]]
 
 
-def allocate_evenly(client_id: str, queues: list[Queue], client_ids: list[str]) -> list[Queue]:
+def allocate_evenly(client_id: str, queues: list[QueueId], client_ids: list[str]) -> list[QueueId]:
     """Assign consecutive queues to each client; the first clients get one more (strategy AVG)."""
     if client_id not in client_ids:
         return []
@@ -85,7 +85,7 @@ def allocate_evenly(client_id: str, queues: list[Queue], client_ids: list[str]) 
     return queues[start : start + each + (index < rest)]
 
 
-def allocate_in_turn(client_id: str, queues: list[Queue], client_ids: list[str]) -> list[Queue]:
+def allocate_in_turn(client_id: str, queues: list[QueueId], client_ids: list[str]) -> list[QueueId]:
     """Assign queues round robin (strategy AVG_BY_CIRCLE)."""
     if client_id not in client_ids:
         return []
@@ -99,8 +99,8 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 
 
 def assign_queues(
-    mode: RequestMode, strategy: str, client_id: str, queues: list[Queue], client_ids: list[str]
-) -> list[Queue] | None:
+    mode: RequestMode, strategy: str, client_id: str, queues: list[QueueId], client_ids: list[str]
+) -> list[QueueId] | None:
     """Return the queues of a client; None if they cannot be determined, so that it keeps its
     present ones."""
     allocate = STRATEGIES.get(strategy)
@@ -114,14 +114,14 @@ def assign_queues(
     share = mode.pop_share_queue_num
     if share <= 0 or share >= len(client_ids) - 1:
         names = dict.fromkeys((queue.broker_name, queue.topic) for queue in queues)
-        return [Queue(name, ALL_QUEUES, topic) for name, topic in names]
+        return [QueueId(name, ALL_QUEUES, topic) for name, topic in names]
     if client_id not in client_ids:
         return []
     index = client_ids.index(client_id)
     if len(client_ids) > len(queues):  # else some would have nothing to do
         return [queues[index % len(queues)]]
     # Its own queues, and those of the next members in the circle.
-    found: dict[Queue, None] = {}
+    found: dict[QueueId, None] = {}
     for step in range(share + 1):
         helped = client_ids[(index + step) % len(client_ids)]
         found.update(dict.fromkeys(allocate(helped, queues, client_ids)))

@@ -43,7 +43,7 @@ without it. So if it is present, no other broker has written the file since."""
 def with_log_offset(body: bytes, log_offset: int) -> bytes:
     """Return a master's answer as delayOffset.json. Add the log offset where the master's
     deliveries end, if the answer does not say it: RocketMQ's masters do not."""
-    file: dict[str, Any] = fastjson.decode(body)
+    file: dict[str, Any] = fastjson.decode_fastjson(body)
     return body if _LOG_OFFSET in file else fastjson.encode({_LOG_OFFSET: log_offset, **file})
 
 
@@ -69,7 +69,7 @@ class DelayQueues:
 
     def load(self, data: bytes | None, now_ms: int) -> None:
         """Load delayOffset.json, and find deliveries after it was written."""
-        file: dict[str, Any] = fastjson.decode(data) if data else {}
+        file: dict[str, Any] = fastjson.decode_fastjson(data) if data else {}
         self._add_former_levels()
         for level, offset in (file.get("offsetTable") or {}).items():
             if int(level) > 0:
@@ -240,7 +240,7 @@ class DelayQueues:
     def encode(self) -> bytes:
         """Return the body of the answer to GET_ALL_DELAY_OFFSET. RocketMQ ignores our own field."""
         mark = self._noted
-        offsets = msgspec.Raw(fastjson.encode_map(mark.state.items()))
+        offsets = msgspec.Raw(fastjson.encode_fastjson_map(mark.state.items()))
         return fastjson.encode(
             {"dataVersion": self.version, _LOG_OFFSET: mark.scan_from, "offsetTable": offsets}
         )

@@ -18,7 +18,7 @@ from escrowmq.base.delay_levels import parse_delay_levels
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 
 DELIVERY_TIME_PROPERTIES: Final = (
     Property.TIMER_DELAY_SEC,
@@ -152,7 +152,7 @@ def restore_message(source: StoredMessage, **added: str) -> Message | None:
     properties."""
     properties = source.properties
     topic = properties.get(Property.REAL_TOPIC)
-    queue_id = number_in(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
+    queue_id = parse_number(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
     if not topic or topic in _NEVER_DELAYED or queue_id is None:
         return None
     if source.record_size - len(source.body) > PROPERTIES_SIZE_MAX - _OVERHEAD_MAX:

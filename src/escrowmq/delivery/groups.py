@@ -93,7 +93,7 @@ class GroupTable:
     def load(self, data: bytes | None) -> None:
         """Load subscriptionGroup.json."""
         if data:
-            file = msgspec.convert(fastjson.decode(data), GroupFile, strict=False)
+            file = msgspec.convert(fastjson.decode_fastjson(data), GroupFile, strict=False)
             self._groups = file.subscription_group_table
             self.forbidden = file.forbidden_table
             self.version = file.data_version
@@ -102,7 +102,7 @@ class GroupTable:
     def replace_with(self, data: bytes) -> None:
         """Replace this table by another broker's, as GET_ALL_SUBSCRIPTIONGROUP_CONFIG returns
         it."""
-        file = msgspec.convert(fastjson.decode(data), GroupFile, strict=False)
+        file = msgspec.convert(fastjson.decode_fastjson(data), GroupFile, strict=False)
         if file == self.file():
             return
         self._groups = file.subscription_group_table

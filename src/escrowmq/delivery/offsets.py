@@ -39,7 +39,7 @@ class OffsetTable:
         """Load consumerOffset.json."""
         if not data:
             return
-        file: dict[str, Any] = fastjson.decode(data)
+        file: dict[str, Any] = fastjson.decode_fastjson(data)
         for key, queues in (file.get("offsetTable") or {}).items():
             self._offsets[key] = {int(queue): int(offset) for queue, offset in queues.items()}
         if "dataVersion" in file:

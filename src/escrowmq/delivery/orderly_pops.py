@@ -124,7 +124,7 @@ class OrderlyBatches:
         """Load consumerOrderInfo.json. If it cannot be parsed, raises, and the table is empty."""
         self._batches.clear()
         found: list[tuple[GroupQueue, OrderedBatch]] = []
-        raw: dict[str, Any] = fastjson.decode(data) if data else {}
+        raw: dict[str, Any] = fastjson.decode_fastjson(data) if data else {}
         for key, queues in (raw.get("table") or {}).items():
             topic, _, group = key.partition(_JOINT)
             for queue_id, value in queues.items():

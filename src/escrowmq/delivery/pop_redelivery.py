@@ -14,7 +14,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.measure import KeyedCounts
 from escrowmq.base.message import StoredMessage
-from escrowmq.codec.pop_receipt import normal_topic
+from escrowmq.codec.pop_receipt import original_topic
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_check_points import CheckPoint, CheckPoints
@@ -115,7 +115,10 @@ class Redelivery:
 
     def _redeliver_message(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
         group, topic = handle.group, handle.topic
-        if self._topics.get(normal_topic(topic, group)) is None or self._groups.find(group) is None:
+        if (
+            self._topics.get(original_topic(topic, group)) is None
+            or self._groups.find(group) is None
+        ):
             return True  # as in RocketMQ: a message that no longer exists gets nothing
         entries = self._store.read_units(topic, handle.queue_id, queue_offset, 1)
         source = self._read(*entries[0][:2]) if entries else None

@@ -9,7 +9,7 @@ import msgspec
 
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_check_points import MESSAGES_MAX, TIME_MAX, CheckPoints
@@ -141,7 +141,7 @@ class ReviveReader:
                 grace_ms=grace_ms - self._popped.ahead_ms(body.pt, now_ms),
                 acked=acked,
             )
-        following = number_in(record.properties.get(NEXT_PROPERTY), most=LONG_MAX)
+        following = parse_number(record.properties.get(NEXT_PROPERTY), most=LONG_MAX)
         if moves_offsets and following is not None:
             is_next = body.so <= self._offsets.get(body.c, body.t, body.q)
             if is_next or self._is_sound:

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from escrowmq.base.fixed_limits import INT_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.codec.pop_receipt import NORMAL, kind_of, retry_topic
+from escrowmq.codec.pop_receipt import NORMAL, retry_kind, retry_topic
 
 CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
@@ -165,7 +165,7 @@ def redelivery_copy(
     """Return the copy of a message for its next delivery (PopReviveService.reviveRetry), with the
     time of its first pop if there is space."""
     topic = source.topic
-    if kind_of(topic) == NORMAL:
+    if retry_kind(topic) == NORMAL:
         topic = retry_topic(topic, handle.group, 2 if is_v2 else 1)
     properties = dict(source.properties)
     properties.pop(Property.CRC32, None)  # of that record

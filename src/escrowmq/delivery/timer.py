@@ -18,7 +18,7 @@ from typing import Final
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import LONG_MAX, TIMER_PRECISION_MAX_MS
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 from escrowmq.delivery.delay_progress import (
     BATCH_MAX,
     NEVER_MS,
@@ -272,7 +272,7 @@ class TimerQueue:
             self.deliverer.skip_record(source.log_offset, f"{type(error).__name__}: {error}")
 
     def _schedule_record(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
-        slot_ms = number_in(source.properties.get(Property.TIMER_OUT_MS), most=LONG_MAX)
+        slot_ms = parse_number(source.properties.get(Property.TIMER_OUT_MS), most=LONG_MAX)
         if slot_ms is None:
             self.deliverer.skip_record(source.log_offset, "it has no delivery time")
             return

@@ -149,7 +149,7 @@ class TopicTable:
     def load(self, data: bytes | None) -> None:
         """Load topics.json."""
         if data:
-            file = msgspec.convert(fastjson.decode(data), TopicFile)
+            file = msgspec.convert(fastjson.decode_fastjson(data), TopicFile)
             self._topics.update(file.topic_config_table)
             self.version = file.data_version
             self._texts.render(self._topics)  # render all now, while no request is served
@@ -157,7 +157,7 @@ class TopicTable:
     def replace_with(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
         """Replace this table by another broker's, as GET_ALL_TOPIC_CONFIG returns it. Topics that
         every broker has, and those that `keeps` accepts, stay. Return the removed topics."""
-        file = msgspec.convert(fastjson.decode(data), TopicFile)
+        file = msgspec.convert(fastjson.decode_fastjson(data), TopicFile)
         found = file.topic_config_table
         gone = {
             name

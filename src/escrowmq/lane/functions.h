@@ -19,7 +19,7 @@
     one(lead, 2, "memory, newest", "store/index_chains.py") \
     one(alike_halves, 7, \
         "data, base, entries, first, nth, topic, by_size", "txn/stored_halves.py") \
-    one(find_starts, 4, "data, base, mask, kind", "codec/log_stretches.outline") \
+    one(find_starts, 4, "data, base, mask, kind", "codec/log_records.outline_records") \
     one(find_runs, 5, "units, first, codes, count_max, size_max", "store/unit_runs.select_runs") \
     one(copy_runs, 3, "memory, base, runs", "base/runs.join_runs") \
     one(reply_with_runs, 11, \

@@ -15,12 +15,13 @@ and `lead` put such keys into an index file in memory, as store/index does.
 `alike_halves` reads consecutive halves in the log, as far as they are complete and have known
 shapes, as txn/stored_halves does one by one.
 
-`find_starts` finds where records begin in a range of the log, as codec/log_stretches.outline does.
+`find_starts` finds where records begin in a range of the log, as codec/log_records.outline_records
+does.
 
 `find_runs` selects the entries of a queue that are read together, as store/unit_runs does;
 `copy_runs` reads their records, as base/runs.join_runs does; `reply_with_runs` does both, and puts
 the header of a reply to a pull before the records, as codec/pulled_reply does; `are_whole` verifies
-that the records match their entries, as codec/log_stretches.is_whole does.
+that the records match their entries, as codec/log_records.match_queue_entries does.
 
 `find_repeated` finds which request another one repeats, and its numbers
 (codec/repeated_requests).

@@ -1,4 +1,4 @@
-/* Where records begin that stand one behind the other in the log (codec/log_stretches.outline). */
+/* Where records begin that stand one behind the other in the log (codec/log_records.outline_records). */
 
 #include "record.h"
 #include "apart.h"

@@ -1,4 +1,4 @@
-/* Records of the log: where their fields stand, as codec/layout.py has them for hosts of IPv4. */
+/* Records of the log: where their fields stand, as codec/record_layout.py has them for hosts of IPv4. */
 
 #ifndef ESCROWMQ_LANE_RECORD_H
 #define ESCROWMQ_LANE_RECORD_H

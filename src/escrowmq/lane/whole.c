@@ -1,4 +1,4 @@
-/* Whether records that were read are what the units of a queue promise (codec/log_stretches.is_whole). */
+/* Whether records that were read are what the units of a queue promise (codec/log_records.match_queue_entries). */
 
 #include "record.h"
 #include "runs.h"

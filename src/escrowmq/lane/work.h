@@ -7,7 +7,7 @@
 #include "replies.h"
 
 #define PLACES_MAX 64
-#define UNIT_SIZE 20 /* of a consume queue (codec/entries.py) */
+#define UNIT_SIZE 20 /* of a consume queue (codec/store_entries.py) */
 
 /* The end of a queue (store/record_run.QueueTail). */
 typedef struct {

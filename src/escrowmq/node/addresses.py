@@ -16,12 +16,12 @@ _OUTSIDE: Final = ("192.0.2.1", 9)
 """An address that is reserved for documentation; nothing is ever sent to it."""
 
 
-def joined(host: str, port: int) -> str:
+def host_and_port(host: str, port: int) -> str:
     """Return HOST:PORT, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def advertised(host: str, *, chosen: str | None) -> str:
+def advertised_address(host: str, *, chosen: str | None) -> str:
     """Return the address to register for clients: the configured one, otherwise the one at which
     the broker listens. If it listens on all addresses, return the machine's own."""
     if chosen is not None:
@@ -29,22 +29,26 @@ def advertised(host: str, *, chosen: str | None) -> str:
     return own_address() if host in ANY else host
 
 
-def log_advertised(host: str, told: str, *, is_chosen: bool) -> None:
+def warn_of_advertised_address(host: str, advertised: str, *, is_chosen: bool) -> None:
     """Log a warning if clients elsewhere may be unable to use the registered address."""
     if host in ANY and not is_chosen:
         _log.info(
             "%s is registered for clients; set brokerIP1 if they reach this broker at another "
             "address",
-            told,
+            advertised,
         )  # fmt: skip
-    elif host not in ANY and host != told and (_is_loopback(host) or _is_ours(told)):
+    elif (
+        host not in ANY
+        and host != advertised
+        and (_is_loopback(host) or _is_own_address(advertised))
+    ):
         _log.warning(
             "brokerIP1=%s is registered for clients, but the broker listens on %s alone: set "
-            "bindAddress=0.0.0.0, or --host", told, host,
+            "bindAddress=0.0.0.0, or --host", advertised, host,
         )  # fmt: skip
 
 
-def log_open(host: str, *, has_accounts: bool) -> None:
+def warn_of_open_access(host: str, *, has_accounts: bool) -> None:
     """Log a warning if the broker is reachable from other machines and has no access control."""
     if not has_accounts and not _is_loopback(host):
         _log.warning(
@@ -78,7 +82,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _is_ours(address: str) -> bool:
+def _is_own_address(address: str) -> bool:
     """Whether an address is one of this machine's."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -26,19 +26,35 @@ from escrowmq.net.incoming_connections import bind_port
 from escrowmq.net.listening_port import ListeningPort
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions
-from escrowmq.node.addresses import advertised, joined, log_advertised, log_open
-from escrowmq.node.broker_ports import HA_ABOVE, GroupPorts, bind_fast, bind_ha
-from escrowmq.node.build import build_name
-from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, warn_unknown
-from escrowmq.node.grpc_port import grpc_front
+from escrowmq.node.addresses import (
+    advertised_address,
+    host_and_port,
+    warn_of_advertised_address,
+    warn_of_open_access,
+)
+from escrowmq.node.broker_ports import (
+    HA_PORT_OFFSET,
+    GroupPorts,
+    bind_replication_port,
+    bind_vip_port,
+)
+from escrowmq.node.build import release_with_commit
+from escrowmq.node.config import (
+    NodeSettings,
+    check_text_settings,
+    convert_settings,
+    read_store_settings,
+    warn_of_unknown_keys,
+)
+from escrowmq.node.grpc_port import make_grpc_front
 from escrowmq.node.port_settings import PortSettings
-from escrowmq.node.refused_settings import as_rocketmq_takes, refuse_unserved
-from escrowmq.node.self_made_certificate import self_made_tls
+from escrowmq.node.refused_settings import refuse_unsupported, with_values_of_rocketmq
+from escrowmq.node.self_made_certificate import self_signed_tls
 from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
     from escrowmq.group.membership import GroupMembership
-    from escrowmq.node.metrics_and_health import Vitals
+    from escrowmq.node.metrics_and_health import LoopHealthReader
     from escrowmq.proxy.front import GrpcFront
 
 _log = logging.getLogger(__name__)
@@ -74,30 +90,32 @@ class BrokerNode:
         grpc_door: socket.socket | None = None,
         replica: ReplicaSettings | None = None,
         membership: GroupMembership | None = None,
-        doors: GroupPorts | None = None,
+        group_ports: GroupPorts | None = None,
     ) -> None:
-        """`membership` and `doors` (the listening sockets, bound already) are given only for a
-        member of a group."""
+        """`membership` and `group_ports` (the listening sockets, bound already) are given only for
+        a member of a group."""
         self._host = host
         self._has_accounts = settings.acl_enabled or settings.authenticates
-        self._door = bind_port(host, port) if doors is None else doors.door()
+        self._door = bind_port(host, port) if group_ports is None else group_ports.client_port()
         self._grpc_door = grpc_door
         self.port = int(self._door.getsockname()[1])
-        self._fast_door = bind_fast(host, port) if doors is None else doors.fast_door()
+        self._fast_door = (
+            bind_vip_port(host, port) if group_ports is None else group_ports.vip_port()
+        )
         told = settings.advertised_host
         self._is_slave = replica is not None and replica.is_slave
         self._membership = membership
         self._letting_in: asyncio.Task[None] | None = None
-        ha_port = self._open_ha_door(replica, port=port, doors=doors)
+        ha_port = self._bind_replication_port(replica, port=port, group_ports=group_ports)
         ha_host = replica.ha_host if replica is not None else ""
         self._clock = SystemClock()
         self._disk = FileDisk(data, elsewhere={FOLDER: log} if log else None)
         self.core = BrokerCore(
-            self._disk if membership is None else _watched(self._disk, membership),
+            self._disk if membership is None else _watched_disk(self._disk, membership),
             settings,
             store,
             address=(told, self.port),
-            ha_address=joined(ha_host or told, ha_port),
+            ha_address=host_and_port(ha_host or told, ha_port),
             chance=random.SystemRandom(),
             mark=str(os.getpid()),
             boot=boot_id(),
@@ -107,7 +125,7 @@ class BrokerNode:
             replica=replica,
             membership=membership,
         )
-        self.core.broker.identity.release = self.build = build_name()
+        self.core.broker.identity.release = self.build = release_with_commit()
         self.grpc_port = 0
         if grpc_door is not None:
             self.grpc_port = int(grpc_door.getsockname()[1])
@@ -118,7 +136,7 @@ class BrokerNode:
         self.labels = {**names, "node_type": "broker"}
 
     def _grpc_front(self, host: str, body_size_max: int) -> GrpcFront:
-        return grpc_front(
+        return make_grpc_front(
             self.core,
             host=host,
             port=self.grpc_port,
@@ -126,22 +144,22 @@ class BrokerNode:
             is_of_group=self._membership is not None,
         )
 
-    def _open_ha_door(
-        self, replica: ReplicaSettings | None, *, port: int, doors: GroupPorts | None
+    def _bind_replication_port(
+        self, replica: ReplicaSettings | None, *, port: int, group_ports: GroupPorts | None
     ) -> int:
         """Bind the replication port if this is a master; return the port's number."""
         self._ha_door: socket.socket | None = None
-        if doors is not None and self._membership is not None:
+        if group_ports is not None and self._membership is not None:
             if self._membership.leads is not None:
-                self._ha_door = doors.ha_door()
-            return doors.ha_port
+                self._ha_door = group_ports.bind_replication_port()
+            return group_ports.ha_port
         if replica is None or replica.is_slave:
-            return self.port + HA_ABOVE
-        self._ha_door = bind_ha(replica, host=self._host, port=port)
+            return self.port + HA_PORT_OFFSET
+        self._ha_door = bind_replication_port(replica, host=self._host, port=port)
         return int(self._ha_door.getsockname()[1])
 
     async def open(
-        self, *, idle_ms: int, doors: PortOptions, ports: PortSettings, spin_us: int
+        self, *, idle_ms: int, port_options: PortOptions, ports: PortSettings, spin_us: int
     ) -> None:
         """Load the store, then accept clients."""
         began_s = time.monotonic()
@@ -157,14 +175,14 @@ class BrokerNode:
         )
         if native.why_plain:
             _log.info("the fast path runs in plain Python only: %s", native.why_plain)
-        log_open(self._host, has_accounts=self._has_accounts)
+        warn_of_open_access(self._host, has_accounts=self._has_accounts)
         self._shell = Shell(
             self.core,
             self._clock,
             self._disk,
             name="broker",
             idle_ms=idle_ms,
-            port_options=doors,
+            port_options=port_options,
             spin_s=spin_us / 1e6,
         )
         self._clock.set_leap_listener(self._shell.clock_leapt)
@@ -172,75 +190,75 @@ class BrokerNode:
         membership = self._membership
         if self._ha_door is not None:
             wire = Wire.HA if membership is None else Wire.GROUP
-            tls = None if membership is None else doors.members
+            tls = None if membership is None else port_options.members
             await self._shell.listen(ListeningPort(self._ha_door, (wire,), tls, has_tls=False))
         if membership is None or membership.leads is None:
-            await self._let_in()
+            await self._accept_clients()
         else:
-            membership.set_on_ready(self._let_in_soon)
+            membership.set_on_ready(self._accept_clients_soon)
         self._shell.start()
 
-    def _let_in_soon(self) -> None:
+    def _accept_clients_soon(self) -> None:
         """Start to accept clients, in a task. A group's master calls this as soon as messages that
         consumers see will survive the next fail-over."""
-        self._letting_in = asyncio.get_running_loop().create_task(self._let_in())
+        self._letting_in = asyncio.get_running_loop().create_task(self._accept_clients())
 
-    async def _let_in(self) -> None:
+    async def _accept_clients(self) -> None:
         """Open the ports for clients."""
         assert self._shell is not None
         await self._shell.listen(ListeningPort(self._door))
         if self._fast_door is not None:
             await self._shell.listen(ListeningPort(self._fast_door))
         if self._grpc_door is not None:
-            tls = self_made_tls(self._ports, data=self._disk.root, names=self._names())
+            tls = self_signed_tls(self._ports, data=self._disk.root, names=self._own_names())
             await self._shell.listen(ListeningPort(self._grpc_door, (Wire.GRPC,), tls))
 
     def now_ms(self) -> int:
         """Return the time by the broker's clock."""
         return self._clock.now_ms()
 
-    def perform(self) -> None:
+    def perform_effects(self) -> None:
         """Perform the effects that the core has queued. Call it after a change of the core that was
         not caused by an input."""
         if self._shell is not None:
             self._shell.perform_effects()
 
-    def _names(self) -> tuple[str, ...]:
+    def _own_names(self) -> tuple[str, ...]:
         """Return the names by which clients may address this machine."""
         told = self.core.broker.settings.advertised_host
         return tuple(filter(None, ("localhost", "127.0.0.1", "::1", told, socket.gethostname())))
 
-    def doors(self, host: str) -> dict[str, str]:
+    def open_ports(self, host: str) -> dict[str, str]:
         """Return the addresses of the open ports, for the ready line."""
-        found = {"broker": joined(host, self.port)}
+        found = {"broker": host_and_port(host, self.port)}
         if self.grpc_port:
-            found["grpc"] = joined(host, self.grpc_port)
+            found["grpc"] = host_and_port(host, self.grpc_port)
         if self._ha_door is not None:
-            found["ha"] = joined(*self._ha_door.getsockname()[:2])
+            found["ha"] = host_and_port(*self._ha_door.getsockname()[:2])
         return found
 
-    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+    def health_reader(self, loop: asyncio.AbstractEventLoop) -> LoopHealthReader:
         """Return an object with which other threads can read the broker's health."""
-        from escrowmq.node.metrics_and_health import Vitals
+        from escrowmq.node.metrics_and_health import LoopHealthReader
 
-        return Vitals(
-            loop, self.measure, labels=self.labels, refusal=self.unready, version=self.build
+        return LoopHealthReader(
+            loop, self.measure, labels=self.labels, refusal=self.unready_reason, version=self.build
         )
 
     @property
-    def instance(self) -> str:
+    def metrics_instance(self) -> str:
         """The broker's name, as a label of metrics."""
         return self.labels["node_id"]
 
-    def refusal(self) -> str:
+    def write_refusal_reason(self) -> str:
         """The reason why the broker accepts no messages; empty if it does."""
         return self.core.write_refusal_reason()
 
-    def unready(self) -> str:
+    def unready_reason(self) -> str:
         """The reason why this broker is not ready; empty if it is."""
         if not self.core.registration.is_registered:
             return "not registered: no name server has taken this broker's registration yet"
-        refusal = self.refusal()
+        refusal = self.write_refusal_reason()
         return f"{'not copying' if self._is_slave else 'read-only'}: {refusal}" if refusal else ""
 
     def measure(self) -> list[MetricFamily]:
@@ -250,17 +268,17 @@ class BrokerNode:
         spans = [*shell.alarm.turns.metric_families(), *shell.syncs.metric_families()]
         return [*self.core.measure(self._clock.now_ms()), *spans]
 
-    async def registered(self, stop: asyncio.Event) -> None:
+    async def wait_until_registered(self, stop: asyncio.Event) -> None:
         """Wait, for a limited time, until each name server has accepted the registration or failed
         once. Clients that start after that find a route."""
         outcome, registration = asyncio.Event(), self.core.registration
 
-        def note_outcome() -> None:
+        def check_outcome() -> None:
             if registration.has_tried_all:
                 outcome.set()
 
-        registration.on_outcome = note_outcome
-        note_outcome()
+        registration.on_outcome = check_outcome
+        check_outcome()
         waits = [asyncio.create_task(event.wait()) for event in (outcome, stop)]
         await asyncio.wait(waits, timeout=_REGISTERING_MAX_S, return_when=asyncio.FIRST_COMPLETED)
         for each in waits:
@@ -286,7 +304,7 @@ class BrokerNode:
             self._disk.close()  # the next broker of the member opens the folder again
 
 
-def _watched(disk: FileDisk, membership: GroupMembership) -> Disk:
+def _watched_disk(disk: FileDisk, membership: GroupMembership) -> Disk:
     """Return a disk that also reports the files written to it, so that a group's master sends
     changed tables to its copies. For a copy, return the disk itself."""
     if membership.leads is None:
@@ -305,26 +323,26 @@ def boot_id() -> str:
         return ""
 
 
-def broker_settings(
+def read_broker_settings(
     found: dict[str, str], *, source: str, name: str, name_servers: str | None, host: str
 ) -> tuple[BrokerSettings, StoreSettings, NodeSettings]:
     """Return all settings of a broker process; `name` is the default name of the broker."""
-    refuse_unserved(found, source=source)
-    found = as_rocketmq_takes(found, source=source)
-    node = convert(NodeSettings, found, source=source)
+    refuse_unsupported(found, source=source)
+    found = with_values_of_rocketmq(found, source=source)
+    node = convert_settings(NodeSettings, found, source=source)
     if node.exporter not in ("DISABLE", "PROM"):
         raise UsageError(
             f"{source}: metricsExporterType={node.exporter}: DISABLE or PROM is expected"
         )
-    preset = convert(BrokerSettings, found, source=source).preset
-    settings = convert(BrokerSettings, _PRESETS.get(preset, {}) | found, source=source)
-    store = store_settings(found, node, source=source)
+    preset = convert_settings(BrokerSettings, found, source=source).preset
+    settings = convert_settings(BrokerSettings, _PRESETS.get(preset, {}) | found, source=source)
+    store = read_store_settings(found, node, source=source)
     if "brokerName" not in found:
         settings.name = name
     if name_servers:
         settings.name_servers = name_servers
-    settings.advertised_host = advertised(host, chosen=found.get("brokerIP1"))
-    check_texts(settings, store, source=source)
-    warn_unknown(found, source=source)
-    log_advertised(host, settings.advertised_host, is_chosen="brokerIP1" in found)
+    settings.advertised_host = advertised_address(host, chosen=found.get("brokerIP1"))
+    check_text_settings(settings, store, source=source)
+    warn_of_unknown_keys(found, source=source)
+    warn_of_advertised_address(host, settings.advertised_host, is_chosen="brokerIP1" in found)
     return settings, store, node

@@ -12,7 +12,7 @@ from escrowmq.net.incoming_connections import bind_port
 _log = logging.getLogger(__name__)
 
 _FAST_BELOW = 2
-HA_ABOVE = 1
+HA_PORT_OFFSET = 1
 """Difference between the replication port and the clients' port, as in RocketMQ."""
 
 
@@ -29,26 +29,26 @@ class GroupPorts:
         self._ha_host = replica.ha_bind or host
         self._door = bind_port(host, port)
         self.port = int(self._door.getsockname()[1])
-        self._fast_door = bind_fast(host, port)
+        self._fast_door = bind_vip_port(host, port)
         self._grpc_door = grpc_door
         self.grpc_port = 0 if grpc_door is None else int(grpc_door.getsockname()[1])
-        self._ha_door = bind_ha(replica, host=host, port=port)
+        self._ha_door = bind_replication_port(replica, host=host, port=port)
         self.ha_port = int(self._ha_door.getsockname()[1])
 
-    def door(self) -> socket.socket:
+    def client_port(self) -> socket.socket:
         """Return the listening socket for clients."""
         return self._door.dup()
 
-    def fast_door(self) -> socket.socket | None:
+    def vip_port(self) -> socket.socket | None:
         """Return the second listening socket for clients; None if there is none."""
         return None if self._fast_door is None else self._fast_door.dup()
 
-    def grpc_door(self) -> socket.socket | None:
+    def bind_grpc_port(self) -> socket.socket | None:
         """Return the listening socket for gRPC clients. Each time this member becomes master gets a
         new one."""
         return bind_port(self._host, self.grpc_port) if self.grpc_port else None
 
-    def ha_door(self) -> socket.socket:
+    def bind_replication_port(self) -> socket.socket:
         """Return the listening socket for replication. Each time this member becomes master gets a
         new one with the same port number; it is closed when that time ends."""
         return bind_port(self._ha_host, self.ha_port)
@@ -60,7 +60,7 @@ class GroupPorts:
                 door.close()
 
 
-def bind_fast(host: str, port: int) -> socket.socket | None:
+def bind_vip_port(host: str, port: int) -> socket.socket | None:
     """Bind the second port of RocketMQ's brokers, two below the first; clients use it for the "VIP
     channel". Return None if the system chose the first port."""
     if port <= _FAST_BELOW:
@@ -72,8 +72,8 @@ def bind_fast(host: str, port: int) -> socket.socket | None:
         return None
 
 
-def bind_ha(replica: ReplicaSettings, *, host: str, port: int) -> socket.socket:
+def bind_replication_port(replica: ReplicaSettings, *, host: str, port: int) -> socket.socket:
     """Bind the replication port, which RocketMQ chooses as the clients' port plus one; any free
     port if the system chose the clients' port."""
-    wanted = replica.ha_port or (port + HA_ABOVE if port else 0)
+    wanted = replica.ha_port or (port + HA_PORT_OFFSET if port else 0)
     return bind_port(replica.ha_bind or host, wanted)

@@ -18,10 +18,10 @@ from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServe
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import fields_of, parse_setting_value, unit_in_words
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_java_properties
 from escrowmq.errors import UsageError
 from escrowmq.node.port_settings import PortSettings, with_tls_file
-from escrowmq.node.refused_settings import JUDGED
+from escrowmq.node.refused_settings import KEYS_CHECKED_HERE
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ SET_ENV: Final = "ESCROWMQ_SET"
 """Environment variable with settings, one KEY=VALUE a line; for images, whose users set variables
 rather than files."""
 
-_ASKS_FOR_IT: Final = ("brokerRole", "haListenPort", "inSyncReplicas")
+_REPLICATION_KEYS: Final = ("brokerRole", "haListenPort", "inSyncReplicas")
 """The settings with which a broker opens its replication port. (RocketMQ always opens it.)"""
 
 _SPIN_MAX_US: Final = 1_000
@@ -101,7 +101,7 @@ class NodeSettings(msgspec.Struct, kw_only=True):
     home: str = msgspec.field(default="", name="rocketmqHome")
 
 
-def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
+def gather_settings(file: str | None, pairs: list[str]) -> dict[str, str]:
     """Return all settings: those of the file, overridden by `--set KEY=VALUE`.
 
     RocketMQ keeps trailing blanks of a value and then silently uses the default (`a = 1 `) or false
@@ -110,7 +110,9 @@ def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
     if file is not None:
         try:
             text = Path(file).read_text(encoding="latin-1")
-            found.update({name: value.strip() for name, value in parse_conf(text).items()})
+            found.update(
+                {name: value.strip() for name, value in parse_java_properties(text).items()}
+            )
         except OSError as error:
             raise UsageError(f"-c {file}: {error.strerror}; name a readable file") from error
         except ConfError as error:
@@ -125,7 +127,7 @@ def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
     return with_tls_file(found)
 
 
-def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
+def convert_settings(kind: type[S], found: dict[str, str], *, source: str) -> S:
     """Convert texts to settings of one kind; raises UsageError with the source, the key and the bad
     value."""
     names = {field.encode_name: field for field in fields_of(kind)}
@@ -137,11 +139,13 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
         try:
             chosen[name] = parse_setting_value(value, field.type)
         except msgspec.ValidationError as error:
-            raise UsageError(f"{source}: {name}={value}: {_allowed(field) or error}") from error
+            raise UsageError(
+                f"{source}: {name}={value}: {_allowed_values(field) or error}"
+            ) from error
     return msgspec.convert(chosen, kind)
 
 
-def _allowed(field: msgspec.structs.FieldInfo) -> str:
+def _allowed_values(field: msgspec.structs.FieldInfo) -> str:
     """Describe a setting's allowed values: one of a few words, or a number with its unit; empty for
     others."""
     kind, meta = field.type, msgspec.Meta()
@@ -164,7 +168,7 @@ def _allowed(field: msgspec.structs.FieldInfo) -> str:
     return f"{said} is expected{example}"
 
 
-def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:
+def check_text_settings(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:
     """Validate settings that are texts of a certain form; raises UsageError with what is
     expected."""
     if not is_valid_levels_text(store.delay_levels):
@@ -204,10 +208,10 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
         )
         for field in fields_of(kind)
     }
-    return sorted(set(found) - known - JUDGED)
+    return sorted(set(found) - known - KEYS_CHECKED_HERE)
 
 
-def warn_unknown(found: dict[str, str], *, source: str) -> None:
+def warn_of_unknown_keys(found: dict[str, str], *, source: str) -> None:
     """Log a warning for keys that no setting has."""
     unknown = unknown_keys(found)
     if unknown:
@@ -226,22 +230,22 @@ def memory_size() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def store_settings(found: dict[str, str], node: NodeSettings, *, source: str) -> StoreSettings:
+def read_store_settings(found: dict[str, str], node: NodeSettings, *, source: str) -> StoreSettings:
     """Return the settings of the store, with values that depend on the machine."""
     if node.flush not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise UsageError(
             f"{source}: flushDiskType={node.flush}: ASYNC_FLUSH or SYNC_FLUSH is expected"
         )
-    settings = convert(StoreSettings, found, source=source)
+    settings = convert_settings(StoreSettings, found, source=source)
     settings.is_sync_flush = node.flush == "SYNC_FLUSH"
     settings.memory_size = memory_size()
     return settings
 
 
-def replica_settings(found: dict[str, str], *, source: str) -> ReplicaSettings | None:
+def read_replica_settings(found: dict[str, str], *, source: str) -> ReplicaSettings | None:
     """Return the settings of replication; None for a broker without replicas. Raises UsageError for
     settings that contradict each other."""
-    settings = convert(ReplicaSettings, found, source=source)
+    settings = convert_settings(ReplicaSettings, found, source=source)
     if settings.is_slave:
         if not found.get("brokerId", "").isdigit() or int(found["brokerId"]) <= 0:
             raise UsageError(
@@ -253,18 +257,18 @@ def replica_settings(found: dict[str, str], *, source: str) -> ReplicaSettings |
                 f"{source}: haMasterAddress={settings.ha_master}: HOST:PORT of the master's "
                 "haListenPort is expected"
             )
-    return settings if any(key in found for key in _ASKS_FOR_IT) else None
+    return settings if any(key in found for key in _REPLICATION_KEYS) else None
 
 
 _DECIDED: Final = ("brokerRole", "brokerId", "inSyncReplicas", "haMasterAddress")
 
 
-def group_settings(
+def read_group_settings(
     found: dict[str, str], *, authority: str | None, source: str
 ) -> GroupSettings | None:
     """Return the settings of a member of a group; None for a broker without an authority. Raises
     UsageError for settings that contradict each other."""
-    settings = convert(GroupSettings, found, source=source)
+    settings = convert_settings(GroupSettings, found, source=source)
     settings.authority = authority or settings.authority
     if not settings.authority:
         return None

@@ -39,7 +39,7 @@ cannot wake itself up. If the parent is killed meanwhile, its number may be reus
 has another parent, and sends no signal."""
 
 
-class OwnProcess:
+class ProcessFaults:
     """The faults of this process: it can be killed or frozen."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class OwnProcess:
 
     def kill(self) -> None:
         """End the process in a moment, without flushing or notifying anything."""
-        asyncio.get_running_loop().call_later(_ANSWER_S, _end)
+        asyncio.get_running_loop().call_later(_ANSWER_S, _kill_now)
 
     def freeze(self, span_ms: int) -> None:
         """Suspend the process for a time, in a moment."""
@@ -56,20 +56,20 @@ class OwnProcess:
             # The first process of a container gets no SIGSTOP from inside.
             loop.call_later(_ANSWER_S, time.sleep, span_ms / 1000)
         else:
-            loop.call_later(_ANSWER_S, self._stop, span_ms / 1000)
+            loop.call_later(_ANSWER_S, self._start_suspending, span_ms / 1000)
 
-    def _stop(self, span_s: float) -> None:
-        task = asyncio.get_running_loop().create_task(_stopped(span_s))
+    def _start_suspending(self, span_s: float) -> None:
+        task = asyncio.get_running_loop().create_task(_suspend(span_s))
         self._stoppers.add(task)
         task.add_done_callback(self._stoppers.discard)
 
 
-def _end() -> None:
+def _kill_now() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
     os._exit(_KILLED)  # the first process of a container is not killed from inside
 
 
-async def _stopped(span_s: float) -> None:
+async def _suspend(span_s: float) -> None:
     words = [sys.executable, "-I", "-S", "-c", _STOPPER, str(os.getpid()), str(span_s)]
     try:
         # In a session of its own, so that ending a command line's process group does not end it.
@@ -82,7 +82,7 @@ async def _stopped(span_s: float) -> None:
     await stopper.wait()
 
 
-class DrilledAuthority:
+class CutOffAuthority:
     """An authority that a drill can make unreachable for this member."""
 
     def __init__(self, real: Authority, drills: DrillFaults, now_ms: Callable[[], int]) -> None:
@@ -97,20 +97,20 @@ class DrilledAuthority:
 
     async def read(self, key: str) -> VersionedRecord:
         """Return the newest record of a key."""
-        self._reach()
+        self._raise_if_cut_off()
         found = await self._real.read(key)
-        self._reach()
+        self._raise_if_cut_off()
         return found
 
     async def write_if(self, key: str, value: bytes, revision: str) -> VersionedRecord | None:
         """Write a record if its key still has a revision. During a drill the answer is dropped, as
         by a broken network: the write may have taken effect."""
-        self._reach()
+        self._raise_if_cut_off()
         found = await self._real.write_if(key, value, revision)
-        self._reach()
+        self._raise_if_cut_off()
         return found
 
-    def _reach(self) -> None:
+    def _raise_if_cut_off(self) -> None:
         if self._drills.lacks_authority(self._now_ms()):
             raise AuthorityUnreachable(f"{self.name}: a drill cuts this member off from it")
 

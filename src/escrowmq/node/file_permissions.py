@@ -25,15 +25,18 @@ def warn_of_wide_permissions(*, data: str, accounts: str, settings: str | None) 
     folder = Path(accounts)
     config = Path(data) / "config"
     every = [config / "auth.json", config / "consolePassword", folder / "plain_acl.yml"]
-    every += _below(folder / "acl")
+    every += _yaml_files(folder / "acl")
     if settings:
         every.append(Path(settings))
-    wide = [str(path) for path in every if _mode(path) & _READ]
+    wide = [str(path) for path in every if _permission_bits(path) & _READ]
     for path in wide[:_TOLD_MAX]:
         _log.warning(
             "%s contains secrets, and other users of this machine can read it: chmod 600 it", path
         )
-    if _mode(Path(data)) & _OTHERS and _mode(Path(data) / "commitlog") & _OTHERS:
+    if (
+        _permission_bits(Path(data)) & _OTHERS
+        and _permission_bits(Path(data) / "commitlog") & _OTHERS
+    ):
         wide.append(data)
         _log.warning(
             "%s contains messages, and other users of this machine can read it: chmod 700 it", data
@@ -41,7 +44,7 @@ def warn_of_wide_permissions(*, data: str, accounts: str, settings: str | None) 
     return wide
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _yaml_files(folder: Path) -> Iterator[Path]:
     found: Iterable[Path] = folder.rglob("*.y*ml")
     for count, path in enumerate(found):
         if count == ACL_FILES_MAX:
@@ -49,7 +52,7 @@ def _below(folder: Path) -> Iterator[Path]:
         yield path
 
 
-def _mode(path: Path) -> int:
+def _permission_bits(path: Path) -> int:
     """Return a file's permission bits; 0 if there is no file."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)

@@ -33,14 +33,14 @@ from escrowmq.group.orders import (
     WriteRecord,
 )
 from escrowmq.group.record import GroupRecord
-from escrowmq.node.build import build_name
-from escrowmq.node.drill_faults import DrilledAuthority, OwnProcess
-from escrowmq.node.group_folder import Folder
+from escrowmq.node.build import release_with_commit
+from escrowmq.node.drill_faults import CutOffAuthority, ProcessFaults
+from escrowmq.node.group_folder import GroupFolder
 from escrowmq.store.cut import record_before
 
 if TYPE_CHECKING:
     from escrowmq.node.broker import BrokerNode
-    from escrowmq.node.metrics_and_health import Vitals
+    from escrowmq.node.metrics_and_health import LoopHealthReader
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def steady_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class Plan:
+class BrokerPlan:
     """How a member creates its brokers, and the group's timeouts."""
 
     def __init__(
@@ -78,8 +78,8 @@ class GroupNode:
     def __init__(  # noqa: PLR0913 - what a member is, and what it stands on
         self,
         settings: GroupSettings,
-        plan: Plan,
-        folder: Folder,
+        plan: BrokerPlan,
+        folder: GroupFolder,
         authority: Authority,
         *,
         secret: bytes,
@@ -95,12 +95,14 @@ class GroupNode:
         self._folder = folder
         self._drills = DrillFaults()
         if settings.drills:
-            self._drills = DrillFaults(OwnProcess(), notes=folder.faults(), keep=folder.keep_faults)
-            authority = DrilledAuthority(authority, self._drills, steady_ms)
+            self._drills = DrillFaults(
+                ProcessFaults(), notes=folder.read_faults(), keep=folder.write_faults
+            )
+            authority = CutOffAuthority(authority, self._drills, steady_ms)
         self._authority = authority
         self._secret = secret
         self._key = f"{plan.cluster}/{plan.broker}"
-        state = folder.start(settings.member, loses_nothing=plan.loses_nothing)
+        state = folder.read_state(settings.member, loses_nothing=plan.loses_nothing)
         spread = int(hashlib.sha256(state.member.encode()).hexdigest()[:4], 16) % 300
         self.member = GroupMember(
             state,
@@ -116,7 +118,7 @@ class GroupNode:
         self.labels = {
             "cluster": plan.cluster, "node_id": plan.broker, "node_type": "broker",
         }  # fmt: skip
-        self.build = build_name()
+        self.build = release_with_commit()
         self.current: BrokerNode | None = None
         self._open: Callable[[BrokerNode], Coroutine[Any, Any, None]] | None = None
         self._todo: deque[Order | CutRequired] = deque()
@@ -128,24 +130,24 @@ class GroupNode:
 
     # -- life --------------------------------------------------------------------------------
 
-    async def open(self, opens: Callable[[BrokerNode], Coroutine[Any, Any, None]]) -> None:
-        """Test the authority, then start as a copy until the authority has answered. `opens` opens
-        a broker."""
-        self._open = opens
+    async def open(self, open_broker: Callable[[BrokerNode], Coroutine[Any, Any, None]]) -> None:
+        """Test the authority, then start as a copy until the authority has answered. `open_broker`
+        opens a broker."""
+        self._open = open_broker
         try:
             await self._authority.require_fit()
         except AuthorityUnreachable as error:
             _log.warning("%s; it is tested as soon as it answers", error)
-        await self._open_role(None)
-        self._spawn(self._carry_out())
-        self._spawn(self._keep_time())
+        await self._open_broker(None)
+        self._start_task(self._carry_out_orders())
+        self._start_task(self._run_timer())
 
-    def _spawn(self, run: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, run: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(run)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._task_ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.critical("this member stops: one of its tasks has failed", exc_info=error)
@@ -158,37 +160,37 @@ class GroupNode:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.current is not None:
             await self.current.close()
-        self._folder.end(self.member.state)
+        self._folder.record_close(self.member.state)
         await self._authority.close()
 
     # -- orders ------------------------------------------------------------------------------
 
-    def _learn_number(self) -> None:
+    def _set_broker_id(self) -> None:
         """Set the broker id of a copy to the number that the record gives it."""
-        number = self._number()
-        if number > 0 and self.current is not None and self._copy is not None:
+        number = self._own_broker_id()
+        if number > 0 and self.current is not None and self._group_copy is not None:
             self.current.core.broker.settings.broker_id = number
 
-    def perform(self) -> None:
+    def perform_orders(self) -> None:
         """Carry out the member's orders. State that must be stored is durable on return, and a copy
         has stopped where it must. A task does the rest."""
         for order in self.member.take_orders():
             if isinstance(order, KeepState):
-                self._folder.keep(order.state)
-            elif isinstance(order, FollowMaster) and self._copy is not None:
-                self._copy.follow_record(order.record, order.why, self._now_ms())
+                self._folder.write_state(order.state)
+            elif isinstance(order, FollowMaster) and self._group_copy is not None:
+                self._group_copy.follow_record(order.record, order.why, self._now_ms())
             else:
                 self._todo.append(order)
         if self._todo:
             self._event.set()
 
     @property
-    def _copy(self) -> GroupCopy | None:
+    def _group_copy(self) -> GroupCopy | None:
         front = None if self.current is None else self.current.core.assembly.copying.front
         return front if isinstance(front, GroupCopy) else None
 
     @property
-    def leader(self) -> GroupMaster | None:
+    def group_master(self) -> GroupMaster | None:
         """Return the broker's part for the master of a group; None if this member is not the
         master."""
         front = None if self.current is None else self.current.core.assembly.copying.front
@@ -198,75 +200,75 @@ class GroupNode:
         assert self.current is not None
         return self.current.now_ms()
 
-    def _after(self) -> None:
+    def _follow_up(self) -> None:
         """Continue after a change of the member: carry out its new orders, and let the broker act
         on them."""
         self.member.wake(steady_ms())
-        self.perform()
-        self._learn_number()
-        leader = self.leader
+        self.perform_orders()
+        self._set_broker_id()
+        leader = self.group_master
         if leader is not None:
             leader.update_confirmed_end()
         if self.current is not None:
-            self.current.perform()
+            self.current.perform_effects()
 
-    async def _keep_time(self) -> None:
+    async def _run_timer(self) -> None:
         while True:
             wait_s = max(self.member.wake_at_ms() - steady_ms(), 10) / 1000
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._acted.wait()
             self._acted.clear()
-            self._after()
+            self._follow_up()
 
-    def _perform_orders(self) -> None:
+    def _perform_and_reset_timer(self) -> None:
         """Carry out orders, and set the member's timer again. The broker calls this after it has
         changed the member."""
-        self.perform()
+        self.perform_orders()
         self._acted.set()
 
-    async def _carry_out(self) -> None:
+    async def _carry_out_orders(self) -> None:
         while True:
             await self._event.wait()
             self._event.clear()
             while self._todo:
                 order = self._todo.popleft()
                 try:
-                    await self._do(order)
+                    await self._carry_out_order(order)
                 except (EscrowMQError, OSError):
                     _log.exception("this member cannot continue; it is retried")
                     await asyncio.sleep(1)
                     self._todo.appendleft(order)
 
-    async def _do(self, order: Order | CutRequired) -> None:
+    async def _carry_out_order(self, order: Order | CutRequired) -> None:
         match order:
             case ReadRecord():
-                self._spawn(self._read())
+                self._start_task(self._read_record())
             case WriteRecord(record, revision):
-                self._spawn(self._write(record, revision))
+                self._start_task(self._write_record(record, revision))
             case BecomeMaster(record):
-                await self._lead(record)
+                await self._become_master(record)
             case FollowMaster(record, why):
-                if self._copy is None:
-                    await self._open_role(None)
-                assert self._copy is not None
-                self._copy.follow_record(record, why, self._now_ms())
-                self._after()
+                if self._group_copy is None:
+                    await self._open_broker(None)
+                assert self._group_copy is not None
+                self._group_copy.follow_record(record, why, self._now_ms())
+                self._follow_up()
             case CutRequired():
-                await self._cut(order)
+                await self._cut_log(order)
             case KeepState():
                 raise AssertionError("carried out at once")
 
-    async def _read(self) -> None:
+    async def _read_record(self) -> None:
         try:
             found = await self._authority.read(self._key)
         except EscrowMQError as error:
             self.member.authority_failed(str(error), steady_ms())
         else:
             self.member.record_read(found, steady_ms())
-        self._after()
+        self._follow_up()
 
-    async def _write(self, record: GroupRecord, revision: str) -> None:
+    async def _write_record(self, record: GroupRecord, revision: str) -> None:
         found: VersionedRecord | None
         try:
             found = await self._authority.write_if(self._key, record.encode(), revision)
@@ -277,22 +279,22 @@ class GroupNode:
                 self.member.write_refused(steady_ms())
             else:
                 self.member.write_succeeded(found, steady_ms())
-        self._after()
+        self._follow_up()
 
     # -- roles -------------------------------------------------------------------------------
 
-    async def _lead(self, record: GroupRecord) -> None:
+    async def _become_master(self, record: GroupRecord) -> None:
         began_s = time.monotonic()
-        copy, member = self._copy, self.member
+        copy, member = self._group_copy, self.member
         if copy is not None:
             await self._close_broker()
             member.begin_epoch(self._folder.log_end, steady_ms())
-            self.perform()
+            self.perform_orders()
         elif not member.is_leader or member.record is None or member.record.epoch != record.epoch:
             return  # it could not be opened as master, and has been replaced since
         before = None if copy is None else copy.transactions
-        await self._open_role(record, epoch_end=self._folder.log_end, before=before)
-        self._after()
+        await self._open_broker(record, epoch_end=self._folder.log_end, before=before)
+        self._follow_up()
         _log.info("open as master %.2f s later", time.monotonic() - began_s)
 
     async def _close_broker(self) -> None:
@@ -302,8 +304,8 @@ class GroupNode:
             await node.close()
             self._folder.log_end = node.core.broker.store.end_offset
 
-    async def _open_role(
-        self, leads: GroupRecord | None, *, epoch_end: int = 0, before: object = None
+    async def _open_broker(
+        self, master_of: GroupRecord | None, *, epoch_end: int = 0, before: object = None
     ) -> None:
         """Open a broker in the folder: as the master of the record's epoch, or as a copy (None).
         `before`: the pending transactions that this member knew as a copy, for the master that it
@@ -316,19 +318,19 @@ class GroupNode:
             broker=plan.broker,
             secret=self._secret,
             nonce=lambda: secrets.token_hex(_NONCE_SIZE),
-            perform=self._perform_orders,
+            perform=self._perform_and_reset_timer,
             now_ms=steady_ms,
             timeout_ms=plan.timeout_ms,
             min_copies=self._settings.min_copies,
-            leads=leads,
+            leads=master_of,
             authority=self._authority.name,
         )
         membership.drills = self._drills
         membership.catch_up_rate = self._settings.catch_up_rate << 20
         membership.epoch_end = epoch_end
         membership.before = before
-        membership.on_cut = self._wants_cut
-        number = 0 if leads is not None else self._number()
+        membership.on_cut = self._order_cut
+        number = 0 if master_of is not None else self._own_broker_id()
         node = plan.make(membership, number)
         assert self._open is not None
         await self._open(node)
@@ -336,16 +338,16 @@ class GroupNode:
         self.current = node
         self._folder.log_end = node.core.broker.store.end_offset
 
-    def _number(self) -> int:
+    def _own_broker_id(self) -> int:
         record = self.member.record
         return -1 if record is None else record.numbers.get(self.member.state.member, -1)
 
-    def _wants_cut(self, cut: CutRequired) -> None:
+    def _order_cut(self, cut: CutRequired) -> None:
         self._todo.append(cut)
         self._event.set()
 
-    async def _cut(self, cut: CutRequired) -> None:
-        if self.leader is not None:
+    async def _cut_log(self, cut: CutRequired) -> None:
+        if self.group_master is not None:
             return
         if self.current is not None:
             self._cut_from = record_before(self.current.core.broker.store, cut.log_offset)
@@ -356,7 +358,7 @@ class GroupNode:
                 "and begins at %d",
                 cut.log_offset,
             )
-            self.member.state = self._folder.empty(self.member.state)
+            self.member.state = self._folder.empty_store(self.member.state)
         else:
             _log.warning(
                 "this member's log is cut at %d; it ended at %d, and %s",
@@ -366,33 +368,33 @@ class GroupNode:
                 if self.member.state.sound_end < 0
                 else "is copied again from there",
             )
-            self._folder.cut(at=cut.log_offset, read_from=self._cut_from)
-        await self._open_role(None)
-        assert self._copy is not None
-        self._copy.follow_record(self.member.record, "", self._now_ms())
-        self._after()
+            self._folder.cut_log(at=cut.log_offset, read_from=self._cut_from)
+        await self._open_broker(None)
+        assert self._group_copy is not None
+        self._group_copy.follow_record(self.member.record, "", self._now_ms())
+        self._follow_up()
 
     # -- for the process ---------------------------------------------------------------------
 
     @property
-    def instance(self) -> str:
+    def metrics_instance(self) -> str:
         """The broker's name, which all members share, followed by the member's own name."""
         return f"{self._plan.broker}/{self.member.state.member}"
 
-    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+    def health_reader(self, loop: asyncio.AbstractEventLoop) -> LoopHealthReader:
         """Return an object with which other threads can read the member's state."""
-        from escrowmq.node.metrics_and_health import Vitals
+        from escrowmq.node.metrics_and_health import LoopHealthReader
 
-        return Vitals(
-            loop, self.measure, labels=self.labels, refusal=self._unready, version=self.build
+        return LoopHealthReader(
+            loop, self.measure, labels=self.labels, refusal=self._unready_reason, version=self.build
         )
 
-    def refusal(self) -> str:
+    def write_refusal_reason(self) -> str:
         """The reason why this member accepts no messages; empty if it does."""
-        return "changing its role" if self.current is None else self.current.refusal()
+        return "changing its role" if self.current is None else self.current.write_refusal_reason()
 
-    def _unready(self) -> str:
-        return "changing its role" if self.current is None else self.current.unready()
+    def _unready_reason(self) -> str:
+        return "changing its role" if self.current is None else self.current.unready_reason()
 
     def measure(self) -> list[MetricFamily]:
         """Return the metrics; none while the role changes."""

@@ -25,7 +25,7 @@ _NAME_MAX: Final = 64
 _FAULTS: Final = "drills.json"
 
 
-class Folder:
+class GroupFolder:
     """Reads and writes the member's state; cuts or empties the store while no broker has it
     open."""
 
@@ -43,7 +43,7 @@ class Folder:
     def _store_disk(self) -> FileDisk:
         return FileDisk(self._root, elsewhere={FOLDER: self._log} if self._log else None)
 
-    def start(self, name: str, *, loses_nothing: bool) -> MemberState:
+    def read_state(self, name: str, *, loses_nothing: bool) -> MemberState:
         """Read the state at a start. Raises UsageError for an invalid member name."""
         if len(name) > _NAME_MAX or not set(name) <= _SAFE:
             raise UsageError(
@@ -61,17 +61,17 @@ class Folder:
                     "Name another folder, or the same member"
                 )
         if state.is_emptying:
-            state = self.empty(state)
+            state = self.empty_store(state)
         state = state_after_start(state, boot=self._boot, loses_nothing=loses_nothing, fresh=fresh)
-        self.keep(state)
+        self.write_state(state)
         return state
 
-    def keep(self, state: MemberState) -> None:
+    def write_state(self, state: MemberState) -> None:
         """Write the state durably. This works even on a full disk, because a member that cannot
         write it could not follow a new master."""
         self._state.write(state.encode())
 
-    def faults(self) -> tuple[FaultReport, ...]:
+    def read_faults(self) -> tuple[FaultReport, ...]:
         """Return the faults that drills have injected into this member; none if the file cannot be
         read."""
         try:
@@ -81,15 +81,15 @@ class Folder:
         except msgspec.MsgspecError:
             return ()
 
-    def keep_faults(self, faults: tuple[FaultReport, ...]) -> None:
+    def write_faults(self, faults: tuple[FaultReport, ...]) -> None:
         """Store the injected faults durably."""
         self._disk.replace(_FAULTS, msgspec.json.encode(faults))
 
-    def end(self, state: MemberState) -> None:
+    def record_close(self, state: MemberState) -> None:
         """Record in the state that the broker has closed its files."""
-        self.keep(replace(state, is_open=False))
+        self.write_state(replace(state, is_open=False))
 
-    def cut(self, *, at: int, read_from: int) -> None:
+    def cut_log(self, *, at: int, read_from: int) -> None:
         """Cut the log at an offset, durably."""
         disk = self._store_disk()
         try:
@@ -97,13 +97,13 @@ class Folder:
         finally:
             disk.close()
 
-    def empty(self, state: MemberState) -> MemberState:
+    def empty_store(self, state: MemberState) -> MemberState:
         """Remove the store. The member's identity and all files that are not ours remain. If a
         crash interrupts this, the next start continues."""
         state = replace(state, is_emptying=True, history=())
-        self.keep(state)
+        self.write_state(state)
         root = Path(self._root)
         remove_store(root, Path(self._log) if self._log else root / FOLDER)
         state = replace(state, is_emptying=False)
-        self.keep(state)
+        self.write_state(state)
         return state

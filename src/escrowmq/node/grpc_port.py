@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NO_PORT: Final = -1
-DEFAULT: Final = 8081
+DEFAULT_GRPC_PORT: Final = 8081
 """The default gRPC port, that of RocketMQ's proxy."""
 
 
@@ -39,7 +39,7 @@ def bind_grpc(host: str, wanted: int | None, *, default: int | None) -> socket.s
         return None
 
 
-def grpc_front(
+def make_grpc_front(
     core: BrokerCore, *, host: str, port: int, body_size_max: int, is_of_group: bool
 ) -> GrpcFront:
     """Create the gRPC front of a broker. Routes contain this address; those of a group contain the

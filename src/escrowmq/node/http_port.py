@@ -23,7 +23,7 @@ from escrowmq.net.incoming_connections import bind_port
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from escrowmq.base.probes import Vitals
+    from escrowmq.base.probes import HealthReader
     from escrowmq.console.options import ConsoleOptions
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _MISSING: Final = (
 )
 
 
-class Server(Protocol):
+class HttpServer(Protocol):
     """A server for a bound port, which runs in its own thread."""
 
     def run(self) -> None:
@@ -74,11 +74,11 @@ def has_console() -> bool:
 class HttpPort:
     """A port whose server is created in its own thread, at the first connection."""
 
-    def __init__(self, door: socket.socket, make: Callable[[socket.socket], Server]) -> None:
+    def __init__(self, door: socket.socket, make: Callable[[socket.socket], HttpServer]) -> None:
         self._door = door
         self._make = make
         self._guard = Lock()
-        self._server: Server | None = None
+        self._server: HttpServer | None = None
         self._thread: Thread | None = None
         self._is_closed = False
         self.port = int(door.getsockname()[1])
@@ -87,9 +87,9 @@ class HttpPort:
         """Accept connections; the first one starts the server."""
         self._door.setblocking(False)
         self._door.listen(_BACKLOG)
-        asyncio.get_running_loop().add_reader(self._door, self._begin)
+        asyncio.get_running_loop().add_reader(self._door, self._start_thread)
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         asyncio.get_running_loop().remove_reader(self._door)
         self._thread = Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
@@ -122,23 +122,23 @@ class HttpPort:
         self._door.close()
 
 
-def serving(
-    vitals: Callable[[], Vitals], options: ConsoleOptions | None
-) -> Callable[[socket.socket], Server]:
+def server_factory(
+    health_reader: Callable[[], HealthReader], options: ConsoleOptions | None
+) -> Callable[[socket.socket], HttpServer]:
     """Return a function that creates the port's server: with a console if there are options for
     one."""
 
-    def make(door: socket.socket) -> Server:
+    def make_server(door: socket.socket) -> HttpServer:
         if options is None:
-            return _PlainServer(door, plain_pages(vitals()))
+            return _PlainServer(door, make_plain_app(health_reader()))
         from escrowmq.console.server import ConsoleServer
 
-        return ConsoleServer(door, options, vitals())
+        return ConsoleServer(door, options, health_reader())
 
-    return make
+    return make_server
 
 
-def plain_pages(vitals: Vitals) -> WSGIApplication:
+def make_plain_app(health_reader: HealthReader) -> WSGIApplication:
     """Make the application that is used without the extra `console`: it serves /healthz, /readyz
     and /metrics, and for other paths names the extra."""
 
@@ -147,24 +147,24 @@ def plain_pages(vitals: Vitals) -> WSGIApplication:
     def serve(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
-            body, kind = vitals.figures(environ.get("HTTP_ACCEPT", ""))
+            body, kind = health_reader.metrics_text(environ.get("HTTP_ACCEPT", ""))
             start("200 OK", [("Content-Type", kind)])
             return [body]
         if path in ("/healthz", "/readyz"):
-            is_good, said = (health if path == "/healthz" else readiness)(vitals)
-            start("200 OK" if is_good else "503 Service Unavailable", _text())
+            is_good, said = (health if path == "/healthz" else readiness)(health_reader)
+            start("200 OK" if is_good else "503 Service Unavailable", _text_headers())
             return [f"{said}\n".encode()]
         if path.startswith("/api/"):
             start("501 Not Implemented", [("Content-Type", "application/json")])
             return [json.dumps({"code": "not_installed", "message": _MISSING.strip(),
                                 "hint": "pip install 'escrowmq[console]'"}).encode()]  # fmt: skip
-        start("501 Not Implemented" if path != "/" else "200 OK", _text())
+        start("501 Not Implemented" if path != "/" else "200 OK", _text_headers())
         return [_MISSING.encode()]
 
     return serve
 
 
-def _text() -> list[tuple[str, str]]:
+def _text_headers() -> list[tuple[str, str]]:
     """Return the headers of a plain-text answer: a new list each time, because wsgiref changes
     it."""
     return [("Content-Type", "text/plain; charset=utf-8")]

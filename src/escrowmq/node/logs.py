@@ -24,7 +24,7 @@ KINDS_MAX: Final = 1_000
 _INDENT: Final = "    "
 
 
-class LogLine(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """Formats one line per event: time with its zone, level, package, text. Only a traceback
     follows on lines of its own, which are indented, so that no text can forge a line."""
 
@@ -46,7 +46,7 @@ class LogLine(logging.Formatter):
         return "\n".join([line, *(_INDENT + printable(each) for each in trace)])
 
 
-class JsonLine(LogLine):
+class JsonFormatter(LineFormatter):
     """Formats one JSON object per line, for log collectors: `time`, `level`, `logger`, `message`,
     and `trace` for a traceback."""
 
@@ -63,7 +63,7 @@ class JsonLine(LogLine):
         return json.dumps(found)
 
 
-class Counted(logging.Filter):
+class RateFilter(logging.Filter):
     """Lets LINES_MAX lines of one kind pass per SPAN_S; the first line after that says how many
     were suppressed. A kind is a logger and its text without arguments. Audit lines are limited
     where they are made."""
@@ -79,13 +79,13 @@ class Counted(logging.Filter):
             return True
         kind = (record.name, str(record.msg))
         if record.created >= self._until_s or record.created < self._until_s - SPAN_S:
-            self._begin(record)
+            self._begin_span(record)
         if kind not in self._counts and len(self._counts) >= KINDS_MAX:
             kind = ("", "")
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         return count <= LINES_MAX
 
-    def _begin(self, record: logging.LogRecord) -> None:
+    def _begin_span(self, record: logging.LogRecord) -> None:
         """Begin another span, and add to its first line how many lines of this kind were
         suppressed."""
         left = sum(max(0, count - LINES_MAX) for count in self._counts.values())
@@ -97,21 +97,21 @@ class Counted(logging.Filter):
             record.args = None
 
 
-def handler_of(
-    stream: TextIO, form: str | None = None, *, is_json: bool = False
+def make_handler(
+    stream: TextIO, line_format: str | None = None, *, is_json: bool = False
 ) -> logging.Handler:
-    """Make a handler that writes lines to a stream, in the form `form` or as JSON, with the limit
-    on lines of one kind."""
+    """Make a handler that writes lines to a stream, in the form `line_format` or as JSON, with the
+    limit on lines of one kind."""
     handler = logging.StreamHandler(stream)
-    text = LogLine() if form is None else LogLine(form)
-    handler.setFormatter(JsonLine() if is_json else text)
-    handler.addFilter(Counted())
+    text = LineFormatter() if line_format is None else LineFormatter(line_format)
+    handler.setFormatter(JsonFormatter() if is_json else text)
+    handler.addFilter(RateFilter())
     return handler
 
 
-def log_to_stderr(level: str, form: str | None = None, *, is_json: bool = False) -> None:
+def log_to_stderr(level: str, line_format: str | None = None, *, is_json: bool = False) -> None:
     """Write lines of this log level and above to standard error."""
-    handler = handler_of(sys.stderr, form, is_json=is_json)
+    handler = make_handler(sys.stderr, line_format, is_json=is_json)
     logging.basicConfig(handlers=[handler], level=level.upper())
     # Operators' actions are logged whatever the log level is.
     logging.getLogger(AUDIT).setLevel(logging.INFO)

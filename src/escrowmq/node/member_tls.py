@@ -59,14 +59,14 @@ def member_tls_policy(settings: GroupSettings, *, source: str) -> MemberTlsPolic
         mode=settings.tls,
         certificates=certificates,
         handshake_s=MEMBER_HANDSHAKE_S,
-        explain=explain,
+        explain=explain_tls_failure,
         plain_fault=_PLAIN,
         refusal=encode_struct(GroupFrameKind.REFUSAL, RefusalFrame(_REFUSAL)),
         silent_s=MEMBER_HANDSHAKE_S if is_strict else _SILENT_S,
     )
 
 
-def explain(reason: str) -> str:
+def explain_tls_failure(reason: str) -> str:
     """Explain, from OpenSSL's reason, why TLS with another member failed, and what to set."""
     if reason == NOT_TLS:
         return "it speaks no TLS; set escrowGroupTls there as it is set here"

@@ -42,14 +42,14 @@ _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
 }
 
 
-class _Computed(NamedTuple):
+class _CachedMetrics(NamedTuple):
     """The text of all metrics, and until when it is reused."""
 
     text: bytes
     until_s: float
 
 
-class Vitals:
+class LoopHealthReader:
     """Reads the health of one event loop's core. Its methods are called from other threads, and
     block."""
 
@@ -71,12 +71,12 @@ class Vitals:
         )  # fmt: skip
         self._loop = loop
         self._computing = threading.Lock()
-        self._computed: dict[str, _Computed] = {}
+        self._computed: dict[str, _CachedMetrics] = {}
         self.registry = CollectorRegistry()
-        self.registry.register(_Collector(self._families))
+        self.registry.register(_PrometheusCollector(self._families))
         ProcessCollector(registry=self.registry)
 
-    def figures(self, accept: str) -> tuple[bytes, str]:
+    def metrics_text(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics in a format that the client accepts, and the name of that format. If
         they take long to compute, requests in quick succession get the same text: the metrics are
         computed on the broker's event loop, and any client may request them."""
@@ -89,32 +89,32 @@ class Vitals:
             text = encode(self.registry)
             now_s = time.monotonic()
             fresh_s = (now_s - began_s) * _REST if now_s - began_s > _QUICK_S else 0.0
-            self._computed = {kind: _Computed(text, now_s + fresh_s)}
+            self._computed = {kind: _CachedMetrics(text, now_s + fresh_s)}
             return text, kind
 
-    def refusal(self) -> str:
+    def unready_reason(self) -> str:
         """Return why the server is not ready; empty if it is."""
-        return self._on_loop(self._refusal)
+        return self._run_on_loop(self._refusal)
 
     def is_alive(self) -> bool:
         """Whether the event loop runs."""
         try:
-            return self._on_loop(lambda: True)
+            return self._run_on_loop(lambda: True)
         except TimeoutError:
             return False
 
     def _families(self) -> list[Metric]:
-        families = [*self._on_loop(self._read), self._build]
+        families = [*self._run_on_loop(self._read), self._build]
         return [_as_metric(family, self._labels) for family in families]
 
-    def _on_loop(self, read: Callable[[], T]) -> T:
+    def _run_on_loop(self, read: Callable[[], T]) -> T:
         """Run a function on the event loop's thread, and return its result."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(_answer, read, future)
+        self._loop.call_soon_threadsafe(_run_into_future, read, future)
         return future.result(ANSWER_S)
 
 
-def _answer(read: Callable[[], T], future: concurrent.futures.Future[T]) -> None:
+def _run_into_future(read: Callable[[], T], future: concurrent.futures.Future[T]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -124,7 +124,7 @@ def _answer(read: Callable[[], T], future: concurrent.futures.Future[T]) -> None
         future.set_exception(error)
 
 
-class _Collector(Collector):
+class _PrometheusCollector(Collector):
     def __init__(self, families: Callable[[], list[Metric]]) -> None:
         self._families = families
 
@@ -143,7 +143,7 @@ def _as_metric(family: MetricFamily, constant: dict[str, str]) -> Metric:
         histogram = HistogramMetricFamily(family.name, family.text, labels=names)
         for item in family.samples:
             assert isinstance(item, Distribution), item
-            buckets = [(_bound(bound), float(count)) for bound, count in item.buckets]
+            buckets = [(_bucket_label(bound), float(count)) for bound, count in item.buckets]
             histogram.add_metric([*values, *item.of], buckets, item.sum)
         return histogram
     metric = _KINDS[family.kind](family.name, family.text, labels=names)
@@ -153,5 +153,5 @@ def _as_metric(family: MetricFamily, constant: dict[str, str]) -> Metric:
     return metric
 
 
-def _bound(bound: float) -> str:
+def _bucket_label(bound: float) -> str:
     return "+Inf" if bound == float("inf") else str(bound)

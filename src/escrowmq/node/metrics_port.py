@@ -13,7 +13,7 @@ from prometheus_client import make_wsgi_app
 
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.incoming_connections import bind_port
-from escrowmq.node.metrics_and_health import Read, Vitals
+from escrowmq.node.metrics_and_health import LoopHealthReader, Read
 from escrowmq.node.small_http_server import PATIENCE_S, SmallHttpServer
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HEALTH = "/health"
 
 
-class Exporter:
+class MetricsServer:
     """Serves one core's metrics on a separate thread; they are read on the event loop."""
 
     def __init__(  # noqa: PLR0913 - what is told, by which names, where, and for how long
@@ -38,7 +38,7 @@ class Exporter:
         patience_s: float = PATIENCE_S,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._vitals = Vitals(loop, read, labels=labels, refusal=refusal, version=version)
+        self._vitals = LoopHealthReader(loop, read, labels=labels, refusal=refusal, version=version)
         self._figures = make_wsgi_app(self._vitals.registry)
         try:
             door = bind_port(host, port)
@@ -55,7 +55,7 @@ class Exporter:
         if environ.get("PATH_INFO") != _HEALTH:
             figures: Iterable[bytes] = self._figures(environ, start)
             return figures
-        refusal = self._vitals.refusal()
+        refusal = self._vitals.unready_reason()
         start(
             "503 Service Unavailable" if refusal else "200 OK",
             [("Content-Type", "text/plain; charset=utf-8")],

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from prometheus_client.core import Metric as Family
 
-    from escrowmq.node.metrics_and_health import Vitals
+    from escrowmq.node.metrics_and_health import LoopHealthReader
 
 _log = logging.getLogger(__name__)
 
@@ -43,12 +43,12 @@ _LAST_S: Final = 5.0
 """The most seconds for which a stop waits until the last metrics are sent."""
 
 
-def endpoint_of(setting: str) -> str:
+def otlp_endpoint(setting: str) -> str:
     """Return the address that metrics are sent to; empty if none is configured. The setting
     overrides the environment. To an endpoint for all signals, the path for metrics is added, as
     OpenTelemetry specifies."""
     if setting:
-        return _with_path(setting, SETTING)
+        return _with_metrics_path(setting, SETTING)
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return ""
     if os.environ.get("OTEL_METRICS_EXPORTER", "otlp") != "otlp":
@@ -57,10 +57,10 @@ def endpoint_of(setting: str) -> str:
     if exact:
         return exact
     base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-    return _with_path(base, "OTEL_EXPORTER_OTLP_ENDPOINT") if base else ""
+    return _with_metrics_path(base, "OTEL_EXPORTER_OTLP_ENDPOINT") if base else ""
 
 
-def _with_path(base: str, source: str) -> str:
+def _with_metrics_path(base: str, source: str) -> str:
     if not base.startswith(("http://", "https://")):
         raise UsageError(
             f"{source}={base}: http:// or https:// and an address are expected, such as "
@@ -70,7 +70,7 @@ def _with_path(base: str, source: str) -> str:
     return whole if whole.endswith(_PATH) else whole + _PATH
 
 
-def interval_ms() -> int:
+def export_interval_ms() -> int:
     """Return the time between two exports, from OpenTelemetry's standard variable."""
     text = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
     if not text:
@@ -81,12 +81,12 @@ def interval_ms() -> int:
 
 
 def start_export(
-    vitals: Callable[[], Vitals], setting: str, *, node: str, version: str
+    health_reader: Callable[[], LoopHealthReader], setting: str, *, node: str, version: str
 ) -> OtlpExport | None:
     """Start to send metrics if the setting or the environment names an endpoint; otherwise return
     None. If the extra is missing, raise UsageError if the setting names one, and log a warning if
     only the environment does."""
-    endpoint = endpoint_of(setting)
+    endpoint = otlp_endpoint(setting)
     if not endpoint:
         return None
     try:
@@ -96,14 +96,16 @@ def start_export(
             raise UsageError(f"{SETTING}={setting}: {error}") from error
         _log.warning("no metrics are sent to %s: %s", endpoint, error)
         return None
-    return OtlpExport(vitals(), endpoint, node=node, version=version, every_ms=interval_ms())
+    return OtlpExport(
+        health_reader(), endpoint, node=node, version=version, every_ms=export_interval_ms()
+    )
 
 
 class OtlpExport:
     """Sends all metrics periodically, from a thread of its own."""
 
     def __init__(
-        self, vitals: Vitals, endpoint: str, *, node: str, version: str, every_ms: int
+        self, vitals: LoopHealthReader, endpoint: str, *, node: str, version: str, every_ms: int
     ) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.resources import Resource
@@ -138,7 +140,7 @@ class OtlpExport:
     def _send(self) -> None:
         try:
             families = self._vitals.registry.collect()
-            found = translated(
+            found = to_otlp(
                 families, self._resource, self._version, (self._began_ns, self._now_ns())
             )
             self._exporter.export(found)  # logs by itself what it could not send
@@ -151,7 +153,7 @@ class OtlpExport:
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join, _LAST_S)
 
 
-def translated(
+def to_otlp(
     families: Iterable[Family], resource: Resource, version: str, span_ns: tuple[int, int]
 ) -> MetricsData:
     """Convert the families of /metrics to OpenTelemetry's metrics. `span_ns`: when counting began,
@@ -159,12 +161,12 @@ def translated(
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    metrics = [metric for one in families if (metric := _metric(one, span_ns)) is not None]
+    metrics = [metric for one in families if (metric := _to_metric(one, span_ns)) is not None]
     scope = ScopeMetrics(InstrumentationScope(_SCOPE, version), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 
-def _metric(family: Family, span_ns: tuple[int, int]) -> Metric | None:
+def _to_metric(family: Family, span_ns: tuple[int, int]) -> Metric | None:
     from opentelemetry.sdk.metrics.export import (
         AggregationTemporality,
         Gauge,
@@ -181,16 +183,16 @@ def _metric(family: Family, span_ns: tuple[int, int]) -> Metric | None:
         case "counter":
             name += "_total"  # as /metrics has it, so that rules work for both
             data: Sum | Gauge | Histogram = Sum(
-                _numbers(family, span_ns), always, is_monotonic=True
+                _number_points(family, span_ns), always, is_monotonic=True
             )
         case "histogram":
-            data = Histogram(_histograms(family, span_ns), always)
+            data = Histogram(_histogram_points(family, span_ns), always)
         case _:
-            data = Gauge(_numbers(family, span_ns))
+            data = Gauge(_number_points(family, span_ns))
     return Metric(name, family.documentation, "", data)
 
 
-def _numbers(family: Family, span_ns: tuple[int, int]) -> list[NumberDataPoint]:
+def _number_points(family: Family, span_ns: tuple[int, int]) -> list[NumberDataPoint]:
     from opentelemetry.sdk.metrics.export import NumberDataPoint
 
     began_ns, now_ns = span_ns
@@ -201,7 +203,7 @@ def _numbers(family: Family, span_ns: tuple[int, int]) -> list[NumberDataPoint]:
     ]
 
 
-def _histograms(family: Family, span_ns: tuple[int, int]) -> list[HistogramDataPoint]:
+def _histogram_points(family: Family, span_ns: tuple[int, int]) -> list[HistogramDataPoint]:
     """Convert histograms: buckets are cumulative in /metrics, and separate counts in OTLP."""
     from opentelemetry.sdk.metrics.export import HistogramDataPoint
 

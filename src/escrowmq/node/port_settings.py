@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, field
 
-from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_java_properties
 from escrowmq.errors import UsageError
 from escrowmq.net.certificate_accounts import (
     SETTING,
@@ -110,7 +110,7 @@ def with_tls_file(found: dict[str, str]) -> dict[str, str]:
     if not path:
         return found
     try:
-        named = parse_conf(Path(path).read_text(encoding="latin-1"))
+        named = parse_java_properties(Path(path).read_text(encoding="latin-1"))
     except OSError as error:
         raise UsageError(f"{TLS_FILE}={path}: {error.strerror}; name a readable file") from error
     except ConfError as error:
@@ -118,25 +118,27 @@ def with_tls_file(found: dict[str, str]) -> dict[str, str]:
     return found | {name: value.strip() for name, value in named.items() if name.startswith("tls.")}
 
 
-def doors_of(settings: PortSettings, *, source: str, calls_itself: bool = False) -> PortOptions:
+def make_port_options(
+    settings: PortSettings, *, source: str, dials_itself: bool = False
+) -> PortOptions:
     """Make the ports' policy from the settings: limits and TLS. Raises UsageError if they
-    contradict each other. `calls_itself`: the broker's name server is in this process, with the
+    contradict each other. `dials_itself`: the broker's name server is in this process, with the
     same policy."""
     limits = ConnectionLimits(
         connections_max=settings.connections_max, per_address_max=settings.per_address_max
     )
     try:
-        if calls_itself and settings.mode == "enforcing":
-            settings = _calling_itself(settings)
+        if dials_itself and settings.mode == "enforcing":
+            settings = _with_own_tls(settings)
         return PortOptions(
-            limits=limits, tls=_tls_of(settings), identities=_identities(settings),
-            dials_tls=_dialling(settings),
+            limits=limits, tls=_tls_policy(settings), identities=_read_identities(settings),
+            dials_tls=_dialling_context(settings),
         )  # fmt: skip
     except UsageError as error:
         raise UsageError(f"{source}: {error}") from error
 
 
-def _calling_itself(settings: PortSettings) -> PortSettings:
+def _with_own_tls(settings: PortSettings) -> PortSettings:
     """Return the settings with TLS for this process's connections to its own port, because the port
     refuses plain ones."""
     if settings.clients == "require" and not settings.client_certificate:
@@ -147,7 +149,7 @@ def _calling_itself(settings: PortSettings) -> PortSettings:
     return msgspec.structs.replace(settings, dials_tls=True)
 
 
-def _tls_of(settings: PortSettings) -> TlsPolicy | None:
+def _tls_policy(settings: PortSettings) -> TlsPolicy | None:
     if settings.mode == "disabled":
         return None
     if not settings.certificate:
@@ -170,7 +172,7 @@ def _tls_of(settings: PortSettings) -> TlsPolicy | None:
     return TlsPolicy(mode=settings.mode, certificates=ReloadedCertificates(files))
 
 
-def _identities(settings: PortSettings) -> CertificateAccounts | None:
+def _read_identities(settings: PortSettings) -> CertificateAccounts | None:
     if not settings.identities.strip():
         return None
     if settings.clients == "none":
@@ -181,7 +183,7 @@ def _identities(settings: PortSettings) -> CertificateAccounts | None:
     return parse_certificate_accounts(settings.identities)
 
 
-def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
+def _dialling_context(settings: PortSettings) -> ssl.SSLContext | None:
     """Make the TLS context for a broker's connections to name servers. Host names are not verified,
     because addresses are used mostly, and they change; RocketMQ does not verify them anywhere."""
     if not settings.dials_tls:
@@ -207,4 +209,4 @@ def console_tls(settings: PortSettings) -> ssl.SSLContext | None:
     None for plain connections."""
     if settings.mode != "enforcing" or not settings.certificate:
         return None
-    return _dialling(msgspec.structs.replace(settings, dials_tls=True))
+    return _dialling_context(msgspec.structs.replace(settings, dials_tls=True))

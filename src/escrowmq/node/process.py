@@ -34,15 +34,15 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def announce(**doors: str) -> None:
+def print_ready_line(**doors: str) -> None:
     """Print the ready line with the addresses of the open ports, and report to systemd that the
     process is ready."""
     text = " ".join(f"{name}={address}" for name, address in doors.items())
     print(f"escrowmq ready {text}", flush=True)  # noqa: T201 - the contract's one line
-    _notify(f"READY=1\nSTATUS={text}")
+    _notify_systemd(f"READY=1\nSTATUS={text}")
 
 
-def _notify(state: str) -> None:
+def _notify_systemd(state: str) -> None:
     """Notify systemd, if it has started this process with Type=notify."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
@@ -56,16 +56,16 @@ def _notify(state: str) -> None:
         _log.warning("systemd (NOTIFY_SOCKET) cannot be notified: %s", error)
 
 
-def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
+def run_until_signal(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run until a signal sets the event for which `main` waits: SIGTERM, SIGINT or SIGHUP, as in
     Java. SIGQUIT prints a stack trace of every thread, also as in Java; other signals are
     ignored."""
 
-    async def supervised() -> None:
+    async def run_main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in _ENDING:
-            loop.add_signal_handler(number, _end, number, stop)
+            loop.add_signal_handler(number, _handle_stop_signal, number, stop)
         for number in _MEANINGLESS:
             loop.add_signal_handler(number, _ignore_signal, number)
         faulthandler.register(signal.SIGQUIT, file=sys.stderr, all_threads=True)
@@ -74,14 +74,14 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     raise_file_limit()
     gc.set_threshold(_GC_YOUNG, 20, 50)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(supervised())
+        runner.run(run_main())
     return 0
 
 
-def _end(number: signal.Signals, stop: asyncio.Event) -> None:
+def _handle_stop_signal(number: signal.Signals, stop: asyncio.Event) -> None:
     if not stop.is_set():
         _log.info("%s: stopping", number.name)
-        _notify("STOPPING=1")
+        _notify_systemd("STOPPING=1")
     stop.set()
 
 

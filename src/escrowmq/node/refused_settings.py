@@ -33,13 +33,13 @@ _WITHOUT_EFFECT: Final = {
 it seems to move."""
 
 
-JUDGED: Final = frozenset(
+KEYS_CHECKED_HERE: Final = frozenset(
     {"storeType", "enableDLegerCommitLog", "enableControllerMode", "readOnlyCommitLogStorePaths"}
 )
 """Keys that no settings class has, because only this module examines them."""
 
 
-def refuse_unserved(found: dict[str, str], *, source: str) -> None:
+def refuse_unsupported(found: dict[str, str], *, source: str) -> None:
     """Raise UsageError for a setting that asks for a kind of store or broker that is not
     supported."""
     kind = found.get("storeType", "default")
@@ -67,7 +67,7 @@ def refuse_unserved(found: dict[str, str], *, source: str) -> None:
     _check_hours(found.get("deleteWhen", ""), source=source)
 
 
-def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
+def with_values_of_rocketmq(found: dict[str, str], *, source: str) -> dict[str, str]:
     """Return the settings, with impossible values replaced as RocketMQ replaces them."""
     changed = dict(found)
     for key, (low, high, below, above) in _BOUNDS.items():

@@ -8,7 +8,7 @@ from typing import Final
 
 from escrowmq.net.disk import FileDisk
 
-NEXT: Final = ".next"
+RESERVE_SUFFIX: Final = ".next"
 """Suffix of the file that reserves space for the next content."""
 
 _SIZE_MIN: Final = 4096
@@ -21,12 +21,12 @@ class ReservedFile:
     def __init__(self, disk: FileDisk, path: str) -> None:
         self._disk = disk
         self._path = f"{disk.root}/{path}"
-        self._next = f"{self._path}{NEXT}"
+        self._next = f"{self._path}{RESERVE_SUFFIX}"
 
     def write(self, data: bytes) -> None:
         """Replace the content durably. If it raises OSError, the file still has its former
         content."""
-        descriptor = self._open_next()
+        descriptor = self._open_reserve()
         try:
             os.pwrite(descriptor, data, 0)
             os.ftruncate(descriptor, len(data))
@@ -37,12 +37,12 @@ class ReservedFile:
         self._reserve(2 * len(data))
         self._disk.sync_folders(self._path)
 
-    def _open_next(self) -> int:
+    def _open_reserve(self) -> int:
         return os.open(self._next, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _reserve(self, size: int) -> None:
         """Reserve space for the next content, if the disk has any."""
-        descriptor = self._open_next()
+        descriptor = self._open_reserve()
         try:
             with contextlib.suppress(OSError):
                 os.posix_fallocate(descriptor, 0, max(_SIZE_MIN, size))

@@ -32,7 +32,9 @@ _FIRST_DAY: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
-def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) -> TlsPolicy | None:
+def self_signed_tls(
+    settings: PortSettings, *, data: str, names: tuple[str, ...]
+) -> TlsPolicy | None:
     """Return the TLS policy of a gRPC port without a configured certificate; None if it should have
     no TLS, or no certificate could be made."""
     is_wanted = settings.makes_certificate and settings.mode != "disabled"
@@ -41,7 +43,7 @@ def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) 
     path = Path(data) / FILE
     try:
         if not path.exists():
-            _have_made(path, names)
+            _run_maker_process(path, names)
         certificates = ReloadedCertificates(TlsFiles(certificate=str(path), key=""))
     except UsageError as error:
         _log.warning("the gRPC port has no TLS, which clients of RocketMQ 5 expect: %s", error)
@@ -53,7 +55,7 @@ def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) 
     return TlsPolicy(mode="permissive", certificates=certificates)
 
 
-def _have_made(path: Path, names: tuple[str, ...]) -> None:
+def _run_maker_process(path: Path, names: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "escrowmq.node.self_made_certificate", str(path), *names]
     try:
         done = subprocess.run(  # noqa: S603 - this file, by this interpreter
@@ -66,7 +68,7 @@ def _have_made(path: Path, names: tuple[str, ...]) -> None:
         raise UsageError(f"no certificate could be made: {reason[0]}")
 
 
-def make(path: Path, names: tuple[str, ...]) -> None:
+def make_certificate(path: Path, names: tuple[str, ...]) -> None:
     """Write a key and its certificate for these names and addresses to a file that only its owner
     can read."""
     from cryptography import x509
@@ -110,4 +112,4 @@ def make(path: Path, names: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), tuple(sys.argv[2:]))
+    make_certificate(Path(sys.argv[1]), tuple(sys.argv[2:]))

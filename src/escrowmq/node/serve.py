@@ -17,16 +17,16 @@ from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.errors import UsageError
 from escrowmq.net.tls import PortOptions
 from escrowmq.node import config
-from escrowmq.node.addresses import ANY, LOOPBACK, joined
-from escrowmq.node.broker import BrokerNode, broker_settings
-from escrowmq.node.broker_process import BrokerProcess
-from escrowmq.node.exports import Exports
+from escrowmq.node.addresses import ANY, LOOPBACK, host_and_port
+from escrowmq.node.broker import BrokerNode, read_broker_settings
+from escrowmq.node.broker_factory import BrokerFactory
+from escrowmq.node.broker_http_port import BrokerHttpPort
 from escrowmq.node.file_permissions import warn_of_wide_permissions
-from escrowmq.node.grpc_port import DEFAULT, bind_grpc
-from escrowmq.node.http_door import HttpDoor
-from escrowmq.node.nameserver import GuardPlan, NameServerNode
-from escrowmq.node.port_settings import PortSettings, doors_of
-from escrowmq.node.process import announce, freeze_loaded_objects, run
+from escrowmq.node.grpc_port import DEFAULT_GRPC_PORT, bind_grpc
+from escrowmq.node.metrics_exports import MetricsExports
+from escrowmq.node.nameserver import GuardSettings, NameServerNode
+from escrowmq.node.port_settings import PortSettings, make_port_options
+from escrowmq.node.process import freeze_loaded_objects, print_ready_line, run_until_signal
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ EMBEDDED_NAME = "broker-a"
 move to another."""
 
 
-class Options(msgspec.Struct, kw_only=True):
+class ServeOptions(msgspec.Struct, kw_only=True):
     """The options of the command line that start a server."""
 
     data: str | None = None
@@ -62,67 +62,67 @@ class Options(msgspec.Struct, kw_only=True):
         """Where the settings come from, for messages."""
         return self.file or "--set"
 
-    def gather(self) -> dict[str, str]:
+    def gather_settings(self) -> dict[str, str]:
         """Return the settings of the file and of `--set`."""
-        return config.gather(self.file, self.pairs)
+        return config.gather_settings(self.file, self.pairs)
 
 
-def _folder(options: Options, node: config.NodeSettings) -> str:
+def _data_folder(options: ServeOptions, node: config.NodeSettings) -> str:
     return options.data or node.data or str(Path.home() / "store")
 
 
-def serve(options: Options) -> int:
+def serve_embedded(options: ServeOptions) -> int:
     """Run a name server and a broker in one process, with one data folder."""
-    found = options.gather()
+    found = options.gather_settings()
     host = options.host or found.get("bindAddress") or LOOPBACK
-    _warn_useless(options, found)
-    names = config.convert(NameServerSettings, found, source=options.source)
-    settings, store, node = broker_settings(
+    _warn_of_name_server_setting(options, found)
+    names = config.convert_settings(NameServerSettings, found, source=options.source)
+    settings, store, node = read_broker_settings(
         found, source=options.source, name=EMBEDDED_NAME, name_servers=None, host=host
     )
     idle_ms = node.idle_s * 1000
-    ports, doors = _doors(options, found, calls_itself=True)
-    data = _folder(options, node)
-    accounts = config.accounts_folder(node, data=data)
-    own = _own_account(settings)
+    ports, doors = _port_policy(options, found, calls_itself=True)
+    data = _data_folder(options, node)
+    accounts, own = config.accounts_folder(node, data=data), _own_account(settings)
     names_host = options.nameserver_host or host
     registry = NameServerNode(
         names,
         data=str(Path(data) / "namesrv"),
         host=names_host,
         port=NAMESERVER_PORT if options.nameserver_port is None else options.nameserver_port,
-        guard=_guard(options, found, accounts=accounts, users=data, own=own),
+        guard=_guard_settings(options, found, accounts=accounts, users=data, own=own),
     )
     local = LOOPBACK if names_host in ANY else names_host
-    settings.name_servers = joined(local, registry.port)
+    settings.name_servers = host_and_port(local, registry.port)
     _warn_of_wide_permissions(options, found, node, data=data)
     broker = BrokerNode(
         settings,
         store,
         data=data,
         host=host,
-        port=_port(options, node),
+        port=_client_port(options, node),
         log=node.log,
         accounts=accounts,
         signs_as=own,
-        grpc_door=_grpc_door(options, found, node, host=host, is_embedded=True),
-        replica=_master_settings(options, found),
+        grpc_door=_bind_grpc_port(options, found, node, host=host, is_embedded=True),
+        replica=_embedded_replica_settings(options, found),
     )
 
-    has_default = _port(options, node) != 0
-    http = HttpDoor(options, found, node, host=host, has_default=has_default)
-    exports = Exports()
+    has_default, exports = _client_port(options, node) != 0, MetricsExports()
+    http = BrokerHttpPort(options, found, node, host=host, has_default=has_default)
 
     async def main(stop: asyncio.Event) -> None:
-        await registry.open(idle_ms=idle_ms, doors=doors)
+        await registry.open(idle_ms=idle_ms, port_options=doors)
         try:
-            await broker.open(idle_ms=idle_ms, doors=doors, ports=ports, spin_us=node.spin_us)
-            await broker.registered(stop)
+            await broker.open(
+                idle_ms=idle_ms, port_options=doors, ports=ports, spin_us=node.spin_us
+            )
+            await broker.wait_until_registered(stop)
             freeze_loaded_objects()
             more = http.open(broker, settings, data=data)
             more |= exports.open(broker, node, host=host)
-            more |= registry.export(node, host=names_host, is_alone=False)
-            announce(nameserver=registry.address, **broker.doors(host), **more)
+            more |= registry.export_metrics(node, host=names_host, is_alone=False)
+            print_ready_line(nameserver=registry.address, **broker.open_ports(host), **more)
             await stop.wait()
         finally:
             await http.close()
@@ -130,43 +130,43 @@ def serve(options: Options) -> int:
             await broker.close()
             await registry.close()
 
-    return run(main)
+    return run_until_signal(main)
 
 
-def serve_nameserver(options: Options) -> int:
+def serve_nameserver(options: ServeOptions) -> int:
     """Run a name server alone."""
-    found = options.gather()
-    config.warn_unknown(found, source=options.source)
-    settings = config.convert(NameServerSettings, found, source=options.source)
-    node = config.convert(config.NodeSettings, found, source=options.source)
-    _, doors = _doors(options, found)
+    found = options.gather_settings()
+    config.warn_of_unknown_keys(found, source=options.source)
+    settings = config.convert_settings(NameServerSettings, found, source=options.source)
+    node = config.convert_settings(config.NodeSettings, found, source=options.source)
+    _, doors = _port_policy(options, found)
     host = options.host or node.host or LOOPBACK
     port = options.port if options.port is not None else node.port or NAMESERVER_PORT
     data = found.get("kvConfigPath")
     folder = str(Path(data).parent) if data else options.data or str(Path.home() / "namesrv")
     accounts = config.accounts_folder(node, data=folder)
-    guard = _guard(options, found, accounts=accounts, users=node.data or folder)
+    guard = _guard_settings(options, found, accounts=accounts, users=node.data or folder)
     registry = NameServerNode(settings, data=folder, host=host, port=port, guard=guard)
 
     async def main(stop: asyncio.Event) -> None:
-        await registry.open(idle_ms=node.idle_s * 1000, doors=doors)
+        await registry.open(idle_ms=node.idle_s * 1000, port_options=doors)
         freeze_loaded_objects()
         _log.info("name server, EscrowMQ %s, is open at %s", registry.build, registry.address)
-        more = registry.export(node, host=host, is_alone=True)
-        announce(nameserver=registry.address, **more)
+        more = registry.export_metrics(node, host=host, is_alone=True)
+        print_ready_line(nameserver=registry.address, **more)
         await stop.wait()
         await registry.close()
 
-    return run(main)
+    return run_until_signal(main)
 
 
-def serve_broker(options: Options) -> int:
+def serve_broker(options: ServeOptions) -> int:
     """Run a broker alone, registered at name servers elsewhere."""
-    found = options.gather()
+    found = options.gather_settings()
     names = options.name_servers or found.get("namesrvAddr") or os.environ.get("NAMESRV_ADDR")
-    node = config.convert(config.NodeSettings, found, source=options.source)
+    node = config.convert_settings(config.NodeSettings, found, source=options.source)
     host = options.host or node.host or LOOPBACK
-    settings, store, node = broker_settings(
+    settings, store, node = read_broker_settings(
         found,
         source=options.source,
         name=socket.gethostname() or EMBEDDED_NAME,
@@ -178,54 +178,54 @@ def serve_broker(options: Options) -> int:
             "no name server is named (-n HOST:PORT, namesrvAddr or NAMESRV_ADDR): clients "
             "cannot find this broker through a name server"
         )
-    ports, doors = _doors(options, found)
-    data = _folder(options, node)
+    ports, doors = _port_policy(options, found)
+    data = _data_folder(options, node)
     _warn_of_wide_permissions(options, found, node, data=data)
-    group = config.group_settings(found, authority=options.authority, source=options.source)
-    process = BrokerProcess(
+    group = config.read_group_settings(found, authority=options.authority, source=options.source)
+    process = BrokerFactory(
         settings=settings,
         store=store,
         node=node,
         data=data,
         host=host,
-        port=_port(options, node),
-        grpc_door=_grpc_door(options, found, node, host=host, is_embedded=False),
-        doors=doors,
+        port=_client_port(options, node),
+        grpc_port=_bind_grpc_port(options, found, node, host=host, is_embedded=False),
+        port_options=doors,
         ports=ports,
         replica=None
         if group is not None
-        else config.replica_settings(found, source=options.source),
+        else config.read_replica_settings(found, source=options.source),
     )
-    http = HttpDoor(options, found, node, host=host, has_default=False)
+    http = BrokerHttpPort(options, found, node, host=host, has_default=False)
     if group is None:
-        return _serve_alone(process, http)
+        return _serve_single(process, http)
     from escrowmq.node.member_tls import member_tls_policy
     from escrowmq.node.serve_member import serve_member
 
-    replica = config.convert(ReplicaSettings, found, source=options.source)
+    replica = config.convert_settings(ReplicaSettings, found, source=options.source)
     doors.members = member_tls_policy(group, source=options.source)
     return serve_member(group, process, replica, http)
 
 
-def _serve_alone(process: BrokerProcess, http: HttpDoor) -> int:
-    broker = process.broker()
-    exports = Exports()
+def _serve_single(process: BrokerFactory, http: BrokerHttpPort) -> int:
+    broker = process.make_broker()
+    exports = MetricsExports()
 
     async def main(stop: asyncio.Event) -> None:
         try:
-            await process.open(broker)
-            await broker.registered(stop)
+            await process.open_broker(broker)
+            await broker.wait_until_registered(stop)
             freeze_loaded_objects()
             more = http.open(broker, process.settings, data=process.data)
             more |= exports.open(broker, process.node, host=process.host)
-            announce(**broker.doors(process.host), **more)
+            print_ready_line(**broker.open_ports(process.host), **more)
             await stop.wait()
         finally:
             await http.close()
             await exports.close()
             await broker.close()
 
-    return run(main)
+    return run_until_signal(main)
 
 
 def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
@@ -237,16 +237,16 @@ def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
     return f"{settings.name}@{os.getpid()}", secrets.token_hex(_SECRET_SIZE)
 
 
-def _guard(
-    options: Options,
+def _guard_settings(
+    options: ServeOptions,
     found: dict[str, str],
     *,
     accounts: str,
     users: str,
     own: tuple[str, str] | None = None,
-) -> GuardPlan:
-    settings = config.convert(NameServerGuardSettings, found, source=options.source)
-    return GuardPlan(settings=settings, accounts=accounts, users=users, own=own)
+) -> GuardSettings:
+    settings = config.convert_settings(NameServerGuardSettings, found, source=options.source)
+    return GuardSettings(settings=settings, accounts=accounts, users=users, own=own)
 
 
 _SECRETS = (
@@ -259,21 +259,21 @@ _SECRETS = (
 
 
 def _warn_of_wide_permissions(
-    options: Options, found: dict[str, str], node: config.NodeSettings, *, data: str
+    options: ServeOptions, found: dict[str, str], node: config.NodeSettings, *, data: str
 ) -> None:
     accounts = config.accounts_folder(node, data=data)
     settings = options.file if any(found.get(name) for name in _SECRETS) else None
     warn_of_wide_permissions(data=data, accounts=accounts, settings=settings)
 
 
-def _doors(
-    options: Options, found: dict[str, str], *, calls_itself: bool = False
+def _port_policy(
+    options: ServeOptions, found: dict[str, str], *, calls_itself: bool = False
 ) -> tuple[PortSettings, PortOptions]:
-    settings = config.convert(PortSettings, found, source=options.source)
-    return settings, doors_of(settings, source=options.source, calls_itself=calls_itself)
+    settings = config.convert_settings(PortSettings, found, source=options.source)
+    return settings, make_port_options(settings, source=options.source, dials_itself=calls_itself)
 
 
-def _warn_useless(options: Options, found: dict[str, str]) -> None:
+def _warn_of_name_server_setting(options: ServeOptions, found: dict[str, str]) -> None:
     if found.get("namesrvAddr"):
         _log.warning(
             "%s: namesrvAddr=%s has no effect: serve runs a name server of its own; "
@@ -281,16 +281,18 @@ def _warn_useless(options: Options, found: dict[str, str]) -> None:
         )  # fmt: skip
 
 
-def _master_settings(options: Options, found: dict[str, str]) -> ReplicaSettings | None:
+def _embedded_replica_settings(
+    options: ServeOptions, found: dict[str, str]
+) -> ReplicaSettings | None:
     """Return the replication settings of the embedded broker. It cannot be a slave or a member of a
     group, because its name server knows no other broker."""
-    if config.group_settings(found, authority=options.authority, source=options.source):
+    if config.read_group_settings(found, authority=options.authority, source=options.source):
         raise UsageError(
             f"{options.source}: escrowAuthority: `serve` has a name server of its own, which the "
             "other members of a group do not know; start each by `escrowmq broker -n HOST:PORT "
             "--authority URL`"
         )
-    replica = config.replica_settings(found, source=options.source)
+    replica = config.read_replica_settings(found, source=options.source)
     if replica is not None and replica.is_slave:
         raise UsageError(
             f"{options.source}: brokerRole=SLAVE: `serve` has a name server of its own, which "
@@ -300,12 +302,12 @@ def _master_settings(options: Options, found: dict[str, str]) -> ReplicaSettings
     return replica
 
 
-def _port(options: Options, node: config.NodeSettings) -> int:
+def _client_port(options: ServeOptions, node: config.NodeSettings) -> int:
     return options.port if options.port is not None else node.port or BROKER_PORT
 
 
-def _grpc_door(
-    options: Options,
+def _bind_grpc_port(
+    options: ServeOptions,
     found: dict[str, str],
     node: config.NodeSettings,
     *,
@@ -317,5 +319,5 @@ def _grpc_door(
     wanted = options.grpc_port
     if wanted is None and "grpcServerPort" in found:
         wanted = node.grpc_port
-    has_default = is_embedded and _port(options, node) != 0
-    return bind_grpc(host, wanted, default=DEFAULT if has_default else None)
+    has_default = is_embedded and _client_port(options, node) != 0
+    return bind_grpc(host, wanted, default=DEFAULT_GRPC_PORT if has_default else None)

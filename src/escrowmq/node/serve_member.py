@@ -8,21 +8,21 @@ import logging
 from escrowmq.authority.opening import open_authority
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.replica_settings import ReplicaSettings
-from escrowmq.node.addresses import joined
+from escrowmq.node.addresses import host_and_port
 from escrowmq.node.broker import boot_id
+from escrowmq.node.broker_factory import BrokerFactory
+from escrowmq.node.broker_http_port import BrokerHttpPort
 from escrowmq.node.broker_ports import GroupPorts
-from escrowmq.node.broker_process import BrokerProcess
-from escrowmq.node.exports import Exports
-from escrowmq.node.group import GroupNode, Plan, read_secret
-from escrowmq.node.group_folder import Folder
-from escrowmq.node.http_door import HttpDoor
-from escrowmq.node.process import announce, freeze_loaded_objects, run
+from escrowmq.node.group import BrokerPlan, GroupNode, read_secret
+from escrowmq.node.group_folder import GroupFolder
+from escrowmq.node.metrics_exports import MetricsExports
+from escrowmq.node.process import freeze_loaded_objects, print_ready_line, run_until_signal
 
 _log = logging.getLogger(__name__)
 
 
 def serve_member(
-    group: GroupSettings, process: BrokerProcess, replica: ReplicaSettings, http: HttpDoor
+    group: GroupSettings, process: BrokerFactory, replica: ReplicaSettings, http: BrokerHttpPort
 ) -> int:
     """Run the member until a signal ends it."""
     secret = read_secret(group.secret_file)
@@ -33,24 +33,24 @@ def serve_member(
             "can copy all messages, and pose as a member"
         )
     host = process.host
-    doors = GroupPorts(replica, host=host, port=process.port, grpc_door=process.grpc_door)
+    doors = GroupPorts(replica, host=host, port=process.port, grpc_door=process.grpc_port)
 
-    exports = Exports()
+    exports = MetricsExports()
 
     async def main(stop: asyncio.Event) -> None:
-        member = _member(group, process, replica, doors, secret=secret, stop=stop)
+        member = _make_member(group, process, replica, doors, secret=secret, stop=stop)
         try:
-            await member.open(process.open)
+            await member.open(process.open_broker)
             freeze_loaded_objects()
             more = http.open(member, process.settings, data=process.data)
             more |= exports.open(member, process.node, host=host)
             assert member.current is not None
-            mine = member.current.doors(host) | {
-                "group": joined(host, doors.ha_port), "member": member.member.state.member,
+            mine = member.current.open_ports(host) | {
+                "group": host_and_port(host, doors.ha_port), "member": member.member.state.member,
             }  # fmt: skip
             if doors.grpc_port:
-                mine["grpc"] = joined(host, doors.grpc_port)
-            announce(**mine, **more)
+                mine["grpc"] = host_and_port(host, doors.grpc_port)
+            print_ready_line(**mine, **more)
             await stop.wait()
         finally:
             await http.close()
@@ -58,14 +58,14 @@ def serve_member(
             await member.close()
             doors.close()
 
-    return run(main)
+    return run_until_signal(main)
 
 
-def _member(
+def _make_member(
     group: GroupSettings,
-    process: BrokerProcess,
+    process: BrokerFactory,
     replica: ReplicaSettings,
-    doors: GroupPorts,
+    group_ports: GroupPorts,
     *,
     secret: bytes,
     stop: asyncio.Event,
@@ -74,17 +74,17 @@ def _member(
     told = settings.advertised_host
     return GroupNode(
         group,
-        Plan(
-            lambda membership, number: process.member(membership, number, doors),
+        BrokerPlan(
+            lambda membership, number: process.make_member(membership, number, group_ports),
             cluster=settings.cluster,
             broker=settings.name,
             timeout_ms=replica.slave_timeout_ms,
             loses_nothing=store.is_sync_flush,
         ),
-        Folder(process.data, process.node.log, store, boot=boot_id()),
+        GroupFolder(process.data, process.node.log, store, boot=boot_id()),
         open_authority(group.authority),
         secret=secret,
-        address=joined(replica.ha_host or told, doors.ha_port),
-        client_address=joined(told, doors.port),
+        address=host_and_port(replica.ha_host or told, group_ports.ha_port),
+        client_address=host_and_port(told, group_ports.port),
         on_failure=stop.set,
     )

@@ -29,7 +29,7 @@ Request = socket.socket | tuple[bytes, socket.socket]
 """A connection (or datagram), in socketserver's type."""
 
 
-class _Quiet(WSGIRequestHandler):
+class _QuietHandler(WSGIRequestHandler):
     """A request handler that logs nothing."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -48,7 +48,7 @@ class SmallHttpServer(ThreadingWSGIServer):
         self._guard = Lock()
         self._patience_s = patience_s
         self.address_family = door.family
-        super().__init__(door.getsockname()[:2], _Quiet, bind_and_activate=False)
+        super().__init__(door.getsockname()[:2], _QuietHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = door
         self.server_name, self.server_port = door.getsockname()[:2]
@@ -61,8 +61,8 @@ class SmallHttpServer(ThreadingWSGIServer):
         within milliseconds, so it is idle."""
         with self._guard:
             while len(self._since_s) >= THREADS_MAX:
-                self._cut(next(iter(self._since_s)))
-            self._since_s[_socket(request)] = steady_s()
+                self._close_connection(next(iter(self._since_s)))
+            self._since_s[_socket_of(request)] = steady_s()
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
@@ -71,9 +71,9 @@ class SmallHttpServer(ThreadingWSGIServer):
         with self._guard:
             late_s = steady_s() - self._patience_s
             for request in [each for each, since_s in self._since_s.items() if since_s < late_s]:
-                self._cut(request)
+                self._close_connection(request)
 
-    def _cut(self, request: socket.socket) -> None:
+    def _close_connection(self, request: socket.socket) -> None:
         del self._since_s[request]
         with suppress(OSError):  # it is gone already
             request.shutdown(socket.SHUT_RDWR)  # its thread hears of it, and closes it
@@ -81,7 +81,7 @@ class SmallHttpServer(ThreadingWSGIServer):
     def shutdown_request(self, request: Request) -> None:
         """Forget a finished connection."""
         with self._guard:
-            self._since_s.pop(_socket(request), None)
+            self._since_s.pop(_socket_of(request), None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Request, client_address: object) -> None:
@@ -90,7 +90,7 @@ class SmallHttpServer(ThreadingWSGIServer):
         _log.debug("http: the connection from %s ended early", client_address, exc_info=True)
 
 
-def _socket(request: Request) -> socket.socket:
+def _socket_of(request: Request) -> socket.socket:
     """Return the socket of a request object."""
     assert isinstance(request, socket.socket), request
     return request

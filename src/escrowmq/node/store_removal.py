@@ -35,8 +35,8 @@ def remove_store(data: Path, log: Path) -> None:
     _remove_numbered(log)
     for folder in _NUMBERED:
         _remove_numbered(data / folder)
-    for topic in _folders(data / consume_queue.FOLDER):
-        for queue in _folders(topic):
+    for topic in _subfolders(data / consume_queue.FOLDER):
+        for queue in _subfolders(topic):
             if _is_number(queue.name):
                 _remove_numbered(queue)
                 _remove_if_empty(queue)
@@ -47,7 +47,7 @@ def remove_store(data: Path, log: Path) -> None:
 
 
 def _remove_numbered(folder: Path) -> None:
-    for file in _entries(folder):
+    for file in _folder_entries(folder):
         if _is_number(file.name) and not file.is_dir():
             file.unlink()
 
@@ -57,11 +57,11 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _folders(folder: Path) -> Iterator[Path]:
-    return (entry for entry in _entries(folder) if entry.is_dir())
+def _subfolders(folder: Path) -> Iterator[Path]:
+    return (entry for entry in _folder_entries(folder) if entry.is_dir())
 
 
-def _entries(folder: Path) -> list[Path]:
+def _folder_entries(folder: Path) -> list[Path]:
     if not folder.is_dir() or folder.name == "lost+found":  # which only root may read
         return []
     return sorted(folder.iterdir())

@@ -21,7 +21,7 @@ from escrowmq.base.guests import (
 )
 
 
-class PeerConnection(Protocol):
+class FrontConnection(Protocol):
     """A connection, as the broker sees it."""
 
     id: int

@@ -22,7 +22,7 @@ _LITE_TOPIC_SIZE: Final = 64
 _EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
 
-def completed(
+def complete_settings(
     settings: v2.Settings, group: GroupFacts | None, *, body_size_max: int
 ) -> v2.Settings:
     """Return a client's settings, completed with the server's."""
@@ -35,7 +35,7 @@ def completed(
     if settings.HasField("subscription"):
         facts = group or GroupFacts()
         policy.max_attempts = min(facts.retries_max, INT_MAX - 1) + 1
-        _fill(policy, facts.policy)
+        _add_retry_delays(policy, facts.policy)
         subscription = found.subscription
         subscription.fifo = facts.is_orderly
         subscription.receive_batch_size = _RECEIVE_COUNT
@@ -52,10 +52,10 @@ def completed(
     return found
 
 
-def _fill(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
+def _add_retry_delays(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
     """Add a consumer group's retry delays as operators have configured them."""
     if wanted.get("type") == "EXPONENTIAL":
-        own = {**_EXPONENTIAL, **_numbers(wanted.get("exponentialRetryPolicy"))}
+        own = {**_EXPONENTIAL, **_valid_numbers(wanted.get("exponentialRetryPolicy"))}
         exponential = policy.exponential_backoff
         exponential.initial.FromMilliseconds(own["initial"])
         exponential.max.FromMilliseconds(own["max"])
@@ -63,19 +63,19 @@ def _fill(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
         return
     steps = wanted.get("customizedRetryPolicy")
     listed = steps.get("next") if isinstance(steps, dict) else None
-    spans = map(_number, listed) if isinstance(listed, list) else ()
+    spans = map(_valid_number, listed) if isinstance(listed, list) else ()
     known = [span_ms for span_ms in spans if span_ms is not None]
     for span_ms in known or [level * 1_000 for level in DELAY_LEVELS_S]:
         policy.customized_backoff.next.add().FromMilliseconds(span_ms)
 
 
-def _numbers(found: object) -> dict[str, int]:
+def _valid_numbers(found: object) -> dict[str, int]:
     if not isinstance(found, dict):
         return {}
-    return {key: number for key, value in found.items() if (number := _number(value))}
+    return {key: number for key, value in found.items() if (number := _valid_number(value))}
 
 
-def _number(value: object) -> int | None:
+def _valid_number(value: object) -> int | None:
     """Return the value if it is a number that clients accept; None otherwise. Operators may have
     written anything."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:

@@ -12,16 +12,16 @@ from google.protobuf.message import DecodeError
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import READS_AT_ONCE_MAX
-from escrowmq.codec.frame import HalfFrames
+from escrowmq.codec.frame import PartialFrames
 from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message, WholeCall
 from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
 from escrowmq.http2.limits import Http2Limits
-from escrowmq.proxy import metadata as meta
-from escrowmq.proxy.backend import Backend, PeerConnection
-from escrowmq.proxy.call import Call, Method
-from escrowmq.proxy.clients import Client, ClientKey, FrontClients
-from escrowmq.proxy.open_calls import OpenCalls
-from escrowmq.proxy.result_codes import Fault
+from escrowmq.proxy import call_metadata as meta
+from escrowmq.proxy.backend import Backend, FrontConnection
+from escrowmq.proxy.clients import ClientKey, FrontClient, FrontClients
+from escrowmq.proxy.grpc_call import GrpcCall, ServiceMethod
+from escrowmq.proxy.open_calls import OpenCallsLimit
+from escrowmq.proxy.result_codes import CallFault
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _LOOK_EVERY: Final = 8
 
 _WORK_AT_ONCE_MAX: Final = 600
 """The units of work, of some 20 us each, after which a connection's turn ends. They suffice for
-some two hundred calls, or fewer that cost more (`note_cost`)."""
+some two hundred calls, or fewer that cost more (`add_cost`)."""
 
 
 class DialogueFront(Protocol):
@@ -38,37 +38,37 @@ class DialogueFront(Protocol):
 
     backend: Backend
     clients: FrontClients
-    methods: dict[str, Method]
-    room: HalfFrames
-    strangers_room: HalfFrames
-    strangers_calls: OpenCalls
+    methods: dict[str, ServiceMethod]
+    room: PartialFrames
+    strangers_room: PartialFrames
+    strangers_calls: OpenCallsLimit
 
-    def limits_of(self, peer: PeerConnection) -> Http2Limits:
+    def limits_of(self, peer: FrontConnection) -> Http2Limits:
         """Return the HTTP/2 limits of a connection."""
 
-    def parted(self, peer: int) -> None:
+    def remove_connection(self, peer: int) -> None:
         """Remove a connection that is lost."""
 
-    def note(self, at_ms: int) -> None:
+    def schedule_wake(self, at_ms: int) -> None:
         """Schedule a wake-up for a call's deadline."""
 
 
 class GrpcDialogue:
     """One gRPC connection (broker.dialogue.Dialogue)."""
 
-    def __init__(self, front: DialogueFront, peer: PeerConnection) -> None:
+    def __init__(self, front: DialogueFront, peer: FrontConnection) -> None:
         self.front = front
         self.backend = front.backend
         self.peer = peer
         self.calls = Calls(front.limits_of(peer))
         self._is_stranger = peer.is_stranger
-        self._open: dict[int, Call[Any]] = {}
+        self._open: dict[int, GrpcCall[Any]] = {}
         self._events: deque[CallEvent] = deque()
-        self._clients: dict[tuple[str, str], Client] = {}
+        self._clients: dict[tuple[str, str], FrontClient] = {}
         self._last_metadata: dict[str, str] = {}
         """The header fields of the last call. Consecutive calls with equal fields share this
         object; they come from one client."""
-        self._last_client: Client | None = None
+        self._last_client: FrontClient | None = None
         self._port = int(peer.address.rpartition(":")[2] or 0)
         self._is_busy = False
         self._is_given_up = False
@@ -95,16 +95,16 @@ class GrpcDialogue:
             self.backend.close(self.peer.id, self.calls.reason)
         elif self._events:
             self.backend.pause_reading(self.peer.id)
-        self.front.note(self.calls.wake_at_ms)
+        self.front.schedule_wake(self.calls.wake_at_ms)
 
     def _serve_turn(self, now_ms: int) -> None:
         self.backend.begin_turn()
         try:
-            self._serve_some(now_ms)
+            self._serve_until_limit(now_ms)
         finally:
             self.backend.end_turn(now_ms)
 
-    def _serve_some(self, now_ms: int) -> None:
+    def _serve_until_limit(self, now_ms: int) -> None:
         events = self._events
         reads_count = nth = self._work = 0
         while events:
@@ -116,35 +116,35 @@ class GrpcDialogue:
             if nth % _LOOK_EVERY == 0 and self.backend.has_used_up_turn():
                 break
 
-    def note_cost(self, units: int) -> None:
+    def add_cost(self, units: int) -> None:
         """Count work of a call beyond the usual, in units of some 20 us."""
         self._work += units
 
     def _handle_event(self, event: CallEvent, now_ms: int) -> bool:
         """Handle an event; return whether it was a call that receives messages."""
         if type(event) is WholeCall:
-            return self._asked(event, now_ms)
+            return self._serve_whole_call(event, now_ms)
         if type(event) is Called:
-            self._called(event, now_ms)
+            self._make_call(event, now_ms)
         elif type(event) is Message:
             call = self._open.get(event.call)
-            return call is not None and self._message(call, event.data, now_ms)
+            return call is not None and self._handle_message(call, event.data, now_ms)
         elif type(event) is HalfClosed:
-            self._half_closed(event)
+            self._end_client_stream(event)
         elif type(event) is Cancelled:
-            self._cancelled(event.call)
+            self._cancel_call(event.call)
         return False
 
-    def _asked(self, event: WholeCall, now_ms: int) -> bool:
-        call = self._called(event, now_ms)
+    def _serve_whole_call(self, event: WholeCall, now_ms: int) -> bool:
+        call = self._make_call(event, now_ms)
         if call is None:
             return False
-        is_read = self._message(call, event.data, now_ms)
+        is_read = self._handle_message(call, event.data, now_ms)
         if call.method.is_stream:
-            self._half_closed(event)
+            self._end_client_stream(event)
         return is_read
 
-    def _called(self, event: Called | WholeCall, now_ms: int) -> Call[Any] | None:
+    def _make_call(self, event: Called | WholeCall, now_ms: int) -> GrpcCall[Any] | None:
         if not self.calls.is_open(event.call):
             return None
         method = self.front.methods.get(event.path)
@@ -152,13 +152,13 @@ class GrpcDialogue:
             text = f"Method {event.path.lstrip('/')} is unimplemented"
             self.calls.finish(event.call, Status.UNIMPLEMENTED, text)
             return None
-        call: Call[Any] = Call(
+        call: GrpcCall[Any] = GrpcCall(
             self, event.call, method, event.metadata, due_ms=event.due_ms, now_ms=now_ms
         )
         self._open[event.call] = call
         return call
 
-    def _message(self, call: Call[Any], data: bytes, now_ms: int) -> bool:
+    def _handle_message(self, call: GrpcCall[Any], data: bytes, now_ms: int) -> bool:
         """Handle a message of a call; return whether the call receives messages."""
         method = call.method
         try:
@@ -169,20 +169,20 @@ class GrpcDialogue:
         call.now_ms = now_ms
         if call.on_message is not None:
             hear = call.on_message
-            self.guard(call, lambda: hear(request, now_ms))
+            self.run_guarded(call, lambda: hear(request, now_ms))
             return False
         call.request, call.signed_ms = request, now_ms
         try:
-            self._begin(call)
-        except Exception as error:  # noqa: BLE001 - one call, as in `guard`
-            self._failed(call, error)
+            self._serve_call(call)
+        except Exception as error:  # noqa: BLE001 - one call, as in `run_guarded`
+            self._refuse_call(call, error)
         return method.is_read
 
-    def _begin(self, call: Call[Any]) -> None:
+    def _serve_call(self, call: GrpcCall[Any]) -> None:
         if call.method.is_open_to_all:
             call.method.serve(call)
             return
-        call.client, call.credential = self._client(call.metadata, call.now_ms)
+        call.client, call.credential = self._find_client(call.metadata, call.now_ms)
         if not self._is_stranger:
             call.method.serve(call)
             return
@@ -194,17 +194,17 @@ class GrpcDialogue:
             call.method.serve(call)
         finally:
             if self.backend.proved_requests_count(guest) > passed_count:
-                self._let_in()
+                self._mark_authenticated()
 
-    def _let_in(self) -> None:
+    def _mark_authenticated(self) -> None:
         """Stop treating the connection as a stranger's, because a call on it was authenticated."""
-        self.front.strangers_room.free(self)
-        self.front.strangers_calls.free(self)
+        self.front.strangers_room.release_space(self)
+        self.front.strangers_calls.remove_connection(self)
         self._kept_size = 0
         self._is_stranger = self.peer.is_stranger = False
         self.calls.allow(self.front.limits_of(self.peer))
 
-    def _half_closed(self, event: HalfClosed | WholeCall) -> None:
+    def _end_client_stream(self, event: HalfClosed | WholeCall) -> None:
         call = self._open.get(event.call)
         if call is None:
             return
@@ -215,24 +215,24 @@ class GrpcDialogue:
 
     # -- who -------------------------------------------------------------------------------------
 
-    def _client(
+    def _find_client(
         self, metadata: dict[str, str], now_ms: int
-    ) -> tuple[Client, meta.Credential | None]:
+    ) -> tuple[FrontClient, meta.CallCredential | None]:
         is_judged = self.backend.requires_authentication
         if metadata is self._last_metadata and not is_judged:
             client = self._last_client
             if client is not None:
                 client.seen_ms = now_ms
                 return client, None
-        name = meta.client_id(metadata)
-        credential = meta.credential(metadata) if is_judged else None
+        name = meta.read_client_id(metadata)
+        credential = meta.read_credential(metadata) if is_judged else None
         place = (name, credential.key if credential is not None else "")
         client = self._clients.get(place)
         if client is None:
             peer = self.peer
-            client = self._clients[place] = self.front.clients.find(
+            client = self._clients[place] = self.front.clients.find_or_add(
                 ClientKey(*place, peer.host, peer.identity),
-                language=meta.language(metadata),
+                language=meta.read_language(metadata),
                 connection=self,
                 port=self._port,
                 known=len(self._clients),
@@ -242,7 +242,7 @@ class GrpcDialogue:
         self._last_metadata, self._last_client = metadata, client
         return client, credential
 
-    def forget(self, client: Client) -> None:
+    def forget_client(self, client: FrontClient) -> None:
         """Forget a client that has left; a later client of that name is a new one."""
         self._clients.pop((client.key.id, client.key.account), None)
         if self._last_client is client:
@@ -250,26 +250,26 @@ class GrpcDialogue:
 
     # -- out -------------------------------------------------------------------------------------
 
-    def guard(self, call: Call[Any], serve: Callable[[], None]) -> None:
+    def run_guarded(self, call: GrpcCall[Any], serve: Callable[[], None]) -> None:
         """Run a part of a call. An error in it ends only this call."""
         try:
             serve()
         except Exception as error:  # noqa: BLE001 - one call; it is refused, the others go on
-            self._failed(call, error)
-        self.touch()
+            self._refuse_call(call, error)
+        self.schedule_flush()
 
-    def _failed(self, call: Call[Any], error: Exception) -> None:
+    def _refuse_call(self, call: GrpcCall[Any], error: Exception) -> None:
         if self.calls.is_open(call.number):
-            call.fail(error)
-        elif not isinstance(error, Fault):
+            call.refuse_for_error(error)
+        elif not isinstance(error, CallFault):
             _log.error("a call of %s failed", self.peer.address, exc_info=error)
 
-    def done(self, call: Call[Any]) -> None:
+    def remove_call(self, call: GrpcCall[Any]) -> None:
         """Remove a call that was answered."""
-        self._end(call)
-        self.touch()
+        self._end_call(call)
+        self.schedule_flush()
 
-    def touch(self) -> None:
+    def schedule_flush(self) -> None:
         """Schedule a flush: immediately, or at the end of the current input."""
         if not self._is_busy and not self._is_given_up:
             self.flush()
@@ -286,43 +286,43 @@ class GrpcDialogue:
             self._kept_size = size
             room = self.front.strangers_room if self._is_stranger else self.front.room
             if size:
-                room.hold(self, size)
+                room.set_size(self, size)
             else:
-                room.free(self)
+                room.release_space(self)
         if self._is_stranger and not self._is_given_up:
             size = self.calls.calls_size
             if size != self._calls_size:
                 self._calls_size = size
-                self.front.strangers_calls.hold(self, size)
+                self.front.strangers_calls.set_size(self, size)
 
-    def halves(self) -> list[tuple[int, int]]:
+    def incomplete_items(self) -> list[tuple[int, int]]:
         """Return a pair for each incomplete frame or message, which changes once it is complete.
         For strangers, calls without a message count too."""
         return self.calls.halves(with_unasked=self._is_stranger)
 
-    def give_up(self, reason: str) -> None:
+    def drop_input(self, reason: str) -> None:
         """Close the connection: it uses too much memory, or something on it has been incomplete for
         too long."""
         if not self._is_given_up:
             self._is_given_up = True
             self.calls.lost()
             self._cancel_all()
-            self._free()
+            self._release_memory()
             self.backend.close(self.peer.id, reason)
 
-    def _free(self) -> None:
-        self.front.room.free(self)
-        self.front.strangers_room.free(self)
-        self.front.strangers_calls.free(self)
+    def _release_memory(self) -> None:
+        self.front.room.release_space(self)
+        self.front.strangers_room.release_space(self)
+        self.front.strangers_calls.remove_connection(self)
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def _cancelled(self, number: int) -> None:
+    def _cancel_call(self, number: int) -> None:
         call = self._open.get(number)
         if call is not None:
-            self._end(call)
+            self._end_call(call)
 
-    def _end(self, call: Call[Any]) -> None:
+    def _end_call(self, call: GrpcCall[Any]) -> None:
         if self._open.pop(call.number, None) is None:
             return
         for number in call.waiting:
@@ -333,7 +333,7 @@ class GrpcDialogue:
 
     def _cancel_all(self) -> None:
         for call in list(self._open.values()):
-            self._end(call)
+            self._end_call(call)
         self._events.clear()
 
     def wake(self, now_ms: int) -> None:
@@ -354,10 +354,10 @@ class GrpcDialogue:
         self._is_given_up = True
         self.calls.lost()
         self._cancel_all()
-        self._free()
+        self._release_memory()
         for client in self._clients.values():
-            self.front.clients.parted(client, self, now_ms)
-        self.front.parted(self.peer.id)
+            self.front.clients.remove_connection(client, self, now_ms)
+        self.front.remove_connection(self.peer.id)
 
     # -- the rest of a dialogue ------------------------------------------------------------------
 

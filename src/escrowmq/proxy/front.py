@@ -11,17 +11,17 @@ from escrowmq.base.fixed_limits import (
     STRANGERS_FRAME_SLACK,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
-from escrowmq.codec.frame import HalfFrames
+from escrowmq.codec.frame import PartialFrames
 from escrowmq.http2.limits import STRANGERS_STREAMS_MAX, Http2Limits
-from escrowmq.proxy.backend import Backend, PeerConnection
-from escrowmq.proxy.call import Method
+from escrowmq.proxy.backend import Backend, FrontConnection
 from escrowmq.proxy.clients import FrontClients
 from escrowmq.proxy.clock_leaps import ClockLeaps
 from escrowmq.proxy.dialogue import GrpcDialogue
-from escrowmq.proxy.open_calls import OpenCalls
-from escrowmq.proxy.service import methods
-from escrowmq.proxy.service_context import FrontOptions, Shared
-from escrowmq.proxy.stalled_connections import StallWatch
+from escrowmq.proxy.grpc_call import ServiceMethod
+from escrowmq.proxy.open_calls import OpenCallsLimit
+from escrowmq.proxy.service import service_methods
+from escrowmq.proxy.service_context import FrontOptions, ServiceContext
+from escrowmq.proxy.stalled_connections import StallDetector
 
 _GRID_MS = 250
 """Deadlines are rounded to a multiple of this many milliseconds. Otherwise, with ten thousand
@@ -35,27 +35,27 @@ class GrpcFront:
         self.backend = backend
         self.clients = FrontClients(backend)
         self._leaps = ClockLeaps()
-        shared = Shared(backend, options, self.clients, self._leaps)
-        self.methods: dict[str, Method] = methods(shared)
+        shared = ServiceContext(backend, options, self.clients, self._leaps)
+        self.methods: dict[str, ServiceMethod] = service_methods(shared)
         self._options = options
         self._dialogues: dict[int, GrpcDialogue] = {}
         self._calls_at_ms = LONG_MAX
         self._looked_ms = 0
-        self._watch = StallWatch()
-        self.room = HalfFrames(GRPC_KEPT_SIZE_MAX)
-        self.strangers_room = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
-        self.strangers_calls = OpenCalls(STRANGERS_CALLS_SIZE_MAX)
+        self._watch = StallDetector()
+        self.room = PartialFrames(GRPC_KEPT_SIZE_MAX)
+        self.strangers_room = PartialFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
+        self.strangers_calls = OpenCallsLimit(STRANGERS_CALLS_SIZE_MAX)
 
-    def create_dialogue(self, peer: PeerConnection) -> GrpcDialogue:
+    def create_dialogue(self, peer: FrontConnection) -> GrpcDialogue:
         """Add a new connection."""
         dialogue = self._dialogues[peer.id] = GrpcDialogue(self, peer)
         return dialogue
 
-    def parted(self, peer: int) -> None:
+    def remove_connection(self, peer: int) -> None:
         """Remove a connection that is lost."""
         self._dialogues.pop(peer, None)
 
-    def limits_of(self, peer: PeerConnection) -> Http2Limits:
+    def limits_of(self, peer: FrontConnection) -> Http2Limits:
         """Return the HTTP/2 limits of a connection; a stranger's may buffer only one message."""
         size = GRPC_MESSAGE_SIZE_MAX
         if peer.is_stranger:
@@ -67,15 +67,15 @@ class GrpcFront:
 
     # -- time ------------------------------------------------------------------------------------
 
-    def note(self, at_ms: int) -> None:
+    def schedule_wake(self, at_ms: int) -> None:
         """Schedule a wake-up for a call's deadline."""
         self._calls_at_ms = min(self._calls_at_ms, at_ms)
 
     def wake(self, now_ms: int) -> None:
         """End calls whose deadline has passed, and remove clients that were silent for too long."""
         self.clients.wake(now_ms)
-        for peer in self._watch.overdue(self._dialogues.items(), now_ms):
-            self._dialogues[peer].give_up("something was begun and not ended")
+        for peer in self._watch.overdue_connections(self._dialogues.items(), now_ms):
+            self._dialogues[peer].drop_input("something was begun and not ended")
         if now_ms < self._wake_calls_at_ms():
             return
         self._looked_ms = now_ms
@@ -83,7 +83,7 @@ class GrpcFront:
         for dialogue in list(self._dialogues.values()):
             if dialogue.calls.wake_at_ms <= now_ms:
                 dialogue.wake(now_ms)
-            self.note(dialogue.calls.wake_at_ms)
+            self.schedule_wake(dialogue.calls.wake_at_ms)
 
     def wake_at_ms(self) -> int:
         """Return when to call `wake` next."""
@@ -98,7 +98,7 @@ class GrpcFront:
     def clock_leapt(self, by_ms: int, now_ms: int) -> None:
         """Shift all deadlines and timers by a forward jump of the clock, so that nothing that
         clients were given expires early (broker.front.TimedFront)."""
-        self._leaps.note(by_ms, now_ms)
+        self._leaps.record_leap(by_ms, now_ms)
         self.clients.clock_leapt(by_ms)
         self._watch.clock_leapt(by_ms)
         for dialogue in self._dialogues.values():
@@ -106,9 +106,9 @@ class GrpcFront:
 
     def drain(self) -> None:
         """Make all clients reconnect, to another broker if possible, and accept no more calls."""
-        for client in self.clients.all():
+        for client in self.clients.registered_clients():
             if client.stream is not None:
-                client.stream.reconnect()
+                client.stream.order_reconnect()
         for dialogue in list(self._dialogues.values()):
             dialogue.calls.go_away()
             dialogue.flush()

@@ -22,12 +22,12 @@ from typing import Final
 from escrowmq.base.fixed_limits import GRPC_UNPACKED_SIZE_MAX, INT_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag, split_keys
 from escrowmq.base.reserved import RESERVED
-from escrowmq.codec.compression import decompress, readable_size
+from escrowmq.codec.compression import decompress, size_until_error
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.result_codes import Fault
-from escrowmq.proxy.validation import moment_ms, put_moment
+from escrowmq.proxy.result_codes import CallFault
+from escrowmq.proxy.validation import set_timestamp, timestamp_ms
 
 KINDS: Final = {
     "NORMAL": v2.NORMAL,
@@ -52,14 +52,14 @@ _INNER: Final = RESERVED - {
 """Properties that are hidden from users; RocketMQ's proxy shows some of them."""
 
 
-class Unpacking:
+class DecompressionLimit:
     """The limit on the decompressed bodies of one call together: a small body may expand a
     thousandfold."""
 
     def __init__(self) -> None:
         self.left = GRPC_UNPACKED_SIZE_MAX
 
-    def plain(self, body: bytes, sys_flag: int) -> bytes:
+    def decompress(self, body: bytes, sys_flag: int) -> bytes:
         """Decompress a body. Raises RemoteProtocolError if it is broken, or too large."""
         is_gzip = body.startswith(_GZIP)  # RocketMQ's proxy stores what its clients have packed
         try:
@@ -69,7 +69,7 @@ class Unpacking:
                 plain = decompress(body, sys_flag, size_max=self.left)
         except RemoteProtocolError:
             form = 0 if is_gzip else sys_flag
-            self.left -= readable_size(body, form, size_max=self.left)
+            self.left -= size_until_error(body, form, size_max=self.left)
             raise
         self.left -= len(plain)
         return plain
@@ -89,7 +89,7 @@ def _gunzip(body: bytes, size_max: int) -> bytes:
 # -- in ------------------------------------------------------------------------------------------
 
 
-def type_of(properties: dict[str, str]) -> str:
+def message_type(properties: dict[str, str]) -> str:
     """Return the message type that follows from a message's properties."""
     if Property.TRAN_MSG in properties:
         return "TRANSACTION"
@@ -100,7 +100,9 @@ def type_of(properties: dict[str, str]) -> str:
     return "PRIORITY" if Property.PRIORITY in properties else "NORMAL"
 
 
-def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) -> dict[str, str]:
+def record_properties(
+    message: v2.Message, system: v2.SystemProperties, topic: str
+) -> dict[str, str]:
     """Return the properties of the record for a client's message. Each field of the message is read
     only once, because protobuf creates it anew each time."""
     users = message.user_properties
@@ -119,7 +121,7 @@ def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) 
     # Any client that publishes to the topic may get checks for its halves.
     found[Property.PGROUP] = topic
     if system.HasField("delivery_timestamp"):
-        due_ms = moment_ms(system.delivery_timestamp, v2.ILLEGAL_DELIVERY_TIME)
+        due_ms = timestamp_ms(system.delivery_timestamp, v2.ILLEGAL_DELIVERY_TIME)
         found[Property.TIMER_DELIVER_MS] = str(due_ms)
     if system.message_group:
         found[Property.SHARDING_KEY] = system.message_group
@@ -130,30 +132,30 @@ def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) 
     if system.born_host.strip():
         found[Property.BORN_HOST] = system.born_host
     if system.HasField("born_timestamp"):
-        found[Property.BORN_TIMESTAMP] = str(moment_ms(system.born_timestamp, v2.BAD_REQUEST))
+        found[Property.BORN_TIMESTAMP] = str(timestamp_ms(system.born_timestamp, v2.BAD_REQUEST))
     return found
 
 
-def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
+def decompress_gzip_body(body: bytes, unpacking: DecompressionLimit, *, size_max: int) -> bytes:
     """Return a gzip body decompressed, as it is stored: consumers of the remoting protocol do not
     know gzip. Some clients declare gzip and send zlib, which is accepted, as RocketMQ's proxy
     does."""
     if not body.startswith((_GZIP, _ZLIB)):
-        raise Fault(
+        raise CallFault(
             v2.MESSAGE_CORRUPTED, "the body is declared as gzip, but is neither gzip nor zlib"
         )
     try:
-        plain = unpacking.plain(body, SysFlag.COMPRESSED)
+        plain = unpacking.decompress(body, SysFlag.COMPRESSED)
     except RemoteProtocolError as error:
-        raise Fault(v2.MESSAGE_CORRUPTED, str(error)) from error
+        raise CallFault(v2.MESSAGE_CORRUPTED, str(error)) from error
     if not plain:
-        raise Fault(v2.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+        raise CallFault(v2.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(plain) > size_max:
-        raise Fault(v2.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {size_max}")
+        raise CallFault(v2.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {size_max}")
     return plain
 
 
-def text_of(properties: dict[str, str]) -> str:
+def encode_property_text(properties: dict[str, str]) -> str:
     """Encode properties as in a send request."""
     return "\x02".join(map("\x01".join, properties.items())) + "\x02"
 
@@ -161,8 +163,8 @@ def text_of(properties: dict[str, str]) -> str:
 # -- out -----------------------------------------------------------------------------------------
 
 
-def message_of(
-    stored: StoredMessage, *, handle: str = "", unpacking: Unpacking | None = None
+def to_client_message(
+    stored: StoredMessage, *, handle: str = "", unpacking: DecompressionLimit | None = None
 ) -> v2.Message:
     """Make a message for gRPC clients from a record. Its body is decompressed, because clients
     differ in what they can decompress. A body that is broken, or too large for the call, stays as
@@ -171,7 +173,7 @@ def message_of(
     body, encoding = stored.body, v2.IDENTITY
     if stored.sys_flag & SysFlag.COMPRESSED:
         try:
-            body = (unpacking or Unpacking()).plain(stored.body, stored.sys_flag)
+            body = (unpacking or DecompressionLimit()).decompress(stored.body, stored.sys_flag)
         except RemoteProtocolError:
             encoding = v2.GZIP
     message = v2.Message(body=body)
@@ -188,24 +190,24 @@ def message_of(
     system.body_digest.type = v2.MD5
     system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = encoding
-    system.message_type = KINDS[type_of(found)]
-    put_moment(system.born_timestamp, stored.born_ms)
+    system.message_type = KINDS[message_type(found)]
+    set_timestamp(system.born_timestamp, stored.born_ms)
     system.born_host = found.get(Property.BORN_HOST) or format_host(stored.born_host)
-    put_moment(system.store_timestamp, stored.stored_ms)
+    set_timestamp(system.store_timestamp, stored.stored_ms)
     system.store_host = format_host(stored.store_host)
     system.queue_id = stored.queue_id
     system.queue_offset = stored.queue_offset
     system.delivery_attempt = min(stored.reconsume_times, INT_MAX - 1) + 1
     if handle:
         system.receipt_handle = handle
-    _add_wishes(system, found)
+    _add_delivery_properties(system, found)
     return message
 
 
-def _add_wishes(system: v2.SystemProperties, found: dict[str, str]) -> None:
+def _add_delivery_properties(system: v2.SystemProperties, found: dict[str, str]) -> None:
     deliver = found.get(Property.TIMER_DELIVER_MS) or found.get(Property.TIMER_OUT_MS, "")
     if deliver.isascii() and deliver.isdigit() and len(deliver) <= len("253402300799999"):
-        put_moment(system.delivery_timestamp, int(deliver))
+        set_timestamp(system.delivery_timestamp, int(deliver))
     if found.get(Property.SHARDING_KEY):
         system.message_group = found[Property.SHARDING_KEY]
     if found.get(Property.TRACE_CONTEXT):

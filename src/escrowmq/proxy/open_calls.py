@@ -9,27 +9,27 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Holder(Protocol):
+class CallsConnection(Protocol):
     """A connection, as the limit on open calls sees it."""
 
-    def give_up(self, reason: str) -> None:
+    def drop_input(self, reason: str) -> None:
         """End all calls of the connection, and close it."""
 
 
-class OpenCalls:
+class OpenCallsLimit:
     """The connections with open calls, and the memory that these use. Connections are grouped by
     the number of binary digits of their size, so that a large one is found without visiting all."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._sizes: dict[Holder, int] = {}
-        self._by_digits: dict[int, dict[Holder, None]] = {}
+        self._sizes: dict[CallsConnection, int] = {}
+        self._by_digits: dict[int, dict[CallsConnection, None]] = {}
         self.size = 0
         self.given_up_count = 0
 
-    def hold(self, holder: Holder, size: int) -> None:
+    def set_size(self, holder: CallsConnection, size: int) -> None:
         """Set the present size of a connection's calls."""
-        self.free(holder)
+        self.remove_connection(holder)
         if size:
             self.size += size
             self._sizes[holder] = size
@@ -38,14 +38,14 @@ class OpenCalls:
             largest, _ = self._by_digits[max(self._by_digits)].popitem()
             self._by_digits[self._sizes[largest].bit_length()][largest] = None
             size = self._sizes[largest]
-            self.free(largest)
+            self.remove_connection(largest)
             self.given_up_count += 1
-            largest.give_up(
+            largest.drop_input(
                 f"the open calls of all strangers take more than {self._size_max} bytes, and those "
                 f"of this connection {size}; end some, or prove who you are"
             )
 
-    def free(self, holder: Holder) -> None:
+    def remove_connection(self, holder: CallsConnection) -> None:
         """Remove a connection that has no more open calls."""
         size = self._sizes.pop(holder, 0)
         if size:

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.codec.pop_receipt import Receipt, decode_receipt, encode_receipt, retry_topic
+from escrowmq.codec.pop_receipt import PopReceipt, decode_receipt, encode_receipt, retry_topic
 from escrowmq.errors import UsageError
 from escrowmq.proxy.clock_leaps import ClockLeaps
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.result_codes import Fault
+from escrowmq.proxy.result_codes import CallFault
 
 HANDLE_SIZE_MAX: Final = 1_024
 RENEWED: Final = "renewed"
@@ -27,7 +27,7 @@ _FIELDS: Final = (9, 10)
 class ReceiptHandle(msgspec.Struct, frozen=True):
     """The fields of a receipt handle."""
 
-    receipt: Receipt
+    receipt: PopReceipt
     log_offset: int
     is_renewed: bool = False
 
@@ -35,7 +35,7 @@ class ReceiptHandle(msgspec.Struct, frozen=True):
         text = f"{encode_receipt(self.receipt)} {self.log_offset}"
         return f"{text} {RENEWED}" if self.is_renewed else text
 
-    def fields(self, group: str, topic: str) -> dict[str, str]:
+    def ack_fields(self, group: str, topic: str) -> dict[str, str]:
         """Return the fields that identify the message in an ack."""
         receipt = self.receipt
         return {
@@ -47,11 +47,13 @@ class ReceiptHandle(msgspec.Struct, frozen=True):
         }
 
 
-def read(text: str, *, broker_name: str, leaps: ClockLeaps, now_ms: int) -> ReceiptHandle:
+def parse_receipt_handle(
+    text: str, *, broker_name: str, leaps: ClockLeaps, now_ms: int
+) -> ReceiptHandle:
     """Parse a handle of this broker; raises a Fault if it is invalid."""
     code = v2.INVALID_RECEIPT_HANDLE
     if len(text) > HANDLE_SIZE_MAX:
-        raise Fault(code, f"a handle of {len(text)} characters; {HANDLE_SIZE_MAX} are allowed")
+        raise CallFault(code, f"a handle of {len(text)} characters; {HANDLE_SIZE_MAX} are allowed")
     parts = text.split(" ")
     try:
         receipt = decode_receipt(text)
@@ -62,13 +64,17 @@ def read(text: str, *, broker_name: str, leaps: ClockLeaps, now_ms: int) -> Rece
         log_offset = int(parts[8])
         retry_topic("", "", receipt.kind)
     except (UsageError, ValueError) as error:
-        raise Fault(code, f"receipt handle cannot be read: {error}") from error
+        raise CallFault(code, f"receipt handle cannot be read: {error}") from error
     if receipt.broker_name != broker_name:
-        raise Fault(code, f"this handle is of broker {receipt.broker_name[:100]}; send it there")
+        raise CallFault(
+            code, f"this handle is of broker {receipt.broker_name[:100]}; send it there"
+        )
     handle = ReceiptHandle(receipt, log_offset, len(parts) == _FIELDS[1])
     if handle.is_renewed or receipt.due_ms > now_ms:
         return handle
-    late_ms = now_ms - receipt.due_ms - leaps.since(receipt.pop_ms)
+    late_ms = now_ms - receipt.due_ms - leaps.leapt_ms_since(receipt.pop_ms)
     if late_ms >= 0:
-        raise Fault(code, f"receipt handle is expired: the message is visible since {late_ms} ms")
+        raise CallFault(
+            code, f"receipt handle is expired: the message is visible since {late_ms} ms"
+        )
     return handle

@@ -39,7 +39,7 @@ CODES: Final[dict[int, int]] = {
 }
 
 
-class Fault(UsageError):
+class CallFault(UsageError):
     """Raised to refuse a call, with the code of the result."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -47,39 +47,39 @@ class Fault(UsageError):
         self.code = code
 
 
-def status(code: int, text: str = "") -> v2.Status:
+def make_status(code: int, text: str = "") -> v2.Status:
     """Make a status. Without a text it gets the name of its code."""
-    return v2.Status(code=_code(code), message=text or v2.Code.Name(_code(code)))
+    return v2.Status(code=_to_enum(code), message=text or v2.Code.Name(_to_enum(code)))
 
 
-def _code(code: int) -> v2.Code:
+def _to_enum(code: int) -> v2.Code:
     return code  # type: ignore[return-value]  # numbers are what protobuf wants
 
 
-def code_of(reply: Answer | Refusal) -> int:
+def result_code(reply: Answer | Refusal) -> int:
     """Return the result code for a broker's reply."""
     if isinstance(reply, Denial):
         return v2.UNAUTHORIZED
     return CODES.get(reply.code, v2.INTERNAL_SERVER_ERROR)
 
 
-def status_of(reply: Answer | Refusal) -> v2.Status:
+def reply_status(reply: Answer | Refusal) -> v2.Status:
     """Make the status for a broker's reply, with its text."""
-    code = code_of(reply)
-    return OK if code == v2.OK else status(code, reply.remark or "")
+    code = result_code(reply)
+    return OK if code == v2.OK else make_status(code, reply.remark or "")
 
 
-def fault_of(reply: Answer | Refusal) -> Fault:
+def reply_fault(reply: Answer | Refusal) -> CallFault:
     """Make the Fault for a broker's refusal."""
-    return Fault(code_of(reply), reply.remark or f"the broker answers {reply.code}")
+    return CallFault(result_code(reply), reply.remark or f"the broker answers {reply.code}")
 
 
-def common(codes: list[int]) -> v2.Status:
+def common_status(codes: list[int]) -> v2.Status:
     """Return the status of a call for several messages, from the codes of the messages: their
     common one, or MULTIPLE_RESULTS."""
     if len(set(codes)) == 1:
-        return status(codes[0])
-    return status(v2.MULTIPLE_RESULTS)
+        return make_status(codes[0])
+    return make_status(v2.MULTIPLE_RESULTS)
 
 
-OK: Final = status(v2.OK)
+OK: Final = make_status(v2.OK)

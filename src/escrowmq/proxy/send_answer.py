@@ -17,11 +17,11 @@ from typing import Final
 from escrowmq.proxy.result_codes import OK
 
 
-def _sized(tag: bytes, data: bytes) -> bytes:
-    return tag + _number(len(data)) + data
+def _field_with_size(tag: bytes, data: bytes) -> bytes:
+    return tag + _varint(len(data)) + data
 
 
-def _number(value: int) -> bytes:
+def _varint(value: int) -> bytes:
     """Encode an integer as a varint."""
     if value < 0x80:
         return _SMALL[value]
@@ -36,25 +36,25 @@ def _number(value: int) -> bytes:
 _SMALL: Final = [bytes((value,)) for value in range(0x80)]
 """All varints of one byte. Nearly all numbers in answers are in this range."""
 
-_STATUS: Final = _sized(b"\x0a", OK.SerializeToString())
+_STATUS: Final = _field_with_size(b"\x0a", OK.SerializeToString())
 
 
-def one_sent(
+def encode_send_response(
     message_id: str, transaction_id: str, *, offset: int, recall_handle: str = ""
 ) -> bytes:
     """Encode a SendMessageResponse about one message."""
     entry = _STATUS
     if message_id == transaction_id and message_id:  # of all but halves
         data = message_id.encode()
-        size = _number(len(data))
+        size = _varint(len(data))
         entry = b"".join((_STATUS, b"\x12", size, data, b"\x1a", size, data))
     else:
         if message_id:
-            entry += _sized(b"\x12", message_id.encode())
+            entry += _field_with_size(b"\x12", message_id.encode())
         if transaction_id:
-            entry += _sized(b"\x1a", transaction_id.encode())
+            entry += _field_with_size(b"\x1a", transaction_id.encode())
     if offset:
-        entry += b"\x20" + _number(offset)
+        entry += b"\x20" + _varint(offset)
     if recall_handle:
-        entry += _sized(b"\x2a", recall_handle.encode())
-    return b"".join((_STATUS, b"\x12", _number(len(entry)), entry))
+        entry += _field_with_size(b"\x2a", recall_handle.encode())
+    return b"".join((_STATUS, b"\x12", _varint(len(entry)), entry))

@@ -8,61 +8,77 @@ from typing import Protocol
 from google.protobuf.message import Message
 
 from escrowmq.proxy import standard_services
-from escrowmq.proxy.acknowledging import Settling
-from escrowmq.proxy.call import Call, Method
-from escrowmq.proxy.end_transaction import Ending
+from escrowmq.proxy.end_transaction import EndMethods
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.heartbeats import ClientPresence
-from escrowmq.proxy.pulling import Pulling
-from escrowmq.proxy.receiving import Receiving
-from escrowmq.proxy.result_codes import Fault, status
-from escrowmq.proxy.routes import Routes
-from escrowmq.proxy.sending import Sending
-from escrowmq.proxy.service_context import Shared
+from escrowmq.proxy.grpc_call import GrpcCall, ServiceMethod
+from escrowmq.proxy.heartbeats import PresenceMethods
+from escrowmq.proxy.pull_methods import PullMethods
+from escrowmq.proxy.receipt_methods import ReceiptMethods
+from escrowmq.proxy.receive_methods import ReceiveMethods
+from escrowmq.proxy.result_codes import CallFault, make_status
+from escrowmq.proxy.route_methods import RouteMethods
+from escrowmq.proxy.send_methods import SendMethods
+from escrowmq.proxy.service_context import ServiceContext
 from escrowmq.proxy.standard_services import SERVICE
-from escrowmq.proxy.telemetry import Telemetry
+from escrowmq.proxy.telemetry import TelemetryMethods
 
 
-def methods(shared: Shared) -> dict[str, Method]:
+def service_methods(shared: ServiceContext) -> dict[str, ServiceMethod]:
     """Return all methods of the service by path."""
-    routes, sending, settling = Routes(shared), Sending(shared), Settling(shared)
-    presence, receiving, pulling = ClientPresence(shared), Receiving(shared), Pulling(shared)
+    routes, sending, settling = RouteMethods(shared), SendMethods(shared), ReceiptMethods(shared)
+    presence, receiving = PresenceMethods(shared), ReceiveMethods(shared)
+    pulling = PullMethods(shared)
     found = {
-        "QueryRoute": _unary(v2.QueryRouteRequest, v2.QueryRouteResponse, routes.query),
+        "QueryRoute": _unary(v2.QueryRouteRequest, v2.QueryRouteResponse, routes.query_route),
         "QueryAssignment": _unary(
-            v2.QueryAssignmentRequest, v2.QueryAssignmentResponse, routes.assign
+            v2.QueryAssignmentRequest, v2.QueryAssignmentResponse, routes.query_assignment
         ),
-        "SendMessage": _unary(v2.SendMessageRequest, v2.SendMessageResponse, sending.send),
-        "RecallMessage": _unary(v2.RecallMessageRequest, v2.RecallMessageResponse, sending.recall),
-        "EndTransaction": _unary(v2.EndTransactionRequest, v2.EndTransactionResponse, Ending().end),
-        "ReceiveMessage": Method(
-            v2.ReceiveMessageRequest, receiving.receive, receiving.refuse, is_read=True
+        "SendMessage": _unary(v2.SendMessageRequest, v2.SendMessageResponse, sending.send_messages),
+        "RecallMessage": _unary(
+            v2.RecallMessageRequest, v2.RecallMessageResponse, sending.recall_message
         ),
-        "AckMessage": _unary(v2.AckMessageRequest, v2.AckMessageResponse, settling.ack),
+        "EndTransaction": _unary(
+            v2.EndTransactionRequest, v2.EndTransactionResponse, EndMethods().end_transaction
+        ),
+        "ReceiveMessage": ServiceMethod(
+            v2.ReceiveMessageRequest,
+            receiving.receive_messages,
+            receiving.refuse_receive,
+            is_read=True,
+        ),
+        "AckMessage": _unary(v2.AckMessageRequest, v2.AckMessageResponse, settling.ack_messages),
         "ChangeInvisibleDuration": _unary(
-            v2.ChangeInvisibleDurationRequest, v2.ChangeInvisibleDurationResponse, settling.change
+            v2.ChangeInvisibleDurationRequest,
+            v2.ChangeInvisibleDurationResponse,
+            settling.change_invisible_time,
         ),
         "ForwardMessageToDeadLetterQueue": _unary(
             v2.ForwardMessageToDeadLetterQueueRequest,
             v2.ForwardMessageToDeadLetterQueueResponse,
             settling.move_to_dead_letters,
         ),
-        "Heartbeat": _unary(v2.HeartbeatRequest, v2.HeartbeatResponse, presence.beat),
+        "Heartbeat": _unary(v2.HeartbeatRequest, v2.HeartbeatResponse, presence.heartbeat),
         "NotifyClientTermination": _unary(
-            v2.NotifyClientTerminationRequest, v2.NotifyClientTerminationResponse, presence.leave
+            v2.NotifyClientTerminationRequest,
+            v2.NotifyClientTerminationResponse,
+            presence.unregister_client,
         ),
-        "Telemetry": Telemetry(shared).method(),
-        "PullMessage": Method(v2.PullMessageRequest, pulling.pull, pulling.refuse, is_read=True),
-        "UpdateOffset": _unary(v2.UpdateOffsetRequest, v2.UpdateOffsetResponse, pulling.update),
-        "GetOffset": _unary(v2.GetOffsetRequest, v2.GetOffsetResponse, pulling.get),
-        "QueryOffset": _unary(v2.QueryOffsetRequest, v2.QueryOffsetResponse, pulling.query),
+        "Telemetry": TelemetryMethods(shared).telemetry_method(),
+        "PullMessage": ServiceMethod(
+            v2.PullMessageRequest, pulling.pull_messages, pulling.refuse_pull, is_read=True
+        ),
+        "UpdateOffset": _unary(
+            v2.UpdateOffsetRequest, v2.UpdateOffsetResponse, pulling.update_offset
+        ),
+        "GetOffset": _unary(v2.GetOffsetRequest, v2.GetOffsetResponse, pulling.get_offset),
+        "QueryOffset": _unary(v2.QueryOffsetRequest, v2.QueryOffsetResponse, pulling.query_offset),
         "SyncLiteSubscription": _unary(
-            v2.SyncLiteSubscriptionRequest, v2.SyncLiteSubscriptionResponse, _no_lite
+            v2.SyncLiteSubscriptionRequest, v2.SyncLiteSubscriptionResponse, _refuse_lite
         ),
     }
     return {
         f"/{SERVICE}/{name}": method for name, method in found.items()
-    } | standard_services.methods()
+    } | standard_services.standard_methods()
 
 
 class _Response(Protocol):
@@ -72,18 +88,20 @@ class _Response(Protocol):
         """Make a response with only a status."""
 
 
-def _unary(request: type[Message], response: _Response, serve: Callable[..., None]) -> Method:
+def _unary(
+    request: type[Message], response: _Response, serve: Callable[..., None]
+) -> ServiceMethod:
     """Return the entry for a method with one request and one response. A refusal is reported in the
     response's status."""
 
-    def refuse(call: Call[Message], fault: Fault) -> None:
-        call.answer(response(status=status(fault.code, str(fault))))
+    def refuse(call: GrpcCall[Message], fault: CallFault) -> None:
+        call.send_answer(response(status=make_status(fault.code, str(fault))))
 
-    return Method(request, serve, refuse)
+    return ServiceMethod(request, serve, refuse)
 
 
-def _no_lite(_: Call[v2.SyncLiteSubscriptionRequest]) -> None:
-    raise Fault(v2.NOT_IMPLEMENTED, NO_LITE)
+def _refuse_lite(_: GrpcCall[v2.SyncLiteSubscriptionRequest]) -> None:
+    raise CallFault(v2.NOT_IMPLEMENTED, NO_LITE)
 
 
 NO_LITE = "lite topics are not served here; use topics of type NORMAL and their queues"

@@ -23,7 +23,7 @@ class FrontOptions(msgspec.Struct, kw_only=True):
     """Maximum bytes of a message's body."""
 
 
-class Shared(msgspec.Struct, frozen=True):
+class ServiceContext(msgspec.Struct, frozen=True):
     """The objects that all methods of the service share: the broker, the clients, and the jumps of
     the clock."""
 

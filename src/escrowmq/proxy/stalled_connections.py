@@ -12,35 +12,38 @@ from escrowmq.base.fixed_limits import FRAME_TIME_MAX_MS
 SCAN_MS: Final = 10_000
 """Interval of scans in milliseconds."""
 
-Begun = tuple[int, int, int]
-"""Identifies an incomplete item: its connection, and the pair that `halves` returns for it."""
+IncompleteItem = tuple[int, int, int]
+"""Identifies an incomplete item: its connection, and the pair that `incomplete_items` returns for
+it."""
 
 
-class Talk(Protocol):
+class WatchedConnection(Protocol):
     """A connection, as the search for incomplete items sees it."""
 
-    def halves(self) -> list[tuple[int, int]]:
+    def incomplete_items(self) -> list[tuple[int, int]]:
         """Return a pair for each incomplete item, which changes once the item is complete."""
 
 
-class StallWatch:
+class StallDetector:
     """Finds connections with an item that stays incomplete for too long. It remembers what was
     incomplete at the last scan, and since when."""
 
     def __init__(self) -> None:
-        self._since_ms: dict[Begun, int] = {}
+        self._since_ms: dict[IncompleteItem, int] = {}
         self._scan_at_ms = 0
 
-    def overdue(self, connections: Iterable[tuple[int, Talk]], now_ms: int) -> set[int]:
+    def overdue_connections(
+        self, connections: Iterable[tuple[int, WatchedConnection]], now_ms: int
+    ) -> set[int]:
         """Return the connections that had an incomplete item for too long, counted from the scan
         that first found it."""
         if now_ms < self._scan_at_ms:
             return set()
         self._scan_at_ms = now_ms + SCAN_MS
-        since_ms: dict[Begun, int] = {}
+        since_ms: dict[IncompleteItem, int] = {}
         found = set()
         for peer, talk in connections:
-            for begun in talk.halves():
+            for begun in talk.incomplete_items():
                 name = (peer, *begun)
                 since_ms[name] = self._since_ms.get(name, now_ms)
                 if now_ms - since_ms[name] >= FRAME_TIME_MAX_MS:

@@ -24,8 +24,8 @@ from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServe
 from escrowmq.base.ports import Disk
 from escrowmq.base.wire import Wire
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
-from escrowmq.codec.key_value_line import audit_line
+from escrowmq.codec.frame import FrameReader, FrameTimeouts, PartialFrames
+from escrowmq.codec.key_value_line import format_audit_line
 from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError
@@ -106,12 +106,12 @@ class RegistryCore:
         self._guard.load(started_ms)
         self._readers: dict[int, FrameReader] = {}
         self._visitors: dict[int, GuardedConnection] = {}
-        self._half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
-        self._strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
+        self._half_frames = PartialFrames(HALF_FRAMES_SIZE_MAX)
+        self._strangers_half_frames = PartialFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._seldom = LogThrottle(lines_max=1, span_ms=_LINES_SPAN_MS, kinds_max=_KINDS_MAX)
         self._brokers: set[int] = set()
         self._effects: list[Effect] = []
-        self._watch = FrameWatch()
+        self._watch = FrameTimeouts()
         self._scan_at_ms = started_ms + settings.scan_interval_ms
         self._look_at_ms = self._scan_at_ms
         self._asks = RequestCounts()
@@ -144,8 +144,8 @@ class RegistryCore:
             return
         replies = []
         at = count = size = 0
-        data = reader.take(data)
-        while (found := reader.next(data, at)) is not None:
+        data = reader.bytes_to_read(data)
+        while (found := reader.next_command(data, at)) is not None:
             command, at = found
             count += 1
             if command.flag & Flag.REPLY:
@@ -161,7 +161,7 @@ class RegistryCore:
                 break
         if replies:
             self._effects.append(Send(peer, replies))
-        if reader.has_back:
+        if reader.has_put_back:
             self._effects.append(Hold(peer))
         elif reader.broken is not None:
             self._close(peer, str(reader.broken), now_ms)
@@ -184,7 +184,7 @@ class RegistryCore:
                 "code": command.code,
                 "reason": denial.reason,
             }
-            _audit.info("%s", audit_line("denial", fields))
+            _audit.info("%s", format_audit_line("denial", fields))
         return encode_reply(command, denial.code, remark=denial.reason)
 
     def _serve(self, command: Command, peer: int, now_ms: int) -> bytes:
@@ -220,7 +220,7 @@ class RegistryCore:
         """Remove a lost peer, and its brokers with it, immediately."""
         reader = self._readers.pop(peer, None)
         if reader is not None:
-            reader.leave()
+            reader.release_space()
         self._visitors.pop(peer, None)
         if peer in self._brokers:
             self._brokers.discard(peer)
@@ -255,7 +255,7 @@ class RegistryCore:
             self._look_at_ms = now_ms + self.state.settings.scan_interval_ms
             for kind, count in self._seldom.take_suppressed(now_ms):
                 _log.warning("%d more of %s", count, kind)
-            for peer in self._watch.overdue(self._readers.items(), now_ms):
+            for peer in self._watch.overdue_peers(self._readers.items(), now_ms):
                 self._close(peer, "a frame was begun and not ended", now_ms)
 
     def measure(self) -> list[MetricFamily]:

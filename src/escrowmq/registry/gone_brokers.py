@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.codec.routes import GoneBroker
+from escrowmq.codec.routes import DepartedBroker
 
 KEPT_MS: Final = 3_600_000
 """A broker is remembered for this many ms after it left, even if it was removed for good."""
@@ -18,12 +18,12 @@ class GoneBrokers:
     """Brokers that left, by cluster, name and id, in the order in which they left."""
 
     def __init__(self) -> None:
-        self._gone: dict[tuple[str, str, int], GoneBroker] = {}
+        self._gone: dict[tuple[str, str, int], DepartedBroker] = {}
 
     def __len__(self) -> int:
         return len(self._gone)
 
-    def note_departure(self, broker: GoneBroker) -> None:
+    def note_departure(self, broker: DepartedBroker) -> None:
         """Remember a broker that is no longer registered."""
         key = (broker.cluster, broker.name, broker.id)
         self._gone.pop(key, None)
@@ -35,7 +35,7 @@ class GoneBrokers:
         """Forget a broker that is back, or whose name and id now belong to another broker."""
         self._gone.pop((cluster, name, broker_id), None)
 
-    def recent(self, now_ms: int) -> list[GoneBroker]:
+    def recent(self, now_ms: int) -> list[DepartedBroker]:
         """Return the brokers that left within the last hour, in order."""
         self.forget_old(now_ms)
         return list(self._gone.values())

@@ -21,7 +21,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import TRUSTED_ADDRESSES_MAX
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
 from escrowmq.base.ports import Disk, RandomSource
-from escrowmq.codec.acl2_bodies import first_user, inner_user
+from escrowmq.codec.acl2_bodies import parse_first_user, parse_inner_user
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError, UsageError
 
@@ -269,8 +269,8 @@ def _configured_secrets(settings: NameServerGuardSettings) -> dict[str, str]:
     administrator's."""
     found = {}
     for name, text, read in (
-        ("initAuthenticationUser", settings.first_user, first_user),
-        ("innerClientAuthenticationCredentials", settings.inner_user, inner_user),
+        ("initAuthenticationUser", settings.first_user, parse_first_user),
+        ("innerClientAuthenticationCredentials", settings.inner_user, parse_inner_user),
     ):
         if not text.strip():
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.base.codes import Response
-from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_java_properties
 from escrowmq.codec.routes import decode_route, encode_kv_table
 from escrowmq.errors import UsageError
 from escrowmq.registry.handler_values import DONE, RegistryAnswer, RegistryRequest, RegistryState
@@ -80,7 +80,7 @@ def register_topic(state: RegistryState, asked: RegistryRequest) -> RegistryAnsw
 def update_config(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Change settings (UPDATE_NAMESRV_CONFIG)."""
     try:
-        texts = parse_conf(asked.command.body.decode("utf-8", "replace"))
+        texts = parse_java_properties(asked.command.body.decode("utf-8", "replace"))
     except ConfError:
         return RegistryAnswer(Response.SYSTEM_ERROR, remark="string2Properties error")
     if state.config.has_forbidden_key(texts):

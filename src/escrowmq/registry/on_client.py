@@ -8,7 +8,7 @@ from escrowmq.base.codes import FAQ, Response, Version
 from escrowmq.codec.routes import (
     TopicRoute,
     encode_cluster_info,
-    encode_gone_brokers,
+    encode_departed_brokers,
     encode_route,
     encode_topic_list,
 )
@@ -71,7 +71,7 @@ def cluster_info(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer
 
 def gone_brokers(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:
     """Return the brokers that left recently (ESCROW_GONE_BROKERS)."""
-    return RegistryAnswer(body=encode_gone_brokers(state.routes.gone.recent(asked.now_ms)))
+    return RegistryAnswer(body=encode_departed_brokers(state.routes.gone.recent(asked.now_ms)))
 
 
 def all_topics(state: RegistryState, asked: RegistryRequest) -> RegistryAnswer:  # noqa: ARG001

@@ -12,7 +12,7 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.routes import (
     BrokerData,
     ClusterInfo,
-    GoneBroker,
+    DepartedBroker,
     QueueData,
     RegisteredTopic,
     RegistrationBody,
@@ -141,14 +141,18 @@ class RouteTable:
         if broker.name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
             raise UsageError(f"{BROKERS_MAX} broker names are registered; no more are accepted")
         if self._topics_counts[broker.name] + len(body.topics) > BROKER_TOPICS_MAX:
-            new_count = sum(broker.name not in self._topics.get(name, ()) for name in body.names())
+            new_count = sum(
+                broker.name not in self._topics.get(name, ()) for name in body.topic_names()
+            )
             own_count = self._topics_counts[broker.name] + new_count
             if own_count > BROKER_TOPICS_MAX:
                 raise UsageError(
                     f"{own_count} topics of one broker; {BROKER_TOPICS_MAX} are allowed"
                 )
         if len(self._topics) + len(body.topics) > ALL_TOPICS_MAX:
-            all_count = len(self._topics) + sum(name not in self._topics for name in body.names())
+            all_count = len(self._topics) + sum(
+                name not in self._topics for name in body.topic_names()
+            )
             if all_count > ALL_TOPICS_MAX:
                 raise UsageError(f"{all_count} topics; {ALL_TOPICS_MAX} are allowed")
 
@@ -273,7 +277,7 @@ class RouteTable:
         for broker_id in [i for i, a in data.broker_addrs.items() if a == address]:
             del data.broker_addrs[broker_id]
             self.gone.note_departure(
-                GoneBroker(
+                DepartedBroker(
                     name=name,
                     cluster=data.cluster or "",
                     id=broker_id,

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from escrowmq.codec.layout import FILLER_SIZE, FRONT, MAGIC_FILLER
-from escrowmq.codec.log_stretches import Parsed, Scanned, parse
+from escrowmq.codec.log_records import ParseResult, ScannedRecord, parse_records
+from escrowmq.codec.record_layout import FILLER_SIZE, FRONT, MAGIC_FILLER
 from escrowmq.errors import RemoteProtocolError
 
 RECORD_SIZE_MAX: Final = 64 * 1024 * 1024
@@ -43,7 +43,7 @@ class SlaveLog(Protocol):
     def begin_at(self, log_offset: int) -> None:
         """Begin an empty log at the start of a segment."""
 
-    def append(self, data: bytes, records: Sequence[Scanned]) -> None:
+    def append(self, data: bytes, records: Sequence[ScannedRecord]) -> None:
         """Append consecutive records that start at the end of the log."""
 
     def write_padding(self, position: int, data: bytes) -> None:
@@ -82,7 +82,7 @@ class LogAppender:
             base = self._log.end_offset
             segment_end = base - base % self._log.segment_size + self._log.segment_size
             part = data[: segment_end - base]
-            found = parse(part, base, has_crc=self._log.has_crc)
+            found = parse_records(part, base, has_crc=self._log.has_crc)
             if found.size:
                 if base + found.size > segment_end - FILLER_SIZE:
                     raise RemoteProtocolError(
@@ -101,7 +101,7 @@ class LogAppender:
                 return
 
     def _check_incomplete(
-        self, found: Parsed[Scanned], data: bytes, base: int, segment_end: int
+        self, found: ParseResult[ScannedRecord], data: bytes, base: int, segment_end: int
     ) -> None:
         """Raise RemoteProtocolError unless the remaining bytes can be the beginning of a record."""
         if found.reason:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from escrowmq.codec.layout import MAGIC_FILLER, MAGICS, PLACED
+from escrowmq.codec.record_layout import MAGIC_FILLER, MAGICS, PLACED
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.replica.appending import RECORD_SIZE_MAX
 from escrowmq.replica.frames import ReportReader, encode_header

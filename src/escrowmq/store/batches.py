@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from escrowmq.base.fixed_limits import UNSEEN_MAX
 from escrowmq.base.message import Message, SysFlag
-from escrowmq.codec.record import place_run
+from escrowmq.codec.record import set_record_offsets
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import UnseenBatch, UnseenRecord
@@ -58,7 +58,7 @@ class LongBatch:
 
     def fill_in_offsets(self, *, queue_offset: int, log_offset: int, stored_ms: int) -> bytes:
         """Return the records with their offsets filled in."""
-        place_run(
+        set_record_offsets(
             self._records,
             self.sizes,
             self.message,

@@ -19,10 +19,10 @@ from escrowmq.base.message import SysFlag, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec import fastjson
-from escrowmq.codec.entries import CODE_AT, ENTRY, ENTRY_SIZE, decode_checkpoint
-from escrowmq.codec.log_stretches import Scanned
-from escrowmq.codec.log_walker import Walker, next_data
-from escrowmq.codec.properties import value_of
+from escrowmq.codec.log_records import ScannedRecord
+from escrowmq.codec.log_walker import LogWalker, next_data
+from escrowmq.codec.properties import property_value
+from escrowmq.codec.store_entries import CODE_AT, ENTRY, ENTRY_SIZE, decode_checkpoint
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT
@@ -143,8 +143,8 @@ class StoreCheck:
         )
         for note in segments.load():
             self._add_note(commit_log.FOLDER, note)
-        scan = Walker(segments, leads_to=self._queues.unit_check())
-        for records in scan.batches(segments.first_position):
+        scan = LogWalker(segments, leads_to=self._queues.unit_check())
+        for records in scan.record_batches(segments.first_position):
             for record in records:
                 self._check_record(record)
             if self._tell is not None:
@@ -162,9 +162,9 @@ class StoreCheck:
             text = f"something that is not a record follows the end, {scan.end_offset}"
             self._add_repairable(where, f"{text}: {scan.cut_reason}")
 
-    def _check_record(self, record: Scanned) -> None:
+    def _check_record(self, record: ScannedRecord) -> None:
         self._starts.append(record.log_offset)
-        if value_of(record.properties, b"UNIQ_KEY\x01"):
+        if property_value(record.properties, b"UNIQ_KEY\x01"):
             self._keyed_count += 1
         if record.sys_flag & SysFlag.PREPARED:
             return
@@ -307,7 +307,7 @@ class StoreCheck:
         def take(data: bytes | None) -> None:
             self._readers.get(path, _accept_any)(data)
             if data is not None and path.endswith(".json"):
-                found.update(fastjson.decode(data))
+                found.update(fastjson.decode_fastjson(data))
 
         try:
             note = load_table(self._disk, path, take)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.ports import Disk, File
-from escrowmq.codec.entries import (
+from escrowmq.codec.store_entries import (
     CHECKPOINT_SIZE,
     Checkpoint,
     decode_checkpoint,

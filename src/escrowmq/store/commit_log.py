@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.ports import Disk, File
-from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.record import encode_filler
+from escrowmq.codec.record_layout import FILLER_SIZE
 from escrowmq.errors import StorageError
 from escrowmq.store.segment import Segments
 from escrowmq.store.settling_reserve import SettlingReserve

@@ -16,8 +16,8 @@ from typing import Final
 
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk, File
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY
 from escrowmq.codec.hashes import java_hash
+from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE, GAP_ENTRY
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.store.segment import Segments

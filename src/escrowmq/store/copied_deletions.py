@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Unseen, UnseenBatch, UnseenRecord, UnseenRun
 from escrowmq.store.queue_snapshot import remove_queues

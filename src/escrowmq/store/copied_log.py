@@ -11,11 +11,11 @@ from typing import Final
 
 from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX, UNSEEN_MAX
 from escrowmq.base.message import SysFlag, Topic
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, is_path_safe
-from escrowmq.codec.layout import RECORD_SIZE_MIN
-from escrowmq.codec.log_stretches import Scanned
-from escrowmq.codec.properties import number_in, value_of
+from escrowmq.codec.log_records import ScannedRecord
+from escrowmq.codec.properties import parse_number, property_value
 from escrowmq.codec.record import decode_record
+from escrowmq.codec.record_layout import RECORD_SIZE_MIN
+from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE, is_path_safe
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.copied_deletions import CopiedDeletions
@@ -108,7 +108,7 @@ class CopiedLog:
         if state.index is not None:
             state.index.remove_all()
 
-    def append(self, data: bytes, records: Sequence[Scanned]) -> None:
+    def append(self, data: bytes, records: Sequence[ScannedRecord]) -> None:
         """Append consecutive records at the end, and make them visible. Raises DiskFull after
         appending as many as fit; CorruptRecord if a record cannot belong to this log; StorageError
         while a failed sync is repaired."""
@@ -120,7 +120,7 @@ class CopiedLog:
             )
         base, parts, keys = self.end_offset, _Parts(), bytearray()
         code_of, add_keys = self._codes.code_of, self._keys.add
-        before: Scanned | None = None
+        before: ScannedRecord | None = None
         for record in records:
             if not record.sys_flag & _PREPARED:
                 place = record.topic, record.queue_id
@@ -139,7 +139,7 @@ class CopiedLog:
             before = record
         self._append_together(data, base, before, parts, keys)
 
-    def _begin_part(self, record: Scanned) -> _QueuePart | None:
+    def _begin_part(self, record: ScannedRecord) -> _QueuePart | None:
         """Return a new part for the queue of a record; None if the record's queue offset does not
         follow the existing units."""
         queue = self._queue_of(record)
@@ -149,7 +149,7 @@ class CopiedLog:
         follows = queue.end == next_offset or self._state.dispatcher.waiting
         return _QueuePart(queue, next_offset) if follows else None
 
-    def _queue_of(self, record: Scanned) -> ConsumeQueue:
+    def _queue_of(self, record: ScannedRecord) -> ConsumeQueue:
         topic = record.topic.decode("utf-8", "replace")
         queues, queue_offset = self._state.queues, record.queue_offset
         known = queues.by_key.get((topic, record.queue_id))
@@ -180,7 +180,7 @@ class CopiedLog:
         self,
         data: bytes,
         base: int,
-        last: Scanned | None,
+        last: ScannedRecord | None,
         parts: _Parts,
         keys: bytearray,
     ) -> None:
@@ -199,7 +199,7 @@ class CopiedLog:
         run = UnseenRun(begin, part_of_data, log.stored_ms, units, bytes(keys))
         self._state.dispatcher.make_run_visible(run)
 
-    def _append_single(self, data: bytes, base: int, record: Scanned) -> None:
+    def _append_single(self, data: bytes, base: int, record: ScannedRecord) -> None:
         """Append a record whose queue offset does not follow the last one. Either the master
         deleted and recreated the topic, or it skipped damaged records."""
         known = self._queue_of(record)
@@ -216,19 +216,19 @@ class CopiedLog:
             record.size,
         )
 
-    def _restarted_queue(self, record: Scanned, queue: ConsumeQueue) -> ConsumeQueue | None:
+    def _restarted_queue(self, record: ScannedRecord, queue: ConsumeQueue) -> ConsumeQueue | None:
         if record.queue_offset:
             return None  # RocketMQ (ConsumeQueue.putMessagePositionInfo) skips it, too
         self.deletions.remove_restarted_queue(queue)
         return self._state.queues.get_or_create(queue.topic, record.queue_id)
 
-    def _note_topic(self, record: Scanned) -> None:
+    def _note_topic(self, record: ScannedRecord) -> None:
         topic, queue_id = record.topic, record.queue_id
         if topic == _HALF:
             properties = record.properties
-            topic = value_of(properties, b"REAL_TOPIC\x01") or topic
-            real = value_of(properties, b"REAL_QID\x01").decode("utf-8", "replace")
-            queue_id = number_in(real, most=TOPIC_QUEUES_MAX - 1) or 0
+            topic = property_value(properties, b"REAL_TOPIC\x01") or topic
+            real = property_value(properties, b"REAL_QID\x01").decode("utf-8", "replace")
+            queue_id = parse_number(real, most=TOPIC_QUEUES_MAX - 1) or 0
         if self._topics.get(topic, -1) < queue_id < TOPIC_QUEUES_MAX:
             self._topics[topic] = queue_id
 

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.fixed_limits import INDEX_KEYS_HELD_MAX, LONG_MAX, RUNS_SHOWN_AT_ONCE
 from escrowmq.base.message import Message, Property, SysFlag, split_keys
-from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.hashes import java_hash, tags_code
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 from escrowmq.codec.record import decode_record
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -474,7 +474,7 @@ def schedule_unit_code(
 ) -> int:
     """Return the value that a unit of the schedule topic has in place of a tags code: the delivery
     time."""
-    delay = number_in(properties.get(Property.DELAY), most=LONG_MAX)
+    delay = parse_number(properties.get(Property.DELAY), most=LONG_MAX)
     if not delay or not delays_ms:
         return code
     # As RocketMQ (CommitLog.checkMessageAndReturnSize): a level too high is the highest.

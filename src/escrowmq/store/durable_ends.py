@@ -4,7 +4,7 @@ keeps this for the next start."""
 from __future__ import annotations
 
 from escrowmq.base.ports import File
-from escrowmq.codec.entries import Checkpoint
+from escrowmq.codec.store_entries import Checkpoint
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.log_ends import LogEnds
 

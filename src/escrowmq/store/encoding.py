@@ -8,11 +8,11 @@ from typing import Final
 
 from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message
-from escrowmq.codec.crc import CRC_PROPERTY_SIZE, crc_property
-from escrowmq.codec.entries import is_path_safe
-from escrowmq.codec.layout import RECORD_SIZE_MIN, V6_MORE
+from escrowmq.codec.crc import CRC_PROPERTY_SIZE, encode_crc_property
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.record import encode_run
+from escrowmq.codec.record import encode_records
+from escrowmq.codec.record_layout import RECORD_SIZE_MIN, V6_MORE
+from escrowmq.codec.store_entries import is_path_safe
 from escrowmq.store.results import PutResult, PutStatus
 
 _OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * V6_MORE + 1
@@ -71,7 +71,7 @@ def encode_pieces(
             (flag, body, with_final_separator(encoded) + bytes(CRC_PROPERTY_SIZE), properties)
             for flag, body, encoded, properties in pieces
         ]
-    records = encode_run(
+    records = encode_records(
         message, pieces, queue_offset=queue_offset, log_offset=log_offset, stored_ms=stored_ms
     )
     return [_with_crc(record) for record in records] if has_crc else records
@@ -101,7 +101,7 @@ def without_final_zeros(pieces: Sequence[Piece]) -> Sequence[Piece]:
 def _with_crc(record: bytes) -> bytes:
     """Fill in the CRC property, for which space was left at the end."""
     record = record[:-CRC_PROPERTY_SIZE]
-    return record + crc_property(record)
+    return record + encode_crc_property(record)
 
 
 def with_crcs(records: bytes, sizes: Sequence[int]) -> bytes:

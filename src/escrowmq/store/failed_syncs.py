@@ -18,8 +18,8 @@ from typing import Final
 
 from escrowmq.base.effects import Sync
 from escrowmq.base.ports import File
-from escrowmq.codec.layout import FILLER_SIZE
-from escrowmq.codec.log_stretches import Scanned, parse
+from escrowmq.codec.log_records import ScannedRecord, parse_records
+from escrowmq.codec.record_layout import FILLER_SIZE
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.segment import Segments
@@ -145,9 +145,9 @@ def newest_durable_segment(state: StoreState) -> int:
     segments, safe_ms = state.log.segments, state.durability.durable_until_ms
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)
-        found = parse(data, start)
+        found = parse_records(data, start)
         if found.wanted_size:
-            found = parse(segments.read(start, found.wanted_size), start)
+            found = parse_records(segments.read(start, found.wanted_size), start)
         if found.records and 0 < found.records[0].stored_ms <= safe_ms:
             return start
     return segments.first_position
@@ -184,7 +184,7 @@ def _may_be_unsynced(
     unit = queue.unit(queue_offset)
     if unit is None or unit[1] <= 0:
         return True
-    records = parse(state.log.read(unit[0], unit[1]), unit[0], checks_body=False).records
+    records = parse_records(state.log.read(unit[0], unit[1]), unit[0], checks_body=False).records
     return not records or records[0].stored_ms >= safe_ms
 
 
@@ -213,11 +213,11 @@ def verified_parts(
         following = segments.start_of(position) + segments.segment_size
         left = min(following, end) - position
         data = segments.read(position, min(_PART_SIZE, left))
-        found = parse(data, position, has_crc=has_crc)
+        found = parse_records(data, position, has_crc=has_crc)
         # A record larger than a part.
         if not found.records and len(data) < found.wanted_size <= left:
             data = segments.read(position, found.wanted_size)
-            found = parse(data, position, has_crc=has_crc)
+            found = parse_records(data, position, has_crc=has_crc)
         is_rolled = found.is_filler and following <= end
         lost = next((r for r in found.records if _lacks_sector(r)), None)
         if lost is not None or not (found.records or is_rolled):
@@ -227,7 +227,7 @@ def verified_parts(
         position = following if is_rolled else position + found.size
 
 
-def _lacks_sector(record: Scanned) -> bool:
+def _lacks_sector(record: ScannedRecord) -> bool:
     """Whether a record's properties contain zeros that fill a whole sector. All other losses of a
     sector are found by the body's checksum or by sizes."""
     properties = record.properties

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.ports import TABLES, Disk
-from escrowmq.codec.entries import CHECKPOINT_SIZE, decode_checkpoint
+from escrowmq.codec.store_entries import CHECKPOINT_SIZE, decode_checkpoint
 from escrowmq.errors import StorageError
 from escrowmq.store import checkpoint, commit_log, consume_queue, queue_snapshot
 from escrowmq.store.queue_snapshot import read_snapshot

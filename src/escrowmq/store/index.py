@@ -1,4 +1,4 @@
-"""Index files: from a message's key to the records that have it. Layout in codec/entries.py.
+"""Index files: from a message's key to the records that have it. Layout in codec/store_entries.py.
 
 A slot has the number of the newest entry of its chain; an entry has the number of the next older
 one. A number that is not below the header's count means that there is none. Only a hash of the key
@@ -15,7 +15,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final, Protocol, runtime_checkable
 
 from escrowmq.base.ports import Disk, File
-from escrowmq.codec.entries import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from escrowmq.codec.store_entries import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from escrowmq.errors import CorruptRecord
 from escrowmq.lane import native
 from escrowmq.store.index_chains import KEY, KEY_SIZE, build_chains, find_slots

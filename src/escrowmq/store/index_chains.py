@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from escrowmq.codec.entries import INDEX_ENTRY, INDEX_SLOT
 from escrowmq.codec.hashes import java_hash
+from escrowmq.codec.store_entries import INDEX_ENTRY, INDEX_SLOT
 from escrowmq.lane import native
 
 _SECONDS_MAX: Final = 0x7FFFFFFF

@@ -11,9 +11,9 @@ from escrowmq.base.delay_levels import parse_delay_levels
 from escrowmq.base.message import SysFlag
 from escrowmq.base.runs import RUN, split_runs
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
-from escrowmq.codec.layout import SIZE
-from escrowmq.codec.log_stretches import check_record, is_whole, parse
+from escrowmq.codec.log_records import match_queue_entries, parse_records, record_fault
+from escrowmq.codec.record_layout import SIZE
+from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE
 from escrowmq.lane import native
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
@@ -211,7 +211,7 @@ class QueueReader:
             chunks = split_runs(data, runs)
         nth = 0
         for (start, _), chunk in zip(RUN.iter_unpack(runs), chunks, strict=True):
-            nth = is_whole(chunk, start, topic, offsets, nth, has_crc)
+            nth = match_queue_entries(chunk, start, topic, offsets, nth, has_crc)
             if nth < 0:
                 return False
         return nth == got.count
@@ -259,7 +259,7 @@ class QueueReader:
         end = after[0] if after is not None else self._log.end_offset
         if not 0 < end - start <= _MEND_SIZE_MAX:
             return None
-        found = parse(self._log.read(start, end - start), start)
+        found = parse_records(self._log.read(start, end - start), start)
         for record in found.records:
             if (record.queue_offset, record.queue_id) == (queue_offset, queue.queue_id) and (
                 record.topic == topic and not record.sys_flag & SysFlag.PREPARED
@@ -283,7 +283,7 @@ class QueueReader:
         record = self._log.read(log_offset, size) if 0 < size <= RECORDS_SIZE_MAX else b""
         if log_offset >= self.trusted_from and int.from_bytes(record[: SIZE.size], "big") == size:
             return record
-        reason = check_record(
+        reason = record_fault(
             record,
             log_offset,
             queue_offset=queue_offset,

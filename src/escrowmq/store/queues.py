@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from escrowmq.base.message import Message
 from escrowmq.base.ports import Disk
-from escrowmq.codec.log_walker import LeadsTo
+from escrowmq.codec.log_walker import PointsToRecord
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import FOLDER, ConsumeQueue
 from escrowmq.store.queue_journal import QueueJournal
@@ -74,7 +74,7 @@ class Queues:
             return False
         return True
 
-    def unit_check(self) -> LeadsTo | None:
+    def unit_check(self) -> PointsToRecord | None:
         """Return a function that tells whether a unit leads to a record; None when no queue has a
         unit."""
         return self.leads_to if any(queue.end > queue.min for queue in self) else None

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.message import Message
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
-from escrowmq.codec.record import encode_run, topic_part
+from escrowmq.codec.record import encode_records, encode_topic
+from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import QueueUnits, UnseenRun
@@ -30,7 +30,7 @@ class QueueTail:
         self.queue = queue
         self.topic, self.queue_id = queue.topic, queue.queue_id
         self.key_prefix = queue.key_prefix
-        self.magic, topic = topic_part(self.topic)
+        self.magic, topic = encode_topic(self.topic)
         self.topic_part = topic
         self.next_offset = 0
         """The queue offset after the last record of this run."""
@@ -103,7 +103,7 @@ class RecordRun:
         """Append a message of the broker's own, without index keys. Return its log offset; -1, with
         nothing done, when there is no space."""
         log_offset = self.end
-        (record,) = encode_run(
+        (record,) = encode_records(
             message, ((0, message.body, properties, None),),
             queue_offset=tail.next_offset if tail.units else tail.queue.next_offset,
             log_offset=log_offset, stored_ms=self.stored_ms,

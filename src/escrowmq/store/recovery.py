@@ -11,9 +11,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from escrowmq.codec.layout import PROPERTIES_SIZE
-from escrowmq.codec.log_stretches import Scanned, check_record
-from escrowmq.codec.log_walker import Damage, Walker, claimed_end
+from escrowmq.codec.log_records import ScannedRecord, record_fault
+from escrowmq.codec.log_walker import LogDamage, LogWalker, claimed_record_end
+from escrowmq.codec.record_layout import PROPERTIES_SIZE
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import queue_snapshot as snapshots
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -172,7 +172,7 @@ class Recovery:
             name = f"{queue.topic}/{queue.queue_id}"
             self._report.notes.append(f"queue {name} led to what was never durable")
 
-    def _find_append_offset(self, scan: Walker) -> int:
+    def _find_append_offset(self, scan: LogWalker) -> int:
         """Return where to append: after the last whole record, or after unreadable data that
         existed once. Acknowledged messages are never overwritten."""
         end = scan.end_offset
@@ -183,7 +183,7 @@ class Recovery:
         self._report.is_short = self._snapshot is not None
         if not self._has_data_before(once, end):
             return end
-        self._rebuild.damaged.append(Damage(end, once - end, scan.cut_reason))
+        self._rebuild.damaged.append(LogDamage(end, once - end, scan.cut_reason))
         return once
 
     def _former_end(self, end: int) -> int:
@@ -204,7 +204,7 @@ class Recovery:
     def _written_record_end(self, position: int) -> int:
         """Return the end of the record that begins at a position, if it was written completely;
         else 0."""
-        end = claimed_end(self._log.segments, position)
+        end = claimed_record_end(self._log.segments, position)
         return end if end is not None and self._has_data_before(end, position) else 0
 
     def _has_data_before(self, end: int, begin: int) -> bool:
@@ -313,7 +313,7 @@ class Recovery:
             record = segments.read(unit[0], min(unit[1], segments.segment_size))
             if unit[0] >= start and not self._report.was_clean:
                 continue  # the scan will see
-            if check_record(record, unit[0], queue_offset=queue.end - 1) is not None:
+            if record_fault(record, unit[0], queue_offset=queue.end - 1) is not None:
                 queue.invalidate_last_unit()
 
     def _suspect_start(self) -> int:
@@ -329,7 +329,7 @@ class Recovery:
 
     # -- the scan -----------------------------------------------------------------------------
 
-    def _scan(self, start: int) -> tuple[Walker, int]:
+    def _scan(self, start: int) -> tuple[LogWalker, int]:
         """Read the log from an offset on, and make the queues agree. Return the scan, and where to
         append."""
         state, report = self._state, self._report
@@ -343,7 +343,7 @@ class Recovery:
                 durable_offset = max(
                     [durable_offset, *(self._last_log_offset(queue) + 1 for queue in state.queues)]
                 )
-        scan = Walker(
+        scan = LogWalker(
             self._log.segments,
             durable_offset=durable_offset,
             checks_body=state.settings.checks_crc_on_recovery,
@@ -355,7 +355,7 @@ class Recovery:
         )
         report.scanned_from = start
         state.dispatcher.drop_collected_keys()
-        for records in scan.batches(start):
+        for records in scan.record_batches(start):
             self._rebuild.damaged += scan.damaged[len(self._rebuild.damaged) :]
             self._rebuild.add_records(records)
             if state.index is not None and records[-1].log_offset >= state.index.end_log_offset:
@@ -364,7 +364,7 @@ class Recovery:
         self._rebuild.finish()
         return scan, end
 
-    def _index_records(self, records: list[Scanned]) -> None:
+    def _index_records(self, records: list[ScannedRecord]) -> None:
         """Add missing entries of these records to the index."""
         index = self._state.index
         assert index is not None
@@ -378,7 +378,7 @@ class Recovery:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _finish(self, scan: Walker, end: int) -> None:
+    def _finish(self, scan: LogWalker, end: int) -> None:
         state, report = self._state, self._report
         report.log_end = end
         report.records_count = scan.records_count
@@ -401,8 +401,10 @@ class Recovery:
             index.remove_all()
             state.dispatcher.drop_collected_keys()
             report.index_rebuilt.append("the index led past the end of the log")
-            rest = Walker(self._log.segments, checks_body=False, leads_to=state.queues.unit_check())
-            for records in rest.batches(self._log.min_offset):
+            rest = LogWalker(
+                self._log.segments, checks_body=False, leads_to=state.queues.unit_check()
+            )
+            for records in rest.record_batches(self._log.min_offset):
                 self._index_records([record for record in records if record.log_offset < end])
 
     def _reserve_stalled_offsets(self) -> None:

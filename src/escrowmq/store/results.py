@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from escrowmq.codec.log_walker import Damage
+from escrowmq.codec.log_walker import LogDamage
 
 
 class PutStatus(enum.Enum):
@@ -90,7 +90,7 @@ class RecoveryReport(msgspec.Struct):
     log_end: int = 0
     records_count: int = 0
     truncated_size: int = 0
-    damaged: list[Damage] = []
+    damaged: list[LogDamage] = []
     queues_mended: list[str] = []
     index_rebuilt: list[str] = []
     notes: list[str] = []

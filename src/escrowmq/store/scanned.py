@@ -1,5 +1,5 @@
 """Computes a unit's tags code and the index keys of records that are known as bytes
-(`codec.log_stretches.Scanned`), without decoding the message."""
+(`codec.log_records.ScannedRecord`), without decoding the message."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash, tags_code
-from escrowmq.codec.log_stretches import Scanned
-from escrowmq.codec.properties import decode_properties, value_of
+from escrowmq.codec.log_records import ScannedRecord
+from escrowmq.codec.properties import decode_properties, property_value
 from escrowmq.store.dispatch import schedule_unit_code
 from escrowmq.store.index_chains import index_key
 
@@ -23,10 +23,10 @@ class UnitTagsCodes:
         self._delays_ms = delays_ms
         self._known: dict[bytes, int] = {b"": 0}
 
-    def code_of(self, record: Scanned, *, is_schedule: bool) -> int:
+    def code_of(self, record: ScannedRecord, *, is_schedule: bool) -> int:
         """Return the tags code of a record; for a record of the schedule topic, its delivery
         time."""
-        tags = value_of(record.properties, b"TAGS\x01")
+        tags = property_value(record.properties, b"TAGS\x01")
         code = self._known.get(tags)
         if code is None:
             if len(self._known) > _KNOWN_MAX:
@@ -44,12 +44,15 @@ class RecordKeys:
     def __init__(self) -> None:
         self._prefixes: dict[bytes, int] = {}
 
-    def add(self, keys: bytearray, record: Scanned) -> None:
+    def add(self, keys: bytearray, record: ScannedRecord) -> None:
         """Append the index keys of a record to `keys`."""
         if record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
             return  # as in RocketMQ: dropped records must not be found
         properties, topic = record.properties, record.topic
-        unique, several = value_of(properties, b"UNIQ_KEY\x01"), value_of(properties, b"KEYS\x01")
+        unique, several = (
+            property_value(properties, b"UNIQ_KEY\x01"),
+            property_value(properties, b"KEYS\x01"),
+        )
         if not unique and not several:
             return
         prefix = self._prefixes.get(topic)
@@ -63,6 +66,6 @@ class RecordKeys:
             if key:
                 self._add_key(keys, prefix, key, record)
 
-    def _add_key(self, keys: bytearray, prefix: int, key: bytes, record: Scanned) -> None:
+    def _add_key(self, keys: bytearray, prefix: int, key: bytes, record: ScannedRecord) -> None:
         text = key.decode("utf-8", "replace")
         keys += index_key(prefix, text, record.log_offset, record.stored_ms)

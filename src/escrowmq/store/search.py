@@ -6,9 +6,9 @@ from typing import Final
 
 from escrowmq.base.message import Property, StoredMessage, split_keys
 from escrowmq.codec.hashes import java_hash
-from escrowmq.codec.layout import HEAD_V6, PLACED, RECORD_SIZE_MIN, SIZE, TIME
-from escrowmq.codec.log_stretches import check_record, stored_ms_in
+from escrowmq.codec.log_records import record_fault, record_stored_ms
 from escrowmq.codec.record import decode_record
+from escrowmq.codec.record_layout import HEAD_V6, PLACED, RECORD_SIZE_MIN, SIZE, TIME
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.index_chains import key_hash
@@ -61,7 +61,7 @@ class Searcher:
             return None
         record = log.read(log_offset, size)
         has_crc = self._state.settings.appends_crc
-        return record if check_record(record, log_offset, has_crc=has_crc) is None else None
+        return record if record_fault(record, log_offset, has_crc=has_crc) is None else None
 
     def stored_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """Return the store time of the message at a queue offset; -1 when there is none."""
@@ -74,7 +74,7 @@ class Searcher:
         head = self._state.log.read(place, _FRONT_SIZE)
         if len(head) < _FRONT_SIZE or PLACED.unpack_from(head)[2] != place:
             return -1
-        return stored_ms_in(head)
+        return record_stored_ms(head)
 
     def offset_at(self, queue: ConsumeQueue, time_ms: int, *, upper: bool) -> int:
         """Return the first queue offset stored at a time or later. With `upper`: the last one

@@ -18,9 +18,9 @@ from escrowmq.base.message import Message, StoredMessage
 from escrowmq.base.ports import Disk
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.crc import CRC_PROPERTY_SIZE
-from escrowmq.codec.entries import ENTRY
-from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.record_layout import FILLER_SIZE
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.batches import BatchWriter
 from escrowmq.store.disk_watch import DiskWatch

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from escrowmq.base.runs import RUN
-from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.lane import native
 from escrowmq.store.consume_queue import GAP_SIZE
 

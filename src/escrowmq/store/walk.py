@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final
 
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.codec.layout import SIZE
-from escrowmq.codec.log_stretches import check_record, outline
-from escrowmq.codec.log_walker import Walker
+from escrowmq.codec.log_records import outline_records, record_fault
+from escrowmq.codec.log_walker import LogWalker
 from escrowmq.codec.record import decode_record
+from escrowmq.codec.record_layout import SIZE
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
 
@@ -27,14 +27,14 @@ def walk_log(store: Store, log_offset: int, *, kind: int | None = None) -> Itera
     Damaged parts are skipped. Of records of other types, only the first bytes are read (0.4 us
     each)."""
     has_crc = store.settings.appends_crc
-    walker = Walker(store.log.segments, has_crc=has_crc, leads_to=store.queues.unit_check())
+    walker = LogWalker(store.log.segments, has_crc=has_crc, leads_to=store.queues.unit_check())
     end_offset, start = store.end_offset, max(log_offset, store.min_log_offset)
-    for base, data, found in walker.stretches(start, partial(outline, kind=kind)):
+    for base, data, found in walker.ranges(start, partial(outline_records, kind=kind)):
         for at in found.records:
             place, (size,) = base + at, SIZE.unpack_from(data, at)
             if place >= end_offset:
                 return
-            if check_record(data[at : at + size], place, has_crc=has_crc) is not None:
+            if record_fault(data[at : at + size], place, has_crc=has_crc) is not None:
                 continue
             try:
                 yield decode_record(data, at)

@@ -12,7 +12,7 @@ from typing import Final
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.own_properties import CARRIED
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 from escrowmq.store.store import PutStatus, Store
 from escrowmq.txn.check_schedule import CheckScheduler
 from escrowmq.txn.engine import TransactionEngine
@@ -99,7 +99,7 @@ def note_carried(
     halves: Halves, properties: dict[str, str], queue_offset: int, log_offset: int
 ) -> int:
     """Record where a carried half is now. Return the queue offset of its previous copy."""
-    first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
+    first = parse_number(properties[CARRIED].partition(":")[0], most=LONG_MAX)
     if first is None:
         return -1
     old, _ = halves.carried.get(first, (first, -1))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.own_properties import MESSAGES, TRANSACTION
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_records import copy_to, make_final
 from escrowmq.txn.open_half import OpenHalf
@@ -76,7 +76,7 @@ def _has_all_messages(half: OpenHalf, keys_count: int) -> bool:
     then.)
     """
     text = half.message.properties.get(MESSAGES)
-    said_count = None if text is None else number_in(text, most=INT_MAX)
+    said_count = None if text is None else parse_number(text, most=INT_MAX)
     return said_count is None or keys_count >= said_count
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.fixed_limits import INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.own_properties import DELAYED, OWNER, TRANSACTION
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 
 _CHECKS_MAX: Final = 99_999
 
@@ -25,7 +25,7 @@ def is_half(properties: dict[str, str], reconsume_times: int) -> bool:
     """Whether a sent message is a half, by RocketMQ's rule (SendMessageProcessor)."""
     if properties.get(Property.TRAN_MSG, "").lower() != "true":
         return False
-    level = number_in(properties.get(Property.DELAY), most=INT_MAX)
+    level = parse_number(properties.get(Property.DELAY), most=INT_MAX)
     return not (reconsume_times > 0 and level is not None and level > 0)
 
 
@@ -65,7 +65,7 @@ def target_queue(half: StoredMessage) -> tuple[str, int] | None:
     """Return the topic and queue to which a half will be committed; None if its properties lack
     them."""
     topic = half.properties.get(Property.REAL_TOPIC)
-    queue_id = number_in(half.properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
+    queue_id = parse_number(half.properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
     if not topic or queue_id is None:
         return None
     return topic, queue_id
@@ -120,5 +120,5 @@ def copy_to(
 
 def recorded_checks(properties: dict[str, str]) -> int:
     """Return the number of checks that a copy of a half records in its properties."""
-    counted = number_in(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX)
+    counted = parse_number(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX)
     return 0 if counted is None else counted

@@ -15,7 +15,7 @@ import msgspec
 
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import CARRIED, EPOCH, MESSAGES, OWNER, TOKEN, TRANSACTION
-from escrowmq.codec.properties import value_of
+from escrowmq.codec.properties import property_value
 from escrowmq.txn.check_immunity import immunity_ms
 
 _SHAPES_MAX: Final = 4096
@@ -104,7 +104,7 @@ def _find_shape(encoded: bytes) -> HalfShape:
     found = {}
     for name, mark in _MARKS:
         if mark in encoded:
-            value = value_of(encoded, mark)
+            value = property_value(encoded, mark)
             if value:
                 found[name] = value.decode("utf-8", "replace")
     return HalfShape(

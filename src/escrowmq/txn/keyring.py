@@ -16,7 +16,15 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.ports import RandomSource
-from escrowmq.codec.signed_id import FORM, MAC_SIZE, SignedId, crc_of, decode, encode, pack
+from escrowmq.codec.signed_id import (
+    FORM,
+    MAC_SIZE,
+    SignedId,
+    decode_signed_id,
+    encode_signed_id,
+    key_crc,
+    pack_signed_id,
+)
 from escrowmq.errors import UsageError
 
 PATH: Final = "config/escrowKeys.json"
@@ -100,22 +108,22 @@ class Keyring:
         """Return the signed id for the transaction of a half."""
         current = self._current
         assert current is not None, "no id is signed before the first key is kept"
-        packed = pack(
+        packed = pack_signed_id(
             SignedId(
                 key_number=current.number,
                 queue_offset=queue_offset,
                 log_offset=log_offset,
-                message_crc=crc_of(unique_key),
+                message_crc=key_crc(unique_key),
                 expires_s=(now_ms + self._lasting_ms()) // 1000,
                 broker_name=broker_name,
             )
         )
-        return encode(packed, _mac(current, packed))
+        return encode_signed_id(packed, _mac(current, packed))
 
     def verify_id(self, text: str, *, broker_name: str, now_ms: int) -> SignedId:
         """Return the content of an id. Raises UsageError if this store has not signed it, or it has
         expired."""
-        found, packed, mac = decode(text)
+        found, packed, mac = decode_signed_id(text)
         key = self._keys.get(found.key_number)
         if found.form != FORM or key is None or not hmac.compare_digest(_mac(key, packed), mac):
             raise UsageError(

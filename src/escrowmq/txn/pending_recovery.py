@@ -18,7 +18,7 @@ import msgspec
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.own_properties import CARRIED, MORE, OUTCOMES
-from escrowmq.codec.properties import number_in, value_of
+from escrowmq.codec.properties import parse_number, property_value
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.consume_queue import GAP_SIZE
@@ -308,7 +308,7 @@ class HalvesRecovery:
                 run.add(number, log_offset, min(stored_ms, now_ms))
             else:
                 encoded = data[properties_at : log_offset - base + size]
-                key = value_of(encoded, _UNIQ_KEY).decode("utf-8", "replace")
+                key = property_value(encoded, _UNIQ_KEY).decode("utf-8", "replace")
                 properties = {**shape.properties, Property.UNIQ_KEY: key}
                 self._add_half(number, properties, log_offset, stored_ms)
         self._halves.add_half_run(run)
@@ -325,7 +325,7 @@ class HalvesRecovery:
         self, queue_offset: int, properties: dict[str, str], log_offset: int, stored_ms: int
     ) -> None:
         if CARRIED in properties:
-            first_ms = number_in(properties[CARRIED].rpartition(":")[2], most=LONG_MAX)
+            first_ms = parse_number(properties[CARRIED].rpartition(":")[2], most=LONG_MAX)
             stored_ms = stored_ms if first_ms is None else min(first_ms, stored_ms)
         try:
             self._halves.add_half(
@@ -352,7 +352,7 @@ class HalvesRecovery:
         """Let a carried half replace its earlier copies, even if the broker crashed before it wrote
         the op record."""
         pending = self._halves.pending
-        first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
+        first = parse_number(properties[CARRIED].partition(":")[0], most=LONG_MAX)
         if (
             first is not None
             and first in pending

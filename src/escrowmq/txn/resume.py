@@ -14,7 +14,7 @@ import msgspec
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX, INT_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import MESSAGES, TRANSACTION
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 from escrowmq.store.store import PutResult, PutStatus, Store
 from escrowmq.store.walk import find_by_unique_key, walk_queue
 from escrowmq.txn.bundle import bundle_of
@@ -72,7 +72,7 @@ class TransactionResumer:
         """Make all discarded messages of this one's transaction pending again."""
         whole = self._all_messages(source)
         # The first kept message says how many there were; halves themselves may not.
-        wanted = number_in(whole[0].properties.get(MESSAGES), most=INT_MAX)
+        wanted = parse_number(whole[0].properties.get(MESSAGES), most=INT_MAX)
         if wanted is not None and len(whole) < wanted:
             name = source.properties.get(TRANSACTION)
             return ResumeResult(

@@ -7,13 +7,13 @@ from typing import Final
 from zlib import crc32
 
 from escrowmq.base.message import Topic
-from escrowmq.codec.layout import HEAD_V4, HOSTS_V6, MAGIC_V1, PROPERTIES_SIZE
-from escrowmq.codec.log_stretches import parse
-from escrowmq.codec.record import topic_part
+from escrowmq.codec.log_records import parse_records
+from escrowmq.codec.record import encode_topic
+from escrowmq.codec.record_layout import HEAD_V4, HOSTS_V6, MAGIC_V1, PROPERTIES_SIZE
 from escrowmq.lane.native import alike_halves
 from escrowmq.txn.half_shape import HalfShape, KnownShape, ShapeCache
 
-_TOPIC: Final = topic_part(Topic.HALF)[1]
+_TOPIC: Final = encode_topic(Topic.HALF)[1]
 _TOPIC_SIZE: Final = len(_TOPIC)
 _BEHIND_TOPIC: Final = PROPERTIES_SIZE.size
 
@@ -95,7 +95,7 @@ def _decode_record(
 ) -> tuple[HalfShape | None, int, int]:
     """Return the shape, the store time, and the position of the properties of a record of any kind.
     The shape is None if the record is incomplete."""
-    records = parse(data[at:end], log_offset).records
+    records = parse_records(data[at:end], log_offset).records
     if not records or records[0].size < end - at:
         return None, 0, 0
     record = records[0]

@@ -222,7 +222,7 @@ class Transactions:
         UsageError if this broker has not signed the id, or it has expired."""
         found = self.keyring.verify_id(text, broker_name=self._settings.name, now_ms=now_ms)
         half = self.half_at(found.queue_offset, found.log_offset)
-        if half is None or not found.is_of(half.properties.get(Property.UNIQ_KEY, "")):
+        if half is None or not found.is_id_of(half.properties.get(Property.UNIQ_KEY, "")):
             return found, None
         return found, half
 

@@ -16,8 +16,14 @@ from escrowmq.acl.acl2_guard import refusal as user_refusal
 from escrowmq.acl.acl2_users import UserTable
 from escrowmq.acl.trusted_addresses import address_parts
 from escrowmq.base.command import Command
-from escrowmq.codec.acl2_bodies import AclInfo, EntryInfo, PolicyInfo, Question, UserInfo
-from escrowmq.codec.signature import sign
+from escrowmq.codec.acl2_bodies import (
+    AccessQuestion,
+    AclInfo,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+)
+from escrowmq.codec.signature import sign_fields
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
 from tests.unit.acl.rights import rights_of
@@ -50,12 +56,12 @@ def request(user: str, action: str, topic: str) -> Command:
     """A request that needs just this right to just this topic."""
     code, field = (310, "b") if action == "pub" else (12, "topic")
     ext = {field: topic, "AccessKey": user}
-    ext["Signature"] = sign(ext, b"", secret=SECRET)
+    ext["Signature"] = sign_fields(ext, b"", secret=SECRET)
     return Command(code=code, opaque=1, ext=ext, version=479)
 
 
-def question(user: str, action: str, topic: str, host: str = HOSTS[0]) -> Question:
-    return Question(user=user, action=action, resource=topic, address=host)
+def question(user: str, action: str, topic: str, host: str = HOSTS[0]) -> AccessQuestion:
+    return AccessQuestion(user=user, action=action, resource=topic, address=host)
 
 
 FILE = f"""
@@ -121,7 +127,7 @@ def some_book(chance: random.Random) -> UserTable:
         for kind in ("Custom", "Default"):
             resources = ["Topic:orders", "Topic:orders*", "Topic:o*", "*", "Topic:*", "Group:*"]
             entries = [
-                EntryInfo(
+                PolicyEntryInfo(
                     resource=resource,
                     actions=chance.sample(["Pub", "Sub", "Get", "All"], 2),
                     source_ips=chance.choice([[], ["10.0.0.0/8"], ["::1"]]),

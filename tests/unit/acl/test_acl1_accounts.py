@@ -15,7 +15,7 @@ from escrowmq.acl.acl1_accounts import (
 from escrowmq.acl.acl1_guard import is_signed
 from escrowmq.acl.trusted_addresses import address_parts
 from escrowmq.base.command import Command
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import sign_fields
 from escrowmq.errors import UsageError
 
 FILE = b"""
@@ -172,7 +172,7 @@ def test_a_former_secret_counts_as_well_and_is_long_enough() -> None:
     assert (account.secret, account.former) == ("secret-new", "secret-old")
     for secret in ("secret-new", "secret-old", "secret-other"):
         fields = {"AccessKey": "service-1"}
-        fields["Signature"] = sign(fields, b"", secret=secret)
+        fields["Signature"] = sign_fields(fields, b"", secret=secret)
         request = Command(code=10, ext=fields)
         assert is_signed(request, account.secret, account.former) == (secret != "secret-other")
     with pytest.raises(UsageError, match="formerSecretKey has 3 characters"):

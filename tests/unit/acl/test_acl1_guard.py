@@ -12,7 +12,7 @@ from escrowmq.acl.acl1_guard import includes_right, is_signed, refusal
 from escrowmq.acl.trusted_addresses import AddressParts, address_parts
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import sign_fields
 from tests.unit.acl.rights import rights_of
 
 FILE = b"""
@@ -63,7 +63,7 @@ def request(
     ext = dict(fields)
     if key is not None:
         ext["AccessKey"] = key
-        ext["Signature"] = sign(ext, body, secret=secret)
+        ext["Signature"] = sign_fields(ext, body, secret=secret)
     return Command(code=code, ext=ext, body=body, version=version)
 
 

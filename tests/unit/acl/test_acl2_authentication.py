@@ -6,7 +6,7 @@ from escrowmq.acl.acl2_authentication import authenticate
 from escrowmq.acl.acl2_users import UserTable
 from escrowmq.base.command import Command
 from escrowmq.codec.acl2_bodies import UserInfo
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import sign_fields
 from escrowmq.testing.disk import SimDisk
 
 SECRET = "a-long-secret"
@@ -14,7 +14,7 @@ SECRET = "a-long-secret"
 
 def signed(name: str, secret: str = SECRET) -> Command:
     ext = {"topic": "orders", "AccessKey": name}
-    ext["Signature"] = sign(ext, b"", secret=secret)
+    ext["Signature"] = sign_fields(ext, b"", secret=secret)
     return Command(code=30, opaque=1, ext=ext, version=479)
 
 

@@ -15,7 +15,7 @@ from escrowmq.base.command import Command
 from escrowmq.broker.requests.request_table import request_rows
 from escrowmq.codec.acl2_bodies import AclInfo, UserInfo
 from escrowmq.codec.client_bodies import decode_body
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import sign_fields
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.testing.disk import SimDisk
 from tests.unit.acl.rights import rights_of
@@ -69,7 +69,7 @@ def ask(
     found = dict(ext or {})
     if name is not None:
         found["AccessKey"] = name
-        found["Signature"] = sign(found, body, secret=SECRET)
+        found["Signature"] = sign_fields(found, body, secret=SECRET)
     return Command(code=code, opaque=1, ext=found, body=body, version=479)
 
 

@@ -15,7 +15,7 @@ from escrowmq.acl.request_needs import (
 )
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.codec.recall_handle import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_recall_handle
 from escrowmq.errors import EscrowMQError, UsageError
 from tests.unit.acl.rights import rights_of
 
@@ -79,7 +79,9 @@ def test_bodies_are_read() -> None:
 
 
 def test_handles_and_replies() -> None:
-    handle = encode_handle(RecallHandle(topic="U", broker_name="b", deliver_ms=1, unique_key="k"))
+    handle = encode_recall_handle(
+        RecallHandle(topic="U", broker_name="b", deliver_ms=1, unique_key="k")
+    )
     assert needed(370, topic="V", recallHandle=handle) == [("V", PUB), ("U", PUB)]
     with pytest.raises(UsageError):
         needed(370, topic="V", recallHandle="?")

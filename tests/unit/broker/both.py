@@ -188,7 +188,7 @@ class Both:
                 side.feed(chunk)
             heard = b"".join(data for _, data in self.fast.heard)
             self._compare()
-        return FrameReader().feed(heard)
+        return FrameReader().read_commands(heard)
 
     def hold_syncs(self) -> None:
         """Syncs are under way until they are let be done, or fail."""
@@ -218,7 +218,7 @@ class Both:
             do(side)
         heard = b"".join(data for _, data in self.fast.heard)
         self._compare()
-        return FrameReader().feed(heard)
+        return FrameReader().read_commands(heard)
 
     @property
     def is_syncing(self) -> bool:
@@ -323,7 +323,7 @@ def begin(both: Both, *frames: bytes, peer: int = 1) -> list[Begun]:
 
 def begun_of(heard: bytes) -> list[Begun]:
     """Where halves are, by what was answered to them."""
-    return _begun(FrameReader().feed(heard))
+    return _begun(FrameReader().read_commands(heard))
 
 
 def _begun(replies: list[Command]) -> list[Begun]:

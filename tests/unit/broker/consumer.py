@@ -10,11 +10,11 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.codec.pop_receipt import (
-    Receipt,
-    decode_list,
+    PopReceipt,
+    decode_offset_list,
     decode_receipt,
     encode_receipt,
-    kind_of,
+    retry_kind,
     retry_topic,
 )
 from escrowmq.codec.record import decode_records
@@ -23,7 +23,7 @@ from tests.unit.broker.world import World, ext
 
 class Got(NamedTuple):
     body: str
-    receipt: Receipt
+    receipt: PopReceipt
     reconsume_times: int
     topic: str
     first_pop_ms: str | None
@@ -78,21 +78,21 @@ class PopConsumer:
     def decode(self, reply: Command) -> list[Got]:
         assert reply.code in (0, 210), reply
         fields = ext(reply)
-        starts = decode_list(fields["startOffsetInfo"])
-        offsets = decode_list(fields["msgOffsetInfo"])
-        counts = decode_list(fields.get("orderCountInfo", ""))
+        starts = decode_offset_list(fields["startOffsetInfo"])
+        offsets = decode_offset_list(fields["msgOffsetInfo"])
+        counts = decode_offset_list(fields.get("orderCountInfo", ""))
         found = []
         taken: dict[tuple[int, str], int] = {}
         for message in decode_records(reply.body):
             text = message.properties.get(Property.POP_CK)
-            key = (kind_of(message.topic), str(message.queue_id))
+            key = (retry_kind(message.topic), str(message.queue_id))
             if text is not None:
                 receipt = decode_receipt(text)
                 key = (receipt.kind, key[1])
             index = taken.get(key, 0)
             taken[key] = index + 1
             if text is None:
-                receipt = Receipt(
+                receipt = PopReceipt(
                     start_offset=starts[key][0],
                     pop_ms=int(fields["popTime"]),
                     invisible_ms=int(fields["invisibleTime"]),
@@ -162,7 +162,7 @@ class PopConsumer:
         )
         assert reply.code == 0, reply
         fields = ext(reply)
-        receipt = Receipt(
+        receipt = PopReceipt(
             start_offset=got.receipt.queue_offset,
             pop_ms=int(fields["popTime"]),
             invisible_ms=int(fields["invisibleTime"]),

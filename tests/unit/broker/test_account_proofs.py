@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
-from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
+from escrowmq.codec.own_signature import NUMBER, SESSION, sign_request
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.testing.disk import SimDisk
@@ -55,7 +55,9 @@ class Signer:
     def signed(self, code: int, ext: dict[str, str], body: bytes = b"") -> dict[str, str]:
         self.number += 1
         fields = {**ext, ACCESS_KEY: self.key, NUMBER: str(self.number)}
-        fields[SIGNATURE] = sign_own(code, fields, body, secret=self.secret, session=self.session)
+        fields[SIGNATURE] = sign_request(
+            code, fields, body, secret=self.secret, session=self.session
+        )
         return fields
 
     def ask(self, code: int, **ext: str) -> Command:
@@ -121,7 +123,7 @@ def test_what_was_heard_is_worth_nothing() -> None:
 def test_a_number_that_is_none_is_refused(number: str) -> None:
     operator = Signer(come(world()))
     fields = {"topic": "T", ACCESS_KEY: "operator", NUMBER: number}
-    fields[SIGNATURE] = sign_own(LOOK, fields, b"", secret=SECRET, session=operator.session)
+    fields[SIGNATURE] = sign_request(LOOK, fields, b"", secret=SECRET, session=operator.session)
     assert operator.caller.ask(LOOK, fields).code == 16
 
 

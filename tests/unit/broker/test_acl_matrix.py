@@ -15,7 +15,7 @@ from escrowmq.base.codes import Request
 from escrowmq.broker.incoming_request import Question, RequestRow
 from escrowmq.broker.requests.request_table import request_rows
 from escrowmq.codec.headers import read_header
-from escrowmq.codec.recall_handle import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_recall_handle
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Caller, Exchange
 
@@ -86,7 +86,7 @@ class World:
             "e": "0", "f": "0", "g": "1", "sysFlag": "0", "bornTimestamp": "1", "delayLevel": "0",
             "queueOffset": "0", "maxMsgNums": "1", "extraInfo": "0 0 0 0 0 broker-a 0 0 0",
             "key": "k", "maxNum": "1", "beginTimestamp": "0", "endTimestamp": "9",
-            "timestamp": "0", "recallHandle": encode_handle(handle), "commitOffset": "0",
+            "timestamp": "0", "recallHandle": encode_recall_handle(handle), "commitOffset": "0",
             "invisibleTime": "1", "producerGroup": "PG", "commitOrRollback": "0",
             "originTopic": topic, "groupName": group, "attemptId": "a",
             **self.places[stored],

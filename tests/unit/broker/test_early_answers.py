@@ -95,7 +95,7 @@ def test_an_end_that_is_answered_has_its_answer_behind_what_was_asked_before(
     prompt.feed(half(20))
     (begun,) = begun_of(prompt.side.heard[0][1])
     assert prompt.feed(half(21) + end(begun, flag=0, is_binary=is_binary)) == 2
-    first, second = (FrameReader().feed(data) for _, data in prompt.side.heard)
+    first, second = (FrameReader().read_commands(data) for _, data in prompt.side.heard)
     assert [reply.opaque for reply in first + second] == [7, 3]
 
 

@@ -34,7 +34,7 @@ class Host:
         self.heard: list[tuple[int, int, dict[str, str], bytes]] = []
         self.id = self.guests.add_guest(GuestIdentity("10.0.0.7", 5000), self, is_stranger=False)
 
-    def asked(
+    def send_request(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
         self.heard.append((code, opaque, ext, body))

@@ -15,7 +15,7 @@ from escrowmq.base.fixed_limits import (
     MESSAGE_KEYS_MAX,
     REPLY_HEADER_SIZE_MAX,
 )
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.ids import parse_offset_id
@@ -59,7 +59,7 @@ class Slow:
         for effect in effects:
             if isinstance(effect, Send):
                 assert effect.peer == self.sender.id
-                self.replies += self._reader.feed(b"".join(effect.chunks))
+                self.replies += self._reader.read_commands(b"".join(effect.chunks))
         return Hold(self.sender.id) in effects
 
     def finish(self) -> list[Command]:

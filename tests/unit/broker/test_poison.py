@@ -9,7 +9,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.base.own_properties import MESSAGES, TRANSACTION
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.properties import parse_number
 from escrowmq.codec.record import decode_records
 from escrowmq.delivery.revive_records import CHECK_POINT_TAG, ORDER_TAG
 from escrowmq.errors import StorageError
@@ -48,12 +48,12 @@ def put(exchange: Exchange, topic: str, body: bytes = b"x", **properties: str) -
 
 @pytest.mark.parametrize("text", HOLES)
 def test_a_number_that_cannot_be_is_none(text: str) -> None:
-    assert number_in(text, most=INT_MAX) is None
+    assert parse_number(text, most=INT_MAX) is None
 
 
 def test_a_number_is_read_up_to_the_most_that_is_allowed() -> None:
-    assert [number_in(text, most=7) for text in ("0", "7", "007", "8")] == [0, 7, 7, None]
-    assert number_in(None, most=7) is None
+    assert [parse_number(text, most=7) for text in ("0", "7", "007", "8")] == [0, 7, 7, None]
+    assert parse_number(None, most=7) is None
 
 
 @pytest.mark.parametrize("topic", [Topic.TIMER, REVIVE, Topic.REVIVE_PREFIX + "other"])

@@ -46,7 +46,7 @@ def test_so_many_requests_of_one_input_are_served_before_it_is_the_others_turn(
     core.receive(client.id, data, exchange.now_ms)
     while effects := core.take_effects():
         (send,) = [effect for effect in effects if isinstance(effect, Send)]
-        counts.append([reply.opaque for reply in found.feed(b"".join(send.chunks))])
+        counts.append([reply.opaque for reply in found.read_commands(b"".join(send.chunks))])
         if Hold(client.id) in effects:
             core.receive(client.id, b"", exchange.now_ms)
     assert [len(part) for part in counts] == [SERVED_AT_ONCE_MAX] * 3

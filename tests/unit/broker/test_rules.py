@@ -137,7 +137,7 @@ def hold(both: Both, example: Example, request: bytes) -> None:
 
 
 def in_json(request: bytes) -> bytes:
-    (command,) = FrameReader().feed(request)
+    (command,) = FrameReader().read_commands(request)
     return frame(
         command.code, command.ext or {}, command.body,
         opaque=command.opaque, flag=command.flag, is_binary=False,

@@ -81,7 +81,7 @@ class World:
                     case Send(peer, chunks):
                         reader = self.readers.setdefault(peer, FrameReader())
                         data = b"".join(chunks)
-                        self.replies.setdefault(peer, deque()).extend(reader.feed(data))
+                        self.replies.setdefault(peer, deque()).extend(reader.read_commands(data))
                     case Sync():
                         self.held_syncs.append(effect)
                         if not self.holds_syncs:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.cli.main import EXIT_BAD, build_parser, main
-from escrowmq.node.build import build_name
+from escrowmq.node.build import release_with_commit
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_version_is_that_of_the_build(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"escrowmq {build_name()}\n"
-    assert build_name().partition("+")[0] == version("escrowmq")
+    assert capsys.readouterr().out == f"escrowmq {release_with_commit()}\n"
+    assert release_with_commit().partition("+")[0] == version("escrowmq")
 
 
 @pytest.mark.parametrize(

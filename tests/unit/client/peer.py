@@ -32,7 +32,7 @@ class Link(asyncio.Protocol):
         self._peer.links.append(self)
 
     def data_received(self, data: bytes) -> None:
-        for command in self._reader.feed(data):
+        for command in self._reader.read_commands(data):
             self._peer.took(self, command)
 
     def connection_lost(self, exc: Exception | None) -> None:

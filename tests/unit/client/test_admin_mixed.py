@@ -12,7 +12,7 @@ import pytest
 from escrowmq.aio import Admin
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.codec.pending_bodies import Item
+from escrowmq.codec.pending_bodies import TransactionItem
 from escrowmq.errors import NotFound, NotSupported
 
 from .peer import DEADLINE_S, Link, Peer, a_peer
@@ -35,7 +35,7 @@ def know_nothing(link: Link, command: Command) -> None:
 
 
 def one(link: Link, command: Command) -> None:
-    half = Item(
+    half = TransactionItem(
         half_offset=7, log_offset=9, offset_id="", topic="T", queue_id=0, group="G",
         message_id=MESSAGE_ID, born_ms=1, stored_ms=1, age_ms=1, body_size=1, state="waiting",
     )  # fmt: skip

@@ -244,12 +244,12 @@ def test_an_operator_sets_offsets_and_looks() -> None:
 
                 link.ask(Request.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "g"})
                 await script.broker.until(lambda: len(script.broker.replies) == 1)
-                status = fastjson.decode(script.broker.replies[0].body)
+                status = fastjson.decode_fastjson(script.broker.replies[0].body)
                 assert list(status["messageQueueTable"].values()) == [5]
 
                 link.ask(Request.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g"})
                 await script.broker.until(lambda: len(script.broker.replies) == 2)
-                info = fastjson.decode(script.broker.replies[1].body)
+                info = fastjson.decode_fastjson(script.broker.replies[1].body)
                 (about,) = [v for key, v in info["mqTable"].items() if '"T"' in key]
                 assert (about["cachedMsgCount"], about["commitOffset"]) == (1, 5)
                 assert info["properties"]["PROP_CLIENT_VERSION"] == "V5_3_3"

@@ -15,7 +15,7 @@ from escrowmq.client.client_settings import Credentials, parse_client_options
 from escrowmq.client.connection import Connection
 from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import sign_fields
 from escrowmq.errors import (
     ClientClosed,
     ConnectFailed,
@@ -269,7 +269,7 @@ def test_requests_are_signed_and_carry_the_namespace() -> None:
             await instance.open()
             await instance.ask(place.broker.address, 17, {"topic": "T"}, b"body")
             ext = dict(place.broker.requests[-1].ext or {})
-            assert ext.pop("Signature") == sign(ext, b"body", secret="secret")
+            assert ext.pop("Signature") == sign_fields(ext, b"body", secret="secret")
             assert ext == {
                 "topic": "T",
                 "nsd": "true",

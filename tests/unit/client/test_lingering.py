@@ -15,7 +15,7 @@ from escrowmq.aio import Interceptor, Message, Producer, SendResult
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.lingering import copy_error
-from escrowmq.codec.batch import decode_batch
+from escrowmq.codec.batch_body import decode_batch
 from escrowmq.codec.properties import decode_properties, parse_properties
 from escrowmq.errors import (
     BrokerBusy,

@@ -19,7 +19,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.client_settings import parse_client_options
 from escrowmq.client.instance import ClientInstance
-from escrowmq.codec.batch import decode_batch
+from escrowmq.codec.batch_body import decode_batch
 from escrowmq.codec.properties import decode_properties, parse_properties
 from escrowmq.errors import (
     BrokerBusy,

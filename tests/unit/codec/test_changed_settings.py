@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from escrowmq.codec.changed_settings import Changes
+from escrowmq.codec.changed_settings import ChangedSettings
 from escrowmq.errors import UsageError
 
 
@@ -20,23 +20,28 @@ class Other(msgspec.Struct, kw_only=True):
     size: int = msgspec.field(default=7, name="itsSize")
 
 
-def changed(changes: Changes, **texts: str) -> bytes:
+def changed(changes: ChangedSettings, **texts: str) -> bytes:
     """Change settings as a request does; the file that was saved before."""
-    parsed = changes.parse(texts)
-    data = changes.saved_with(parsed)
-    changes.apply(parsed)
+    parsed = changes.parse_values(texts)
+    data = changes.encode_with(parsed)
+    changes.apply_values(parsed)
     return data
 
 
-def loaded(data: bytes | None, table: Table) -> Changes:
-    changes = Changes(table, fixed=frozenset({"itsName"}))
+def loaded(data: bytes | None, table: Table) -> ChangedSettings:
+    changes = ChangedSettings(table, fixed=frozenset({"itsName"}))
     changes.load(data, source="file")
     return changes
 
 
 def test_settings_of_all_tables_are_shown_in_javas_spelling() -> None:
-    changes = Changes(Table(), Other())
-    assert changes.texts() == {"itsCount": "5", "itIsOn": "true", "itsName": "a", "itsSize": "7"}
+    changes = ChangedSettings(Table(), Other())
+    assert changes.current_texts() == {
+        "itsCount": "5",
+        "itIsOn": "true",
+        "itsName": "a",
+        "itsSize": "7",
+    }
 
 
 def test_only_known_settings_that_are_not_fixed_may_change() -> None:
@@ -47,19 +52,19 @@ def test_only_known_settings_that_are_not_fixed_may_change() -> None:
 
 def test_values_are_typed_and_blanks_around_them_do_not_count() -> None:
     table, other = Table(), Other()
-    changed(Changes(table, other), itsCount=" 9 ", itIsOn="FALSE", itsSize="1")
+    changed(ChangedSettings(table, other), itsCount=" 9 ", itIsOn="FALSE", itsSize="1")
     assert (table.count, table.is_on, other.size) == (9, False, 1)
 
 
 @pytest.mark.parametrize(("name", "text"), [("itsCount", "0"), ("itIsOn", "maybe")])
 def test_value_that_cannot_be_is_named(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=f"{name}={text}: "):
-        Changes(Table()).parse({name: text})
+        ChangedSettings(Table()).parse_values({name: text})
 
 
 def test_changes_of_several_requests_are_made_again() -> None:
     table = Table()
-    changes = Changes(table)
+    changes = ChangedSettings(table)
     changed(changes, itsCount="9")
     changed(changes, itIsOn="false")
     data = changed(changes, itsCount="10")
@@ -74,7 +79,7 @@ def test_changes_of_several_requests_are_made_again() -> None:
 
 
 def test_nothing_is_kept_of_a_value_that_is_what_it_was() -> None:
-    assert changed(Changes(Table()), itsCount="5") == b"{}"
+    assert changed(ChangedSettings(Table()), itsCount="5") == b"{}"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from escrowmq.codec.client_bodies import (
     decode_queue_table,
     read_own_body,
 )
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import QueueId
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 
@@ -34,7 +34,7 @@ KEY = b'{"brokerName":"b","queueId":3,"topic":"T"}'
 
 
 def test_a_table_of_queues() -> None:
-    assert decode_queue_table(int, b'{"offsetTable":{%b:17}}' % KEY) == {Queue("b", 3, "T"): 17}
+    assert decode_queue_table(int, b'{"offsetTable":{%b:17}}' % KEY) == {QueueId("b", 3, "T"): 17}
     for nothing in (b"{}", b"[]", b'{"offsetTable":null}'):
         assert decode_queue_table(int, nothing) == {}
 

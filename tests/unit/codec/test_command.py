@@ -38,7 +38,7 @@ COMMANDS = st.builds(
 
 
 def decode(frame: bytes) -> Command:
-    (command,) = FrameReader().feed(frame)
+    (command,) = FrameReader().read_commands(frame)
     command.language = None
     return command
 
@@ -54,7 +54,9 @@ def test_commands_are_the_same_in_whatever_pieces_they_come(
 ) -> None:
     data = b"".join(map(encode_command, commands))
     reader = FrameReader()
-    found = [c for at in range(0, len(data), step) for c in reader.feed(data[at : at + step])]
+    found = [
+        c for at in range(0, len(data), step) for c in reader.read_commands(data[at : at + step])
+    ]
     for command in found:
         command.language = None
     assert found == commands

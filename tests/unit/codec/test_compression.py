@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.fixed_limits import DECOMPRESSED_SIZE_MAX
 from escrowmq.base.message import SysFlag
-from escrowmq.codec.compression import FORMS, compress, decompress, readable_size
+from escrowmq.codec.compression import FORMS, compress, decompress, size_until_error
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 forms = pytest.mark.parametrize("form", sorted(FORMS))
@@ -41,20 +41,20 @@ def test_a_body_cut_short_or_changed_is_told(form: str) -> None:
 def test_what_a_broken_body_costs_is_what_comes_before_it_breaks(form: str) -> None:
     whole = random.Random(1).randbytes(500_000) + bytes(500_000)
     packed, flag = compress(whole, form=form, level=5)
-    assert readable_size(b"nothing of the kind" * 1_000, flag, size_max=10**6) == 0
-    assert readable_size(packed, flag, size_max=1_000) == 1_000
-    assert readable_size(packed, flag, size_max=10**7) == len(whole)
+    assert size_until_error(b"nothing of the kind" * 1_000, flag, size_max=10**6) == 0
+    assert size_until_error(packed, flag, size_max=1_000) == 1_000
+    assert size_until_error(packed, flag, size_max=10**7) == len(whole)
     changed = bytearray(packed)
     changed[400_000:400_100] = bytes(100)
     for broken in (packed[:-1], packed[:300_000], bytes(changed)):
-        size = readable_size(broken, flag, size_max=10**7)
+        size = size_until_error(broken, flag, size_max=10**7)
         assert 0 <= size <= len(whole)
         assert size > 250_000 or broken == changed
 
 
 def test_gzip_is_measured_as_well() -> None:
     flag = SysFlag.COMPRESSED | FORMS["zlib"]
-    assert readable_size(gzip.compress(bytes(200_000))[:-4], flag, size_max=10**6) == 200_000
+    assert size_until_error(gzip.compress(bytes(200_000))[:-4], flag, size_max=10**6) == 200_000
 
 
 @forms

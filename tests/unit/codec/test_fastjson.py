@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import QueueId
 from escrowmq.errors import RemoteProtocolError
 
 
@@ -23,7 +23,7 @@ from escrowmq.errors import RemoteProtocolError
     ],
 )
 def test_dialect_is_read(text: bytes, value: object) -> None:
-    assert fastjson.decode(text) == value
+    assert fastjson.decode_fastjson(text) == value
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,15 @@ def test_dialect_is_read(text: bytes, value: object) -> None:
 )  # fmt: skip
 def test_what_is_not_even_the_dialect_is_refused(text: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        fastjson.decode(text)
+        fastjson.decode_fastjson(text)
 
 
-QUEUES = st.builds(Queue, st.text('ab\u00e9"', max_size=5), st.integers(0, 99), st.text(max_size=5))
+QUEUES = st.builds(
+    QueueId, st.text('ab\u00e9"', max_size=5), st.integers(0, 99), st.text(max_size=5)
+)
 
 
 @given(st.dictionaries(QUEUES, st.integers(0, 1 << 62), max_size=5))
-def test_map_of_queues_is_read_as_written(table: dict[Queue, int]) -> None:
-    data = b'{"offsetTable":' + fastjson.encode_map(table.items()) + b"}"
-    assert fastjson.decode_queue_map(fastjson.decode(data)["offsetTable"]) == table
+def test_map_of_queues_is_read_as_written(table: dict[QueueId, int]) -> None:
+    data = b'{"offsetTable":' + fastjson.encode_fastjson_map(table.items()) + b"}"
+    assert fastjson.decode_queue_map(fastjson.decode_fastjson(data)["offsetTable"]) == table

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.codec.headers import (
-    CommitHeader,
+    CommitOffsetHeader,
     CreateTopicHeader,
     HeaderError,
-    OffsetHeader,
     PullHeader,
+    QueryOffsetHeader,
     SendHeaderV2,
     read_header,
 )
@@ -15,7 +15,7 @@ from escrowmq.codec.headers import (
 
 def test_unparsable_number_is_a_missing_one_but_for_the_headers_decoded_by_hand() -> None:
     ext = {"consumerGroup": "g", "topic": "t", "queueId": "x", "commitOffset": "9" * 30}
-    assert read_header(CommitHeader, ext) == CommitHeader("g", "t", None, None)
+    assert read_header(CommitOffsetHeader, ext) == CommitOffsetHeader("g", "t", None, None)
     send = {"b": "t", "e": "x", "f": "0", "g": "1"}
     pull = {"consumerGroup": "g", "topic": "t", "queueId": "x"}
     for kind, bad in ((SendHeaderV2, send), (PullHeader, pull)):
@@ -28,7 +28,7 @@ def test_unparsable_number_is_a_missing_one_but_for_the_headers_decoded_by_hand(
 )
 def test_booleans_are_read_as_java_reads_them(text: str, value: bool) -> None:
     ext = {"consumerGroup": "g", "topic": "t", "queueId": "0", "setZeroIfNotFound": text}
-    found = read_header(OffsetHeader, ext).set_zero_if_not_found
+    found = read_header(QueryOffsetHeader, ext).set_zero_if_not_found
     assert found is (value if text != "1" else found)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.fixed_limits import SETTINGS_TEXT_SIZE_MAX
-from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.codec.java_properties import ConfError, parse_java_properties
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PAIRS = st.lists(st.tuples(WORDS.filter(bool), WORDS), max_size=8)
@@ -38,7 +38,7 @@ def test_what_java_stores_is_read_back(
         "# a comment" + line_end + store(name, is_name=True) + between + store(value, is_name=False)
         for name, value in pairs
     )
-    assert parse_conf(text) == dict(pairs)
+    assert parse_java_properties(text) == dict(pairs)
 
 
 @given(PAIRS, st.data())
@@ -51,13 +51,13 @@ def test_line_may_be_continued_anywhere(pairs: list[tuple[str, str]], data: st.D
             text += line + "\n"  # an escape must stay whole, and leading blanks go
         else:
             text += line[:cut] + "\\\n \t" + line[cut:] + "\n"
-    assert parse_conf(text) == dict(pairs)
+    assert parse_java_properties(text) == dict(pairs)
 
 
 @given(st.text(st.sampled_from("ab=: \t\f\\#!\n\ru0041"), max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        found = parse_conf(text)
+        found = parse_java_properties(text)
     except ConfError:
         return
     assert all(isinstance(part, str) for pair in found.items() for part in pair)
@@ -65,16 +65,16 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_lone_half_of_a_character_is_replaced() -> None:
-    assert parse_conf("a=\\ud83d!") == {"a": "\ufffd!"}
+    assert parse_java_properties("a=\\ud83d!") == {"a": "\ufffd!"}
 
 
 def test_too_long_text_is_refused_before_it_is_read() -> None:
     line = "a=1\n"
-    assert parse_conf(line * (SETTINGS_TEXT_SIZE_MAX // 4)) == {"a": "1"}
+    assert parse_java_properties(line * (SETTINGS_TEXT_SIZE_MAX // 4)) == {"a": "1"}
     with pytest.raises(ConfError, match="leave out"):
-        parse_conf(line * (SETTINGS_TEXT_SIZE_MAX // 4) + "b")
+        parse_java_properties(line * (SETTINGS_TEXT_SIZE_MAX // 4) + "b")
 
 
 def test_escape_without_its_digits_is_refused() -> None:
     with pytest.raises(ConfError, match="four hexadecimal digits"):
-        parse_conf("path=C:\\users")
+        parse_java_properties("path=C:\\users")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.harness.logs import Bytes, log_of, record_at
 
 from escrowmq.base.message import Message
-from escrowmq.codec.layout import FILLER_SIZE, HEAD_V4, HEAD_V6, MAGIC_AT
-from escrowmq.codec.log_stretches import outline
-from escrowmq.codec.log_walker import CHUNK_SIZE, LeadsTo, Walker, next_data
+from escrowmq.codec.log_records import outline_records
+from escrowmq.codec.log_walker import CHUNK_SIZE, LogWalker, PointsToRecord, next_data
+from escrowmq.codec.record_layout import FILLER_SIZE, HEAD_V4, HEAD_V6, MAGIC_AT
 
 SMALL = 1024
 
@@ -19,11 +19,11 @@ def of(*bodies: bytes) -> list[Message]:
     return [Message(topic="t", body=body) for body in bodies]
 
 
-def walked(walker: Walker, start: int = 0) -> list[int]:
-    return [record.log_offset for records in walker.batches(start) for record in records]
+def walked(walker: LogWalker, start: int = 0) -> list[int]:
+    return [record.log_offset for records in walker.record_batches(start) for record in records]
 
 
-def leading(places: list[int]) -> LeadsTo:
+def leading(places: list[int]) -> PointsToRecord:
     """As if the units of a queue led to these places, in order."""
     return lambda _, queue_offset, record: places[queue_offset : queue_offset + 1] == [record[0]]
 
@@ -31,9 +31,9 @@ def leading(places: list[int]) -> LeadsTo:
 @given(st.lists(st.binary(max_size=300), max_size=12))
 def test_every_record_is_found_whole_or_by_its_front(bodies: list[bytes]) -> None:
     log, places = log_of(of(*bodies), SMALL)
-    walker, by_fronts = Walker(log), Walker(log)
+    walker, by_fronts = LogWalker(log), LogWalker(log)
     assert walked(walker) == places
-    stretches = by_fronts.stretches(0, outline)
+    stretches = by_fronts.ranges(0, outline_records)
     assert [base + at for base, _, found in stretches for at in found.records] == places
     for each in (walker, by_fronts):
         assert not each.damaged
@@ -46,7 +46,7 @@ def test_every_record_is_found_whole_or_by_its_front(bodies: list[bytes]) -> Non
 def test_damage_is_passed_over_and_told(number: int, at: int, has_queues: bool) -> None:
     log, places = log_of(of(*[b"x" * 100] * 10), SMALL)
     log.flip(places[number] + at)
-    walker = Walker(log, leads_to=leading(places) if has_queues else None)
+    walker = LogWalker(log, leads_to=leading(places) if has_queues else None)
     assert walked(walker) == [place for place in places if place != places[number]]
     (damage,) = walker.damaged
     assert damage.log_offset == places[number]
@@ -61,9 +61,9 @@ def test_what_stands_in_a_body_is_no_record_where_queues_tell() -> None:
     )
     log, places = log_of(of(b"front", bytes(20) + forged, b"behind"))
     log.flip(places[1])
-    by_looks = walked(Walker(log))
+    by_looks = walked(LogWalker(log))
     assert front + outer in by_looks
-    assert walked(Walker(log, leads_to=leading(places))) == [places[0], places[2]]
+    assert walked(LogWalker(log, leads_to=leading(places))) == [places[0], places[2]]
 
 
 @pytest.mark.parametrize("size", [HEAD_V4.size + 5, HEAD_V6.size - 1, HEAD_V6.size])
@@ -78,7 +78,7 @@ def test_a_short_record_at_a_segments_end_is_found_behind_damage(size: int) -> N
     log.write(0, first)
     log.write(place, record)
     log.flip(0)  # its size: what it claims to end with is not believed
-    walker = Walker(log, leads_to=leading([0, place]))
+    walker = LogWalker(log, leads_to=leading([0, place]))
     assert walked(walker) == [place]
 
 
@@ -86,21 +86,21 @@ def test_a_remnant_behind_the_end_is_not_taken_for_a_record() -> None:
     log, places = log_of(of(b"one", b"two", b"three"))
     newer = record_at(Message(topic="t", body=b"newer by far"), 0, later_ms=1_000_000)
     log.write(0, newer)
-    walker = Walker(log)
+    walker = LogWalker(log)
     assert walked(walker) == [0]
     assert walker.end_offset == len(newer) < places[-1]
 
 
 def test_a_record_larger_than_what_is_read_at_once_is_read_whole() -> None:
     log, places = log_of(of(b"a", b"x" * (CHUNK_SIZE + 9), b"c"), 1 << 24)
-    assert walked(Walker(log)) == places
-    found = list(Walker(log).stretches(0, outline))
+    assert walked(LogWalker(log)) == places
+    found = list(LogWalker(log).ranges(0, outline_records))
     assert [base + at for base, _, each in found for at in each.records] == places
 
 
 def test_a_search_ends_before_a_place() -> None:
     log, places = log_of(of(b"a", b"b", b"c"))
-    walker = Walker(log)
+    walker = LogWalker(log)
     assert walker.next_record(1) == places[1]
     assert walker.next_record(1, before=places[1] + 1) == places[1]
     assert walker.next_record(1, before=places[1]) is None
@@ -109,7 +109,7 @@ def test_a_search_ends_before_a_place() -> None:
 def test_a_missing_segment_is_damage_when_another_follows() -> None:
     log, places = log_of(of(*[b"x" * 400] * 8), SMALL)
     del log.segments[SMALL]
-    walker = Walker(log)
+    walker = LogWalker(log)
     assert walked(walker) == [place for place in places if place // SMALL != 1]
     assert [(each.log_offset, each.size) for each in walker.damaged] == [(SMALL, SMALL)]
 
@@ -133,9 +133,9 @@ def test_a_record_whose_first_bytes_were_never_written_is_where_the_log_ends(
     log, places = log_of(of(first, b"x" * body_size, b"behind"), 1 << 20)
     assert places[1] == 1024 - count
     log.write(places[1], bytes(count))
-    walker = Walker(log, durable_offset=places[1], leads_to=leading(places))
+    walker = LogWalker(log, durable_offset=places[1], leads_to=leading(places))
     assert walked(walker) == places[:1]
     assert (walker.damaged, walker.end_offset) == ([], places[1])
     log.write(places[1] + count, b"\xff")  # no longer what was written, but for those bytes
-    walker = Walker(log, durable_offset=places[1], leads_to=leading(places))
+    walker = LogWalker(log, durable_offset=places[1], leads_to=leading(places))
     assert walked(walker) == [places[0], places[2]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.own_signature import is_signed_own, sign_own
+from escrowmq.codec.own_signature import is_request_signed, sign_request
 
 SECRET, SESSION = "12345678", "0" * 32
 SIGNED: dict[str, Any] = {
@@ -21,7 +21,7 @@ SIGNED: dict[str, Any] = {
 def signature_of(**changed: Any) -> str:
     given_ = {**SIGNED, **changed}
     code, fields, body = (given_.pop(name) for name in ("code", "fields", "body"))
-    return sign_own(code, fields, body, **given_)
+    return sign_request(code, fields, body, **given_)
 
 
 def test_what_is_signed_is_written_in_one_way() -> None:
@@ -56,8 +56,8 @@ def test_nothing_else_has_the_same_signature(changed: dict[str, Any]) -> None:
 def test_whatever_fields_somebody_writes_are_judged(
     fields: dict[str, str], body: bytes, code: int
 ) -> None:
-    assert not is_signed_own(code, fields, body, secret=SECRET, session=SESSION)
+    assert not is_request_signed(code, fields, body, secret=SECRET, session=SESSION)
 
 
 def test_half_a_surrogate_pair_is_signed_by_nobody() -> None:
-    assert not is_signed_own(1, {"a": "\ud800"}, b"", secret=SECRET, session=SESSION)
+    assert not is_request_signed(1, {"a": "\ud800"}, b"", secret=SECRET, session=SESSION)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message, SysFlag
-from escrowmq.codec.layout import FILLER_SIZE, HEADS, HOSTS_V6, MAGIC_FILLER
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
 from escrowmq.codec.record import (
     decode_record,
@@ -14,9 +13,10 @@ from escrowmq.codec.record import (
     encode_filler,
     encode_message,
     encode_record,
-    encode_run,
-    peek,
+    encode_records,
+    read_size_and_magic,
 )
+from escrowmq.codec.record_layout import FILLER_SIZE, HEADS, HOSTS_V6, MAGIC_FILLER
 from escrowmq.errors import CorruptRecord
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -47,7 +47,7 @@ def test_run_has_the_records_of_single_messages(
 ) -> None:
     properties = encode_properties(message.properties)
     pieces = [(flag, body, properties, message.properties) for flag, body in pairs]
-    run = encode_run(message, pieces, queue_offset=4, log_offset=100, stored_ms=9)
+    run = encode_records(message, pieces, queue_offset=4, log_offset=100, stored_ms=9)
     log_offset = 100
     for nth, ((flag, body), record) in enumerate(zip(pairs, run, strict=True)):
         alone = encode_record(
@@ -118,7 +118,7 @@ def test_version_is_chosen_by_the_characters_of_the_topic() -> None:
 
 def test_filler_says_how_much_is_left() -> None:
     assert len(encode_filler(500)) == FILLER_SIZE
-    assert peek(encode_filler(500)) == (500, MAGIC_FILLER)
+    assert read_size_and_magic(encode_filler(500)) == (500, MAGIC_FILLER)
     with pytest.raises(CorruptRecord):
         decode_record(encode_filler(500).ljust(500, b"\0"))
 

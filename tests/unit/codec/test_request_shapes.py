@@ -17,7 +17,7 @@ from escrowmq.codec.request_shapes import (
     RequestShape,
     learn_shape,
 )
-from escrowmq.codec.signature import content_of
+from escrowmq.codec.signature import signed_content
 from escrowmq.lane.native import LaneShape, requests_lane
 
 FIELDS = {"a": "g", "b": "Orders", "e": "3", "f": "0", "g": "1700000000000", "i": "A\x01b\x02"}
@@ -124,7 +124,7 @@ def test_content_that_is_signed_is_that_of_all_fields(*, is_binary: bool) -> Non
     assert one.signed is not None
     assert one.signed.access_key == "app"
     other = SIGNED | {"e": "7", "g": "8", "i": "9\x010\x00"}
-    assert one.signed.content(b"7", b"8", b"9\x010\x00") == content_of(other)
+    assert one.signed.content(b"7", b"8", b"9\x010\x00") == signed_content(other)
     assert learnt(frame_of(310, FIELDS, is_binary=is_binary)).signed is None
 
 

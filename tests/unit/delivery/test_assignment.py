@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import QueueId
 from escrowmq.delivery.assignment import (
     ALL_QUEUES,
     POP,
@@ -20,12 +20,12 @@ from escrowmq.delivery.assignment import (
 from escrowmq.errors import RemoteProtocolError
 
 
-def queues(count: int, *brokers: str) -> list[Queue]:
+def queues(count: int, *brokers: str) -> list[QueueId]:
     names = brokers or ("a",)
-    return [Queue(name, index, "T") for name in names for index in range(count)]
+    return [QueueId(name, index, "T") for name in names for index in range(count)]
 
 
-def ids(found: list[Queue] | None) -> list[int]:
+def ids(found: list[QueueId] | None) -> list[int]:
     assert found is not None
     return [queue.queue_id for queue in found]
 
@@ -71,7 +71,7 @@ def test_queues_and_clients_are_sorted_before_they_are_shared() -> None:
 @pytest.mark.parametrize("share", [-1, 0, 2, 3])
 def test_popping_clients_share_all_queues(share: int) -> None:
     found = assign_queues(pop(share), "AVG", "x", queues(4, "a", "b"), ["x", "y", "z"])
-    assert found == [Queue("a", ALL_QUEUES, "T"), Queue("b", ALL_QUEUES, "T")]
+    assert found == [QueueId("a", ALL_QUEUES, "T"), QueueId("b", ALL_QUEUES, "T")]
 
 
 def test_popping_clients_help_the_next_ones() -> None:

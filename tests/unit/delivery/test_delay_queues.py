@@ -136,7 +136,7 @@ def test_the_file_has_the_peer_s_form() -> None:
     world.sync()
     data = world.delays.content_to_save(world.now_ms)
     assert data is not None
-    file = fastjson.decode(data)
+    file = fastjson.decode_fastjson(data)
     assert file["offsetTable"]["2"] == 1
     assert set(file) == {"dataVersion", "escrowLogOffset", "offsetTable"}
     assert world.delays.content_to_save(world.now_ms) is None

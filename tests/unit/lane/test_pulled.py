@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.base.runs import join_runs
-from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.pulled_reply import encode_pulled, pulled_template
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.lane import native
 from escrowmq.store.unit_runs import encode_codes, select_runs_in_python
 

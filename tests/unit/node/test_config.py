@@ -8,15 +8,15 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import UsageError
-from escrowmq.node.addresses import joined, log_open, own_address
-from escrowmq.node.broker import broker_settings
+from escrowmq.node.addresses import host_and_port, own_address, warn_of_open_access
+from escrowmq.node.broker import read_broker_settings
 from escrowmq.node.config import (
     NodeSettings,
     accounts_folder,
-    convert,
-    gather,
+    convert_settings,
+    gather_settings,
     memory_size,
-    store_settings,
+    read_store_settings,
     unknown_keys,
 )
 from escrowmq.node.port_settings import PortSettings
@@ -25,25 +25,25 @@ from escrowmq.node.port_settings import PortSettings
 def test_file_is_read_as_java_reads_it_but_for_blanks_behind_values(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_bytes(b"# a\na = 1 \nb:x\\\n  y\nregionId=\xe9\n")
-    assert gather(str(file), []) == {"a": "1", "b": "xy", "regionId": "é"}
+    assert gather_settings(str(file), []) == {"a": "1", "b": "xy", "regionId": "é"}
     file.write_text("storePathRootDir=C:\\users\n")
     with pytest.raises(UsageError, match=r"broker\.conf: .*four hexadecimal digits"):
-        gather(str(file), [])
+        gather_settings(str(file), [])
 
 
 def test_pairs_of_the_command_line_win_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=a\nbrokerId=0\n")
-    assert gather(str(file), ["brokerName = b", "x=y=z"]) == {
+    assert gather_settings(str(file), ["brokerName = b", "x=y=z"]) == {
         "brokerName": "b",
         "brokerId": "0",
         "x": "y=z",
     }
     with pytest.raises(UsageError, match="none"):
-        gather(str(tmp_path / "none.conf"), [])
+        gather_settings(str(tmp_path / "none.conf"), [])
     for pair in ("x", "=1"):
         with pytest.raises(UsageError, match="KEY=VALUE"):
-            gather(None, [pair])
+            gather_settings(None, [pair])
 
 
 def test_a_variable_wins_over_the_file_and_an_option_over_both(
@@ -52,36 +52,36 @@ def test_a_variable_wins_over_the_file_and_an_option_over_both(
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=a\nbrokerId=0\nbrokerIP1=10.0.0.1\n")
     monkeypatch.setenv("ESCROWMQ_SET", "brokerName=b\n\n  brokerIP1 = 10.0.0.2 \n")
-    assert gather(str(file), ["brokerName=c"]) == {
+    assert gather_settings(str(file), ["brokerName=c"]) == {
         "brokerName": "c",
         "brokerId": "0",
         "brokerIP1": "10.0.0.2",
     }
     monkeypatch.setenv("ESCROWMQ_SET", "brokerName")
     with pytest.raises(UsageError, match=r"ESCROWMQ_SET brokerName: KEY=VALUE"):
-        gather(None, [])
+        gather_settings(None, [])
 
 
 def test_settings_are_typed_and_bad_ones_named() -> None:
     found = {"transactionTimeOut": "100", "traceOn": "False", "brokerName": "b"}
-    settings = convert(BrokerSettings, found, source="f")
+    settings = convert_settings(BrokerSettings, found, source="f")
     assert (settings.transaction_timeout_ms, settings.is_traced, settings.name) == (
         100,
         False,
         "b",
     )
     with pytest.raises(UsageError, match="f: transactionTimeOut=soon: "):
-        convert(BrokerSettings, {"transactionTimeOut": "soon"}, source="f")
+        convert_settings(BrokerSettings, {"transactionTimeOut": "soon"}, source="f")
     with pytest.raises(UsageError, match="f: diskMaxUsedSpaceRatio=99: "):
-        convert(StoreSettings, {"diskMaxUsedSpaceRatio": "99"}, source="f")
+        convert_settings(StoreSettings, {"diskMaxUsedSpaceRatio": "99"}, source="f")
 
 
 def test_flush_and_memory_are_those_of_the_process() -> None:
-    store = store_settings({}, NodeSettings(flush="SYNC_FLUSH"), source="f")
+    store = read_store_settings({}, NodeSettings(flush="SYNC_FLUSH"), source="f")
     assert store.is_sync_flush
     assert store.memory_size == memory_size() > 0
     with pytest.raises(UsageError, match="flushDiskType=x"):
-        store_settings({}, NodeSettings(flush="x"), source="f")
+        read_store_settings({}, NodeSettings(flush="x"), source="f")
 
 
 def test_every_key_of_ours_is_known_once_and_others_are_reported() -> None:
@@ -96,7 +96,7 @@ def test_every_key_of_ours_is_known_once_and_others_are_reported() -> None:
 
 
 def of(host: str = "127.0.0.1", **found: str) -> BrokerSettings:
-    return broker_settings(found, source="f", name="n", name_servers=None, host=host)[0]
+    return read_broker_settings(found, source="f", name="n", name_servers=None, host=host)[0]
 
 
 def test_broker_is_advertised_where_it_listens() -> None:
@@ -168,7 +168,7 @@ def test_a_word_that_cannot_be_is_told_with_those_that_can() -> None:
     with pytest.raises(UsageError, match="escrowPreset=Kafka: one of EscrowMQ, RocketMQ is"):
         of(escrowPreset="Kafka")
     with pytest.raises(UsageError, match="mode=on: one of disabled, permissive, enforcing is"):
-        convert(PortSettings, {"tls.server.mode": "on"}, source="f")
+        convert_settings(PortSettings, {"tls.server.mode": "on"}, source="f")
 
 
 def test_a_masters_id_is_0_and_a_slaves_its_own() -> None:
@@ -190,7 +190,7 @@ def test_a_masters_id_is_0_and_a_slaves_its_own() -> None:
 def test_what_rocketmq_takes_though_it_cannot_be_is_taken_and_told(
     key: str, value: str, name: str, holds: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, store, _ = broker_settings(
+    _, store, _ = read_broker_settings(
         {key: value}, source="f", name="n", name_servers=None, host="127.0.0.1"
     )
     assert getattr(store, name) == holds
@@ -225,13 +225,13 @@ def test_an_address_on_which_nobody_listens_is_told(caplog: pytest.LogCaptureFix
 def test_a_broker_that_is_everybodys_beyond_its_machine_says_so(
     host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_open(host, has_accounts=True)
+    warn_of_open_access(host, has_accounts=True)
     for near in ("127.0.0.1", "::1", "localhost"):
-        log_open(near, has_accounts=False)
+        warn_of_open_access(near, has_accounts=False)
     assert caplog.text == ""
-    log_open(host, has_accounts=False)
+    warn_of_open_access(host, has_accounts=False)
     assert "there is no access control" in caplog.text
 
 
 def test_an_address_of_version_6_stands_in_brackets() -> None:
-    assert (joined("::1", 5), joined("127.0.0.1", 5)) == ("[::1]:5", "127.0.0.1:5")
+    assert (host_and_port("::1", 5), host_and_port("127.0.0.1", 5)) == ("[::1]:5", "127.0.0.1:5")

@@ -16,13 +16,13 @@ from escrowmq.base.group_report import FaultReport
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import AuthorityUnreachable
 from escrowmq.group.drills import DrillFaults, decode_fault_order
-from escrowmq.node.drill_faults import DrilledAuthority, OwnProcess
-from escrowmq.node.group_folder import Folder
+from escrowmq.node.drill_faults import CutOffAuthority, ProcessFaults
+from escrowmq.node.group_folder import GroupFolder
 from escrowmq.testing.authority import MemoryAuthority
 
 PROGRAM = """
 import asyncio, sys, threading, time
-from escrowmq.node.drill_faults import OwnProcess
+from escrowmq.node.drill_faults import ProcessFaults
 
 class Gap:
     def __init__(self): self.last, self.longest = time.monotonic(), 0.0
@@ -39,7 +39,7 @@ def run():
 async def main():
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    process = OwnProcess()
+    process = ProcessFaults()
     if sys.argv[1] == "kill": process.kill()
     else: process.freeze(int(sys.argv[2]))
     begun = time.monotonic()
@@ -104,8 +104,8 @@ def test_the_first_process_of_a_container_ends_at_once() -> None:
 
 def test_an_authority_is_not_reached_while_a_drill_says_so() -> None:
     real, now_ms = MemoryAuthority(), 0
-    drills = DrillFaults(OwnProcess())
-    drilled = DrilledAuthority(real, drills, lambda: now_ms)
+    drills = DrillFaults(ProcessFaults())
+    drilled = CutOffAuthority(real, drills, lambda: now_ms)
 
     def order(fault: str) -> None:
         fields = {"fault": fault, "ms": "1000", "drill": "d"}
@@ -132,7 +132,7 @@ def test_an_authority_is_not_reached_while_a_drill_says_so() -> None:
 
 def test_an_answer_that_comes_during_a_drill_is_lost() -> None:
     """The write has taken effect, as when a network loses the answer."""
-    drills = DrillFaults(OwnProcess())
+    drills = DrillFaults(ProcessFaults())
     order = decode_fault_order({"fault": "isolate", "ms": "1000", "drill": "d"}, who="me", at_ms=0)
 
     class Slow(MemoryAuthority):
@@ -150,7 +150,7 @@ def test_an_answer_that_comes_during_a_drill_is_lost() -> None:
 
     async def play() -> None:
         nonlocal now_ms
-        drilled = DrilledAuthority(real, drills, lambda: now_ms)
+        drilled = CutOffAuthority(real, drills, lambda: now_ms)
         with pytest.raises(AuthorityUnreachable):
             await drilled.write_if("k", b"v", "")
         assert real.read_now("k").value == b"v"
@@ -162,14 +162,14 @@ def test_an_answer_that_comes_during_a_drill_is_lost() -> None:
 
 
 def test_what_drills_did_outlives_the_process(tmp_path: Path) -> None:
-    def folder() -> Folder:
-        return Folder(str(tmp_path), "", StoreSettings(), boot="b")
+    def folder() -> GroupFolder:
+        return GroupFolder(str(tmp_path), "", StoreSettings(), boot="b")
 
     note = FaultReport(at_ms=1, fault="authority", span_ms=100, who="anna", drill="d")
-    assert folder().faults() == ()
-    drills = DrillFaults(OwnProcess(), notes=folder().faults(), keep=folder().keep_faults)
+    assert folder().read_faults() == ()
+    drills = DrillFaults(ProcessFaults(), notes=folder().read_faults(), keep=folder().write_faults)
     fields = {"fault": "authority", "ms": "100", "drill": "d"}
     drills.inject(decode_fault_order(fields, who="anna", at_ms=1), me="a", now_ms=0)
-    assert folder().faults() == (note,)
+    assert folder().read_faults() == (note,)
     (tmp_path / "drills.json").write_text(json.dumps({"odd": 1}))
-    assert folder().faults() == ()
+    assert folder().read_faults() == ()

@@ -20,11 +20,11 @@ from escrowmq.group.copying import CutRequired
 from escrowmq.group.membership import GroupMembership
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.broker import BrokerNode
+from escrowmq.node.broker_factory import BrokerFactory
 from escrowmq.node.broker_ports import GroupPorts
-from escrowmq.node.broker_process import BrokerProcess
 from escrowmq.node.config import NodeSettings
-from escrowmq.node.group import GroupNode, Plan
-from escrowmq.node.group_folder import Folder
+from escrowmq.node.group import BrokerPlan, GroupNode
+from escrowmq.node.group_folder import GroupFolder
 from escrowmq.node.port_settings import PortSettings
 from escrowmq.testing.authority import MemoryAuthority
 
@@ -35,29 +35,29 @@ WAIT_S = 60
 class Failing:
     """Makes brokers; the first `count` masters fail as on a disk that is full."""
 
-    def __init__(self, process: BrokerProcess, doors: GroupPorts, count: int) -> None:
+    def __init__(self, process: BrokerFactory, doors: GroupPorts, count: int) -> None:
         self._process, self._doors, self.count = process, doors, count
 
     def __call__(self, membership: GroupMembership, number: int) -> BrokerNode:
         if membership.leads is not None and self.count:
             self.count -= 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return self._process.member(membership, number, self._doors)
+        return self._process.make_member(membership, number, self._doors)
 
 
 @asynccontextmanager
 async def member(folder: Path, *, failures: int = 0) -> AsyncIterator[GroupNode]:
     """A member that is alone in its group."""
     settings, store = BrokerSettings(name="b"), StoreSettings(log_segment_size=1 << 20)
-    process = BrokerProcess(
+    process = BrokerFactory(
         settings=settings,
         store=store,
         node=NodeSettings(),
         data=str(folder),
         host=HOST,
         port=0,
-        grpc_door=None,
-        doors=PortOptions(),
+        grpc_port=None,
+        port_options=PortOptions(),
         ports=PortSettings(),
         replica=None,
     )
@@ -65,21 +65,21 @@ async def member(folder: Path, *, failures: int = 0) -> AsyncIterator[GroupNode]
     ended: list[bool] = []
     node = GroupNode(
         GroupSettings(authority="memory://", member="a"),
-        Plan(
+        BrokerPlan(
             Failing(process, doors, failures),
             cluster=settings.cluster,
             broker=settings.name,
             timeout_ms=3_000,
             loses_nothing=False,
         ),
-        Folder(str(folder), "", store, boot="this one"),
+        GroupFolder(str(folder), "", store, boot="this one"),
         MemoryAuthority(),
         secret=b"",
         address=f"{HOST}:{doors.ha_port}",
         client_address=f"{HOST}:{doors.port}",
         on_failure=lambda: ended.append(True),
     )
-    await node.open(process.open)
+    await node.open(process.open_broker)
     try:
         yield node
         assert not ended
@@ -102,8 +102,8 @@ async def replaced(node: GroupNode) -> None:
     other = replace(mine, epoch=2, master="z", address=f"{HOST}:1", in_sync={"z": "i"})
     authority.put("DefaultCluster/b", other.encode())
     node.member.read_soon(0)
-    node._perform_orders()
-    await until(lambda: node._copy is not None)
+    node._perform_and_reset_timer()
+    await until(lambda: node._group_copy is not None)
 
 
 def test_a_member_that_cannot_open_as_master_is_tried_again(
@@ -111,8 +111,8 @@ def test_a_member_that_cannot_open_as_master_is_tried_again(
 ) -> None:
     async def main() -> None:
         async with member(tmp_path, failures=2) as node:
-            await until(lambda: node.leader is not None)
-            assert not node.refusal()
+            await until(lambda: node.group_master is not None)
+            assert not node.write_refusal_reason()
             record = node.member.record
             assert record is not None
             assert record.epoch == 1
@@ -127,7 +127,7 @@ def test_a_member_that_was_replaced_while_it_failed_follows(tmp_path: Path) -> N
             await until(lambda: node.member.is_leader)
             await replaced(node)
             assert not node.member.is_leader
-            assert node.leader is None
+            assert node.group_master is None
 
     asyncio.run(main())
 
@@ -135,19 +135,19 @@ def test_a_member_that_was_replaced_while_it_failed_follows(tmp_path: Path) -> N
 def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuts: list[int] = []
 
-    def fail_once(folder: Folder, *, at: int, read_from: int) -> None:
+    def fail_once(folder: GroupFolder, *, at: int, read_from: int) -> None:
         cuts.append(read_from)
         if len(cuts) == 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def main() -> None:
         async with member(tmp_path) as node:
-            await until(lambda: node.leader is not None)
+            await until(lambda: node.group_master is not None)
             await replaced(node)
-            monkeypatch.setattr(Folder, "cut", fail_once)
-            node._wants_cut(CutRequired(0, is_anew=False))
+            monkeypatch.setattr(GroupFolder, "cut", fail_once)
+            node._order_cut(CutRequired(0, is_anew=False))
             await until(lambda: len(cuts) == 2)
-            await until(lambda: node._copy is not None)
+            await until(lambda: node._group_copy is not None)
             assert cuts == [0, 0]
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ import pytest
 
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.incoming_connections import bind_port
-from escrowmq.node.http_port import NO_PORT, HttpPort, bind_http, serving
+from escrowmq.node.http_port import NO_PORT, HttpPort, bind_http, server_factory
 
 HOST = "127.0.0.1"
 
@@ -26,10 +26,10 @@ class FakeVitals:
         self.why = ""
         self.alive = True
 
-    def figures(self, accept: str) -> tuple[bytes, str]:
+    def metrics_text(self, accept: str) -> tuple[bytes, str]:
         return f"depth 3\n# {accept}".encode(), "text/plain; version=0.0.4"
 
-    def refusal(self) -> str:
+    def unready_reason(self) -> str:
         if not self.alive:
             raise TimeoutError
         return self.why
@@ -59,7 +59,7 @@ async def opened(vitals: FakeVitals, made: Callable[[], None] = lambda: None) ->
 
     door = bind_http(HOST, 0, default=None)
     assert door is not None
-    port = HttpPort(door, serving(tell, None))
+    port = HttpPort(door, server_factory(tell, None))
     port.open()
     try:
         yield port.port

@@ -5,7 +5,15 @@ import json
 import logging
 from datetime import datetime
 
-from escrowmq.node.logs import AUDIT, KINDS_MAX, LINES_MAX, SPAN_S, Counted, LogLine, handler_of
+from escrowmq.node.logs import (
+    AUDIT,
+    KINDS_MAX,
+    LINES_MAX,
+    SPAN_S,
+    LineFormatter,
+    RateFilter,
+    make_handler,
+)
 
 FORGED = "x\n2026-01-01T00:00:00.000+00:00 INFO escrowmq.audit: event=operation\x1b[2J\u202e"
 
@@ -18,7 +26,7 @@ def record(text: str = "%s is gone", *args: object, name: str = "room", at_s: fl
 
 
 def test_no_name_writes_a_line_of_its_own() -> None:
-    (line,) = LogLine().format(record("transaction of %s is late", FORGED)).splitlines()
+    (line,) = LineFormatter().format(record("transaction of %s is late", FORGED)).splitlines()
     assert line.isprintable()
     assert "x\\n2026-01-01" in line
     assert "\\x1b[2J\\u202e" in line
@@ -30,7 +38,7 @@ def test_nor_does_the_text_of_an_error() -> None:
         raise ValueError(FORGED)
     except ValueError as error:
         found.exc_info = (ValueError, error, error.__traceback__)
-    first, *trace = LogLine().format(found).splitlines()
+    first, *trace = LineFormatter().format(found).splitlines()
     assert first.endswith("peer is gone")
     assert trace
     assert all(line.startswith("    ") and line.isprintable() for line in trace)
@@ -38,7 +46,7 @@ def test_nor_does_the_text_of_an_error() -> None:
 
 def test_as_json_a_line_is_one_object_whatever_is_in_it() -> None:
     stream = io.StringIO()
-    handler = handler_of(stream, is_json=True)
+    handler = make_handler(stream, is_json=True)
     handler.handle(record("transaction of %s is late", FORGED, at_s=0.0))
     failed = record()
     try:
@@ -57,7 +65,7 @@ def test_as_json_a_line_is_one_object_whatever_is_in_it() -> None:
 
 
 def test_a_flood_of_one_kind_is_counted_and_told_with_the_first_line_after_it() -> None:
-    counted = Counted()
+    counted = RateFilter()
     written = [counted.filter(record("request of %s", str(n))) for n in range(10 * LINES_MAX)]
     assert written == [True] * LINES_MAX + [False] * (9 * LINES_MAX)
     assert counted.filter(record("something else: %s"))
@@ -72,14 +80,14 @@ def test_a_flood_of_one_kind_is_counted_and_told_with_the_first_line_after_it() 
 
 
 def test_what_operators_did_is_written_always() -> None:
-    counted = Counted()
+    counted = RateFilter()
     for _ in range(3 * LINES_MAX):
         assert counted.filter(record(name=AUDIT))
         assert counted.filter(record(level=logging.CRITICAL))
 
 
 def test_kinds_are_bounded() -> None:
-    counted = Counted()
+    counted = RateFilter()
     for number in range(3 * KINDS_MAX):
         counted.filter(record(f"kind {number} of %s"))
     assert not counted.filter(record("another kind of %s"))
@@ -87,7 +95,7 @@ def test_kinds_are_bounded() -> None:
 
 def test_what_is_written_is_both_counted_and_made_fit_to_print() -> None:
     written = io.StringIO()
-    handler = handler_of(written)
+    handler = make_handler(written)
     for _ in range(2 * LINES_MAX):
         handler.handle(record("%s", FORGED))
     assert len(written.getvalue().splitlines()) == LINES_MAX

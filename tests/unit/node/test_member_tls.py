@@ -10,8 +10,8 @@ from tests.harness.certificates import OPENSSL, Authority, Pair
 from escrowmq.errors import UsageError
 from escrowmq.group.frames import FrameReader, GroupFrameKind, RefusalFrame, decode_struct
 from escrowmq.net.tls import MemberTlsPolicy
-from escrowmq.node.config import group_settings
-from escrowmq.node.member_tls import explain, member_tls_policy
+from escrowmq.node.config import read_group_settings
+from escrowmq.node.member_tls import explain_tls_failure, member_tls_policy
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -38,7 +38,7 @@ def named(authority: Authority, pair: Pair) -> dict[str, str]:
 
 
 def door_of(named: dict[str, str]) -> MemberTlsPolicy | None:
-    settings = group_settings(named, authority="etcd://localhost:1", source="--set")
+    settings = read_group_settings(named, authority="etcd://localhost:1", source="--set")
     assert settings is not None
     assert "sesame" not in repr(settings)
     return member_tls_policy(settings, source="--set")
@@ -120,4 +120,4 @@ def test_the_key_may_be_in_the_certificates_file(
     ],
 )
 def test_a_failed_handshake_is_explained(reason: str, said: str) -> None:
-    assert explain(reason).startswith(said)
+    assert explain_tls_failure(reason).startswith(said)

@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.base.measure import MetricFamily, Sample
 from escrowmq.node import metrics_and_health
-from escrowmq.node.metrics_and_health import Vitals
+from escrowmq.node.metrics_and_health import LoopHealthReader
 
 
 async def reads_of_two_clients() -> int:
@@ -19,10 +19,10 @@ async def reads_of_two_clients() -> int:
         return [MetricFamily("messages", "gauge", "Messages.", (), (Sample((), len(reads)),))]
 
     loop = asyncio.get_running_loop()
-    found = Vitals(loop, read, labels={}, refusal=str, version="1")
+    found = LoopHealthReader(loop, read, labels={}, refusal=str, version="1")
     reads.clear()
     for _ in range(2):
-        text, _ = await asyncio.to_thread(found.figures, "")
+        text, _ = await asyncio.to_thread(found.metrics_text, "")
         assert b"messages " in text
     return len(reads)
 

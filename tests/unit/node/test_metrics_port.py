@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from escrowmq.base.measure import Distribution, MetricFamily, Sample
 from escrowmq.errors import ConnectFailed
-from escrowmq.node.metrics_port import Exporter
+from escrowmq.node.metrics_port import MetricsServer
 from escrowmq.node.small_http_server import THREADS_MAX
 
 LABELS = {"cluster": "c", "node_id": "b"}
@@ -36,7 +36,7 @@ def fetch(port: int, path: str = "/metrics") -> str:
 
 
 async def served(families: list[MetricFamily]) -> str:
-    exporter = Exporter(lambda: families, labels=LABELS, host="127.0.0.1", port=0)
+    exporter = MetricsServer(lambda: families, labels=LABELS, host="127.0.0.1", port=0)
     try:
         return await asyncio.to_thread(fetch, exporter.port)
     finally:
@@ -72,7 +72,7 @@ def test_failure_to_read_is_an_error_of_that_request_alone() -> None:
         return found
 
     async def main() -> str:
-        exporter = Exporter(read, labels=LABELS, host="127.0.0.1", port=0)
+        exporter = MetricsServer(read, labels=LABELS, host="127.0.0.1", port=0)
         try:
             with pytest.raises(urllib.error.HTTPError) as refused:
                 await asyncio.to_thread(fetch, exporter.port)
@@ -86,10 +86,10 @@ def test_failure_to_read_is_an_error_of_that_request_alone() -> None:
 
 def test_port_in_use_is_told() -> None:
     async def main() -> None:
-        first = Exporter(list, labels={}, host="127.0.0.1", port=0)
+        first = MetricsServer(list, labels={}, host="127.0.0.1", port=0)
         try:
             with pytest.raises(ConnectFailed, match="metricsPromExporterPort"):
-                Exporter(list, labels={}, host="127.0.0.1", port=first.port)
+                MetricsServer(list, labels={}, host="127.0.0.1", port=first.port)
         finally:
             await first.close()
 
@@ -100,7 +100,7 @@ def test_health_is_a_page_of_its_own() -> None:
     why = [""]
 
     async def both() -> tuple[str, str]:
-        exporter = Exporter(
+        exporter = MetricsServer(
             lambda: FAMILIES, labels=LABELS, host="127.0.0.1", port=0, refusal=lambda: why[0]
         )
         try:
@@ -125,7 +125,7 @@ def test_process_and_build_are_told() -> None:
 
 def test_half_requests_take_few_threads_and_keep_nobody_out() -> None:
     async def main() -> None:
-        exporter = Exporter(lambda: FAMILIES, labels=LABELS, host="127.0.0.1", port=0)
+        exporter = MetricsServer(lambda: FAMILIES, labels=LABELS, host="127.0.0.1", port=0)
         halves = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(40)]
         try:
             for half in halves:
@@ -149,7 +149,7 @@ def test_half_requests_take_few_threads_and_keep_nobody_out() -> None:
 
 def test_who_sends_a_byte_now_and_then_is_cut_all_the_same() -> None:
     async def main() -> None:
-        exporter = Exporter(
+        exporter = MetricsServer(
             lambda: FAMILIES, labels=LABELS, host="127.0.0.1", port=0, patience_s=0.5
         )
         try:

@@ -9,18 +9,18 @@ import pytest
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.config import NodeSettings
-from escrowmq.node.nameserver import GuardPlan, NameServerNode
+from escrowmq.node.nameserver import GuardSettings, NameServerNode
 
 
 async def exported(folder: Path, node: NodeSettings, *, is_alone: bool) -> str:
     """What a name server shows on its own port; empty when there is none."""
-    guard = GuardPlan(settings=NameServerGuardSettings(), accounts="", users="")
+    guard = GuardSettings(settings=NameServerGuardSettings(), accounts="", users="")
     registry = NameServerNode(
         NameServerSettings(), data=str(folder), host="127.0.0.1", port=0, guard=guard
     )
-    await registry.open(idle_ms=120_000, doors=PortOptions())
+    await registry.open(idle_ms=120_000, port_options=PortOptions())
     try:
-        address = registry.export(node, host="127.0.0.1", is_alone=is_alone).get(
+        address = registry.export_metrics(node, host="127.0.0.1", is_alone=is_alone).get(
             "nameserver_metrics"
         )
         if address is None:

@@ -14,7 +14,7 @@ from tests.harness.otlp_receiver import Inbox, receiver
 from escrowmq.base.measure import Distribution, MetricFamily, Sample
 from escrowmq.errors import UsageError
 from escrowmq.node import otlp
-from escrowmq.node.metrics_and_health import Vitals
+from escrowmq.node.metrics_and_health import LoopHealthReader
 
 FAMILIES = [
     MetricFamily(
@@ -47,8 +47,10 @@ async def exported(setting: str, inbox: Inbox) -> tuple[str, ExportMetricsServic
     """What arrives after some exports."""
     loop = asyncio.get_running_loop()
 
-    def vitals() -> Vitals:
-        return Vitals(loop, lambda: FAMILIES, labels={"node_id": "b"}, refusal=str, version="1")
+    def vitals() -> LoopHealthReader:
+        return LoopHealthReader(
+            loop, lambda: FAMILIES, labels={"node_id": "b"}, refusal=str, version="1"
+        )
 
     export = otlp.start_export(vitals, setting, node="b", version="1")
     assert export is not None
@@ -113,15 +115,15 @@ def test_where_metrics_are_sent(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert otlp.endpoint_of(setting) == endpoint
+    assert otlp.otlp_endpoint(setting) == endpoint
 
 
 def test_a_wrong_endpoint_or_interval_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="escrowOtlpEndpoint=collector:4318: http://"):
-        otlp.endpoint_of("collector:4318")
+        otlp.otlp_endpoint("collector:4318")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1m")
     with pytest.raises(UsageError, match="OTEL_METRIC_EXPORT_INTERVAL=1m: 1 millisecond"):
-        otlp.interval_ms()
+        otlp.export_interval_ms()
 
 
 def test_without_the_extra_the_setting_is_refused_and_the_environment_is_not(

@@ -7,8 +7,8 @@ import pytest
 from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
-from escrowmq.node.config import convert, gather
-from escrowmq.node.port_settings import PortSettings, doors_of
+from escrowmq.node.config import convert_settings, gather_settings
+from escrowmq.node.port_settings import PortSettings, make_port_options
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -24,7 +24,7 @@ def pair(authority: Authority) -> Pair:
 
 
 def settings_of(*pairs: str) -> PortSettings:
-    return convert(PortSettings, gather(None, list(pairs)), source="--set")
+    return convert_settings(PortSettings, gather_settings(None, list(pairs)), source="--set")
 
 
 def shown(pair: Pair) -> list[str]:
@@ -36,30 +36,33 @@ def shown(pair: Pair) -> list[str]:
 
 
 def test_without_a_certificate_there_is_no_tls() -> None:
-    doors = doors_of(settings_of("escrowConnectionsMax=5", "escrowConnectionsPerAddress=2"),
-                     source="--set")  # fmt: skip
+    found = settings_of("escrowConnectionsMax=5", "escrowConnectionsPerAddress=2")
+    doors = make_port_options(found, source="--set")
     assert (doors.tls, doors.dials_tls) == (None, None)
     assert (doors.limits.connections_max, doors.limits.per_address_max) == (5, 2)
 
 
 def test_a_certificate_opens_the_port_to_both(pair: Pair) -> None:
-    doors = doors_of(settings_of(*shown(pair)), source="--set")
+    doors = make_port_options(settings_of(*shown(pair)), source="--set")
     assert doors.tls is not None
     assert doors.tls.mode == "permissive"
-    assert doors_of(settings_of(*shown(pair), "tls.server.mode=disabled"), source="").tls is None
+    assert (
+        make_port_options(settings_of(*shown(pair), "tls.server.mode=disabled"), source="").tls
+        is None
+    )
 
 
 def test_a_file_of_tls_settings_counts_more(pair: Pair, tmp_path: Path) -> None:
     file = tmp_path / "tls.properties"
     file.write_text("\n".join([*shown(pair), "brokerName=not for here"]))
-    found = gather(None, [f"tls.config.file={file}", "tls.server.certPath=other.pem"])
+    found = gather_settings(None, [f"tls.config.file={file}", "tls.server.certPath=other.pem"])
     assert found["tls.server.certPath"] == str(pair.certificate)
     assert "brokerName" not in found
     with pytest.raises(UsageError, match=r"tls\.config\.file=.*none"):
-        gather(None, [f"tls.config.file={tmp_path}/none"])
+        gather_settings(None, [f"tls.config.file={tmp_path}/none"])
     file.write_text("tls.server.mode=\\u12")
     with pytest.raises(UsageError, match=r"tls\.config\.file="):
-        gather(None, [f"tls.config.file={file}"])
+        gather_settings(None, [f"tls.config.file={file}"])
 
 
 @pytest.mark.parametrize(
@@ -80,16 +83,16 @@ def test_what_cannot_be_had_is_told_with_its_source(
     pair: Pair, more: list[str], reason: str
 ) -> None:
     with pytest.raises(UsageError, match=rf"broker\.conf: .*{reason}"):
-        doors_of(settings_of(*shown(pair), *more), source="broker.conf")
+        make_port_options(settings_of(*shown(pair), *more), source="broker.conf")
 
 
 def test_calls_by_tls_check_the_other_side_when_they_are_told_to(
     authority: Authority, pair: Pair
 ) -> None:
-    lax = doors_of(settings_of("tls.enable=true"), source="").dials_tls
+    lax = make_port_options(settings_of("tls.enable=true"), source="").dials_tls
     assert lax is not None
     assert lax.verify_mode == ssl.CERT_NONE
-    wary = doors_of(
+    wary = make_port_options(
         settings_of(
             "tls.enable=true",
             "tls.client.authServer=true",
@@ -106,12 +109,14 @@ def test_calls_by_tls_check_the_other_side_when_they_are_told_to(
 
 def test_a_server_that_enforces_tls_calls_itself_by_tls(authority: Authority, pair: Pair) -> None:
     strict = [*shown(pair), "tls.server.mode=enforcing"]
-    assert doors_of(settings_of(*strict), source="").dials_tls is None
-    assert doors_of(settings_of(*strict), source="", calls_itself=True).dials_tls is not None
+    assert make_port_options(settings_of(*strict), source="").dials_tls is None
+    assert (
+        make_port_options(settings_of(*strict), source="", dials_itself=True).dials_tls is not None
+    )
     strict += ["tls.server.need.client.auth=require", "tls.server.authClient=true"]
     strict += [f"tls.server.trustCertPath={authority.root}"]
     with pytest.raises(UsageError, match=r"tls\.client\.certPath"):
-        doors_of(settings_of(*strict), source="", calls_itself=True)
+        make_port_options(settings_of(*strict), source="", dials_itself=True)
 
 
 def test_no_password_is_shown(pair: Pair) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.node.process import announce
+from escrowmq.node.process import print_ready_line
 
 
 @pytest.fixture(name="systemd")
@@ -25,7 +25,7 @@ def make_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[so
 def test_systemd_is_notified_once_every_port_is_open(
     systemd: socket.socket, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    announce(nameserver="127.0.0.1:9876", broker="127.0.0.1:10911")
+    print_ready_line(nameserver="127.0.0.1:9876", broker="127.0.0.1:10911")
     assert systemd.recv(1_000).decode().splitlines() == [
         "READY=1",
         "STATUS=nameserver=127.0.0.1:9876 broker=127.0.0.1:10911",
@@ -38,5 +38,5 @@ def test_a_server_starts_although_systemd_cannot_be_notified(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     with caplog.at_level(logging.WARNING):
-        announce(broker="127.0.0.1:10911")
+        print_ready_line(broker="127.0.0.1:10911")
     assert "NOTIFY_SOCKET" in caplog.text

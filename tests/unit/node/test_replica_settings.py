@@ -6,12 +6,12 @@ import pytest
 
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.errors import UsageError
-from escrowmq.node.broker_ports import bind_ha
-from escrowmq.node.config import replica_settings
+from escrowmq.node.broker_ports import bind_replication_port
+from escrowmq.node.config import read_replica_settings
 
 
 def of(**found: str) -> ReplicaSettings | None:
-    return replica_settings(found, source="--set")
+    return read_replica_settings(found, source="--set")
 
 
 def test_a_broker_whose_settings_say_nothing_of_copies_is_alone() -> None:
@@ -24,7 +24,7 @@ def test_a_broker_whose_settings_say_nothing_of_copies_is_alone() -> None:
     [{"brokerRole": "ASYNC_MASTER"}, {"haListenPort": "10912"}, {"inSyncReplicas": "2"}],
 )
 def test_whatever_asks_for_copies_opens_the_port(found: dict[str, str]) -> None:
-    assert replica_settings(found, source="--set") is not None
+    assert read_replica_settings(found, source="--set") is not None
 
 
 def test_rocketmqs_keys() -> None:
@@ -59,14 +59,14 @@ def test_an_async_master_waits_for_no_copies() -> None:
 )
 def test_what_cannot_be_is_refused_with_a_word(found: dict[str, str], word: str) -> None:
     with pytest.raises(UsageError, match=word):
-        replica_settings(found, source="--set")
+        read_replica_settings(found, source="--set")
 
 
 def test_the_port_is_the_one_behind_that_of_clients() -> None:
-    with bind_ha(ReplicaSettings(), host="127.0.0.1", port=0) as free:
+    with bind_replication_port(ReplicaSettings(), host="127.0.0.1", port=0) as free:
         port = int(free.getsockname()[1])
-    with bind_ha(ReplicaSettings(), host="127.0.0.1", port=port - 1) as found:
+    with bind_replication_port(ReplicaSettings(), host="127.0.0.1", port=port - 1) as found:
         assert found.getsockname()[1] == port
     wanted = ReplicaSettings(ha_port=port, ha_bind="127.0.0.1")
-    with bind_ha(wanted, host="0.0.0.0", port=1) as found:
+    with bind_replication_port(wanted, host="0.0.0.0", port=1) as found:
         assert found.getsockname() == ("127.0.0.1", port)

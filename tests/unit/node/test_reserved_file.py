@@ -10,13 +10,13 @@ import pytest
 from tests.failover import disks
 
 from escrowmq.net.disk import FileDisk
-from escrowmq.node.reserved_file import NEXT, ReservedFile
+from escrowmq.node.reserved_file import RESERVE_SUFFIX, ReservedFile
 
 
 def test_the_next_content_goes_where_space_is_taken_already(tmp_path: Path) -> None:
     path, file = tmp_path / "state", ReservedFile(FileDisk(str(tmp_path)), "state")
     file.write(b"1" * 3_000)
-    reserved = (tmp_path / f"state{NEXT}").stat()
+    reserved = (tmp_path / f"state{RESERVE_SUFFIX}").stat()
     assert reserved.st_blocks * 512 >= 6_000
     file.write(b"2" * 6_000)
     assert path.stat().st_ino == reserved.st_ino
@@ -24,7 +24,7 @@ def test_the_next_content_goes_where_space_is_taken_already(tmp_path: Path) -> N
     assert path.stat().st_mode & 0o777 == 0o600
     file.write(b"3")
     assert path.read_bytes() == b"3"
-    assert (tmp_path / f"state{NEXT}").stat().st_blocks * 512 >= 4_096
+    assert (tmp_path / f"state{RESERVE_SUFFIX}").stat().st_blocks * 512 >= 4_096
 
 
 def test_a_full_disk_has_room_for_it(tmp_path: Path) -> None:

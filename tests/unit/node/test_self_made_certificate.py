@@ -10,31 +10,31 @@ from pathlib import Path
 import pytest
 
 from escrowmq.net.tls import TlsSession
-from escrowmq.node.config import convert, gather
+from escrowmq.node.config import convert_settings, gather_settings
 from escrowmq.node.port_settings import PortSettings
-from escrowmq.node.self_made_certificate import FILE, ORGANIZATION, self_made_tls
+from escrowmq.node.self_made_certificate import FILE, ORGANIZATION, self_signed_tls
 
 NAMES = ("localhost", "127.0.0.1", "::1", "broker-a.example")
 
 
 def settings_of(*pairs: str) -> PortSettings:
-    return convert(PortSettings, gather(None, list(pairs)), source="--set")
+    return convert_settings(PortSettings, gather_settings(None, list(pairs)), source="--set")
 
 
 def test_it_is_made_once_and_its_owner_alone_can_read_it(tmp_path: Path) -> None:
-    made = self_made_tls(settings_of(), data=str(tmp_path), names=NAMES)
+    made = self_signed_tls(settings_of(), data=str(tmp_path), names=NAMES)
     assert made is not None
     assert made.mode == "permissive"
     file = tmp_path / FILE
     assert file.stat().st_mode & 0o777 == 0o600
     before = file.read_bytes()
-    assert self_made_tls(settings_of(), data=str(tmp_path), names=NAMES) is not None
+    assert self_signed_tls(settings_of(), data=str(tmp_path), names=NAMES) is not None
     assert file.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == [FILE]
 
 
 def test_it_names_the_machine_and_says_that_it_proves_nothing(tmp_path: Path) -> None:
-    made = self_made_tls(settings_of(), data=str(tmp_path), names=NAMES)
+    made = self_signed_tls(settings_of(), data=str(tmp_path), names=NAMES)
     assert made is not None
     trusting = ssl.create_default_context(cafile=str(tmp_path / FILE))
     server = TlsSession(made.certificates.context, is_server=True)
@@ -56,7 +56,7 @@ def test_it_can_be_turned_off_and_gives_way_to_a_certificate_of_the_users_own(
     tmp_path: Path,
 ) -> None:
     for pair in ("tls.test.mode.enable=false", "tls.server.mode=disabled", "tls.server.certPath=x"):
-        assert self_made_tls(settings_of(pair), data=str(tmp_path), names=NAMES) is None
+        assert self_signed_tls(settings_of(pair), data=str(tmp_path), names=NAMES) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -65,12 +65,12 @@ def test_where_none_can_be_made_the_server_says_so_and_starts_without(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with caplog.at_level(logging.WARNING):
-        assert self_made_tls(settings_of(), data=str(tmp_path), names=NAMES) is None
+        assert self_signed_tls(settings_of(), data=str(tmp_path), names=NAMES) is None
     assert "has no TLS" in caplog.text
     monkeypatch.undo()
     caplog.clear()
     (tmp_path / FILE).write_text("no certificate")
-    assert self_made_tls(settings_of(), data=str(tmp_path), names=NAMES) is None
+    assert self_signed_tls(settings_of(), data=str(tmp_path), names=NAMES) is None
     assert FILE in caplog.text
 
 
@@ -78,5 +78,5 @@ def test_a_folder_that_nobody_can_write_to_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "data").write_text("a file")
-    assert self_made_tls(settings_of(), data=str(tmp_path / "data"), names=NAMES) is None
+    assert self_signed_tls(settings_of(), data=str(tmp_path / "data"), names=NAMES) is None
     assert str(tmp_path / "data") in caplog.text

@@ -8,7 +8,7 @@ from tests.harness.exchange import COMMIT, Exchange
 from escrowmq.base.codes import Request
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.group.tables import COPIED
-from escrowmq.node.group_folder import Folder
+from escrowmq.node.group_folder import GroupFolder
 from escrowmq.node.store_removal import remove_store
 
 OTHERS = (
@@ -75,8 +75,8 @@ def test_a_log_elsewhere_and_a_queue_folder_elsewhere_are_emptied(tmp_path: Path
 def test_a_member_is_emptied_beside_a_folder_that_it_may_not_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Folder(str(tmp_path), "", StoreSettings(), boot="b")
-    state = folder.start("m", loses_nothing=False)
+    folder = GroupFolder(str(tmp_path), "", StoreSettings(), boot="b")
+    state = folder.read_state("m", loses_nothing=False)
     write(tmp_path, f"commitlog/{SEGMENT}", "lost+found/1", "drills.json")
     iterdir = Path.iterdir
 
@@ -86,7 +86,7 @@ def test_a_member_is_emptied_beside_a_folder_that_it_may_not_enter(
         return iterdir(path)
 
     monkeypatch.setattr(Path, "iterdir", refused)
-    emptied = folder.empty(state)
+    emptied = folder.empty_store(state)
     assert emptied.incarnation == state.incarnation
     assert not emptied.is_emptying
     assert files(tmp_path) == {"lost+found/1", "drills.json", "group.json", "group.json.next"}

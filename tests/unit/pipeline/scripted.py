@@ -44,7 +44,7 @@ class ScriptedServer:
         reader = FrameReader()
         with link, contextlib.suppress(OSError):
             while data := link.recv(1 << 16):
-                for request in reader.feed(data):
+                for request in reader.read_commands(data):
                     self.requests.append(request)
                     answer = self._answer(request)
                     if answer is None:

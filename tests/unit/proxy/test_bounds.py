@@ -10,13 +10,13 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.wire import Wire
 from escrowmq.codec.compression import compress
-from escrowmq.codec.frame import HalfFrames
+from escrowmq.codec.frame import PartialFrames
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.http2 import frames
 from escrowmq.http2.limits import STRANGERS_STREAMS_MAX, STREAMS_MAX
 from escrowmq.proxy import clients
 from escrowmq.proxy.gen import health, v2
-from escrowmq.proxy.open_calls import OpenCalls
+from escrowmq.proxy.open_calls import OpenCallsLimit
 from escrowmq.testing.disk import SimDisk
 
 from .client import V5, World, message
@@ -76,7 +76,7 @@ def test_large_messages_one_after_another_are_fine() -> None:
 @pytest.mark.parametrize("count", [3])
 def test_of_all_that_hold_too_much_the_first_is_given_up(count: int) -> None:
     world, _ = make()
-    world.front.room = HalfFrames(250_000)
+    world.front.room = PartialFrames(250_000)
     clients = [world.connect(f"c{nth}") for nth in range(count)]
     for client in clients:
         number = client.begin("SendMessage")
@@ -165,7 +165,7 @@ def begin_watch(client: V5) -> int:
 def test_open_calls_of_strangers_are_bounded_in_sum() -> None:
     world = guarded()
     probe = world.connect("")
-    world.front.strangers_calls = OpenCalls(2_000_000)
+    world.front.strangers_calls = OpenCallsLimit(2_000_000)
     probe.write(begin_watch(probe), health.HealthCheckRequest())
     strangers = [world.connect(f"c{nth}") for nth in range(5)]
     for stranger in strangers:
@@ -272,5 +272,8 @@ def test_silent_clients_make_room_on_their_connection(monkeypatch: pytest.Monkey
     assert client.send(message("T")).status.code == v2.TOO_MANY_REQUESTS
     world.exchange.advance(130_000)
     assert client.send(message("T")).status.code == v2.OK
-    assert {each.key.id for each in world.front.clients.all()} == {"reached", "one more"}
+    assert {each.key.id for each in world.front.clients.registered_clients()} == {
+        "reached",
+        "one more",
+    }
     assert not client.streams[stream].is_over

@@ -102,7 +102,7 @@ def test_calls_keep_their_deadlines_and_clients_are_not_silent() -> None:
     assert client.streams[begun].code == 0
     world.exchange.advance(300_000)
     assert client.streams[watch].is_over
-    assert {each.key.id for each in world.front.clients.all()} == {"client"}
+    assert {each.key.id for each in world.front.clients.registered_clients()} == {"client"}
 
 
 def test_what_has_begun_may_still_be_ended() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import OK
-from escrowmq.proxy.send_answer import one_sent
+from escrowmq.proxy.send_answer import encode_send_response
 
 IDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 
@@ -22,5 +22,7 @@ def test_what_is_written_by_hand_is_what_protobuf_writes(
         recall_handle=recall_handle,
     )
     expected = v2.SendMessageResponse(status=OK, entries=[entry]).SerializeToString()
-    found = one_sent(message_id, transaction_id, offset=offset, recall_handle=recall_handle)
+    found = encode_send_response(
+        message_id, transaction_id, offset=offset, recall_handle=recall_handle
+    )
     assert found == expected

@@ -159,7 +159,7 @@ def test_settings_that_are_too_large_are_not_kept(field: str, size: int, text: s
     stream = client.streams[client.telemetry(wanted)]
     assert stream.code == 3
     assert text in stream.fields["grpc-message"]
-    assert [each.settings for each in world.front.clients.all()] == [None]
+    assert [each.settings for each in world.front.clients.registered_clients()] == [None]
 
 
 def test_settings_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_refused_settings_leave_nothing() -> None:
     first = client.consume("CG", "T")
     kept = settings(world, first, client)
     assert client.streams[client.consume("CG", "TBW102")].code == 3
-    assert [each.settings for each in world.front.clients.all()] == [kept]
+    assert [each.settings for each in world.front.clients.registered_clients()] == [kept]
 
 
 def test_the_first_command_has_to_be_settings() -> None:
@@ -331,13 +331,13 @@ def test_a_client_that_leaves_too_much_unread_cannot_be_asked_from_then_on() -> 
     world = make_world()
     client = world.connect(is_slow=True)
     client.produce("T")
-    (known,) = world.front.clients.all()
+    (known,) = world.front.clients.registered_clients()
     dialogue: Any = world.exchange.core.broker.peers.by_id[client.id].dialogue
     dialogue.calls._connection._limits = Http2Limits(unsent_size_max=100)
     stream = known.stream
     assert stream is not None
     for _ in range(WINDOW_DEFAULT // 8):  # more than the window takes
-        stream.reconnect()
+        stream.order_reconnect()
     world.exchange._perform()
     assert known.stream is None
     assert not dialogue.calls.open_count

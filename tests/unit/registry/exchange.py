@@ -62,7 +62,7 @@ class Exchange:
         (send,) = self.feed(data, peer)
         assert isinstance(send, Send)
         assert send.peer == peer
-        (reply,) = FrameReader().feed(b"".join(send.chunks))
+        (reply,) = FrameReader().read_commands(b"".join(send.chunks))
         assert reply.flag & 1
         return reply
 

@@ -117,7 +117,7 @@ def test_replies_of_one_read_leave_together_and_in_order() -> None:
     requests = b"".join(encode_command(Command(code=106, opaque=n)) for n in (1, 2, 3))
     (send,) = exchange.feed(requests)
     assert isinstance(send, Send)
-    replies = FrameReader().feed(b"".join(send.chunks))
+    replies = FrameReader().read_commands(b"".join(send.chunks))
     assert [reply.opaque for reply in replies] == [1, 2, 3]
 
 

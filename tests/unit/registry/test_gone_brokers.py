@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from escrowmq.base.codes import Request
-from escrowmq.codec.routes import GoneBroker, decode_gone_brokers
+from escrowmq.codec.routes import DepartedBroker, decode_departed_brokers
 from escrowmq.registry.gone_brokers import GONE_MAX, KEPT_MS, GoneBrokers
 
 from .exchange import Exchange, register
@@ -11,7 +11,7 @@ B = "127.0.0.3:10911"
 
 def gone(exchange: Exchange) -> list[tuple[str, str, int, bool]]:
     reply = exchange.ask(Request.ESCROW_GONE_BROKERS, peer=9)
-    found = decode_gone_brokers(reply.body)
+    found = decode_departed_brokers(reply.body)
     return [(one.name, one.address, one.since_ms, one.has_said_so) for one in found]
 
 
@@ -68,7 +68,7 @@ def test_what_is_remembered_has_a_bound() -> None:
     table = GoneBrokers()
     for number in range(GONE_MAX + 5):
         table.note_departure(
-            GoneBroker(name=f"b{number}", cluster="c", id=0, address="x", since_ms=number)
+            DepartedBroker(name=f"b{number}", cluster="c", id=0, address="x", since_ms=number)
         )
     assert len(table) == GONE_MAX
     assert table.recent(GONE_MAX)[0].name == "b5"

@@ -15,7 +15,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import HEADER_SIZE_MAX
 from escrowmq.base.nameserver_settings import NameServerGuardSettings
 from escrowmq.codec.command import encode_request
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.errors import UsageError
 from escrowmq.registry.core import HANDLERS
 from escrowmq.registry.guard import OPEN_REQUESTS, RegistryGuard, TrustedAddresses
@@ -65,7 +65,7 @@ def world(kind: str = "", *, host: str = STRANGER, **more: Any) -> Exchange:
 
 def signed(name: str, secret: str = SECRET, **ext: str) -> dict[str, str]:
     fields = {**ext, ACCESS_KEY: name}
-    return {**fields, SIGNATURE: sign(fields, b"", secret=secret)}
+    return {**fields, SIGNATURE: sign_fields(fields, b"", secret=secret)}
 
 
 def delete(exchange: Exchange, fields: dict[str, str] | None = None) -> int:

@@ -13,7 +13,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Send
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.registry.guard import OPEN_REQUESTS
 
 from .exchange import Exchange
@@ -54,7 +54,7 @@ def fields_of(name: str, secret: str, fields: dict[str, str], body: bytes) -> di
     if not name:
         return fields
     named = {**fields, ACCESS_KEY: name}
-    return {**named, SIGNATURE: sign(named, body, secret=secret)}
+    return {**named, SIGNATURE: sign_fields(named, body, secret=secret)}
 
 
 def as_operator(
@@ -115,7 +115,7 @@ def test_nothing_is_changed_by_who_may_not(
                 reply
                 for effect in effects
                 if isinstance(effect, Send)
-                for reply in FrameReader().feed(b"".join(effect.chunks))
+                for reply in FrameReader().read_commands(b"".join(effect.chunks))
             ]
             assert bool(replies) != is_one_way, code
             if replies and code not in OPEN_REQUESTS:

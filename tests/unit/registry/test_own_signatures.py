@@ -10,7 +10,7 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
+from escrowmq.codec.own_signature import NUMBER, SESSION, sign_request
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from tests.harness.exchange import Exchange as BrokerExchange
 
@@ -36,7 +36,9 @@ class Signer:
     def signed(self, code: int, ext: dict[str, str]) -> dict[str, str]:
         self.number += 1
         fields = {**ext, ACCESS_KEY: self.key, NUMBER: str(self.number)}
-        fields[SIGNATURE] = sign_own(code, fields, b"", secret=self.secret, session=self.session)
+        fields[SIGNATURE] = sign_request(
+            code, fields, b"", secret=self.secret, session=self.session
+        )
         return fields
 
     def ask(self, code: int, **ext: str) -> Command:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.layout import FRONT, MAGIC_FILLER
-from escrowmq.codec.log_stretches import parse
+from escrowmq.codec.log_records import parse_records
+from escrowmq.codec.record_layout import FRONT, MAGIC_FILLER
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.replica.appending import RECORD_SIZE_MAX
 from escrowmq.replica.frames import TransferReader, encode_report
@@ -194,7 +194,7 @@ def test_a_record_is_sent_whole_however_large_it_is(body_size: int) -> None:
     ahead, so that a record with its head is more."""
     log = large_log(body_size)
     to = sender(log, msgspec.structs.replace(TERMS, batch_size=1 << 18))
-    begin, size = parse(log.data, 0).records[1][:2]
+    begin, size = parse_records(log.data, 0).records[1][:2]
     to.receive(encode_report(begin), 0)
     assert sum(len(body) for _, body in sent(to)) >= size
     to.receive(encode_report(begin + size), 1)
@@ -204,7 +204,7 @@ def test_a_record_is_sent_whole_however_large_it_is(body_size: int) -> None:
 
 def test_the_middle_of_a_record_opens_no_larger_window() -> None:
     log = large_log(AHEAD_MAX + 5_000)
-    begin, _ = parse(log.data, 0).records[1][:2]
+    begin, _ = parse_records(log.data, 0).records[1][:2]
     to = sender(log, msgspec.structs.replace(TERMS, batch_size=1 << 18))
     to.receive(encode_report(begin + 1), 0)
     assert sum(len(body) for _, body in sent(to)) == AHEAD_MAX

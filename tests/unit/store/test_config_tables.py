@@ -12,7 +12,9 @@ PATH = "config/t.json"
 
 def taken(disk: SimDisk) -> tuple[object, str]:
     found: list[object] = []
-    note = load_table(disk, PATH, lambda data: found.append(data and fastjson.decode(data)))
+    note = load_table(
+        disk, PATH, lambda data: found.append(data and fastjson.decode_fastjson(data))
+    )
     return found[-1], note
 
 

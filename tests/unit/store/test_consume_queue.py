@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.store.consume_queue import ConsumeQueue, count_valid_units
 from escrowmq.store.queue_journal import QueueJournal
 from escrowmq.testing.disk import CrashLoss, SimDisk

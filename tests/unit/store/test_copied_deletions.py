@@ -7,7 +7,7 @@ import pytest
 
 from escrowmq.base.effects import Sync
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.log_stretches import parse
+from escrowmq.codec.log_records import parse_records
 from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import CrashLoss, SimDisk, SimFile
@@ -150,7 +150,7 @@ def test_files_of_a_deleted_topic_are_not_synced_any_more() -> None:
     end = source.end_offset
     source.put(message(0, topic="busy"), NEW)
     data = log_bytes(source, 0, source.end_offset)
-    found = parse(data, 0).records
+    found = parse_records(data, 0).records
     store, log = copied(roomy)
     log.append(data[:end], found[:-1])
     assert sync(store, OLD)

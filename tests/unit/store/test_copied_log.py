@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.log_stretches import Scanned, parse
+from escrowmq.codec.log_records import ScannedRecord, parse_records
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.results import PutStatus
@@ -28,10 +28,10 @@ from tests.unit.store.stores import (
 )
 
 
-def records(store: Store, start: int = 0) -> tuple[bytes, list[Scanned]]:
+def records(store: Store, start: int = 0) -> tuple[bytes, list[ScannedRecord]]:
     """The records of a log's first file from an offset on."""
     data = log_bytes(store, start, min(store.end_offset, SMALL.log_segment_size))
-    found = parse(data, start)
+    found = parse_records(data, start)
     return data[: found.size], found.records
 
 
@@ -175,7 +175,7 @@ def test_a_copy_is_whole_after_any_crash(seed: int) -> None:
     while log.end_offset < source.end_offset:
         base = log.end_offset
         data = source.log.read(base, chance.randrange(1, 2_000))
-        found = parse(data, base)
+        found = parse_records(data, base)
         if found.size:
             log.append(data[: found.size], found.records)
         if found.is_filler:
@@ -205,7 +205,7 @@ def test_records_are_found_by_their_keys_however_many_come_at_once(size: int) ->
     store, log = copied()
     while log.end_offset < source.end_offset:
         base = log.end_offset
-        found = parse(source.log.read(base, SMALL.log_segment_size), base)
+        found = parse_records(source.log.read(base, SMALL.log_segment_size), base)
         if found.is_filler and not found.records:
             log.roll()
             continue
@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_anywhere_loses_nothing(blocks: int) -> None:
         if log.end_offset > source.end_offset // 3 and not is_full:
             store.disk.room, is_full = store.disk.used + blocks * _BLOCK_SIZE, True
         base = log.end_offset
-        found = parse(source.log.read(base, SMALL.log_segment_size), base)
+        found = parse_records(source.log.read(base, SMALL.log_segment_size), base)
         few = found.records[:9]
         try:
             if few:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from escrowmq.codec.layout import HEAD_V4, QUEUE_ID_AT
+from escrowmq.codec.record_layout import HEAD_V4, QUEUE_ID_AT
 from escrowmq.store.store import PutStatus
 from escrowmq.testing.disk import CrashLoss, SimDisk
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.message import StoredMessage, Topic
-from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.record import encode_message
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.store.dispatch import QueueUnits, UnseenRecord, UnseenRun, schedule_unit_code
 from escrowmq.store.encoding import Piece
 from escrowmq.store.index_chains import KEY, index_key

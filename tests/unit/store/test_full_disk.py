@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
+from escrowmq.codec.record_layout import HEAD_V4
 from escrowmq.errors import DiskFull
 from escrowmq.store import dispatch, queue_snapshot
 from escrowmq.store.store import ABORT, PutResult, PutStatus, Store

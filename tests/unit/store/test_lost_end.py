@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from escrowmq.codec.layout import HEAD_V4
+from escrowmq.codec.record_layout import HEAD_V4
 from escrowmq.store.store import PutResult, RecoveryReport, Store
 from escrowmq.testing.disk import CrashLoss, SimDisk
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.hashes import body_crc
-from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.properties import encode_properties
+from escrowmq.codec.record_layout import HEAD_V4
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.store.index_chains import index_key
 from escrowmq.store.record_run import QueueTail, RecordRun
 from escrowmq.store.store import PutStatus, Store

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.codec.hashes import java_hash, tags_code
-from escrowmq.codec.log_stretches import Scanned, parse
+from escrowmq.codec.log_records import ScannedRecord, parse_records
 from escrowmq.store import scanned
 from escrowmq.store.index_chains import index_key
 from escrowmq.store.scanned import RecordKeys, UnitTagsCodes
@@ -14,14 +14,14 @@ from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import log_bytes, message, opened
 
 
-def scan(*messages: Message) -> list[Scanned]:
+def scan(*messages: Message) -> list[ScannedRecord]:
     store, _ = opened(SimDisk())
     for one in messages:
         store.put(one, 5_000)
-    return parse(log_bytes(store), 0).records
+    return parse_records(log_bytes(store), 0).records
 
 
-def keys_of(record: Scanned, keys: RecordKeys | None = None) -> bytes:
+def keys_of(record: ScannedRecord, keys: RecordKeys | None = None) -> bytes:
     found = bytearray()
     (keys or RecordKeys()).add(found, record)
     return bytes(found)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.runs import RUN
-from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.lane import native
 from escrowmq.store.consume_queue import GAP_SIZE
 from escrowmq.store.unit_runs import RECORDS_SIZE_MAX, UnitRuns, select_runs, select_runs_in_python

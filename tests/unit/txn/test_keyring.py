@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.signed_id import MAC_SIZE, SignedId, decode, encode, pack
+from escrowmq.codec.signed_id import (
+    MAC_SIZE,
+    SignedId,
+    decode_signed_id,
+    encode_signed_id,
+    pack_signed_id,
+)
 from escrowmq.errors import UsageError
 from escrowmq.txn.keyring import Keyring
 
@@ -53,9 +59,9 @@ def test_id_says_what_was_signed(queue_offset: int, log_offset: int, name: str) 
         expires_s=expires_s,
         broker_name=name,
     )
-    assert found.is_of("K")
-    assert not found.is_of("L")
-    assert decode(text)[0] == found
+    assert found.is_id_of("K")
+    assert not found.is_id_of("L")
+    assert decode_signed_id(text)[0] == found
     assert text.isascii()
     assert not set(text) & set("+/=")
 
@@ -93,8 +99,8 @@ def test_id_is_of_one_broker_one_store_and_a_time() -> None:
 def test_id_of_another_form_is_refused_although_its_key_is_ours(form: int) -> None:
     keys = keyring()
     (key,) = keys._keys.values()
-    packed = pack(msgspec.structs.replace(decode(sign(keys))[0], form=form))
-    text = encode(packed, hmac.digest(key.secret, packed, hashlib.sha256)[:MAC_SIZE])
+    packed = pack_signed_id(msgspec.structs.replace(decode_signed_id(sign(keys))[0], form=form))
+    text = encode_signed_id(packed, hmac.digest(key.secret, packed, hashlib.sha256)[:MAC_SIZE])
     with pytest.raises(UsageError, match="not signed by this broker"):
         keys.verify_id(text, broker_name="broker-é", now_ms=NOW_MS)
 

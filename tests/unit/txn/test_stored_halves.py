@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message, Topic
-from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
-from escrowmq.codec.record import decode_record, topic_part
+from escrowmq.codec.record import decode_record, encode_topic
+from escrowmq.codec.record_layout import HEAD_V4, PROPERTIES_SIZE
 from escrowmq.lane.native import alike_halves
 from escrowmq.txn.half_shape import ShapeCache
 from escrowmq.txn.stored_halves import Entry, StoredHalf, decode_halves, match_known_shapes
@@ -122,7 +122,7 @@ def test_an_entry_that_leads_to_the_last_bytes_is_that_of_no_half() -> None:
 
 def test_a_half_of_less_than_no_body_is_none_whatever_the_bytes_before_it_are() -> None:
     record = bytearray(record_at(msgspec.structs.replace(MIDDLE, body=b""), BASE))
-    before = topic_part(Topic.HALF)[1] + PROPERTIES_SIZE.pack(len(record))
+    before = encode_topic(Topic.HALF)[1] + PROPERTIES_SIZE.pack(len(record))
     struct.pack_into(">i", record, HEAD_V4.body_size_at, -HEAD_V4.size - len(before))
     shapes = ShapeCache()
     shapes.shape_of(bytes(record))

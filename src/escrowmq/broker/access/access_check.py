@@ -35,8 +35,8 @@ from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.part import File, Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
-from escrowmq.codec.acl2_bodies import Judgements
-from escrowmq.codec.acl2_bodies import Question as Explained
+from escrowmq.codec.acl2_bodies import AccessJudgements
+from escrowmq.codec.acl2_bodies import AccessQuestion as Explained
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.own_signature import SESSION
@@ -329,7 +329,7 @@ class AccessCheck(Part):
                 as_rocketmq=settings.acl_as_rocketmq,
             )
             answers.append(verdict)
-        return Answer(body=msgspec.json.encode(Judgements(answers=answers)))
+        return Answer(body=msgspec.json.encode(AccessJudgements(answers=answers)))
 
     # -- after the rules have changed --------------------------------------------------------------
 

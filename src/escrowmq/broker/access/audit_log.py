@@ -12,8 +12,8 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.log_throttle import LogThrottle
 from escrowmq.broker.incoming_request import Question
-from escrowmq.codec.java_properties import ConfError, parse_conf
-from escrowmq.codec.key_value_line import VALUE_SIZE_MAX, audit_line
+from escrowmq.codec.java_properties import ConfError, parse_java_properties
+from escrowmq.codec.key_value_line import VALUE_SIZE_MAX, format_audit_line
 from escrowmq.codec.signature import ACCESS_KEY
 
 _log = logging.getLogger("escrowmq.audit")
@@ -61,7 +61,7 @@ def write_line(event: str, asked: Question, **more: object) -> None:
 
 
 def _write(event: str, fields: dict[str, object]) -> None:
-    _log.info("%s", audit_line(event, fields))
+    _log.info("%s", format_audit_line(event, fields))
 
 
 def log_operation(asked: Question, reply: Reply) -> None:
@@ -83,7 +83,7 @@ def _changed_setting_names(request: Command) -> str:
     """Return the names of the settings that a request changes, without values: a mistyped name may
     be followed by a secret."""
     try:
-        return ",".join(sorted(parse_conf(request.body.decode("utf-8", "replace"))))
+        return ",".join(sorted(parse_java_properties(request.body.decode("utf-8", "replace"))))
     except ConfError:
         return "unreadable"
 

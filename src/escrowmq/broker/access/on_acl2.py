@@ -24,7 +24,7 @@ from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.base.ports import Disk
 from escrowmq.broker.access.request_rights import RequestRights
 from escrowmq.broker.incoming_request import IncomingRequest, Question
-from escrowmq.codec.acl2_bodies import AclInfo, UserInfo, first_user, inner_user
+from escrowmq.codec.acl2_bodies import AclInfo, UserInfo, parse_first_user, parse_inner_user
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.errors import EscrowMQError, UsageError
@@ -109,8 +109,8 @@ class Acl2Handlers:
         self.book.load()
         settings = self._settings
         for name, text, read in (
-            ("initAuthenticationUser", settings.first_user, first_user),
-            ("innerClientAuthenticationCredentials", settings.inner_user, inner_user),
+            ("initAuthenticationUser", settings.first_user, parse_first_user),
+            ("innerClientAuthenticationCredentials", settings.inner_user, parse_inner_user),
         ):
             if not text.strip():
                 continue

@@ -10,7 +10,7 @@ from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.large_answers import COMPRESSED, accepts_zlib, compressed_body
+from escrowmq.codec.large_answers import COMPRESSED, accepts_zlib, compress_body
 from escrowmq.codec.pulled_reply import encode_pulled
 from escrowmq.codec.reply_template import ReplyTemplates, escaped, sent_template
 from escrowmq.errors import LocalProtocolError
@@ -108,7 +108,7 @@ class AnswerFrames:
         """Return the frame for an answer that is too large: the answer compressed, or a refusal if
         the client cannot read that."""
         if accepts_zlib(command):
-            body = compressed_body(b"".join((answer.body, *answer.chunks)))
+            body = compress_body(b"".join((answer.body, *answer.chunks)))
             with contextlib.suppress(LocalProtocolError):
                 return encode_reply(
                     command, answer.code, remark=answer.remark, ext=(ext or {}) | COMPRESSED,

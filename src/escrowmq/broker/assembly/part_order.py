@@ -62,7 +62,7 @@ from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.broker.upkeep.delay_part import DelayPart
 from escrowmq.broker.upkeep.offset_saver import HalfProgressSaver
 from escrowmq.broker.upkeep.table_saving import TableSaver
-from escrowmq.codec.changed_settings import Changes
+from escrowmq.codec.changed_settings import ChangedSettings
 from escrowmq.delivery import delay_queues, timer_file
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.txn.transaction_counters import TransactionMeter
@@ -90,7 +90,7 @@ class Assembly:
         broker: BrokerState,
         rounds: BackgroundRounds,
         disk: Disk,
-        changes: Changes,
+        changes: ChangedSettings,
         *,
         ha_address: str,
         accounts: Disk,
@@ -391,7 +391,7 @@ def _topic_forgetters(
 
 
 def _make_operator_handlers(
-    b: BrokerState, disk: Disk, changes: Changes, pops: PopPart, meter: TransactionMeter
+    b: BrokerState, disk: Disk, changes: ChangedSettings, pops: PopPart, meter: TransactionMeter
 ) -> tuple[object, ...]:
     """Create the handlers that show and change the broker's state, for operators."""
     return (

@@ -116,7 +116,7 @@ class _HeldReplies(msgspec.Struct):
 
 def _decode_replies(run: _HeldReplies) -> Iterator[Command]:
     """Decode the held replies, each with its request's number and encoding."""
-    return iter(FrameReader().feed(b"".join(run.replies)))
+    return iter(FrameReader().read_commands(b"".join(run.replies)))
 
 
 def _answer_in_reply(reply: Command, code: int, safety: dict[str, str]) -> Answer:

@@ -22,7 +22,7 @@ from escrowmq.broker.sends.send_rules import (
     SPECIAL_PROPERTIES,
     QueueFacts,
 )
-from escrowmq.codec.batch import decode_part
+from escrowmq.codec.batch_body import decode_batch_part
 from escrowmq.codec.plain_properties import PLAIN_KEYS_MAX, PlainProperties
 from escrowmq.codec.properties import encode_properties, parse_properties
 from escrowmq.codec.reply_template import sent_template
@@ -240,7 +240,7 @@ class FastPuts:
                 self._unnamed.clear()
             self._unnamed[properties] = self._are_plain(properties)
         try:
-            entries, _ = decode_part(data, 0, count_max=BATCH_AT_ONCE_MAX)
+            entries, _ = decode_batch_part(data, 0, count_max=BATCH_AT_ONCE_MAX)
         except RemoteProtocolError:
             return False
         return all(

@@ -14,7 +14,7 @@ from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.request_server import RequestServer
 from escrowmq.codec.request_shapes import RequestShape
-from escrowmq.codec.signature import ACCESS_KEY, SigningKey, key_of
+from escrowmq.codec.signature import ACCESS_KEY, SigningKey, signing_key
 from escrowmq.lane.native import SignedParts
 
 _KNOWN_MAX: Final = 64
@@ -99,7 +99,7 @@ class PublishGrants:
         )
         if found is None:
             return None
-        return tuple(tuple(key_of(each) for each in one.secrets if each) for one in found)
+        return tuple(tuple(signing_key(each) for each in one.secrets if each) for one in found)
 
     def uncount_last(self) -> None:
         """Uncount the last admitted request, which was not put: the access check will judge it

@@ -20,10 +20,10 @@ from escrowmq.broker.reads.message_selection import EVERYTHING, Selector
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.pop_receipt import (
     ORDER_QUEUE,
-    Receipt,
-    encode_counts,
+    PopReceipt,
+    encode_order_counts,
     encode_receipt,
-    kind_of,
+    retry_kind,
 )
 from escrowmq.codec.record import decode_records, encode_message
 from escrowmq.delivery.groups import GroupTable
@@ -174,7 +174,11 @@ class QueuePopper:
         if offset >= 0:
             return offset
         low, high = self._store.bounds(topic, queue_id)
-        if init_mode == INIT_MIN or kind_of(topic) or self._starts_at_oldest(topic, queue_id, low):
+        if (
+            init_mode == INIT_MIN
+            or retry_kind(topic)
+            or self._starts_at_oldest(topic, queue_id, low)
+        ):
             offset = low
         else:
             offset = max(0, high - 1)
@@ -347,7 +351,7 @@ class QueuePopper:
         The arguments are positional, for speed: they are the local variables of `_take_from_queue`.
         """
         header, now_ms = pop.header, finds.pop_ms
-        group, kind = header.consumer_group, kind_of(topic)
+        group, kind = header.consumer_group, retry_kind(topic)
         if header.order:
             counts, count_min = self._orders.record_pop(
                 (group, topic, queue_id),
@@ -357,7 +361,7 @@ class QueuePopper:
                 now_ms=now_ms,
                 holder=pop.holding_client,
             )
-            finds.counts.append(encode_counts(kind, queue_id, counts, count_min))
+            finds.counts.append(encode_order_counts(kind, queue_id, counts, count_min))
             next_offset = offset
         else:
             handle = CheckPointKey(group, topic, queue_id, offset, now_ms, finds.revive_queue)
@@ -376,7 +380,7 @@ class QueuePopper:
         finds.offsets.append((kind, queue_id, got.queue_offsets))
         chunks = got.chunks
         if kind:
-            receipt = Receipt(
+            receipt = PopReceipt(
                 start_offset=offset,
                 pop_ms=now_ms,
                 invisible_ms=header.invisible_time,
@@ -399,7 +403,7 @@ def _rotated_indexes(count: int, start: int) -> list[int]:
     return [(start + index) % count for index in range(count)]
 
 
-def _with_original_topic(chunks: list[bytes], topic: str, receipt: Receipt) -> list[bytes]:
+def _with_original_topic(chunks: list[bytes], topic: str, receipt: PopReceipt) -> list[bytes]:
     """Return records of a retry topic under the original topic's name, each with its receipt."""
     found = []
     for chunk in chunks:

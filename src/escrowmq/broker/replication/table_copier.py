@@ -23,8 +23,8 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
-from escrowmq.codec.entries import is_path_safe
-from escrowmq.codec.large_answers import whole_body
+from escrowmq.codec.large_answers import decompressed_body
+from escrowmq.codec.store_entries import is_path_safe
 from escrowmq.delivery import assignment, delay_queues, timer_file
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
@@ -152,7 +152,7 @@ class TableCopier:
         if self._is_ours:
             state = decode_body(TablesState, reply.body)
         else:
-            table = fastjson.decode(reply.body)["table"]
+            table = fastjson.decode_fastjson(reply.body)["table"]
             begin, end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
             state = TablesState(0, 0, 0, log_begin=begin, log_end=end)
         self.log_begin, self.log_end = state.log_begin, state.log_end
@@ -186,7 +186,7 @@ class TableCopier:
             if reply.code == Response.SUCCESS:
                 self._apply_or_log(
                     f"the answer to request {code}",
-                    lambda: self._accept_table(code, whole_body(reply)),
+                    lambda: self._accept_table(code, decompressed_body(reply)),
                 )
             elif code != Request.GET_TIMER_CHECK_POINT:  # it may have no timer
                 self._known = None
@@ -287,7 +287,7 @@ class TableCopier:
         elif code == Request.GET_TIMER_CHECK_POINT:
             self._output.add_effect(Replace(timer_file.PATH, timer_file.complete_file(body)))
         else:
-            fastjson.decode(body)
+            fastjson.decode_fastjson(body)
             self._output.add_effect(Replace(assignment.PATH, body))
 
     def _apply_or_log(self, what: str, take: Callable[[], object]) -> None:

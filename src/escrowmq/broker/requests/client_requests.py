@@ -57,14 +57,14 @@ from escrowmq.broker.requests.on_send_back import SendBackHandlers
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.codec.headers import (
     AckHeader,
-    CommitHeader,
+    CommitOffsetHeader,
     ConsumeDirectlyHeader,
     ConsumerGroupHeader,
     GroupTopicHeader,
-    OffsetHeader,
     PopHeader,
     PullHeader,
-    QueryHeader,
+    QueryMessageHeader,
+    QueryOffsetHeader,
     QueueHeader,
     RecallHeader,
     ResumeCheckHeader,
@@ -74,7 +74,7 @@ from escrowmq.codec.headers import (
     SendHeader,
     SendHeaderV2,
     UnregisterClientHeader,
-    ViewHeader,
+    ViewMessageHeader,
 )
 
 _R: Final = Request
@@ -154,13 +154,13 @@ CLIENT_REQUESTS: Final[tuple[HandlerRows, ...]] = (
         OffsetHandlers,
         RequestRow(
             _R.QUERY_CONSUMER_OFFSET,
-            OffsetHeader,
+            QueryOffsetHeader,
             OffsetHandlers.query_offset,
             RightsRule(READ, actions=SUB_GET),
         ),
         RequestRow(
             _R.UPDATE_CONSUMER_OFFSET,
-            CommitHeader,
+            CommitOffsetHeader,
             OffsetHandlers.commit_offset,
             RightsRule(READ, actions=SUB_UPDATE),
             is_brief=True,
@@ -268,13 +268,13 @@ CLIENT_REQUESTS: Final[tuple[HandlerRows, ...]] = (
         QueryHandlers,
         RequestRow(
             _R.QUERY_MESSAGE,
-            QueryHeader,
+            QueryMessageHeader,
             QueryHandlers.query_messages,
             RightsRule(topic_field_needs("topic", SUB), actions=SUB_GET),
         ),
         RequestRow(
             _R.VIEW_MESSAGE_BY_ID,
-            ViewHeader,
+            ViewMessageHeader,
             QueryHandlers.view_message,
             RightsRule(StoredDataNeeds(view_needs), actions=GET),
         ),

@@ -15,8 +15,8 @@ from escrowmq.broker.incoming_request import IncomingRequest, Question
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.batch_ack_body import AckBatch, decode_acks
 from escrowmq.codec.headers import AckHeader
-from escrowmq.codec.pop_receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
-from escrowmq.codec.properties import number_in
+from escrowmq.codec.pop_receipt import ORDER_QUEUE, PopReceipt, decode_receipt, retry_topic
+from escrowmq.codec.properties import parse_number
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import ILLEGAL, OrderlyBatches
 from escrowmq.delivery.pop_ledger import PopLedger
@@ -83,7 +83,7 @@ class AckHandlers:
             return Refusal(Response.NO_MESSAGE, remark)
         receipt = decode_receipt(header.extra_info)
         handle = _check_point_key(header, receipt)
-        if receipt.is_order:
+        if receipt.is_orderly:
             refusal = self._ack_orderly(asked.peer, handle, header.offset, asked.now_ms)
             return refusal or self._answer_when_stored(asked)
         self._ledger.acknowledge(
@@ -139,7 +139,7 @@ class AckHandlers:
             return Answer(Response.NO_MESSAGE)
         refusal: Refusal | None = None
         for batch in batches[:BATCH_ACKS_MAX]:
-            kind = number_in(batch.r, most=INT_MAX)
+            kind = parse_number(batch.r, most=INT_MAX)
             topic = retry_topic(batch.t, batch.c, _NO_KIND if kind is None else kind)
             low, high = self._store.bounds(topic, batch.q)
             offsets = [offset for offset in _acked_offsets(batch) if low <= offset <= high]
@@ -187,7 +187,7 @@ class AckHandlers:
         if not low <= header.offset < high:
             return Answer(Response.NO_MESSAGE, ext=_NOTHING)
         receipt = decode_receipt(header.extra_info)
-        if receipt.is_order:
+        if receipt.is_orderly:
             return self._change_orderly_time(header, receipt, asked.now_ms)
         pop_ms = self._ledger.change_invisible_time(
             _check_point_key(header, receipt),
@@ -205,7 +205,7 @@ class AckHandlers:
         }
         return Answer(ext=ext)
 
-    def _change_orderly_time(self, header: AckHeader, receipt: Receipt, now_ms: int) -> Answer:
+    def _change_orderly_time(self, header: AckHeader, receipt: PopReceipt, now_ms: int) -> Answer:
         group, topic, queue_id = line = _check_point_key(header, receipt)[:3]
         if header.offset < self._offsets.get(group, topic, queue_id):
             return Answer(ext=_NOTHING)
@@ -219,7 +219,7 @@ class AckHandlers:
         return Answer(ext=ext)
 
 
-def _check_point_key(header: AckHeader, receipt: Receipt) -> CheckPointKey:
+def _check_point_key(header: AckHeader, receipt: PopReceipt) -> CheckPointKey:
     return CheckPointKey(
         header.consumer_group,
         header.topic,

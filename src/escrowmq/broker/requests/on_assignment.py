@@ -19,7 +19,7 @@ from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import QueueId
 from escrowmq.codec.routes import TopicRoute
 from escrowmq.delivery.assignment import PATH, RequestMode, RequestModes, assign_queues
 from escrowmq.delivery.clients import BROADCASTING, Clients
@@ -37,7 +37,7 @@ ROUTES_MAX: Final = 10_000
 QUEUES_MAX: Final = 100_000
 """The most queues of one topic on one broker that are accepted."""
 
-OnRoute = Callable[[list[Queue]], None]
+OnRoute = Callable[[list[QueueId]], None]
 
 
 class _AssignmentQuery(msgspec.Struct, rename="camel", kw_only=True):
@@ -80,7 +80,7 @@ class AssignmentHandlers:
         self._disk = disk
         self._name_server = name_server
         self.modes = RequestModes(settings.request_mode)
-        self._routes: dict[str, tuple[int, list[Queue]]] = {}
+        self._routes: dict[str, tuple[int, list[QueueId]]] = {}
         self._asked: dict[str, list[OnRoute]] = {}
 
     # -- modes -----------------------------------------------------------------------------------
@@ -111,15 +111,15 @@ class AssignmentHandlers:
         """Answer a client with the queues of a topic that are assigned to it."""
         query = decode_body(_AssignmentQuery, asked.body)
 
-        def on_route(queues: list[Queue]) -> None:
+        def on_route(queues: list[QueueId]) -> None:
             self._answers.send(asked, Answer(body=self._assignment_body(query, queues)))
 
         self._find_route(query.topic, on_route, asked.now_ms)
         return HELD
 
-    def _assignment_body(self, query: _AssignmentQuery, queues: list[Queue]) -> bytes:
+    def _assignment_body(self, query: _AssignmentQuery, queues: list[QueueId]) -> bytes:
         mode = self.modes.get(query.topic, query.consumer_group)
-        found: list[Queue] | None
+        found: list[QueueId] | None
         if not queues:
             found = None
         elif query.message_model.upper() == BROADCASTING or not self._settings.balances_load:
@@ -138,11 +138,11 @@ class AssignmentHandlers:
             }
         )
 
-    def _own_queues(self, name: str) -> list[Queue]:
+    def _own_queues(self, name: str) -> list[QueueId]:
         topic = self._topics.get(name)
         if topic is None or not topic.perm & self._settings.permission & Perm.READ:
             return []
-        return [Queue(self._settings.name, index, name) for index in range(topic.read_queue_nums)]
+        return [QueueId(self._settings.name, index, name) for index in range(topic.read_queue_nums)]
 
     def _find_route(self, topic: str, on_route: OnRoute, now_ms: int) -> None:
         """Find all readable queues of a topic: our own in the tables, those of other brokers at the
@@ -177,17 +177,17 @@ class AssignmentHandlers:
         )
 
 
-def _queues_elsewhere(reply: Command, topic: str, own_name: str) -> list[Queue]:
+def _queues_elsewhere(reply: Command, topic: str, own_name: str) -> list[QueueId]:
     """Return the readable queues of other brokers, from a name server's reply."""
     if reply.code != Response.SUCCESS or not reply.body:
         return []
     try:
-        raw: Any = fastjson.decode(reply.body)
+        raw: Any = fastjson.decode_fastjson(reply.body)
         route = msgspec.convert(raw, TopicRoute, strict=False)
     except (RemoteProtocolError, msgspec.ValidationError):
         return []
     return [
-        Queue(data.broker_name, index, topic)
+        QueueId(data.broker_name, index, topic)
         for data in route.queue_datas or ()
         if data.perm & Perm.READ and data.broker_name != own_name
         for index in range(min(data.read_queue_nums, QUEUES_MAX))

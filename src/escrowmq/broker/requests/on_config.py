@@ -18,8 +18,8 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
-from escrowmq.codec.changed_settings import Changes
-from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.codec.changed_settings import ChangedSettings
+from escrowmq.codec.java_properties import ConfError, parse_java_properties
 from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, StatMeter, Stats
 from escrowmq.delivery.topics import TopicTable
@@ -67,10 +67,10 @@ CHANGES_FILE: Final = "config/brokerChanges.json"
 
 def restore_changed_settings(
     disk: Disk, settings: BrokerSettings, store_settings: StoreSettings, replica: ReplicaSettings
-) -> Changes:
+) -> ChangedSettings:
     """Restore the settings that were changed before this start. Call it before anything reads
     them."""
-    changes = Changes(settings, store_settings, replica, fixed=FIXED_NAMES)
+    changes = ChangedSettings(settings, store_settings, replica, fixed=FIXED_NAMES)
     changes.load(disk.read(CHANGES_FILE), source=CHANGES_FILE)
     return changes
 
@@ -89,7 +89,7 @@ class ConfigHandlers:
         stats: Stats,
         identity: Identity,
         disk: Disk,
-        changes: Changes,
+        changes: ChangedSettings,
         peers: Peers,
     ) -> None:
         self._peers = peers
@@ -106,7 +106,7 @@ class ConfigHandlers:
     # -- settings ----------------------------------------------------------------------------
 
     def _shown_settings(self) -> dict[str, str]:
-        found = self._changes.texts()
+        found = self._changes.current_texts()
         for name in _OURS + _SECRET:
             del found[name]
         found["flushDiskType"] = (
@@ -122,7 +122,9 @@ class ConfigHandlers:
         )
         version = fastjson.encode(self._version).decode()
         changed = {
-            name: change for name, change in self._changes.changed().items() if name not in _SECRET
+            name: change
+            for name, change in self._changes.changes_by_name().items()
+            if name not in _SECRET
         }
         return Answer(
             body=body.encode(),
@@ -134,7 +136,7 @@ class ConfigHandlers:
         """Change settings permanently, all of them or none. They are saved before they take
         effect."""
         try:
-            texts = parse_conf(asked.body.decode("utf-8", "replace"))
+            texts = parse_java_properties(asked.body.decode("utf-8", "replace"))
         except ConfError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         if not texts:
@@ -142,7 +144,9 @@ class ConfigHandlers:
         if _FORBIDDEN & texts.keys():
             return Refusal(Response.NO_PERMISSION, "Can not update config in black list.")
         unknown = sorted(
-            name for name in texts if not self._changes.knows(name) and name not in _OF_THE_PROCESS
+            name
+            for name in texts
+            if not self._changes.has_setting(name) and name not in _OF_THE_PROCESS
         )
         if unknown:
             return Refusal(
@@ -157,14 +161,14 @@ class ConfigHandlers:
                 "while the broker runs; change them in its file and restart it",
             )
         try:
-            parsed = self._changes.parse(texts)
+            parsed = self._changes.parse_values(texts)
             check_hours(parsed.get("deleteWhen", ""))
         except UsageError as error:
             return Refusal(Response.INVALID_PARAMETER, str(error))
-        before, who = self._changes.texts(), audit_log.sender_text(asked)
-        data = self._changes.saved_with(parsed, who=who, at_ms=asked.now_ms)
+        before, who = self._changes.current_texts(), audit_log.sender_text(asked)
+        data = self._changes.encode_with(parsed, who=who, at_ms=asked.now_ms)
         self._disk.replace(CHANGES_FILE, data)
-        self._changes.apply(parsed, who=who, at_ms=asked.now_ms)
+        self._changes.apply_values(parsed, who=who, at_ms=asked.now_ms)
         self._version.advance(asked.now_ms)
         self._log_changes(asked, before, texts)
         if "brokerPermission" in texts:
@@ -178,7 +182,7 @@ class ConfigHandlers:
     ) -> None:
         """Write each changed setting, with its old and new value, to the broker's log and the audit
         log."""
-        after = self._changes.texts()
+        after = self._changes.current_texts()
         for name in sorted(names):
             old, new = (_HIDDEN if name in _SECRET else texts[name] for texts in (before, after))
             audit_log.write_line("setting", asked, name=name, before=old, after=new)

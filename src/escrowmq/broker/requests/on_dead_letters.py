@@ -20,7 +20,7 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.sends.log_puts import MessageStorer, is_retry_topic
 from escrowmq.codec.client_bodies import read_own_body
-from escrowmq.codec.dead_letter_bodies import DeadLetter, DeadLettersPage, WhichLetters
+from escrowmq.codec.dead_letter_bodies import DeadLetter, DeadLetterSelector, DeadLettersPage
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.pop_members import PopMembers
@@ -73,7 +73,7 @@ class DeadLetterHandlers:
 
     def redeliver(self, asked: IncomingRequest[None]) -> Reply:
         """Redeliver dead letters of one queue to their group, the oldest first."""
-        wanted = read_own_body(asked.command, WhichLetters)
+        wanted = read_own_body(asked.command, DeadLetterSelector)
         queue = Topic.DLQ_PREFIX + wanted.group
         low, end = self._store.bounds(queue, wanted.queue_id)
         first = max(low, wanted.begin)

@@ -15,7 +15,13 @@ from escrowmq.broker.part import NOTHING, File, Part, StartContext
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.codec.client_bodies import read_own_body
-from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
+from escrowmq.codec.epoch_bodies import (
+    AbandonedCount,
+    AbandonTokens,
+    DecideEpoch,
+    EpochDecision,
+    EpochId,
+)
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.durable_progress import ProgressMark, ProgressMarks
 from escrowmq.store.store import Store
@@ -82,7 +88,7 @@ class EpochHandlers(Part):
     def decide_epoch(self, asked: IncomingRequest[None]) -> Reply:
         """Decide which tokens of an epoch count. The answer is sent once their messages are visible
         and this is durable."""
-        wish = read_own_body(asked.command, Decide)
+        wish = read_own_body(asked.command, DecideEpoch)
         query, batch = parse_epoch(wish.group, wish.epoch)
         self._topics.get_or_create(Topic.DECISIONS, now_ms=asked.now_ms)
         decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
@@ -90,7 +96,7 @@ class EpochHandlers(Part):
             return self._answers.after_confirmation(Refusal(Response.SYSTEM_ERROR, decided.refusal))
         if decided.put is not None:
             return self._putter.put_refusal(decided.put)
-        body = Decided(
+        body = EpochDecision(
             decided="now" if decided.is_new else "before",
             tokens=decided.tokens,
             count=sum(decided.tokens.values()),
@@ -99,24 +105,26 @@ class EpochHandlers(Part):
 
     def abandon_tokens(self, asked: IncomingRequest[None]) -> Reply:
         """Delete the halves of tokens that do not count."""
-        wish = read_own_body(asked.command, Abandon)
+        wish = read_own_body(asked.command, AbandonTokens)
         query, batch = parse_epoch(wish.group, wish.epoch)
         count = self._decider.abandon(query, batch, wish.tokens, asked.now_ms)
-        return Answer(body=msgspec.json.encode(Abandoned(count=count)))
+        return Answer(body=msgspec.json.encode(AbandonedCount(count=count)))
 
     def show_decision(self, asked: IncomingRequest[None]) -> Reply:
         """Answer whether an epoch is decided, and for which tokens."""
-        wish = read_own_body(asked.command, Epoch)
+        wish = read_own_body(asked.command, EpochId)
         query, batch = parse_epoch(wish.group, wish.epoch)
         known = self._engine.halves.epochs.decision(query, batch)
         if known is None:
-            body = Decided(decided="no", tokens={}, count=0)
+            body = EpochDecision(decided="no", tokens={}, count=0)
             return self._answers.after_confirmation(Answer(body=msgspec.json.encode(body)))
-        body = Decided(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
+        body = EpochDecision(
+            decided="before", tokens=known.tokens, count=sum(known.tokens.values())
+        )
         return self._hold_until_visible(asked, query, batch, body)
 
     def _hold_until_visible(
-        self, asked: Question, query: StreamQuery, batch: int, body: Decided
+        self, asked: Question, query: StreamQuery, batch: int, body: EpochDecision
     ) -> AnswerLater:
         """Hold the answer until all messages of the epoch are visible and the outcome is
         durable."""

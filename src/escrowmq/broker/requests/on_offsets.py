@@ -9,8 +9,8 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.answers.answer_delivery import AnswerSender
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec.headers import (
-    CommitHeader,
-    OffsetHeader,
+    CommitOffsetHeader,
+    QueryOffsetHeader,
     QueueHeader,
     SearchOffsetHeader,
 )
@@ -42,7 +42,7 @@ class OffsetHandlers:
         self._offsets = offsets
         self._answers = answers
 
-    def query_offset(self, asked: IncomingRequest[OffsetHeader]) -> Reply:
+    def query_offset(self, asked: IncomingRequest[QueryOffsetHeader]) -> Reply:
         """Answer with the committed offset of a group in a queue."""
         header = asked.header
         topic, queue_id = header.topic, header.queue_id
@@ -56,7 +56,7 @@ class OffsetHandlers:
             return unknown
         return self._answers.after_confirmation(unknown)
 
-    def _answer_without_offset(self, header: OffsetHeader) -> Answer | Refusal:
+    def _answer_without_offset(self, header: QueryOffsetHeader) -> Answer | Refusal:
         """Return the answer about a group that has no offset in a queue: offset 0, or that none was
         found."""
         topic, queue_id = header.topic, header.queue_id
@@ -85,7 +85,7 @@ class OffsetHandlers:
             settings.memory_size * settings.memory_percent // 100
         )
 
-    def commit_offset(self, asked: IncomingRequest[CommitHeader]) -> Reply:
+    def commit_offset(self, asked: IncomingRequest[CommitOffsetHeader]) -> Reply:
         """Commit an offset for a group."""
         header = asked.header
         group, topic = header.consumer_group, header.topic

@@ -9,10 +9,10 @@ from escrowmq.base.message import Topic
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import QueueId
 from escrowmq.codec.headers import (
     CloneOffsetHeader,
-    CorrectionHeader,
+    CorrectionOffsetHeader,
     ResetOffsetHeader,
 )
 from escrowmq.delivery.clients import Clients
@@ -106,8 +106,8 @@ class OperatorOffsetHandlers:
 
     def _offset_table_body(self, topic: str, targets: dict[int, int]) -> bytes:
         name = self._settings.name
-        table = fastjson.encode_map(
-            (Queue(broker_name=name, queue_id=queue_id, topic=topic), offset)
+        table = fastjson.encode_fastjson_map(
+            (QueueId(broker_name=name, queue_id=queue_id, topic=topic), offset)
             for queue_id, offset in targets.items()
         )
         return b'{"offsetTable":' + table + b"}"
@@ -129,7 +129,7 @@ class OperatorOffsetHandlers:
                 body=body,
             )
 
-    def correction_offsets(self, asked: IncomingRequest[CorrectionHeader]) -> Reply:
+    def correction_offsets(self, asked: IncomingRequest[CorrectionOffsetHeader]) -> Reply:
         """Answer with the lowest offset of the other groups in each queue of a topic, where it is
         lower than the given group's own."""
         header = asked.header
@@ -144,7 +144,7 @@ class OperatorOffsetHandlers:
                 lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         own = offsets.offsets_of(header.compare_group, header.topic)
         found = {q: o for q, o in lowest.items() if q not in own or own[q] > o}
-        body = b'{"correctionOffsets":' + fastjson.encode_map(found.items()) + b"}"
+        body = b'{"correctionOffsets":' + fastjson.encode_fastjson_map(found.items()) + b"}"
         return Answer(body=body)
 
     def clone_offsets(self, asked: IncomingRequest[CloneOffsetHeader]) -> Reply:

@@ -24,7 +24,14 @@ from escrowmq.broker.requests.pending_filter import is_wanted_half
 from escrowmq.broker.requests.transaction_view import TransactionItems
 from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.ids import parse_offset_id
-from escrowmq.codec.pending_bodies import Done, Filter, Item, PendingCounts, PendingPage, Which
+from escrowmq.codec.pending_bodies import (
+    ChangeResult,
+    HalfFilter,
+    PendingCounts,
+    PendingPage,
+    TransactionItem,
+    TransactionSelector,
+)
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Store
@@ -92,8 +99,8 @@ class PendingHandlers:
     @_operators_only
     def list_pending(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with a page of the pending transactions."""
-        wanted = read_own_body(asked.command, Filter)
-        items: list[Item] = []
+        wanted = read_own_body(asked.command, HalfFilter)
+        items: list[TransactionItem] = []
         matching, last = self._matching_halves(wanted, asked.now_ms)
         for queue_offset, _, _ in matching:
             half = self._engine.halves.read_half(queue_offset)
@@ -104,7 +111,7 @@ class PendingHandlers:
                 break
         return _json_answer(PendingPage(items=items, next=last))
 
-    def _matching_halves(self, wanted: Filter, now_ms: int) -> tuple[Iterator[Row], int]:
+    def _matching_halves(self, wanted: HalfFilter, now_ms: int) -> tuple[Iterator[Row], int]:
         """Examine a limited number of pending halves, and return those that match a filter. Also
         return the offset after which to continue; -1 at the end."""
         until_ms = now_ms - (wanted.min_age_ms or 0)
@@ -128,7 +135,7 @@ class PendingHandlers:
         group, *_ = self._engine.halves.pending.sources.source(row[1])
         return self._showing.pending_state(row[0], group)
 
-    def _matches_filter(self, queue_offset: int, wanted: Filter) -> bool:
+    def _matches_filter(self, queue_offset: int, wanted: HalfFilter) -> bool:
         half = self._engine.halves.read_half(queue_offset)
         return half is not None and is_wanted_half(half, wanted)
 
@@ -136,9 +143,11 @@ class PendingHandlers:
     def count_pending(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with the number of pending halves, or of those that match a filter. With a filter,
         only a limited number of halves is examined."""
-        wanted = read_own_body(asked.command, Filter)
+        wanted = read_own_body(asked.command, HalfFilter)
         counts = (
-            self._count_all() if wanted == Filter() else self._count_matching(wanted, asked.now_ms)
+            self._count_all()
+            if wanted == HalfFilter()
+            else self._count_matching(wanted, asked.now_ms)
         )
         return _json_answer(counts)
 
@@ -157,7 +166,7 @@ class PendingHandlers:
             },
         )
 
-    def _count_matching(self, wanted: Filter, now_ms: int) -> PendingCounts:
+    def _count_matching(self, wanted: HalfFilter, now_ms: int) -> PendingCounts:
         matching, last = self._matching_halves(wanted, now_ms)
         rows = list(matching)
         by_topic: Counter[str] = Counter()
@@ -185,11 +194,11 @@ class PendingHandlers:
     @_operators_only
     def show_transaction(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with everything that is known of one transaction."""
-        found = self._named_halves(read_own_body(asked.command, Which), asked.now_ms)
+        found = self._named_halves(read_own_body(asked.command, TransactionSelector), asked.now_ms)
         items = [self._showing.item_with_events(half, asked.now_ms) for half in found]
         return _json_answer(PendingPage(items=items))
 
-    def _named_halves(self, which: Which, now_ms: int) -> list[StoredMessage]:
+    def _named_halves(self, which: TransactionSelector, now_ms: int) -> list[StoredMessage]:
         """Return the halves that a request names, the newest first. Raises UsageError when there
         are none."""
         store = self._store
@@ -213,7 +222,7 @@ class PendingHandlers:
     @_operators_only
     def settle_transaction(self, asked: IncomingRequest[None]) -> Reply:
         """Commit or roll back a transaction on behalf of its producer."""
-        which = read_own_body(asked.command, Which)
+        which = read_own_body(asked.command, TransactionSelector)
         if which.verdict is None:
             raise UsageError("give the verdict: commit or rollback")
         halves = self._named_halves(which, asked.now_ms)
@@ -235,7 +244,7 @@ class PendingHandlers:
     @_operators_only
     def send_checks(self, asked: IncomingRequest[None]) -> Reply:
         """Send checks of the named or matching halves to their producers now."""
-        which = read_own_body(asked.command, Which)
+        which = read_own_body(asked.command, TransactionSelector)
         if which.id or which.message_id:
             offsets = [half.queue_offset for half in self._named_halves(which, asked.now_ms)]
             offsets = [offset for offset in offsets if offset in self._engine.halves.pending]
@@ -247,11 +256,11 @@ class PendingHandlers:
                 behind = offsets[-1]
         self._transactions.checker.check_now(offsets, asked.now_ms)
         self._write_audit_line(asked, f"check of {len(offsets)} halves", which.reason)
-        return _json_answer(Done(count=len(offsets), next=behind))
+        return _json_answer(ChangeResult(count=len(offsets), next=behind))
 
     # -- those that were given up ------------------------------------------------------------
 
-    def _matching_discarded(self, wanted: Filter) -> tuple[Iterator[StoredMessage], int]:
+    def _matching_discarded(self, wanted: HalfFilter) -> tuple[Iterator[StoredMessage], int]:
         """Examine a limited number of discarded transactions, and return those that match a filter.
         Also return the offset after which to continue; -1 at the end."""
         store = self._store
@@ -265,7 +274,7 @@ class PendingHandlers:
     @_operators_only
     def list_discarded(self, asked: IncomingRequest[None]) -> Reply:
         """Answer with a page of the discarded transactions."""
-        wanted = read_own_body(asked.command, Filter)
+        wanted = read_own_body(asked.command, HalfFilter)
         messages, behind = self._matching_discarded(wanted)
         page = PendingPage(items=[], next=behind)
         for message in messages:
@@ -278,8 +287,8 @@ class PendingHandlers:
     @_operators_only
     def resume_discarded(self, asked: IncomingRequest[None]) -> Reply:
         """Resume the checks of discarded transactions."""
-        which = read_own_body(asked.command, Which)
-        done = Done()
+        which = read_own_body(asked.command, TransactionSelector)
+        done = ChangeResult()
         if which.offset_id is not None:
             source = self._store.read(parse_offset_id(which.offset_id)[1])
             if source is None or source.topic != Topic.CHECK_MAX_TIME:
@@ -306,8 +315,8 @@ class PendingHandlers:
     @_operators_only
     def rotate_key(self, asked: IncomingRequest[None]) -> Reply:
         """Create a new key for signing transaction ids."""
-        reason = read_own_body(asked.command, Which).reason
-        done = Done(key=self._transactions.renew_key(asked.now_ms))
+        reason = read_own_body(asked.command, TransactionSelector).reason
+        done = ChangeResult(key=self._transactions.renew_key(asked.now_ms))
         self._write_audit_line(asked, f"rotation to key {done.key}", reason)
         return _json_answer(done)
 

@@ -19,7 +19,7 @@ from escrowmq.broker.reads.message_selection import EVERYTHING, TAG, SelectorCac
 from escrowmq.broker.reads.pop_reader import Pop, PopResult, QueuePopper
 from escrowmq.broker.requests.on_heartbeats import language_name
 from escrowmq.codec.headers import PopHeader
-from escrowmq.codec.pop_receipt import encode_offsets, encode_starts
+from escrowmq.codec.pop_receipt import encode_message_offsets, encode_start_offsets
 from escrowmq.delivery.client_clocks import ClientClocks
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.held_pops import PopPolls, TopicAndGroup
@@ -198,8 +198,8 @@ class PopHandlers:
             "invisibleTime": str(header.invisible_time),
             "reviveQid": str(finds.revive_queue),
             "restNum": str(finds.rest),
-            "startOffsetInfo": encode_starts(finds.starts),
-            "msgOffsetInfo": encode_offsets(finds.offsets),
+            "startOffsetInfo": encode_start_offsets(finds.starts),
+            "msgOffsetInfo": encode_message_offsets(finds.offsets),
         }
         if header.order:
             ext["orderCountInfo"] = ";".join(finds.counts)

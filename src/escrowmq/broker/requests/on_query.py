@@ -8,7 +8,7 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.broker.incoming_request import IncomingRequest
-from escrowmq.codec.headers import QueryHeader, ViewHeader
+from escrowmq.codec.headers import QueryMessageHeader, ViewMessageHeader
 from escrowmq.store.store import Store
 
 _BY_UNIQUE_KEY: Final = "_UNIQUE_KEY_QUERY"
@@ -21,7 +21,7 @@ class QueryHandlers:
         self._settings = settings
         self._store = store
 
-    def query_messages(self, asked: IncomingRequest[QueryHeader]) -> Reply:
+    def query_messages(self, asked: IncomingRequest[QueryMessageHeader]) -> Reply:
         """Answer with the messages that have a key. Others with the same hash may be among them:
         clients must compare."""
         header = asked.header
@@ -47,7 +47,7 @@ class QueryHandlers:
             )
         return Answer(ext=ext, body=b"".join(found.records))
 
-    def view_message(self, asked: IncomingRequest[ViewHeader]) -> Reply:
+    def view_message(self, asked: IncomingRequest[ViewMessageHeader]) -> Reply:
         """Answer with the message at an offset of the log."""
         offset = asked.header.offset
         message = self._store.read(offset)

@@ -12,7 +12,7 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.sends.log_puts import MessageStorer
 from escrowmq.codec.headers import RecallHeader
-from escrowmq.codec.recall_handle import decode_handle
+from escrowmq.codec.recall_handle import decode_recall_handle
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
 
@@ -49,7 +49,7 @@ class RecallHandlers:
             remark = f"recall failed, the topic[{header.topic}] not exist"
             return Refusal(Response.TOPIC_NOT_EXIST, remark)
         try:
-            handle = decode_handle(header.recall_handle)
+            handle = decode_recall_handle(header.recall_handle)
         except UsageError:
             return _illegal_refusal("recall handle is invalid")
         if handle.topic != header.topic:

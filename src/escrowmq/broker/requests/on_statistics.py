@@ -11,7 +11,7 @@ from escrowmq.base.codes import NOT_SET, Response
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import QueueId
 from escrowmq.codec.headers import (
     ConsumeStatsHeader,
     GroupHeader,
@@ -58,8 +58,8 @@ class StatisticsHandlers:
         self._stats = stats
         self._identity = identity
 
-    def _queue(self, topic: str, queue_id: int) -> Queue:
-        return Queue(broker_name=self._settings.name, queue_id=queue_id, topic=topic)
+    def _queue(self, topic: str, queue_id: int) -> QueueId:
+        return QueueId(broker_name=self._settings.name, queue_id=queue_id, topic=topic)
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class StatisticsHandlers:
         meter = self._stats.meter(PUT_COUNT, name)
         tps = meter.minute().tps if meter else 0.0
         body = b'{"offsetTable":%b,"topicPutTps":%b}' % (
-            fastjson.encode_map(table),
+            fastjson.encode_fastjson_map(table),
             fastjson.encode(tps),
         )
         return Answer(body=body)
@@ -98,7 +98,7 @@ class StatisticsHandlers:
 
     # -- progress ----------------------------------------------------------------------------
 
-    def _group_progress(self, group: str, topic: str) -> list[tuple[Queue, dict[str, int]]]:
+    def _group_progress(self, group: str, topic: str) -> list[tuple[QueueId, dict[str, int]]]:
         config = self._topics.get(topic)
         found = []
         for queue_id in range(config.read_queue_nums if config else 0):
@@ -132,7 +132,7 @@ class StatisticsHandlers:
         else:
             topics = self._offsets.topics_of(group)
         online = self._clients.consumers.get(group)
-        table: list[tuple[Queue, dict[str, int]]] = []
+        table: list[tuple[QueueId, dict[str, int]]] = []
         tps = 0.0
         for topic in topics:
             is_foreign = online is not None and self._readers.subscription(group, topic) is None
@@ -143,7 +143,7 @@ class StatisticsHandlers:
             tps += meter.minute().tps if meter else 0.0
         body = b'{"consumeTps":%b,"offsetTable":%b}' % (
             fastjson.encode(tps),
-            fastjson.encode_map(table),
+            fastjson.encode_fastjson_map(table),
         )
         return Answer(body=body)
 
@@ -162,7 +162,7 @@ class StatisticsHandlers:
                 behind += sum(max(0, q["brokerOffset"] - q["consumerOffset"]) for _, q in table)
                 in_flight += sum(max(0, q["pullOffset"] - q["consumerOffset"]) for _, q in table)
                 stats.append(
-                    b'{"consumeTps":0.0,"offsetTable":' + fastjson.encode_map(table) + b"}"
+                    b'{"consumeTps":0.0,"offsetTable":' + fastjson.encode_fastjson_map(table) + b"}"
                 )
             if stats:
                 rows.append(b"{%b:[%b]}" % (fastjson.encode(group), b",".join(stats)))

@@ -49,7 +49,7 @@ from escrowmq.codec.headers import (
     CloneOffsetHeader,
     ConsumerGroupHeader,
     ConsumeStatsHeader,
-    CorrectionHeader,
+    CorrectionOffsetHeader,
     CreateTopicHeader,
     DeleteGroupHeader,
     GroupHeader,
@@ -178,7 +178,7 @@ OPERATOR_REQUESTS: Final[tuple[HandlerRows, ...]] = (
         ),
         RequestRow(
             _R.QUERY_CORRECTION_OFFSET,
-            CorrectionHeader,
+            CorrectionOffsetHeader,
             OperatorOffsetHandlers.correction_offsets,
             RightsRule(
                 accesses=FieldAccesses(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.own_properties import TRANSACTION
-from escrowmq.codec.pending_bodies import Filter
+from escrowmq.codec.pending_bodies import HalfFilter
 
 
-def is_wanted_half(half: StoredMessage, wanted: Filter) -> bool:
+def is_wanted_half(half: StoredMessage, wanted: HalfFilter) -> bool:
     """Whether a half matches the filter, except for its age."""
     properties = half.properties
     return (

@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import ENDED_BY, TRANSACTION
 from escrowmq.codec.ids import format_host, offset_id
-from escrowmq.codec.pending_bodies import Item, PendingEvent
+from escrowmq.codec.pending_bodies import PendingEvent, TransactionItem
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.doubled_halves import status_of
@@ -37,7 +37,7 @@ class TransactionItems:
             return "asked"
         return "parked" if self._transactions.checker.is_parked(queue_offset, group) else "waiting"
 
-    def item(self, half: StoredMessage, queue_offset: int, now_ms: int) -> Item:
+    def item(self, half: StoredMessage, queue_offset: int, now_ms: int) -> TransactionItem:
         """Return a half's item with its present state."""
         item, state = self._basic_item(half, now_ms), State.PENDING
         if queue_offset not in self._engine.halves.pending:
@@ -61,7 +61,7 @@ class TransactionItems:
         state, (queue_offset, *_) = status_of(named, self._engine.halves, self._store)
         return state, queue_offset
 
-    def discarded_item(self, message: StoredMessage, now_ms: int) -> Item:
+    def discarded_item(self, message: StoredMessage, now_ms: int) -> TransactionItem:
         """Return the item of a discarded transaction. Its offset is its position in the queue of
         discarded ones."""
         item = self._basic_item(message, now_ms)
@@ -69,10 +69,10 @@ class TransactionItems:
         item.state = self._transactions.resumption.state_of(message).name.lower()
         return item
 
-    def _basic_item(self, half: StoredMessage, now_ms: int) -> Item:
+    def _basic_item(self, half: StoredMessage, now_ms: int) -> TransactionItem:
         properties = half.properties
         topic, queue_id = target_queue(half) or ("", -1)
-        return Item(
+        return TransactionItem(
             half_offset=half.queue_offset,
             log_offset=half.log_offset,
             offset_id=offset_id(half.store_host, half.log_offset),
@@ -90,7 +90,7 @@ class TransactionItems:
             state="",
         )
 
-    def item_with_events(self, half: StoredMessage, now_ms: int) -> Item:
+    def item_with_events(self, half: StoredMessage, now_ms: int) -> TransactionItem:
         """Return a half's item with its events, in order of time."""
         item = self.item(half, half.queue_offset, now_ms)
         noted = self._engine.halves.events.events_of(half.queue_offset)
@@ -108,7 +108,9 @@ class TransactionItems:
         item.events = sorted(events, key=lambda event: event.at_ms)
         return item
 
-    def _add_end_event(self, item: Item, half: StoredMessage, noted: list[Event]) -> None:
+    def _add_end_event(
+        self, item: TransactionItem, half: StoredMessage, noted: list[Event]
+    ) -> None:
         """Add when and by whom the transaction was ended, from the op record that names the
         half."""
         store = self._store

@@ -30,7 +30,7 @@ from escrowmq.broker.sends.forbidden_to_senders import (
 from escrowmq.broker.sends.log_puts import MessageStorer, is_retry_topic, log_end_to_await
 from escrowmq.broker.sends.message_from_request import MessageMaker
 from escrowmq.broker.sends.wanted_answers import with_safety_level
-from escrowmq.codec.batch import decode_part, entry_size
+from escrowmq.codec.batch_body import batch_entry_size, decode_batch_part
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
 from escrowmq.delivery.stats import Stats
@@ -115,11 +115,11 @@ class BatchSends:
         pieces: list[Piece] = []
         # Each message keeps its own unique key. In RocketMQ 5.3.x all messages have the batch's key
         # when they are read, which later releases fixed.
-        entries, end = decode_part(asked.body, at, count_max=count_max)
+        entries, end = decode_batch_part(asked.body, at, count_max=count_max)
         keys_count = 0
         for number, (flag, body, encoded) in enumerate(entries):
             if keys_count > KEYS_AT_ONCE_MAX:  # the other messages are left for the next part
-                end -= sum(map(entry_size, entries[number:]))
+                end -= sum(map(batch_entry_size, entries[number:]))
                 break
             properties = decode_properties(encoded)
             keys = properties.get(Property.KEYS)

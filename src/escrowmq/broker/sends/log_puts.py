@@ -74,7 +74,7 @@ class MessageStorer:
         if delayed.topic != Topic.TIMER or is_retry_topic(message.topic):
             return ""
         slot_ms = int(delayed.properties[Property.TIMER_OUT_MS])
-        return recall_handle.encode_handle(
+        return recall_handle.encode_recall_handle(
             recall_handle.RecallHandle(
                 topic=message.topic,
                 broker_name=self._settings.name,

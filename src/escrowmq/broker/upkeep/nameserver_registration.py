@@ -19,9 +19,9 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
 from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
-from escrowmq.codec.acl2_bodies import inner_user
-from escrowmq.codec.own_signature import NUMBER, SESSION, sign_own
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.acl2_bodies import parse_inner_user
+from escrowmq.codec.own_signature import NUMBER, SESSION, sign_request
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.delivery.topics import Perm, TopicConfig, TopicFile, TopicTable
 from escrowmq.errors import EscrowMQError, UsageError
 
@@ -42,7 +42,7 @@ def _credentials(settings: BrokerSettings) -> tuple[str, str] | None:
     if not settings.inner_user.strip():
         return None
     try:
-        info = inner_user(settings.inner_user.encode())
+        info = parse_inner_user(settings.inner_user.encode())
     except EscrowMQError:
         # The text of a decoder may quote the value.
         raise UsageError(
@@ -308,9 +308,9 @@ class Registration(Part):
         if server.session:
             server.signed_count += 1
             ext[NUMBER] = str(server.signed_count)
-            sealed = sign_own(code, ext, body, secret=secret, session=server.session)
+            sealed = sign_request(code, ext, body, secret=secret, session=server.session)
             return {**ext, SIGNATURE: sealed}
-        return {**ext, SIGNATURE: sign(ext, body, secret=secret)}
+        return {**ext, SIGNATURE: sign_fields(ext, body, secret=secret)}
 
     def sign_fields(self, ext: dict[str, str]) -> dict[str, str]:
         """Return the fields of a request without a body, with the signature of this broker's
@@ -319,7 +319,7 @@ class Registration(Part):
             return ext
         key, secret = self._signs_as
         ext = {**ext, ACCESS_KEY: key}
-        return {**ext, SIGNATURE: sign(ext, b"", secret=secret)}
+        return {**ext, SIGNATURE: sign_fields(ext, b"", secret=secret)}
 
     def _log_registered(self, server: _NameServer) -> None:
         if not server.is_registered:

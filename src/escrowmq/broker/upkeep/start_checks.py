@@ -46,7 +46,7 @@ def table_parsers() -> dict[str, TableParser]:
 
 
 def _parse_delays(data: bytes | None) -> None:
-    file = fastjson.decode(data) if data else {}
+    file = fastjson.decode_fastjson(data) if data else {}
     _ = {int(level): int(offset) for level, offset in (file.get("offsetTable") or {}).items()}
 
 

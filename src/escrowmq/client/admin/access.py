@@ -12,12 +12,12 @@ from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.acl2_bodies import (
+    AccessJudgement,
+    AccessJudgements,
+    AccessQuestion,
     AclInfo,
-    EntryInfo,
-    Judgement,
-    Judgements,
+    PolicyEntryInfo,
     PolicyInfo,
-    Question,
     UserInfo,
 )
 from escrowmq.codec.client_bodies import decode_body
@@ -58,7 +58,7 @@ class PolicyEntry(msgspec.Struct, kw_only=True, rename="camel"):
     decision: str
 
 
-class AccessExplanation(Judgement, kw_only=True, rename="camel"):
+class AccessExplanation(AccessJudgement, kw_only=True, rename="camel"):
     """One broker's answer to `explain`, with its reasons."""
 
     broker: str = ""
@@ -154,7 +154,7 @@ class Access:
         broker: str = "",
     ) -> None:
         """Allow or deny a user something. Replaces the user's earlier entry for that resource."""
-        entry = EntryInfo(
+        entry = PolicyEntryInfo(
             resource=resource, actions=list(actions), source_ips=list(sources), decision=decision
         )
         kind = "Default" if is_default else "Custom"
@@ -186,12 +186,12 @@ class Access:
         """Say whether a user may do something from an address, and which rule decides: one answer
         per broker and kind of access control that is on. EscrowMQ's brokers only; others raise
         NotSupported."""
-        question = Question(user=user, action=action, resource=resource, address=address)
+        question = AccessQuestion(user=user, action=action, resource=resource, address=address)
 
         async def ask_broker(name: str, to: str) -> list[AccessExplanation]:
             body = msgspec.json.encode(question)
             reply = await self._cluster.ask_decoded(
-                to, Request.ESCROW_ACL_EXPLAIN, Judgements, body=body
+                to, Request.ESCROW_ACL_EXPLAIN, AccessJudgements, body=body
             )
             return [
                 AccessExplanation(**msgspec.structs.asdict(one), broker=name)

@@ -10,7 +10,7 @@ from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.codec.client_bodies import decode_body
-from escrowmq.codec.routes import GoneBroker
+from escrowmq.codec.routes import DepartedBroker
 from escrowmq.errors import EscrowMQError, UsageError
 
 
@@ -225,7 +225,7 @@ class Brokers:
         return found.table.get("brokerVersionDesc", ""), found.table.get("escrowVersion", "")
 
 
-def _to_broker_info(one: GoneBroker) -> BrokerInfo:
+def _to_broker_info(one: DepartedBroker) -> BrokerInfo:
     return BrokerInfo(
         name=one.name,
         cluster=one.cluster,

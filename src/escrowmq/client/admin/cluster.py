@@ -12,8 +12,8 @@ from escrowmq.client.core.routes import MASTER
 from escrowmq.client.core.unreadable_answers import convert_parse_errors
 from escrowmq.client.instance import ClientInstance
 from escrowmq.codec.client_bodies import decode_body
-from escrowmq.codec.large_answers import whole_body
-from escrowmq.codec.routes import GoneBroker, decode_gone_brokers
+from escrowmq.codec.large_answers import decompressed_body
+from escrowmq.codec.routes import DepartedBroker, decode_departed_brokers
 from escrowmq.errors import RouteMissing
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Cluster:
         await self.instance.refresh_brokers()
         return sorted(self.instance.book.broker_names())
 
-    async def gone(self) -> list[GoneBroker]:
+    async def gone(self) -> list[DepartedBroker]:
         """Return the brokers that left within the last hour, as far as the name server remembers
         them."""
         self.instance.check_usable()
@@ -71,9 +71,9 @@ class Cluster:
         # RocketMQ's name server remembers none. A failed extra request must not fail the answer.
         if reply.code != Response.SUCCESS or not reply.body:
             return []
-        return names.decode_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)
+        return names.decode_reply(reply, Request.ESCROW_GONE_BROKERS, decode_departed_brokers)
 
-    async def missing(self) -> list[GoneBroker]:
+    async def missing(self) -> list[DepartedBroker]:
         """Return the brokers that left within the last hour and that no broker of the same name
         replaces. Answers of other brokers lack their data."""
         gone = await self.gone()
@@ -142,7 +142,7 @@ class Cluster:
         """Send a request to one server and return the decoded body of its reply."""
         reply = await self.ask(address, code, fields, body)
         with convert_parse_errors(address, code):
-            return decode_body(kind, whole_body(reply))
+            return decode_body(kind, decompressed_body(reply))
 
     async def run_on_each(
         self, masters: Mapping[str, str], work: Callable[[str, str], Awaitable[T]]

@@ -13,7 +13,7 @@ from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.topics import QueueStatus, Topics
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec import dead_letter_bodies
-from escrowmq.codec.dead_letter_bodies import WhichLetters
+from escrowmq.codec.dead_letter_bodies import DeadLetterSelector
 from escrowmq.errors import RouteMissing, TopicNotFound
 
 _PAGE_COUNT: Final = 100
@@ -71,7 +71,7 @@ async def _redeliver_queue(
 ) -> AsyncIterator[DeadLetter]:
     broker = queue.queue.broker_name
     address = (await cluster.masters(broker))[broker]
-    wanted = WhichLetters(
+    wanted = DeadLetterSelector(
         group=cluster.with_namespace(group),
         topic=cluster.with_namespace(topic) if topic else "",
         queue_id=queue.queue.queue_id,

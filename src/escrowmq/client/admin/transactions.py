@@ -13,7 +13,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.own_properties import OUTCOME
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.end_request import parse_transaction_id
-from escrowmq.codec.pending_bodies import PAGE_MAX, Done, Item, PendingCounts
+from escrowmq.codec.pending_bodies import PAGE_MAX, ChangeResult, PendingCounts, TransactionItem
 from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError
 
 PAGE_COUNT: Final = 200
@@ -30,7 +30,7 @@ _NOT_HERE: Final = frozenset(
 )
 
 
-class PendingTransaction(Item, kw_only=True, rename="camel"):
+class PendingTransaction(TransactionItem, kw_only=True, rename="camel"):
     """One half message; docs/extensions.md describes its fields."""
 
     broker: str = ""
@@ -342,8 +342,10 @@ class Transactions:
         transaction ids do and message ids do not; otherwise all."""
         return await self._cluster.masters(_broker_in_id(transaction) or broker)
 
-    async def _ask_change(self, address: str, code: int, which: dict[str, object]) -> Done:
-        return await self._cluster.ask_decoded(address, code, Done, body=msgspec.json.encode(which))
+    async def _ask_change(self, address: str, code: int, which: dict[str, object]) -> ChangeResult:
+        return await self._cluster.ask_decoded(
+            address, code, ChangeResult, body=msgspec.json.encode(which)
+        )
 
     def _select_transaction(self, transaction: str, *, topic: str = "") -> dict[str, object]:
         name = "id" if _broker_in_id(transaction) else "messageId"

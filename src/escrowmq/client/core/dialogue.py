@@ -149,7 +149,7 @@ class Dialogue:
         """Pass replies to their callers, and the peer's requests to the owner. If `frame_error` is
         set afterwards, end the connection."""
         self._now = now
-        for command in self._reader.feed(data):
+        for command in self._reader.read_commands(data):
             if not command.flag & Flag.REPLY:
                 self._serve(command)
                 continue

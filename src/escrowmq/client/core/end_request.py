@@ -191,7 +191,7 @@ def parse_transaction_id(token: object) -> Half:
                 raise _invalid_id_error(token)
             data = base64.urlsafe_b64decode(own + "=" * (-len(own) % 4))
             return msgspec.json.decode(data, type=Half)
-        name = signed_id.decode(token)[0].broker_name
+        name = signed_id.decode_signed_id(token)[0].broker_name
     except (binascii.Error, UnicodeDecodeError, msgspec.DecodeError, UsageError) as error:
         raise _invalid_id_error(token) from error
     return Half(

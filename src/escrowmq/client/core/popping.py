@@ -12,11 +12,11 @@ from escrowmq.base.message import Property, StoredMessage
 from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.codec.pop_receipt import (
-    Receipt,
-    decode_list,
+    PopReceipt,
+    decode_offset_list,
     decode_receipt,
     encode_receipt,
-    kind_of,
+    retry_kind,
     retry_topic,
 )
 from escrowmq.errors import RemoteProtocolError
@@ -52,18 +52,18 @@ def pop_fields(
     }
 
 
-def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) -> Receipt:
+def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) -> PopReceipt:
     """Return the receipt with which a message of a pop's answer is acknowledged. Redelivered
     messages carry one; for others it is built from the lists in the answer, as RocketMQ's clients
     do."""
     carried = stored.properties.get(Property.POP_CK)
     if carried:
         return decode_receipt(carried)
-    kind = kind_of(stored.topic)
-    starts = decode_list(ext.get("startOffsetInfo", ""))
+    kind = retry_kind(stored.topic)
+    starts = decode_offset_list(ext.get("startOffsetInfo", ""))
     try:
         (start, *_) = starts[kind, str(stored.queue_id)]
-        return Receipt(
+        return PopReceipt(
             start_offset=start,
             pop_ms=int(ext["popTime"]),
             invisible_ms=int(ext["invisibleTime"]),
@@ -79,7 +79,7 @@ def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) 
         ) from error
 
 
-def renewed_receipt(receipt: Receipt, ext: dict[str, str]) -> Receipt:
+def renewed_receipt(receipt: PopReceipt, ext: dict[str, str]) -> PopReceipt:
     """Return the new receipt of a message whose invisible time was changed, from the broker's
     answer. The old receipt is void; the new one covers this message alone."""
     try:
@@ -96,7 +96,7 @@ def renewed_receipt(receipt: Receipt, ext: dict[str, str]) -> Receipt:
         ) from error
 
 
-def ack_fields(receipt: Receipt, *, topic: str, group: str) -> dict[str, str]:
+def ack_fields(receipt: PopReceipt, *, topic: str, group: str) -> dict[str, str]:
     """Return the fields that identify a popped message in ACK_MESSAGE, or in a change of its
     invisible time."""
     return {

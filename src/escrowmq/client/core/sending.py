@@ -24,7 +24,7 @@ from escrowmq.base.own_properties import (
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_encoded_properties
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.compression import compress
 from escrowmq.errors import InvalidMessage, RemoteProtocolError
 

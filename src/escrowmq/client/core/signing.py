@@ -6,8 +6,8 @@ from typing import Final
 
 from escrowmq.client.core.credentials import Credentials
 from escrowmq.client.core.dialogue import Fields
-from escrowmq.codec.own_signature import NUMBER, sign_own
-from escrowmq.codec.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
+from escrowmq.codec.own_signature import NUMBER, sign_request
+from escrowmq.codec.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign_fields
 
 _NOTHING: Final[Fields] = {}
 
@@ -29,7 +29,7 @@ class Signer:
             fields = {**fields, ACCESS_KEY: who.access_key}
             if who.security_token:
                 fields[SECURITY_TOKEN] = who.security_token
-            fields[SIGNATURE] = sign(fields, body, secret=who.secret_key)
+            fields[SIGNATURE] = sign_fields(fields, body, secret=who.secret_key)
         return fields
 
     def add_own_signature(
@@ -39,7 +39,7 @@ class Signer:
         RocketMQ's."""
         assert self._who is not None, "nobody asks for it who has no account"
         fields = {**fields, NUMBER: str(number)}
-        fields[SIGNATURE] = sign_own(
+        fields[SIGNATURE] = sign_request(
             code, fields, body, secret=self._who.secret_key, session=session
         )
         return fields

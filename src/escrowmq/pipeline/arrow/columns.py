@@ -1,8 +1,8 @@
 """Decodes log records into Arrow arrays, column by column.
 
-`codec/layout` describes a record. Everything is numpy and Arrow over all records at once, except
-what the native lane does where there is one: walk from record to record, parse properties, copy
-cells."""
+`codec/record_layout` describes a record. Everything is numpy and Arrow over all records at once,
+except what the native lane does where there is one: walk from record to record, parse properties,
+copy cells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from escrowmq.base.message import Property, SysFlag
 from escrowmq.base.own_properties import TRANSACTION
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.ids import format_host
-from escrowmq.codec.layout import (
+from escrowmq.codec.record_layout import (
     BORN_HOST_AT,
     BORN_MS_AT,
     FLAG_AT,

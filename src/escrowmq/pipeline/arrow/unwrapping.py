@@ -4,7 +4,7 @@ record each."""
 from __future__ import annotations
 
 from escrowmq.base.message import Property, StoredMessage, SysFlag
-from escrowmq.codec.batch import decode_batch
+from escrowmq.codec.batch_body import decode_batch
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.properties import encode_properties, parse_properties
 from escrowmq.codec.record import decode_record, encode_record

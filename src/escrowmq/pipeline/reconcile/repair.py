@@ -16,7 +16,7 @@ from escrowmq.base.message import Property
 from escrowmq.client.announced_commits import ROLLED_BACK, Member, recorded_outcomes
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.due_times import due_ms
-from escrowmq.codec.key_value_line import audit_line
+from escrowmq.codec.key_value_line import format_audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDenied
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
@@ -239,7 +239,7 @@ class Redo:
             "deed": finding.deed.value,
             "detail": finding.detail,
         }
-        _audit.info("%s", audit_line("reconciliation", line))
+        _audit.info("%s", format_audit_line("reconciliation", line))
 
 
 def is_purged(admin: escrowmq.Admin, half: escrowmq.ReceivedMessage) -> bool:

@@ -232,7 +232,7 @@ class _SavedOffsets(msgspec.Struct, rename="camel"):
 def _saved_offsets(folder: str) -> dict[str, dict[int, int]]:
     path = Path(folder) / "config" / "consumerOffset.json"
     try:
-        found = fastjson.decode(path.read_bytes())
+        found = fastjson.decode_fastjson(path.read_bytes())
         return msgspec.convert(found, _SavedOffsets, str_keys=True).offset_table
     except (OSError, EscrowMQError, msgspec.ValidationError) as error:
         raise UsageError(

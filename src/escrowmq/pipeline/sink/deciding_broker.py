@@ -11,7 +11,13 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import EPOCH_TOKENS_MAX
 from escrowmq.codec.client_bodies import decode_body
-from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
+from escrowmq.codec.epoch_bodies import (
+    AbandonedCount,
+    AbandonTokens,
+    DecideEpoch,
+    EpochDecision,
+    EpochId,
+)
 from escrowmq.errors import (
     BrokerBusy,
     NotSupported,
@@ -60,7 +66,7 @@ class BrokerDecider:
 
     def decide(
         self, epoch: str, tokens: dict[str, int], *, patience_ms: int = UNREACHABLE_RETRY_MS
-    ) -> Decided:
+    ) -> EpochDecision:
         """Make the messages of these tokens visible, unless the epoch was decided before."""
         if len(tokens) > EPOCH_TOKENS_MAX:
             raise UsageError(
@@ -68,20 +74,20 @@ class BrokerDecider:
                 f"{EPOCH_TOKENS_MAX} can be decided about at once; use coalesce() or a "
                 "smaller maxOffsetsPerTrigger"
             )
-        wish = Decide(group=self._group, epoch=epoch, tokens=tokens)
-        return self._ask(Request.ESCROW_DECIDE, wish, Decided, patience_ms)
+        wish = DecideEpoch(group=self._group, epoch=epoch, tokens=tokens)
+        return self._ask(Request.ESCROW_DECIDE, wish, EpochDecision, patience_ms)
 
-    def decision(self, epoch: str, *, patience_ms: int = UNREACHABLE_RETRY_MS) -> Decided:
+    def decision(self, epoch: str, *, patience_ms: int = UNREACHABLE_RETRY_MS) -> EpochDecision:
         """Return the decision about an epoch, if there is one."""
-        wish = Epoch(group=self._group, epoch=epoch)
-        return self._ask(Request.ESCROW_DECISION, wish, Decided, patience_ms)
+        wish = EpochId(group=self._group, epoch=epoch)
+        return self._ask(Request.ESCROW_DECISION, wish, EpochDecision, patience_ms)
 
     def abandon(self, epoch: str, tokens: list[str]) -> int:
         """Drop the messages of tokens for which the epoch was not decided; return their number."""
-        wish = Abandon(group=self._group, epoch=epoch, tokens=tokens)
-        return self._ask(Request.ESCROW_ABANDON, wish, Abandoned, 0).count
+        wish = AbandonTokens(group=self._group, epoch=epoch, tokens=tokens)
+        return self._ask(Request.ESCROW_ABANDON, wish, AbandonedCount, 0).count
 
-    def _ask(self, code: int, wish: Epoch, kind: type[T], patience_ms: int) -> T:
+    def _ask(self, code: int, wish: EpochId, kind: type[T], patience_ms: int) -> T:
         body = msgspec.json.encode(wish)
         clock = SystemClock()
         until_ms = clock.now_ms() + patience_ms

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from escrowmq.codec.epoch_bodies import Decided
+from escrowmq.codec.epoch_bodies import EpochDecision
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.pipeline.sink.deciding_broker import BrokerDecider
 from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
@@ -55,7 +55,7 @@ def open_epoch(options: SinkOptions, *, broker_name: str) -> str:
     return own
 
 
-def _require_latest(found: Decided, options: SinkOptions) -> None:
+def _require_latest(found: EpochDecision, options: SinkOptions) -> None:
     """Log that a named write was done before. Raise UsageError if that is unknown, because the
     broker has decided about a write with a larger number since."""
     if not options.app_id:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, is_path_safe
+from escrowmq.codec.store_entries import ENTRY, ENTRY_SIZE, is_path_safe
 
 _FOLDER: Final = "consumequeue"
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from escrowmq.codec.layout import CRC_AT
+from escrowmq.codec.record_layout import CRC_AT
 from escrowmq.errors import CorruptRecord
 from escrowmq.pipeline.arrow.columns import RecordBlock, decode_columns
 from escrowmq.pipeline.arrow.unwrapping import BATCH, split_inner_batches

@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.codec.layout import RECORD_SIZE_MIN
-from escrowmq.codec.log_stretches import check_record, outline
-from escrowmq.codec.log_walker import Stretch, Walker
+from escrowmq.codec.log_records import outline_records, record_fault
+from escrowmq.codec.log_walker import LogRange, LogWalker
+from escrowmq.codec.record_layout import RECORD_SIZE_MIN
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
 from escrowmq.pipeline.source.consume_queue_units import QueueUnitFiles
 
@@ -94,7 +94,8 @@ def _require_no_gaps(files: list[Path]) -> None:
 
 
 class MappedSegment:
-    """A segment that is read like a log of its own (see `codec.log_walker.Log`), up to an end."""
+    """A segment that is read like a log of its own (see `codec.log_walker.SegmentedLog`), up to an
+    end."""
 
     def __init__(self, data: mmap.mmap, first: int, *, end: int | None = None) -> None:
         self._data = data
@@ -152,10 +153,10 @@ class RecordWalk:
     def _file_position(self, log_offset: int) -> int:
         return log_offset - self._part.first_log_offset
 
-    def _record_stretches(self, data: mmap.mmap) -> Iterator[Stretch[int]]:
+    def _record_stretches(self, data: mmap.mmap) -> Iterator[LogRange[int]]:
         part, first = self._part, self._part.first_log_offset
         whole = MappedSegment(data, first)
-        looker = Walker(whole, leads_to=self._leads_to)
+        looker = LogWalker(whole, leads_to=self._leads_to)
         begin, high = first + part.low, first + part.high
         if part.low:
             found = looker.next_record(begin, before=high)
@@ -163,9 +164,9 @@ class RecordWalk:
                 return  # the record before goes on, or the log has ended: the part before sees it
             begin = found
         end = looker.next_record(high) if high < whole.end else None
-        walker = Walker(MappedSegment(data, first, end=end), leads_to=self._leads_to)
+        walker = LogWalker(MappedSegment(data, first, end=end), leads_to=self._leads_to)
         told, held = 0, None
-        for stretch in walker.stretches(begin, outline):
+        for stretch in walker.ranges(begin, outline_records):
             for damage in walker.damaged[told:]:
                 self._warn_unreadable(damage.log_offset, damage.log_offset + damage.size)
             told = len(walker.damaged)
@@ -198,14 +199,14 @@ class RecordWalk:
             raise CorruptRecord(f"{text}. Repair the store, or set failOnDataLoss=false to skip it")
         _log.warning("%s; failOnDataLoss=false, so it is skipped", text)
 
-    def _without_torn_record(self, stretch: Stretch[int]) -> Stretch[int]:
+    def _without_torn_record(self, stretch: LogRange[int]) -> LogRange[int]:
         """Return a stretch without the log's last record, if that was not written completely."""
         base, data, found = stretch
         *before, last = found.records
-        if check_record(data[last : found.size], base + last) is None:
+        if record_fault(data[last : found.size], base + last) is None:
             return stretch
         self._warn_torn(base + last)
-        return Stretch(base, data, found._replace(records=before, size=last))
+        return LogRange(base, data, found._replace(records=before, size=last))
 
     def _warn_torn(self, log_offset: int) -> None:
         _log.warning(

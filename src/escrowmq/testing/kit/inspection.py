@@ -13,7 +13,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.client.core.message import ReceivedMessage, to_received_message
 from escrowmq.codec.compression import decompress
-from escrowmq.codec.fastjson import decode, decode_queue_map
+from escrowmq.codec.fastjson import decode_fastjson, decode_queue_map
 from escrowmq.store.walk import walk_queue
 from escrowmq.testing.kit.core import KitCore
 from escrowmq.txn.half_records import target_queue
@@ -208,7 +208,7 @@ class GroupProgress:
     def _on_reply(self, reply: Command | None, now_ms: int) -> None:
         if reply is None or not reply.body:
             return
-        table = decode(reply.body)["messageQueueTable"]
+        table = decode_fastjson(reply.body)["messageQueueTable"]
         for queue, queue_offset in decode_queue_map(table).items():
             self._offsets[queue.topic, queue.queue_id] = int(queue_offset)
 

@@ -27,7 +27,7 @@ from escrowmq.net.dialling import (
 from escrowmq.net.incoming_connections import bind_port
 from escrowmq.net.listening_port import ListeningPort
 from escrowmq.net.shell import Shell
-from escrowmq.node.broker import broker_settings
+from escrowmq.node.broker import read_broker_settings
 from escrowmq.node.config import unknown_keys
 from escrowmq.registry.core import RegistryCore
 from escrowmq.testing.disk import CrashLoss
@@ -72,7 +72,7 @@ def _test_settings(chosen: Mapping[str, str]) -> tuple[BrokerSettings, StoreSett
     unknown = unknown_keys(dict(chosen))
     if unknown:
         raise UsageError(f"{source}: {', '.join(unknown)}: unknown settings")
-    broker, store, _ = broker_settings(
+    broker, store, _ = read_broker_settings(
         {**_DEFAULTS, **chosen}, source=source, name="broker-a", name_servers=None, host="127.0.0.1"
     )
     return broker, store

@@ -12,7 +12,7 @@ from escrowmq.broker.access.audit_log import DenialLog, write_line
 from escrowmq.broker.incoming_request import IncomingRequest
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.request_table import request_rows
-from escrowmq.codec.key_value_line import quoted
+from escrowmq.codec.key_value_line import quote_if_needed
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import Exchange
 
@@ -40,12 +40,12 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
 
 
 def test_no_value_writes_a_line_of_its_own() -> None:
-    assert quoted("orders.paid-1") == "orders.paid-1"
-    assert quoted("") == '""'
-    assert quoted("a b") == '"a b"'
-    assert quoted('x"\nevent=operation') == r'"x\"\nevent=operation"'
-    assert quoted("\u2028") == '"\\u2028"'
-    assert len(quoted("x" * 10_000)) < 600
+    assert quote_if_needed("orders.paid-1") == "orders.paid-1"
+    assert quote_if_needed("") == '""'
+    assert quote_if_needed("a b") == '"a b"'
+    assert quote_if_needed('x"\nevent=operation') == r'"x\"\nevent=operation"'
+    assert quote_if_needed("\u2028") == '"\\u2028"'
+    assert len(quote_if_needed("x" * 10_000)) < 600
 
 
 def test_operations_are_written_with_who_what_and_how_it_went(

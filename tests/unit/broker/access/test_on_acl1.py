@@ -13,7 +13,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
 from escrowmq.broker.requests.request_table import UNKNOWN_REQUEST_ROW, request_rows
-from escrowmq.codec.recall_handle import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_recall_handle
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
 from tests.harness.exchange import COMMIT, Caller, Exchange
@@ -88,7 +88,7 @@ def everything_about(name: str, group: str = "my-group") -> dict[str, str]:
 
 
 def handle_of(topic: str) -> str:
-    return encode_handle(
+    return encode_recall_handle(
         RecallHandle(topic=topic, broker_name="broker-a", deliver_ms=1, unique_key="k")
     )
 

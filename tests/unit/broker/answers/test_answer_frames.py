@@ -37,11 +37,11 @@ def test_answer_is_compressed_for_a_sender_that_accepts_it(exchange: Exchange) -
         Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, large_answers.ACCEPTS_ZLIB
     )
     assert answer.code == Response.SUCCESS
-    table = json.loads(large_answers.whole_body(answer))["subscriptionGroupTable"]
+    table = json.loads(large_answers.decompressed_body(answer))["subscriptionGroupTable"]
     assert {f"group-{number}" for number in range(GROUPS)} <= table.keys()
 
 
 def test_answer_that_fits_is_not_compressed(exchange: Exchange) -> None:
     answer = exchange.connect().ask(Request.GET_ALL_DELAY_OFFSET, large_answers.ACCEPTS_ZLIB)
     assert answer.code == Response.SUCCESS
-    assert large_answers.whole_body(answer) is answer.body
+    assert large_answers.decompressed_body(answer) is answer.body

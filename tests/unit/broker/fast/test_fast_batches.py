@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import encode_properties
 from escrowmq.delivery.topics import TopicConfig
@@ -127,7 +127,7 @@ ODD: dict[str, bytes] = {
 def test_odd_batch_among_plain_ones_makes_no_difference(name: str, *, is_binary: bool) -> None:
     odd = ODD[name]
     if not is_binary:
-        (command,) = FrameReader().feed(odd)
+        (command,) = FrameReader().read_commands(odd)
         odd = frame(
             command.code, command.ext or {}, command.body, opaque=command.opaque, is_binary=False
         )

@@ -169,7 +169,7 @@ def test_properties_that_reach_into_the_body_make_no_difference() -> None:
 
 
 def _in_json(data: bytes) -> bytes:
-    found = FrameReader().feed(data)
+    found = FrameReader().read_commands(data)
     for command in found:
         command.is_binary = False
     return b"".join(map(encode_command, found))
@@ -308,7 +308,7 @@ def test_answers_to_one_input_leave_in_one_write() -> None:
     side.feed((1, send(opaque=5) + send({**PLAIN, "DELAY": "3"}, opaque=6) + send(opaque=7)))
     assert len(written) == 1
     ((_, told),) = side.heard
-    assert [reply.opaque for reply in FrameReader().feed(told)] == [5, 6, 7]
+    assert [reply.opaque for reply in FrameReader().read_commands(told)] == [5, 6, 7]
 
 
 def test_topic_that_is_deleted_and_made_again_begins_anew() -> None:

@@ -144,7 +144,7 @@ def _note(said: list[bytes], _: int, chunks: list[bytes]) -> None:
 
 
 def opaques(data: bytes) -> list[int]:
-    return [reply.opaque for reply in FrameReader().feed(data)]
+    return [reply.opaque for reply in FrameReader().read_commands(data)]
 
 
 def test_read_of_many_pulls_is_cut_as_ever() -> None:

@@ -11,7 +11,7 @@ from escrowmq.base.codes import Request
 from escrowmq.broker.fast import lane_input
 from escrowmq.broker.fast.end_replies import NOTE
 from escrowmq.broker.fast.lane_input import LaneQueues, TargetQueue, lane_shape
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.reply_template import sent_template
 from escrowmq.codec.request_shapes import END, SEND, RequestKind, learn_shape
 from escrowmq.lane.native import LaidOut, LaneShape, requests_lane

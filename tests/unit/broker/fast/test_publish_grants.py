@@ -12,7 +12,7 @@ from escrowmq.base.codes import Request
 from escrowmq.broker.fast import publish_grants
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign_fields
 from escrowmq.errors import DiskFull
 from tests.unit.broker.both import PLAIN, TOPICS, Both, begin, end, frame, half, send
 from tests.unit.broker.fast.test_fast_path import ODD
@@ -44,9 +44,9 @@ def both(**settings: object) -> Both:
 def signed(data: bytes, account: str = "orders-app", secret: str = "") -> bytes:
     """The same frames, signed."""
     out = []
-    for command in FrameReader().feed(data):
+    for command in FrameReader().read_commands(data):
         ext = {**(command.ext or {}), ACCESS_KEY: account}
-        ext[SIGNATURE] = sign(ext, command.body, secret=secret or SECRETS[account])
+        ext[SIGNATURE] = sign_fields(ext, command.body, secret=secret or SECRETS[account])
         command.ext = ext
         out.append(encode_command(command))
     return b"".join(out)
@@ -80,7 +80,7 @@ def test_who_signs_is_served_the_short_way_where_nobody_has_to(*, is_binary: boo
 def test_odd_message_of_an_account_makes_no_difference(name: str, *, is_binary: bool) -> None:
     pair, plain = both(), signed(send(is_binary=is_binary))
     try:
-        found = FrameReader().feed(ODD[name])
+        found = FrameReader().read_commands(ODD[name])
     except ValueError:
         pytest.skip("no frame that could be signed")
     for command in found:

@@ -7,7 +7,7 @@ import pytest
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
-from escrowmq.codec.log_stretches import parse
+from escrowmq.codec.log_records import parse_records
 from escrowmq.delivery import delay_progress
 from escrowmq.store.store import Store
 from tests.harness.exchange import COMMIT, ROLLBACK, Exchange, Half
@@ -97,7 +97,7 @@ def _copy(pair: Pair, start: int, end: int) -> None:
     """What had arrived at the slave when its master was lost: up to an offset."""
     data = pair.master.core.broker.store.log.read(start, end - start)
     log = pair.slave.core.broker.store.become_copy()
-    log.append(data, parse(data, start).records)
+    log.append(data, parse_records(data, start).records)
 
 
 def test_offsets_of_consumers_are_there() -> None:
@@ -182,7 +182,7 @@ def test_delayed_messages_of_a_master_that_tells_no_log_offset(
     encode, check_point = delays.encode, timer.progress_for_slave
 
     def without_offset() -> bytes:
-        table = fastjson.decode(encode())
+        table = fastjson.decode_fastjson(encode())
         table.pop("escrowLogOffset", None)
         return fastjson.encode(table)
 

@@ -14,7 +14,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.requests import on_config
 from escrowmq.broker.requests.on_config import CHANGES_FILE
-from escrowmq.codec.changed_settings import Changes
+from escrowmq.codec.changed_settings import ChangedSettings
 from escrowmq.errors import DiskFull
 from escrowmq.store.retention import parse_hours
 from escrowmq.testing.disk import CrashLoss, SimDisk
@@ -147,16 +147,16 @@ def test_setting_that_is_read_once_is_not_said_to_hold_at_once(
         made.update(_READ)
         return opened(core, now_ms)
 
-    def texts(changes: Changes) -> dict[str, str]:
+    def texts(changes: ChangedSettings) -> dict[str, str]:
         before = set(_READ)
         found = shown(changes)
         _READ.clear()
         _READ.update(before)
         return found
 
-    opened, shown = BrokerCore.open, Changes.texts
+    opened, shown = BrokerCore.open, ChangedSettings.current_texts
     monkeypatch.setattr(BrokerCore, "open", note)
-    monkeypatch.setattr(Changes, "texts", texts)
+    monkeypatch.setattr(ChangedSettings, "texts", texts)
     store = WatchedStoreSettings(**msgspec.structs.asdict(SMALL))
     _READ.clear()
     Exchange(WatchedBrokerSettings(), store)

@@ -170,7 +170,7 @@ def reset(client: Caller, timestamp: int, **more: str) -> Command:
 
 
 def told(reply: Command) -> dict[int, int]:
-    table = fastjson.decode(reply.body)["offsetTable"]
+    table = fastjson.decode_fastjson(reply.body)["offsetTable"]
     return {queue.queue_id: offset for queue, offset in fastjson.decode_queue_map(table).items()}
 
 
@@ -250,12 +250,12 @@ def test_live_group_gives_offsets_of_what_it_subscribes_to_alone(client: Caller)
 def test_all_offsets_and_delay_offsets_are_shown(exchange: Exchange, client: Caller) -> None:
     commit(client, 5)
     commit(client, 6, queue_id=1)
-    body = fastjson.decode(client.ask(Request.GET_ALL_CONSUMER_OFFSET).body)
+    body = fastjson.decode_fastjson(client.ask(Request.GET_ALL_CONSUMER_OFFSET).body)
     assert body["offsetTable"]["T@CG"] == {"0": 5, "1": 6}
     assert body["groupTopicMap"]["CG"] == ["T"]
     client.send("T", DELAY="1")
     exchange.advance(2_000)
-    body = fastjson.decode(client.ask(Request.GET_ALL_DELAY_OFFSET).body)
+    body = fastjson.decode_fastjson(client.ask(Request.GET_ALL_DELAY_OFFSET).body)
     assert body["offsetTable"]["1"] == 1
 
 
@@ -263,8 +263,8 @@ def test_correction_is_the_lowest_offset_of_the_other_groups(client: Caller) -> 
     for group, offset in (("CG", 9), ("G1", 5), ("G2", 3)):
         commit(client, offset, group=group)
     ext = {"compareGroup": "CG", "topic": "T", "filterGroups": ""}
-    body = fastjson.decode(client.ask(Request.QUERY_CORRECTION_OFFSET, ext).body)
+    body = fastjson.decode_fastjson(client.ask(Request.QUERY_CORRECTION_OFFSET, ext).body)
     assert body == {"correctionOffsets": {"0": 3}}
     ext["filterGroups"] = "G2"
-    body = fastjson.decode(client.ask(Request.QUERY_CORRECTION_OFFSET, ext).body)
+    body = fastjson.decode_fastjson(client.ask(Request.QUERY_CORRECTION_OFFSET, ext).body)
     assert body == {"correctionOffsets": {"0": 5}}

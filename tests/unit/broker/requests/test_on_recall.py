@@ -6,7 +6,7 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.codec.recall_handle import decode_handle, encode_handle
+from escrowmq.codec.recall_handle import decode_recall_handle, encode_recall_handle
 from tests.harness.exchange import Caller, Exchange
 
 
@@ -29,7 +29,7 @@ def recall(client: Caller, handle: str, topic: str = "T") -> Command:
 def test_recalled_message_is_not_delivered(client: Caller) -> None:
     handle = sent_later(client)
     reply = recall(client, handle)
-    assert (reply.code, reply.ext) == (0, {"msgId": decode_handle(handle).unique_key})
+    assert (reply.code, reply.ext) == (0, {"msgId": decode_recall_handle(handle).unique_key})
     client.exchange.advance(20_000)
     assert client.bodies("T") == []
 
@@ -50,7 +50,7 @@ def test_recall_is_forbidden_by_default() -> None:
 def test_refusals(client: Caller) -> None:
     client.send("U")
     handle = sent_later(client)
-    known = decode_handle(handle)
+    known = decode_recall_handle(handle)
     cases = [
         (recall(client, handle, "X"), 17, "recall failed, the topic[X] not exist"),
         (recall(client, "!!"), 604, "recall handle is invalid"),
@@ -62,7 +62,7 @@ def test_refusals(client: Caller) -> None:
         ({"deliver_ms": 5}, "recall failed, timestamp invalid"),
         ({"deliver_ms": 1 << 60}, "recall failed, timestamp invalid"),
     ):
-        handle_text = encode_handle(msgspec.structs.replace(known, **handle_fields))
+        handle_text = encode_recall_handle(msgspec.structs.replace(known, **handle_fields))
         cases.append((recall(client, handle_text), 604, remark))
     for reply, code, remark in cases:
         assert (reply.code, reply.remark) == (code, remark)

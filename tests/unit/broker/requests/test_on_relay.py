@@ -134,11 +134,11 @@ def test_offsets_of_all_members_are_gathered(exchange: Exchange, consumer: Calle
     consumer.answer(request, body=table)
     assert not pending
     exchange.advance(10_000)  # the other one does not answer
-    body = fastjson.decode(pending.now.body)
+    body = fastjson.decode_fastjson(pending.now.body)
     assert list(body["consumerTable"]) == ["c1"]
     (value,) = body["consumerTable"]["c1"].values()
     assert value == 5
     reply = operator.ask(Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext | {"clientAddr": "c9"})
-    assert fastjson.decode(reply.body)["consumerTable"] == {}
+    assert fastjson.decode_fastjson(reply.body)["consumerTable"] == {}
     reply = operator.ask(Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ext | {"group": "none"})
     assert (reply.code, reply.remark) == (1, "the consumer group[none] not online")

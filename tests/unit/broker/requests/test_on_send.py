@@ -6,7 +6,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import NOT_SENDABLE
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.properties import encode_properties
 from tests.harness.exchange import SMALL, START_MS, Caller, Exchange

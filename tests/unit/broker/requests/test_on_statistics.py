@@ -29,7 +29,7 @@ def make_client(exchange: Exchange) -> Caller:
 def body_of(client: Caller, code: int, **ext: str) -> Any:
     reply = client.ask(code, ext)
     assert reply.code == 0, reply.remark
-    return fastjson.decode(reply.body)
+    return fastjson.decode_fastjson(reply.body)
 
 
 def by_queue(table: dict[str, Any]) -> dict[tuple[str, int], Any]:

@@ -6,20 +6,20 @@ import pytest
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import TRANSACTION
 from escrowmq.broker.requests.pending_filter import is_wanted_half
-from escrowmq.codec.pending_bodies import Filter
+from escrowmq.codec.pending_bodies import HalfFilter
 
 
 @pytest.mark.parametrize(
     ("wanted", "is_meant"),
     [
-        (Filter(), True),
-        (Filter(topic="T", group="G", transaction="order 1"), True),
-        (Filter(topic=Topic.HALF), False),
-        (Filter(group="T"), False),
-        (Filter(transaction="order 2"), False),
+        (HalfFilter(), True),
+        (HalfFilter(topic="T", group="G", transaction="order 1"), True),
+        (HalfFilter(topic=Topic.HALF), False),
+        (HalfFilter(group="T"), False),
+        (HalfFilter(transaction="order 2"), False),
     ],
 )
-def test_a_record_says_it_by_its_properties(wanted: Filter, *, is_meant: bool) -> None:
+def test_a_record_says_it_by_its_properties(wanted: HalfFilter, *, is_meant: bool) -> None:
     half = StoredMessage(
         topic=Topic.HALF,
         body=b"1",
@@ -32,4 +32,4 @@ def test_a_record_says_it_by_its_properties(wanted: Filter, *, is_meant: bool) -
     )
     assert is_wanted_half(half, wanted) is is_meant
     nameless = msgspec.structs.replace(half, properties={})
-    assert is_wanted_half(nameless, wanted) is (wanted == Filter())
+    assert is_wanted_half(nameless, wanted) is (wanted == HalfFilter())

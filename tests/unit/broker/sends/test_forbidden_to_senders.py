@@ -12,9 +12,9 @@ from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import MESSAGE_KEYS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.broker.sends.forbidden_to_senders import EXAMINED_PROPERTIES, group_fault
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.recall_handle import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_recall_handle
 from tests.harness.exchange import COMMIT, START_MS, Caller, Exchange
 
 TAKEN_OFF = sorted(EXAMINED_PROPERTIES - {"TIMER_DEL_UNIQKEY"})
@@ -231,7 +231,7 @@ def test_nothing_is_stored_in_the_brokers_own_topics_by_a_reply_or_a_recall(topi
         deliver_ms=exchange.now_ms + 10_000,
         unique_key="K",
     )
-    ext = {"topic": topic, "recallHandle": encode_handle(handle), "producerGroup": "PG"}
+    ext = {"topic": topic, "recallHandle": encode_recall_handle(handle), "producerGroup": "PG"}
     assert caller.ask(Request.RECALL_MESSAGE, ext).code == 16
     assert exchange.core.broker.store.end_offset == before
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from escrowmq.client.core.batch_cuts import split_into_batches
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import encode_properties, properties_of
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 
 MESSAGES = st.lists(
     st.builds(

@@ -20,7 +20,7 @@ from escrowmq.client.core.dialogue import (
 from escrowmq.client.core.signing import Signer
 from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.frame import FrameReader
-from escrowmq.codec.own_signature import SESSION, is_signed_own
+from escrowmq.codec.own_signature import SESSION, is_request_signed
 from escrowmq.errors import ConnectionLost, RequestTimeout, TransportError, UsageError
 
 WHO = Credentials("owner-1", "the secret of owner-1")
@@ -72,7 +72,7 @@ class Talk:
         """What the peer was asked since the last call."""
         data = bytes(self._frames)
         self._frames.clear()
-        return FrameReader().feed(data)
+        return FrameReader().read_commands(data)
 
     def answer(self, request: Command, code: int = 0, fields: Fields | None = None) -> None:
         self.dialogue.receive(encode_reply(request, code, ext=fields), 1.0)
@@ -180,7 +180,7 @@ def test_who_is_wanted_to_sign_more_asks_for_a_session_once_and_then_again() -> 
     again = talk.heard()
     assert [one.code for one in again] == [Request.GET_MAX_OFFSET] * 2
     for request in again:
-        assert is_signed_own(
+        assert is_request_signed(
             request.code, request.ext or {}, b"", secret=WHO.secret_key, session="5e55"
         )
         talk.answer(request)

@@ -5,7 +5,7 @@ import pytest
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.core.popping import ack_fields, hidden_ms, pop_fields, receipt_of
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.codec.pop_receipt import Receipt, decode_receipt
+from escrowmq.codec.pop_receipt import PopReceipt, decode_receipt
 from escrowmq.errors import RemoteProtocolError
 
 EXT = {"startOffsetInfo": "0 3 7;1 0 2", "popTime": "1000", "invisibleTime": "60000",
@@ -38,7 +38,7 @@ def test_a_pop_names_all_that_a_broker_needs() -> None:
 
 def test_a_receipt_is_put_together_from_the_answer() -> None:
     receipt = receipt_of(stored(), EXT, broker_name="b")
-    assert receipt == Receipt(7, 1000, 60_000, 5, 0, "b", 3, 9)
+    assert receipt == PopReceipt(7, 1000, 60_000, 5, 0, "b", 3, 9)
     retried = receipt_of(stored("%RETRY%g_T", queue_id=0), EXT, broker_name="b")
     assert (retried.kind, retried.start_offset) == (1, 2)
     fields = ack_fields(retried, topic="T", group="g")
@@ -48,7 +48,7 @@ def test_a_receipt_is_put_together_from_the_answer() -> None:
 
 def test_a_message_that_comes_again_brings_its_own() -> None:
     receipt = receipt_of(stored(receipt="4 1 2 3 2 other 0 8"), {}, broker_name="b")
-    assert receipt == Receipt(4, 1, 2, 3, 2, "other", 0, 8)
+    assert receipt == PopReceipt(4, 1, 2, 3, 2, "other", 0, 8)
     assert ack_fields(receipt, topic="T", group="g")["topic"] == "%RETRY%g+T"
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from escrowmq.client.core.credentials import Credentials
 from escrowmq.client.core.signing import Signer
-from escrowmq.codec.signature import sign
+from escrowmq.codec.signature import sign_fields
 
 FIELDS = {"topic": "T"}
 
@@ -21,7 +21,7 @@ def test_common_fields_are_added_and_signed_too() -> None:
     )
     signature = signed.pop("Signature")
     assert signed == {"topic": "T", "bname": "b", "AccessKey": "a"}
-    assert signature == sign(signed, b"x", secret="s")
+    assert signature == sign_fields(signed, b"x", secret="s")
 
 
 def test_a_token_goes_with_the_request_if_there_is_one() -> None:
@@ -29,4 +29,4 @@ def test_a_token_goes_with_the_request_if_there_is_one() -> None:
     signed = dict(Signer(who).add_common_fields(FIELDS, b"x"))
     signature = signed.pop("Signature")
     assert signed == {"topic": "T", "AccessKey": "a", "SecurityToken": "t"}
-    assert signature == sign(signed, b"x", secret="s")
+    assert signature == sign_fields(signed, b"x", secret="s")

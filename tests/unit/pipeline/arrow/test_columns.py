@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 
 from escrowmq.base.message import Message
 from escrowmq.codec.compression import compress
-from escrowmq.codec.layout import HEAD_V4, MAGIC_AT
+from escrowmq.codec.record_layout import HEAD_V4, MAGIC_AT
 from escrowmq.errors import CorruptRecord
 from escrowmq.lane import native
 from escrowmq.pipeline.arrow import columns

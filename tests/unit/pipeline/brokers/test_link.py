@@ -9,7 +9,7 @@ import pytest
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.own_signature import SESSION, is_signed_own
+from escrowmq.codec.own_signature import SESSION, is_request_signed
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.pipeline.brokers.link import BrokerLink
 from escrowmq.pipeline.brokers.options import ClusterAccess
@@ -24,7 +24,7 @@ def test_a_broker_that_wants_our_own_signature_gets_it(tmp_path: Path) -> None:
         fields = request.ext or {}
         if request.code == Request.ESCROW_SESSION:
             return encode_reply(request, 0, ext={SESSION: "5e55"})
-        is_own = is_signed_own(request.code, fields, b"", secret=secret, session="5e55")
+        is_own = is_request_signed(request.code, fields, b"", secret=secret, session="5e55")
         return encode_reply(request, 0 if is_own else Response.ESCROW_SIGNATURE_WANTED)
 
     server = ScriptedServer(answer)

@@ -15,7 +15,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import EPOCH_TOKENS_MAX
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.epoch_bodies import Abandoned, Decided
+from escrowmq.codec.epoch_bodies import AbandonedCount, EpochDecision
 from escrowmq.errors import BrokerFault, UsageError
 from escrowmq.pipeline.brokers.options import ClusterAccess
 from escrowmq.pipeline.sink import checkpoint
@@ -32,8 +32,8 @@ class Deciding(Broker):
     def store(self, request: Command) -> bytes:
         """The answer to a question about an epoch."""
         if request.code == Request.ESCROW_ABANDON:
-            return encode_reply(request, 0, body=msgspec.json.encode(Abandoned(count=3)))
-        found = Decided(decided="now", tokens={"a": 1}, count=1)
+            return encode_reply(request, 0, body=msgspec.json.encode(AbandonedCount(count=3)))
+        found = EpochDecision(decided="now", tokens={"a": 1}, count=1)
         return encode_reply(request, 0, body=msgspec.json.encode(found))
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.epoch_bodies import Decide, Decided, Epoch
+from escrowmq.codec.epoch_bodies import DecideEpoch, EpochDecision, EpochId
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.sink.exactly_once import (
     AttemptTokens,
@@ -39,17 +39,17 @@ class Deciding(Broker):
 
     def store(self, request: Command) -> bytes:
         """The answer to a question about an epoch."""
-        kind = Decide if request.code == Request.ESCROW_DECIDE else Epoch
+        kind = DecideEpoch if request.code == Request.ESCROW_DECIDE else EpochId
         wish = msgspec.json.decode(request.body, type=kind)
         query, batch = parse_epoch(wish.group, wish.epoch)
         known = self.epochs.decision(query, batch)
         if known is not None:
-            found = Decided(decided="before", tokens=known.tokens, count=1)
-        elif isinstance(wish, Decide):
+            found = EpochDecision(decided="before", tokens=known.tokens, count=1)
+        elif isinstance(wish, DecideEpoch):
             self.epochs.record_decision(query, LastDecision(batch, wish.tokens))
-            found = Decided(decided="now", tokens=wish.tokens, count=1)
+            found = EpochDecision(decided="now", tokens=wish.tokens, count=1)
         else:
-            found = Decided(decided="no", tokens={}, count=0)
+            found = EpochDecision(decided="no", tokens={}, count=0)
         return encode_reply(request, 0, body=msgspec.json.encode(found))
 
 
@@ -82,7 +82,7 @@ def test_a_smaller_number_than_the_last_one_is_refused(broker: Deciding) -> None
         write_halves([], late, broker_name="broker-a", epoch=epoch)
     with pytest.raises(UsageError, match=refusal):
         write(late, epoch)
-    no = msgspec.json.encode(Decided(decided="no", tokens={}, count=0))
+    no = msgspec.json.encode(EpochDecision(decided="no", tokens={}, count=0))
     broker.script = [
         lambda request: encode_reply(request, 0, body=no),
         broker.refuse(Response.TRANSACTION_STATE_UNKNOW),

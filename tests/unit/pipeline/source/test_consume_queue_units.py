@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.pipeline.source.consume_queue_units import QueueUnitFiles
 
 FILE_SIZE = 4 * ENTRY.size

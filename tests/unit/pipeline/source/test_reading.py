@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from escrowmq.base.message import Message
-from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.batch_body import encode_batch
 from escrowmq.errors import CorruptRecord, DataLost
 from escrowmq.pipeline.arrow.unwrapping import BATCH
 from escrowmq.pipeline.brokers.ranges import QueueRange

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message
-from escrowmq.codec.entries import ENTRY
-from escrowmq.codec.layout import HEAD_V4
-from escrowmq.codec.log_stretches import outline
+from escrowmq.codec.log_records import outline_records
 from escrowmq.codec.record import decode_record, encode_filler
+from escrowmq.codec.record_layout import HEAD_V4
+from escrowmq.codec.store_entries import ENTRY
 from escrowmq.errors import CorruptRecord, SegmentMissing, UsageError
 from escrowmq.pipeline.source.segments import FilePart, RecordWalk, plan_parts
 from tests.unit.pipeline.records import log_of, messages
@@ -78,7 +78,7 @@ def test_a_record_that_somebody_put_into_a_body_begins_no_part(tmp_path: Path) -
 
 def write_units(folder: Path, log: bytes) -> None:
     folder.mkdir(parents=True)
-    starts = outline(log, 0).records
+    starts = outline_records(log, 0).records
     ends = [*starts[1:], len(log)]
     units = [ENTRY.pack(start, end - start, 0) for start, end in zip(starts, ends, strict=True)]
     (folder / f"{0:020}").write_bytes(b"".join(units).ljust(20 * 100, b"\0"))

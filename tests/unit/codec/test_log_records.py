@@ -13,16 +13,16 @@ from tests.harness.logs import STORED_MS, log_of, record_at
 
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.base.runs import RUN
-from escrowmq.codec.layout import HEAD_V4, LOG_OFFSET_AT, MAGIC_AT
-from escrowmq.codec.log_stretches import (
-    check_record,
-    find_starts,
-    is_whole,
-    outline,
-    parse,
-    stored_ms_in,
+from escrowmq.codec.log_records import (
+    find_record_starts,
+    match_queue_entries,
+    outline_records,
+    parse_records,
+    record_fault,
+    record_stored_ms,
 )
 from escrowmq.codec.record import encode_filler
+from escrowmq.codec.record_layout import HEAD_V4, LOG_OFFSET_AT, MAGIC_AT
 from escrowmq.lane import native
 from escrowmq.store.encoding import encode_pieces
 
@@ -47,7 +47,7 @@ def test_fronts_tell_where_the_records_are_that_are_read_whole(
 ) -> None:
     log, _ = log_of(messages, 1 << 20)
     data = log.read(0, cut)
-    whole, fronts = parse(data, 0), outline(data, 0)
+    whole, fronts = parse_records(data, 0), outline_records(data, 0)
     assert fronts.records == [record.log_offset for record in whole.records]
     assert fronts[1:] == whole[1:]
 
@@ -76,7 +76,7 @@ def test_compiled_code_finds_the_same_starts(
     assert native.find_starts is not None
     for base in (0, 1, 1 << 40):
         given_to_both = some, base, SysFlag.TRANSACTION_MASK, kind
-        assert native.find_starts(*given_to_both) == find_starts(*given_to_both)
+        assert native.find_starts(*given_to_both) == find_record_starts(*given_to_both)
 
 
 @pytest.mark.skipif(native.find_starts is None, reason="the lane is not built, or left aside")
@@ -103,7 +103,7 @@ def test_what_stops_a_stretch_is_told_alike() -> None:
         (following[:20], "", len(following), False),
         (encode_filler(100).ljust(100, b"\0"), "", 0, True),
     ):
-        for found in (parse(record + behind, 0), outline(record + behind, 0)):
+        for found in (parse_records(record + behind, 0), outline_records(record + behind, 0)):
             assert len(found.records) == 1
             assert found.size == len(record)
             assert found.stored_ms == STORED_MS
@@ -114,25 +114,25 @@ def test_a_flipped_bit_is_seen_by_those_who_read_it_all() -> None:
     message = Message(topic="t", body=b"x" * 50)
     for at in (0, MAGIC_AT, LOG_OFFSET_AT, HEAD_V4.body_size_at, HEAD_V4.size):
         record = bytearray(record_at(message, 300))
-        assert check_record(bytes(record), 300) is None
+        assert record_fault(bytes(record), 300) is None
         record[at] ^= 0x40
-        assert check_record(bytes(record), 300)
-        assert is_whole(bytes(record), 300, b"t", [0], 0, False) == -1
+        assert record_fault(bytes(record), 300)
+        assert match_queue_entries(bytes(record), 300, b"t", [0], 0, False) == -1
 
 
 def test_a_run_is_whole_when_each_of_its_records_is_what_a_unit_promised() -> None:
     log, places = log_of([Message(topic="t", body=b"%d" % number) for number in range(4)])
     run = log.read(places[1], places[3] - places[1])
-    assert is_whole(run, places[1], b"t", [1, 2], 0, False) == 2
-    assert is_whole(run, places[1], b"u", [1, 2], 0, False) == -1
-    assert is_whole(run, places[1], b"t", [1, 3], 0, False) == -1
-    assert is_whole(run, places[1] + 1, b"t", [1, 2], 0, False) == -1
+    assert match_queue_entries(run, places[1], b"t", [1, 2], 0, False) == 2
+    assert match_queue_entries(run, places[1], b"u", [1, 2], 0, False) == -1
+    assert match_queue_entries(run, places[1], b"t", [1, 3], 0, False) == -1
+    assert match_queue_entries(run, places[1] + 1, b"t", [1, 2], 0, False) == -1
 
 
 def by_run(data: bytes, runs: list[tuple[int, int]], offsets: Sequence[int], has_crc: bool) -> bool:
     nth = at = 0
     for place, size in runs:
-        nth = is_whole(data[at : at + size], place, b"t", offsets, nth, has_crc)
+        nth = match_queue_entries(data[at : at + size], place, b"t", offsets, nth, has_crc)
         if nth < 0:
             return False
         at += size
@@ -185,7 +185,7 @@ def test_compiled_code_leaves_what_is_unusual_to_others() -> None:
         queue_offset=0, log_offset=0, has_crc=True, stored_ms=STORED_MS,
     )  # fmt: skip
     run = RUN.pack(0, len(with_crc))
-    assert is_whole(with_crc, 0, b"t", [0], 0, True) == 1
+    assert match_queue_entries(with_crc, 0, b"t", [0], 0, True) == 1
     assert are_whole(with_crc, run, b"t", [0], False)
     assert not are_whole(with_crc, run, b"t", [0], True)
     strange: list[tuple[Any, ...]] = [("", b"", b"", [], 0), (b"", b"", b"", 5, 0), (b"",)]
@@ -207,4 +207,4 @@ def test_compiled_code_leaves_what_is_unusual_to_others() -> None:
 def test_the_store_time_is_found_behind_any_host() -> None:
     for host in (bytes(8), V6):
         record = record_at(Message(topic="t", body=b"x", born_host=host), 0, later_ms=9)
-        assert stored_ms_in(b"..." + record, 3) == STORED_MS + 9
+        assert record_stored_ms(b"..." + record, 3) == STORED_MS + 9

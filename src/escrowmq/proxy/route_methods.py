@@ -9,16 +9,16 @@ from typing import Final
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request
 from escrowmq.base.guests import TopicFacts
-from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of
-from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.validation import group_name, judge_endpoints, topic_name
+from escrowmq.proxy.grpc_call import GrpcCall
+from escrowmq.proxy.result_codes import OK, CallFault, reply_fault, result_code
+from escrowmq.proxy.service_context import ServiceContext
+from escrowmq.proxy.validation import check_endpoints, valid_group_name, valid_topic_name
 
 ANY_QUEUE: Final = -1
 _SIX: Final = 6
 _ADDRESSES_MAX: Final = 16
-TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
+MESSAGE_TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
     "NORMAL": (v2.NORMAL,),
     "FIFO": (v2.FIFO,),
     "DELAY": (v2.DELAY,),
@@ -30,75 +30,77 @@ TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
 attribute."""
 
 
-class Routes:
+class RouteMethods:
     """Serves routes that point to this front."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ServiceContext) -> None:
         self._shared = shared
 
-    def query(self, call: Call[v2.QueryRouteRequest]) -> None:
+    def query_route(self, call: GrpcCall[v2.QueryRouteRequest]) -> None:
         """Answer with every queue of a topic."""
-        topic = topic_name(call.request.topic)
+        topic = valid_topic_name(call.request.topic)
 
         def on_reply(reply: Answer | Refusal) -> None:
             facts = self._require_topic(topic, reply)
             response = v2.QueryRouteResponse(status=OK)
-            endpoints = self._endpoints(call.request.endpoints)
+            endpoints = self._route_endpoints(call.request.endpoints)
             for nth in range(max(facts.read_queues, facts.write_queues)):
                 permission = _permission(
                     nth < facts.read_queues and facts.is_readable,
                     nth < facts.write_queues and facts.is_writable,
                 )
-                queue = self._queue(topic, nth, permission, endpoints)
-                queue.accept_message_types.extend(TYPES.get(facts.message_type, (v2.NORMAL,)))
+                queue = self._route_queue(topic, nth, permission, endpoints)
+                queue.accept_message_types.extend(
+                    MESSAGE_TYPES.get(facts.message_type, (v2.NORMAL,))
+                )
                 response.message_queues.append(queue)
-            call.answer(response)
+            call.send_answer(response)
 
-        call.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, on_reply)
+        call.make_request(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, on_reply)
 
-    def assign(self, call: Call[v2.QueryAssignmentRequest]) -> None:
+    def query_assignment(self, call: GrpcCall[v2.QueryAssignmentRequest]) -> None:
         """Answer with the queues that a member of a group reads: one entry that stands for any
         queue of the broker; for an orderly group, each queue."""
-        topic, group = topic_name(call.request.topic), group_name(call.request.group)
+        topic, group = valid_topic_name(call.request.topic), valid_group_name(call.request.group)
 
         def on_reply(reply: Answer | Refusal) -> None:
             facts = self._require_topic(topic, reply)
             if not (facts.is_readable and facts.read_queues):
-                raise Fault(v2.FORBIDDEN, "no readable queue")
+                raise CallFault(v2.FORBIDDEN, "no readable queue")
             known = self._shared.backend.group_facts(group)
             is_orderly = known is not None and known.is_orderly
             ids = range(facts.read_queues) if is_orderly else (ANY_QUEUE,)
             permission = _permission(True, facts.is_writable)
             response = v2.QueryAssignmentResponse(status=OK)
-            endpoints = self._endpoints(call.request.endpoints)
+            endpoints = self._route_endpoints(call.request.endpoints)
             for queue_id in ids:
-                queue = self._queue(topic, queue_id, permission, endpoints)
+                queue = self._route_queue(topic, queue_id, permission, endpoints)
                 response.assignments.append(v2.Assignment(message_queue=queue))
-            call.answer(response)
+            call.send_answer(response)
 
         ext = {"topic": topic, "consumerGroup": group}
-        call.ask(Request.GET_ROUTEINFO_BY_TOPIC, ext, on_reply)
+        call.make_request(Request.GET_ROUTEINFO_BY_TOPIC, ext, on_reply)
 
     def _require_topic(self, topic: str, reply: Answer | Refusal) -> TopicFacts:
-        if code_of(reply) != v2.OK:
-            raise fault_of(reply)
+        if result_code(reply) != v2.OK:
+            raise reply_fault(reply)
         facts = self._shared.backend.topic_facts(topic)
         if facts is None:
             text = f"No topic route info in name server for the topic: {topic}"
-            raise Fault(v2.TOPIC_NOT_FOUND, text)
+            raise CallFault(v2.TOPIC_NOT_FOUND, text)
         return facts
 
-    def _endpoints(self, asked: v2.Endpoints) -> v2.Endpoints:
+    def _route_endpoints(self, asked: v2.Endpoints) -> v2.Endpoints:
         """Return the addresses for a route. Normally this is this front's address. In a group that
         fails over, it is the addresses that the client was given (as in RocketMQ's proxy): one of
         them also leads to the next master, so that an END reaches the broker of its half."""
         options = self._shared.options
         if options.is_of_group and 0 < len(asked.addresses) <= _ADDRESSES_MAX:
-            judge_endpoints(asked)
+            check_endpoints(asked)
             return asked
-        return endpoints_of(*options.endpoint)
+        return to_endpoints(*options.endpoint)
 
-    def _queue(
+    def _route_queue(
         self, topic: str, queue_id: int, permission: v2.Permission, endpoints: v2.Endpoints
     ) -> v2.MessageQueue:
         queue = v2.MessageQueue(id=queue_id, permission=permission)
@@ -108,7 +110,7 @@ class Routes:
         return queue
 
 
-def endpoints_of(host: str, port: int) -> v2.Endpoints:
+def to_endpoints(host: str, port: int) -> v2.Endpoints:
     """Return an address in the form of the gRPC protocol."""
     scheme = v2.DOMAIN_NAME
     with contextlib.suppress(ValueError):

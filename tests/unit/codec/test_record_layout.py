@@ -6,7 +6,8 @@ import pytest
 
 from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.hashes import body_crc
-from escrowmq.codec.layout import (
+from escrowmq.codec.record import encode_record
+from escrowmq.codec.record_layout import (
     BORN_HOST_AT,
     BORN_MS_AT,
     CRC_AT,
@@ -25,7 +26,6 @@ from escrowmq.codec.layout import (
     SYS_FLAG_AT,
     topic_size_width,
 )
-from escrowmq.codec.record import encode_record
 
 V4, V6 = bytes([127, 0, 0, 1, 0, 0, 42, 159]), bytes(range(16)) + bytes([0, 0, 1, 2])
 BODY = b"the body"

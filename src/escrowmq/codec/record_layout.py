@@ -20,7 +20,7 @@ offset size field
           2 properties size, then the properties
 
 The offsets are for IPv4 hosts; an IPv6 host, marked in sysFlag, takes 12 bytes more, and shifts all
-later fields: see `Head`. A filler has only the first two fields."""
+later fields: see `RecordHead`. A filler has only the first two fields."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TIME: Final = struct.Struct(">q")
 PROPERTIES_SIZE: Final = struct.Struct(">H")
 
 
-class Head:
+class RecordHead:
     """The layout of a record's head, which depends on the hosts' address families. Structs that
     read it: `fields`, all of it; `walked`, the fields for a walk over a log (size, magic, CRC,
     queue id, queue offset, log offset, sysFlag, store time, body size); `place`, from the queue
@@ -89,7 +89,7 @@ class Head:
 
 
 HEADS: Final = {
-    born | store: Head(
+    born | store: RecordHead(
         HOST_V6_SIZE if born else HOST_V4_SIZE, HOST_V6_SIZE if store else HOST_V4_SIZE
     )
     for born in (0, SysFlag.BORN_HOST_V6)

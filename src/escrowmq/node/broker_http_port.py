@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.node import config
-from escrowmq.node.addresses import joined
+from escrowmq.node.addresses import host_and_port
 from escrowmq.node.port_settings import PortSettings, console_tls
 
 if TYPE_CHECKING:
     from escrowmq.console.options import ConsoleOptions, LocalUser
     from escrowmq.node.http_port import HttpPort
-    from escrowmq.node.metrics_and_health import Vitals
+    from escrowmq.node.metrics_and_health import LoopHealthReader
 
 _log = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ class HttpOptions(Protocol):
 class HealthSource(Protocol):
     """A server that can report its health."""
 
-    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+    def health_reader(self, loop: asyncio.AbstractEventLoop) -> LoopHealthReader:
         """Return an object with which other threads can read the server's health."""
 
 
-class HttpDoor:
+class BrokerHttpPort:
     """The HTTP port of a broker's process, if it has one."""
 
     def __init__(
@@ -67,23 +67,23 @@ class HttpDoor:
         """Accept connections; return the address of the port, for the ready line."""
         if self._door is None:
             return {}
-        from escrowmq.node.http_port import HttpPort, has_console, serving
+        from escrowmq.node.http_port import HttpPort, has_console, server_factory
 
         loop = asyncio.get_running_loop()
         is_possible = has_console() and settings.name_servers
-        console = self._console(settings, data) if is_possible else None
-        make = serving(lambda: broker.vitals(loop), console)
+        console = self._console_options(settings, data) if is_possible else None
+        make = server_factory(lambda: broker.health_reader(loop), console)
         self._port = HttpPort(self._door, make)
         self._port.open()
-        address = joined(self._host, self._port.port)
+        address = host_and_port(self._host, self._port.port)
         what = "the console" if console else "/healthz, /readyz and /metrics"
         _log.info("%s: http://%s/", what, address)
         return {"http": address}
 
-    def _console(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
+    def _console_options(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
         from escrowmq.console.options import ConsoleOptions
 
-        doors = config.convert(PortSettings, self._found, source=self._options.source)
+        doors = config.convert_settings(PortSettings, self._found, source=self._options.source)
         has_accounts = settings.acl_enabled or settings.authenticates
         users: tuple[LocalUser, ...] = ()
         if not has_accounts:

@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
 from escrowmq.base.message import SysFlag
-from escrowmq.codec.crc import CRC_DIGITS_AT, CRC_MARK, CRC_PROPERTY_SIZE, crc_fits
-from escrowmq.codec.layout import (
+from escrowmq.codec.crc import CRC_DIGITS_AT, CRC_MARK, CRC_PROPERTY_SIZE, is_crc_right
+from escrowmq.codec.record_layout import (
     FILLER_SIZE,
     FRONT,
     HEAD_V4,
@@ -30,7 +30,7 @@ from escrowmq.codec.layout import (
     TIME,
     topic_size_width,
 )
-from escrowmq.codec.texts import is_text
+from escrowmq.codec.texts import is_utf8
 from escrowmq.lane import native
 
 _HEAD_SIZE: Final = HEAD_V4.size
@@ -39,7 +39,7 @@ _BEHIND_BODY_MIN: Final = RECORD_SIZE_MIN - _HEAD_SIZE
 R = TypeVar("R")
 
 
-class Scanned(NamedTuple):
+class ScannedRecord(NamedTuple):
     """The fields of a record that a walk over the log reads, without its body."""
 
     log_offset: int
@@ -52,7 +52,7 @@ class Scanned(NamedTuple):
     properties: bytes
 
 
-class Parsed(NamedTuple, Generic[R]):
+class ParseResult(NamedTuple, Generic[R]):
     """The records of a range, their total size, and the reason why parsing stopped after them. The
     reason is empty if the range ended there, perhaps inside a record of `wanted_size`."""
 
@@ -65,15 +65,14 @@ class Parsed(NamedTuple, Generic[R]):
     """The store time of the last record; 0 without one."""
 
 
-def parse(
+def parse_records(
     data: bytes, base: int, *, checks_body: bool = True, has_crc: bool = False
-) -> Parsed[Scanned]:
+) -> ParseResult[ScannedRecord]:
     """Parse the records in a range that starts at log offset `base`.
 
-    Usual records are validated here, others by `_judge`. Measured: 1.5 us for a record of 300 bytes
-    with its CRC.
-    """
-    found: list[Scanned] = []
+    Usual records are validated here, others by `_parse_unusual`. Measured: 1.5 us for a record of
+    300 bytes with its CRC."""
+    found: list[ScannedRecord] = []
     at, end = 0, len(data)
     unpack, new = HEAD_V4.walked.unpack_from, tuple.__new__
     while at + FILLER_SIZE <= end:
@@ -110,37 +109,39 @@ def parse(
                         log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic,
                         properties,
                     )  # fmt: skip
-                    found.append(new(Scanned, fields))
+                    found.append(new(ScannedRecord, fields))
                     at = record_end
                     continue
-        judged = _judge(data, at, base, checks_body=checks_body, has_crc=has_crc)
-        if isinstance(judged, Parsed):
+        judged = _parse_unusual(data, at, base, checks_body=checks_body, has_crc=has_crc)
+        if isinstance(judged, ParseResult):
             stored_ms = found[-1].stored_ms if found else 0
             return judged._replace(records=found, size=at, stored_ms=stored_ms)
         found.append(judged)
         at += judged.size
-    return Parsed(found, at, "", stored_ms=found[-1].stored_ms if found else 0)
+    return ParseResult(found, at, "", stored_ms=found[-1].stored_ms if found else 0)
 
 
-def outline(data: bytes, base: int, *, kind: int | None = None) -> Parsed[int]:
-    """Find where records begin, by size, magic and log offset alone; with `kind`, only those of one
-    transaction type. For callers that validate records when they read them. It takes a fifth of the
-    time of `parse`, a fiftieth with compiled code."""
-    find = native.find_starts or find_starts
+def outline_records(data: bytes, base: int, *, kind: int | None = None) -> ParseResult[int]:
+    """Find where records begin, by size, magic and log offset alone; with `flag_value`, only those
+    of one transaction type. For callers that validate records when they read them. It takes a fifth
+    of the time of `parse_records`, a fiftieth with compiled code."""
+    find = native.find_starts or find_record_starts
     wanted = _ANY_KIND if kind is None else kind
     starts, at, last = find(data, base, SysFlag.TRANSACTION_MASK, wanted)
-    fault: Parsed[int] | None = Parsed([], 0, "")
+    fault: ParseResult[int] | None = ParseResult([], 0, "")
     if at + FILLER_SIZE <= len(data):
-        fault = _fault_in_front(data, at, base)
+        fault = _front_fault(data, at, base)
     assert fault is not None, (base, at)
-    stored_ms = stored_ms_in(data, last) if last >= 0 else 0
+    stored_ms = record_stored_ms(data, last) if last >= 0 else 0
     return fault._replace(records=starts, size=at, stored_ms=stored_ms)
 
 
-def find_starts(data: bytes, base: int, mask: int, kind: int) -> tuple[list[int], int, int]:
-    """Return the starts of the records whose sysFlag, masked with `mask`, equals `kind` (-1: of all
-    records). Also return the position after the last record, and that record's start; -1 if there
-    is no record."""
+def find_record_starts(
+    data: bytes, base: int, flag_mask: int, flag_value: int
+) -> tuple[list[int], int, int]:
+    """Return the starts of the records whose sysFlag, masked with `flag_mask`, equals `flag_value`
+    (-1: of all records). Also return the position after the last record, and that record's start;
+    -1 if there is no record."""
     starts: list[int] = []
     at, last, end = 0, -1, len(data)
     unpack, front_size = PLACED.unpack_from, PLACED.size
@@ -148,32 +149,32 @@ def find_starts(data: bytes, base: int, mask: int, kind: int) -> tuple[list[int]
         size, magic, own, sys_flag = unpack(data, at)
         if magic not in MAGICS or own != base + at or not RECORD_SIZE_MIN <= size <= end - at:
             break
-        if kind == _ANY_KIND or sys_flag & mask == kind:
+        if flag_value == _ANY_KIND or sys_flag & flag_mask == flag_value:
             starts.append(at)
         last = at
         at += size
     return starts, at, last
 
 
-def stored_ms_in(data: bytes, at: int = 0) -> int:
+def record_stored_ms(data: bytes, at: int = 0) -> int:
     """Return the store time of the record at a position."""
     sys_flag: int = PLACED.unpack_from(data, at)[3]
     stored_ms: int = TIME.unpack_from(data, at + HEADS[sys_flag & HOSTS_V6].stored_at)[0]
     return stored_ms
 
 
-def _judge(
+def _parse_unusual(
     data: bytes, at: int, base: int, *, checks_body: bool, has_crc: bool
-) -> Scanned | Parsed[Scanned]:
+) -> ScannedRecord | ParseResult[ScannedRecord]:
     """Parse the record at a position, whatever its form. If it is invalid or incomplete, return a
     result without records that says why."""
-    fault = _fault_in_front(data, at, base)
+    fault = _front_fault(data, at, base)
     if fault is not None:
         return fault
     size, magic, own, sys_flag = PLACED.unpack_from(data, at)
     head = HEADS[sys_flag & HOSTS_V6]
     if head.size > size:
-        return Parsed([], 0, f"record size {size}")
+        return ParseResult([], 0, f"record size {size}")
     _, _, crc, queue_id, queue_offset, _, _, stored_ms, body_size = head.walked.unpack_from(
         data, at
     )
@@ -181,9 +182,9 @@ def _judge(
     body_end = body_at + body_size
     width = topic_size_width(magic)
     if body_size < 0 or body_end + width + PROPERTIES_SIZE.size > record_end:
-        return Parsed([], 0, f"body size {body_size} in a record of {size} bytes")
+        return ParseResult([], 0, f"body size {body_size} in a record of {size} bytes")
     if checks_body and body_size and crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
-        return Parsed([], 0, "the body's CRC is wrong")
+        return ParseResult([], 0, "the body's CRC is wrong")
     topic_at = body_end + width
     topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
     properties_at = topic_end + PROPERTIES_SIZE.size
@@ -191,38 +192,38 @@ def _judge(
     if properties_at > record_end or (
         PROPERTIES_SIZE.unpack_from(data, topic_end)[0] != len(properties)
     ):
-        return Parsed([], 0, "its fields do not add up to its size")
+        return ParseResult([], 0, "its fields do not add up to its size")
     if properties.endswith(b"\0"):
         # The last property ends with 0x02. Zeros are what a torn write leaves.
-        return Parsed([], 0, "its properties end in zeros")
+        return ParseResult([], 0, "its properties end in zeros")
     is_crc = has_crc and properties[-CRC_PROPERTY_SIZE:].startswith(CRC_MARK)
-    if is_crc and not crc_fits(data, at, record_end):
-        return Parsed([], 0, "the record's CRC property is wrong")
+    if is_crc and not is_crc_right(data, at, record_end):
+        return ParseResult([], 0, "the record's CRC property is wrong")
     topic = data[topic_at:topic_end]
-    if not is_text(topic):
-        return Parsed([], 0, "its topic is not UTF-8")
-    return Scanned(own, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties)
+    if not is_utf8(topic):
+        return ParseResult([], 0, "its topic is not UTF-8")
+    return ScannedRecord(own, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties)
 
 
-def _fault_in_front(data: bytes, at: int, base: int) -> Parsed[Any] | None:
+def _front_fault(data: bytes, at: int, base: int) -> ParseResult[Any] | None:
     """Return why size, magic and log offset at a position are not those of a complete record; None
     if they are."""
     size, magic = FRONT.unpack_from(data, at)
     if magic == MAGIC_FILLER:
-        return Parsed([], 0, "", is_filler=True)
+        return ParseResult([], 0, "", is_filler=True)
     if magic not in MAGICS:
-        return Parsed([], 0, f"magic {magic:#010x}" if magic else "nothing written")
+        return ParseResult([], 0, f"magic {magic:#010x}" if magic else "nothing written")
     if at + _HEAD_SIZE <= len(data):
         (own,) = LOG_OFFSET.unpack_from(data, at + LOG_OFFSET_AT)
         if own != base + at:
-            return Parsed([], 0, f"the record claims to be at {own}")
+            return ParseResult([], 0, f"the record claims to be at {own}")
     if size < RECORD_SIZE_MIN or at + size > len(data):
         reason = f"record size {size}" if size < RECORD_SIZE_MIN else ""
-        return Parsed([], 0, reason, wanted_size=size)
+        return ParseResult([], 0, reason, wanted_size=size)
     return None
 
 
-def check_record(
+def record_fault(
     record: bytes,
     log_offset: int,
     *,
@@ -231,7 +232,7 @@ def check_record(
     has_crc: bool = False,
 ) -> str | None:
     """Return why these bytes are not the complete record for a log offset; None if they are."""
-    found = parse(record, log_offset, has_crc=has_crc)
+    found = parse_records(record, log_offset, has_crc=has_crc)
     if found.size != len(record) or not found.records:
         return found.reason or f"{len(record)} bytes are not a record"
     if queue_offset is not None and found.records[0].queue_offset != queue_offset:
@@ -241,7 +242,7 @@ def check_record(
     return None
 
 
-def is_whole(
+def match_queue_entries(
     run: bytes,
     base: int,
     topic: bytes,
@@ -253,8 +254,8 @@ def is_whole(
     after the last record, counted from `first`; -1 if a record is incomplete, or is not that of its
     entry.
 
-    It takes half the time of `parse`, because names and properties are not decoded. The arguments
-    are positional, for speed: this is called for each range."""
+    It takes half the time of `parse_records`, because names and properties are not decoded. The
+    arguments are positional, for speed: this is called for each range."""
     at, end = 0, len(run)
     unpack = HEAD_V4.walked.unpack_from
     while at < end:
@@ -275,7 +276,7 @@ def is_whole(
         ):
             # Rare forms are parsed fully.
             record = run[at : at + size]
-            if check_record(
+            if record_fault(
                 record,
                 base + at,
                 queue_offset=queue_offsets[first],

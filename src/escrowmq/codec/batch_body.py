@@ -35,7 +35,7 @@ def encode_batch(entries: list[tuple[int, bytes, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def entry_size(entry: tuple[int, bytes, bytes]) -> int:
+def batch_entry_size(entry: tuple[int, bytes, bytes]) -> int:
     """Return the number of bytes that a message takes in a batch."""
     return _HEAD.size + len(entry[1]) + _SIZE.size + len(entry[2])
 
@@ -43,7 +43,7 @@ def entry_size(entry: tuple[int, bytes, bytes]) -> int:
 def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
     """Decode a batch to (flag, body, encoded properties) of each message. Raises
     RemoteProtocolError if one is truncated, or there are too many."""
-    found, end = decode_part(data, 0, count_max=BATCH_MESSAGES_MAX)
+    found, end = decode_batch_part(data, 0, count_max=BATCH_MESSAGES_MAX)
     if end < len(data):
         raise RemoteProtocolError(
             f"more than {BATCH_MESSAGES_MAX} messages in a batch; send it in parts"
@@ -51,7 +51,7 @@ def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
-def decode_part(
+def decode_batch_part(
     data: bytes, at: int, *, count_max: int
 ) -> tuple[list[tuple[int, bytes, bytes]], int]:
     """Decode a limited number of messages from a position on. Return them and the next position."""

@@ -16,10 +16,10 @@ from escrowmq.errors import UsageError
 from escrowmq.http2.grpc import Calls
 from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
 from escrowmq.proxy.backend import Backend
-from escrowmq.proxy.clients import Client
+from escrowmq.proxy.call_metadata import CallCredential
+from escrowmq.proxy.clients import FrontClient
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.metadata import Credential
-from escrowmq.proxy.result_codes import Fault, fault_of
+from escrowmq.proxy.result_codes import CallFault, reply_fault
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Message)
 OnReply = Callable[[Answer | Refusal], None]
 
 
-class Method(msgspec.Struct, frozen=True):
+class ServiceMethod(msgspec.Struct, frozen=True):
     """One method of the gRPC service."""
 
     request: type[Message]
@@ -53,26 +53,26 @@ class CallDialogue(Protocol):
     backend: Backend
     calls: Calls
 
-    def guard(self, call: Call[Any], work: Callable[[], None]) -> None:
+    def run_guarded(self, call: GrpcCall[Any], work: Callable[[], None]) -> None:
         """Run a part of a call; if it raises, the call is refused."""
 
-    def done(self, call: Call[Any]) -> None:
+    def remove_call(self, call: GrpcCall[Any]) -> None:
         """Remove a call that is complete."""
 
-    def note_cost(self, units: int) -> None:
+    def add_cost(self, units: int) -> None:
         """Count work of a call beyond the usual, in units of some 20 us. The connection's turn then
         ends sooner."""
 
-    def touch(self) -> None:
+    def schedule_flush(self) -> None:
         """Schedule a flush, because an answer waits to be written."""
 
 
-class _Wait:
+class _OpenRequest:
     """A request that a call has made to the broker and that is not answered yet."""
 
     __slots__ = ("_call", "_on_reply", "is_needed", "number", "reply")
 
-    def __init__(self, call: Call[Any], on_reply: OnReply, *, is_needed: bool) -> None:
+    def __init__(self, call: GrpcCall[Any], on_reply: OnReply, *, is_needed: bool) -> None:
         self._call = call
         self._on_reply = on_reply
         self.is_needed = is_needed
@@ -90,10 +90,10 @@ class _Wait:
             return
         call.waiting.discard(self.number)
         if call.is_open or self.is_needed:
-            call.dialogue.guard(call, lambda: self._on_reply(reply))
+            call.dialogue.run_guarded(call, lambda: self._on_reply(reply))
 
 
-class Call(Generic[R]):
+class GrpcCall(Generic[R]):
     """A call: the client that makes it, its request, and its answer."""
 
     __slots__ = (
@@ -116,7 +116,7 @@ class Call(Generic[R]):
         self,
         dialogue: CallDialogue,
         number: int,
-        method: Method,
+        method: ServiceMethod,
         metadata: dict[str, str],
         *,
         due_ms: int,
@@ -130,8 +130,8 @@ class Call(Generic[R]):
         self.now_ms = self.signed_ms = now_ms
         """When the call's latest message arrived. The signature is checked by the time of the first
         one."""
-        self.client: Client
-        self.credential: Credential | None = None
+        self.client: FrontClient
+        self.credential: CallCredential | None = None
         self.request: R
         self.waiting: set[int] = set()
         """The unanswered requests that the call has made to the broker."""
@@ -142,7 +142,7 @@ class Call(Generic[R]):
 
     # -- to the broker ---------------------------------------------------------------------------
 
-    def ask(
+    def make_request(
         self,
         code: int,
         ext: dict[str, str],
@@ -153,9 +153,9 @@ class Call(Generic[R]):
     ) -> None:
         """Make a request in the client's name. If the call is over when the answer comes,
         `on_reply` is called only with `is_needed`: when another request must follow."""
-        wait = _Wait(self, on_reply, is_needed=is_needed)
+        wait = _OpenRequest(self, on_reply, is_needed=is_needed)
         backend = self.dialogue.backend
-        wish = self._wish(code, ext, body)
+        wish = self._to_request(code, ext, body)
         number = backend.make_request(self.client.guest, wish, wait.on_answer, self.now_ms)
         if wait.reply is None:
             wait.number = number
@@ -164,21 +164,25 @@ class Call(Generic[R]):
         elif self.is_open or is_needed:  # answered at once; the caller is guarded already
             on_reply(wait.reply)
 
-    def judge(self, code: int, ext: dict[str, str]) -> None:
+    def require_permission(self, code: int, ext: dict[str, str]) -> None:
         """Raise a Fault if the broker would refuse such a request. Call it before any work is done,
         and before the answer reveals stored data."""
         backend = self.dialogue.backend
         if backend.requires_authentication:
-            refusal = backend.refusal(self.client.guest, self._wish(code, ext, b""), self.now_ms)
+            refusal = backend.refusal(
+                self.client.guest, self._to_request(code, ext, b""), self.now_ms
+            )
             if refusal is not None:
-                raise fault_of(refusal)
+                raise reply_fault(refusal)
 
-    def tell(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
+    def make_one_way_request(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
         """Make a request without waiting for its answer."""
         backend = self.dialogue.backend
-        backend.make_request(self.client.guest, self._wish(code, ext, body), None, self.now_ms)
+        backend.make_request(
+            self.client.guest, self._to_request(code, ext, body), None, self.now_ms
+        )
 
-    def _wish(self, code: int, ext: dict[str, str], body: bytes) -> RequestByValue:
+    def _to_request(self, code: int, ext: dict[str, str], body: bytes) -> RequestByValue:
         found = self.credential
         if found is None:
             return RequestByValue(code, ext, body)
@@ -193,38 +197,38 @@ class Call(Generic[R]):
         return self.dialogue.calls.is_open(self.number)
 
     @property
-    def left_ms(self) -> int | None:
+    def time_left_ms(self) -> int | None:
         """Return the time left until the call's deadline; None if it has none."""
         return None if self.due_ms == NO_DEADLINE else max(0, self.due_ms - self.now_ms)
 
-    def answer(self, message: Message) -> None:
+    def send_answer(self, message: Message) -> None:
         """Send the only answer of a call."""
-        self.answer_bytes(message.SerializeToString())
+        self.send_answer_bytes(message.SerializeToString())
 
-    def answer_bytes(self, data: bytes) -> None:
+    def send_answer_bytes(self, data: bytes) -> None:
         """Send the only answer of a call, already encoded."""
         self.dialogue.calls.answer(self.number, data)
-        self.dialogue.done(self)
+        self.dialogue.remove_call(self)
 
     def send_part(self, message: Message) -> None:
         """Send one of several answers of a call."""
         # Nothing waits for space: what a client leaves unread is bounded, and too much of it ends
         # the call (http2/outgoing).
         self.dialogue.calls.message(self.number, message.SerializeToString())
-        self.dialogue.touch()
+        self.dialogue.schedule_flush()
 
     def finish(self, status: Status = Status.OK, text: str = "") -> None:
         """End the answers of a call, with a gRPC status."""
         self.dialogue.calls.finish(self.number, status, text)
-        self.dialogue.done(self)
+        self.dialogue.remove_call(self)
 
-    def fail(self, error: Exception) -> None:
+    def refuse_for_error(self, error: Exception) -> None:
         """Refuse the call because of an error."""
-        if isinstance(error, Fault):
+        if isinstance(error, CallFault):
             fault = error
         elif isinstance(error, UsageError):
-            fault = Fault(v2.BAD_REQUEST, str(error))
+            fault = CallFault(v2.BAD_REQUEST, str(error))
         else:
             _log.error("%s failed", self.method.request.DESCRIPTOR.name, exc_info=error)
-            fault = Fault(v2.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+            fault = CallFault(v2.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
         self.method.refuse(self, fault)

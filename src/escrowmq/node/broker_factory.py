@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from escrowmq.group.membership import GroupMembership
 
 
-class BrokerProcess(msgspec.Struct, kw_only=True):
+class BrokerFactory(msgspec.Struct, kw_only=True):
     """Creates a process's brokers, from its settings and ports."""
 
     settings: BrokerSettings
@@ -30,17 +30,17 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
     data: str
     host: str
     port: int
-    grpc_door: socket.socket | None
-    doors: PortOptions
+    grpc_port: socket.socket | None
+    port_options: PortOptions
     ports: PortSettings
     replica: ReplicaSettings | None
 
     @property
-    def accounts(self) -> str:
+    def accounts_folder(self) -> str:
         """Return the folder of ACL 1.0's accounts."""
         return config.accounts_folder(self.node, data=self.data)
 
-    def broker(self) -> BrokerNode:
+    def make_broker(self) -> BrokerNode:
         """Create a broker that is in no group."""
         return BrokerNode(
             self.settings,
@@ -49,12 +49,14 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
             host=self.host,
             port=self.port,
             log=self.node.log,
-            accounts=self.accounts,
-            grpc_door=self.grpc_door,
+            accounts=self.accounts_folder,
+            grpc_door=self.grpc_port,
             replica=self.replica,
         )
 
-    def member(self, membership: GroupMembership, number: int, doors: GroupPorts) -> BrokerNode:
+    def make_member(
+        self, membership: GroupMembership, number: int, group_ports: GroupPorts
+    ) -> BrokerNode:
         """Create a group member's broker for its present role. It gets copies of the settings,
         because a broker may change them."""
         settings = copy.copy(self.settings)
@@ -64,17 +66,20 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
             copy.copy(self.store),
             data=self.data,
             host=self.host,
-            port=doors.port,
+            port=group_ports.port,
             log=self.node.log,
-            accounts=self.accounts,
-            grpc_door=None if membership.leads is None else doors.grpc_door(),
+            accounts=self.accounts_folder,
+            grpc_door=None if membership.leads is None else group_ports.bind_grpc_port(),
             membership=membership,
-            doors=doors,
+            group_ports=group_ports,
         )
 
-    async def open(self, broker: BrokerNode) -> None:
+    async def open_broker(self, broker: BrokerNode) -> None:
         """Open a broker."""
         node = self.node
         await broker.open(
-            idle_ms=node.idle_s * 1000, doors=self.doors, ports=self.ports, spin_us=node.spin_us
+            idle_ms=node.idle_s * 1000,
+            port_options=self.port_options,
+            ports=self.ports,
+            spin_us=node.spin_us,
         )

@@ -7,12 +7,12 @@ import os
 from typing import TYPE_CHECKING, Final, Protocol
 
 from escrowmq.base.measure import MetricFamily
-from escrowmq.node.addresses import joined
+from escrowmq.node.addresses import host_and_port
 from escrowmq.node.config import NodeSettings
 
 if TYPE_CHECKING:
-    from escrowmq.node.metrics_and_health import Vitals
-    from escrowmq.node.metrics_port import Exporter
+    from escrowmq.node.metrics_and_health import LoopHealthReader
+    from escrowmq.node.metrics_port import MetricsServer
     from escrowmq.node.otlp import OtlpExport
 
 _OTLP: Final = "OTEL_EXPORTER_OTLP_"
@@ -27,24 +27,24 @@ class MetricsSource(Protocol):
     build: str
 
     @property
-    def instance(self) -> str:
+    def metrics_instance(self) -> str:
         """A name that is unique in the cluster, as a label of metrics."""
 
     def measure(self) -> list[MetricFamily]:
         """Return the metrics."""
 
-    def refusal(self) -> str:
+    def write_refusal_reason(self) -> str:
         """The reason why the server accepts no messages; empty if it does."""
 
-    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+    def health_reader(self, loop: asyncio.AbstractEventLoop) -> LoopHealthReader:
         """Return an object with which other threads can read the server's health."""
 
 
-class Exports:
+class MetricsExports:
     """The metrics exporters of a process."""
 
     def __init__(self) -> None:
-        self._exporter: Exporter | None = None
+        self._exporter: MetricsServer | None = None
         self._otlp: OtlpExport | None = None
 
     def open(self, source: MetricsSource, node: NodeSettings, *, host: str) -> dict[str, str]:
@@ -54,23 +54,23 @@ class Exports:
             from escrowmq.node.otlp import start_export
 
             self._otlp = start_export(
-                lambda: source.vitals(loop), node.otlp, node=source.instance,
+                lambda: source.health_reader(loop), node.otlp, node=source.metrics_instance,
                 version=source.build,
             )  # fmt: skip
         if node.exporter != "PROM":
             return {}
-        from escrowmq.node.metrics_port import Exporter
+        from escrowmq.node.metrics_port import MetricsServer
 
         host = node.exporter_host or host
-        self._exporter = Exporter(
+        self._exporter = MetricsServer(
             source.measure,
             labels=source.labels,
             host=host,
             port=node.exporter_port,
-            refusal=source.refusal,
+            refusal=source.write_refusal_reason,
             version=source.build,
         )
-        return {"metrics": joined(host, self._exporter.port)}
+        return {"metrics": host_and_port(host, self._exporter.port)}
 
     async def close(self) -> None:
         """Send the metrics once more, and close the exporters."""

@@ -7,9 +7,9 @@ import logging
 
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.net.incoming_connections import bind_port
-from escrowmq.node.addresses import joined
+from escrowmq.node.addresses import host_and_port
 from escrowmq.node.http_port import HttpPort
-from escrowmq.node.process import announce, run
+from escrowmq.node.process import print_ready_line, run_until_signal
 
 _log = logging.getLogger(__name__)
 
@@ -22,10 +22,10 @@ def serve_console(options: ConsoleOptions, *, host: str, port: int) -> int:
 
     async def main(stop: asyncio.Event) -> None:
         http.open()
-        address = joined(host, http.port)
+        address = host_and_port(host, http.port)
         _log.info("the console: http://%s/", address)
-        announce(http=address)
+        print_ready_line(http=address)
         await stop.wait()
         await http.close()
 
-    return run(main)
+    return run_until_signal(main)

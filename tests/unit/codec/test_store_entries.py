@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.entries import Checkpoint, decode_checkpoint, encode_checkpoint
+from escrowmq.codec.store_entries import Checkpoint, decode_checkpoint, encode_checkpoint
 
 
 @given(

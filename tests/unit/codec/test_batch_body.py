@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.batch import decode_batch, encode_batch
+from escrowmq.codec.batch_body import decode_batch, encode_batch
 from escrowmq.errors import RemoteProtocolError
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.codec.recall_handle import RecallHandle, encode_handle
+from escrowmq.codec.recall_handle import RecallHandle, encode_recall_handle
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.sending import bucket
+from escrowmq.proxy.send_methods import consistent_bucket
 from tests.harness.exchange import START_MS
 
 from .client import V5, World, message
@@ -93,9 +93,11 @@ def test_messages_without_a_group_go_to_the_queues_in_turn() -> None:
 
 def test_the_consistent_hash_is_guavas() -> None:
     # Hashing.consistentHash("g1".hashCode(), 8) and others, as Guava's own loop gives them.
-    assert [bucket(value, 1) for value in (0, 5, -3)] == [0, 0, 0]
-    assert all(0 <= bucket(value, 8) < 8 for value in range(-500, 500))
-    moved = sum(bucket(value, 8) != bucket(value, 9) for value in range(9_000))
+    assert [consistent_bucket(value, 1) for value in (0, 5, -3)] == [0, 0, 0]
+    assert all(0 <= consistent_bucket(value, 8) < 8 for value in range(-500, 500))
+    moved = sum(
+        consistent_bucket(value, 8) != consistent_bucket(value, 9) for value in range(9_000)
+    )
     assert 800 < moved < 1_200  # a ninth of them, and no more
 
 
@@ -280,11 +282,15 @@ def test_a_delayed_message_can_be_recalled() -> None:
     [
         ("nonsense", "recall handle is invalid"),
         (
-            encode_handle(RecallHandle(topic="U", broker_name="b", deliver_ms=1, unique_key="k")),
+            encode_recall_handle(
+                RecallHandle(topic="U", broker_name="b", deliver_ms=1, unique_key="k")
+            ),
             "topic",
         ),
         (
-            encode_handle(RecallHandle(topic="D", broker_name="b", deliver_ms=1, unique_key="k")),
+            encode_recall_handle(
+                RecallHandle(topic="D", broker_name="b", deliver_ms=1, unique_key="k")
+            ),
             "broker",
         ),
     ],
