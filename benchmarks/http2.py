@@ -25,9 +25,9 @@ from hpack import Encoder
 
 from escrowmq.http2 import frames
 from escrowmq.http2.connection import Http2Connection
-from escrowmq.http2.events import Data
-from escrowmq.http2.grpc import Calls, HalfClosed, WholeCall
-from escrowmq.http2.grpc_metadata import ALL_IS_WELL, HEADERS
+from escrowmq.http2.events import StreamData
+from escrowmq.http2.grpc_connection import ClientDone, GrpcConnection, WholeCall
+from escrowmq.http2.grpc_metadata import HEADERS, OK_TRAILERS
 
 REQUEST = struct.pack(">BI", 0, 256) + b"q" * 256
 ANSWER = b"a" * 100
@@ -64,19 +64,19 @@ def fields(number: int, *, is_signed: bool) -> list[tuple[bytes, bytes]]:
 def conversation(calls: int, *, at_once: int, is_signed: bool) -> list[bytes]:
     """What a client writes: a piece for each time that the server reads."""
     encoder = Encoder()
-    hello = frames.PREFACE + frames.settings({}) + frames.window_update(0, 1 << 30)
+    hello = frames.PREFACE + frames.encode_settings({}) + frames.encode_window_update(0, 1 << 30)
     pieces = [hello]
     for first in range(0, calls, at_once):
         heads, bodies = [], []
         for number in range(first, first + at_once):
             stream_id = 2 * number + 1
             block = encoder.encode(fields(number, is_signed=is_signed), huffman=True)
-            heads.append(frames.header_frames(stream_id, block, is_end=False))
+            heads.append(frames.encode_headers(stream_id, block, is_end=False))
             bodies.append(
-                frames.frame(frames.FrameKind.DATA, REQUEST, flags=1, stream_id=stream_id)
+                frames.encode_frame(frames.FrameKind.DATA, REQUEST, flags=1, stream_id=stream_id)
             )
-        update = frames.window_update(0, at_once * len(FRAMED))
-        ping = frames.frame(frames.FrameKind.PING, b"12345678") if first % 64 == 0 else b""
+        update = frames.encode_window_update(0, at_once * len(FRAMED))
+        ping = frames.encode_frame(frames.FrameKind.PING, b"12345678") if first % 64 == 0 else b""
         if at_once == 1:
             pieces.append(update + heads[0] + bodies[0] + ping)
         else:  # all begin before the first goes on, as they do on a connection that many share
@@ -109,22 +109,24 @@ def by_frames(pieces: list[bytes]) -> int:
     server, count = Http2Connection(), 0
     for piece in pieces:
         for event in server.receive(piece, 0):
-            if type(event) is Data and event.is_end:
-                server.send(event.stream_id, headers=HEADERS, data=FRAMED, trailers=ALL_IS_WELL)
+            if type(event) is StreamData and event.is_end:
+                server.send_data(
+                    event.stream_id, headers=HEADERS, data=FRAMED, trailers=OK_TRAILERS
+                )
                 count += 1
-        b"".join(server.take())
+        b"".join(server.take_bytes())
     return count
 
 
 def by_calls(pieces: list[bytes]) -> int:
     """Our frames, with gRPC on top: metadata, deadlines, messages."""
-    server, count = Calls(), 0
+    server, count = GrpcConnection(), 0
     for piece in pieces:
         for event in server.receive(piece, 0):
-            if type(event) is HalfClosed or type(event) is WholeCall:
-                server.answer(event.call, ANSWER)
+            if type(event) is ClientDone or type(event) is WholeCall:
+                server.send_answer(event.call, ANSWER)
                 count += 1
-        b"".join(server.take())
+        b"".join(server.take_bytes())
     return count
 
 

@@ -57,8 +57,8 @@ CORE_CALLS = 6_000
 CORE_ROUNDS = 9
 GREETING = (
     frames.PREFACE
-    + frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: 1 << 30})
-    + frames.window_update(0, 1 << 30)
+    + frames.encode_settings({Http2Setting.INITIAL_WINDOW_SIZE: 1 << 30})
+    + frames.encode_window_update(0, 1 << 30)
 )
 """What a client says first; it lets answers come without a word in between."""
 
@@ -218,7 +218,7 @@ class GrpcLine(Line):
         """Streams that were ended, each by a frame of header fields."""
         at = count = 0
         while len(data) - at >= frames.FRONT_SIZE:
-            size_kind, flags, _ = frames.FRONT.unpack_from(data, at)
+            size_kind, flags, _ = frames.FRAME_HEADER.unpack_from(data, at)
             end = at + frames.FRONT_SIZE + (size_kind >> 8)
             if end > len(data):
                 break
@@ -307,8 +307,10 @@ def calls(*, is_signed: bool) -> Iterator[bytes]:
         data = v2.SendMessageRequest(messages=[message]).SerializeToString()
         framed = b"\0" + len(data).to_bytes(4, "big") + data
         number = 2 * nth + 1
-        yield frames.frame(FrameKind.HEADERS, block, flags=frames.END_HEADERS, stream_id=number)
-        yield frames.frame(FrameKind.DATA, framed, flags=frames.END_STREAM, stream_id=number)
+        yield frames.encode_frame(
+            FrameKind.HEADERS, block, flags=frames.END_HEADERS, stream_id=number
+        )
+        yield frames.encode_frame(FrameKind.DATA, framed, flags=frames.END_STREAM, stream_id=number)
 
 
 class GrpcRig(Rig):

@@ -32,7 +32,7 @@ KNOWN: dict[str, tuple[set[str], str]] = {
         "lanes and tickets are its records; to be cut when reading is a core",
     ),
     "http2/connection.py": ({"last_id"}, "the number of the stream that is opened here"),
-    "http2/outgoing.py": (
+    "http2/outgoing_streams.py": (
         {"is_waiting", "left", "unsent_size"},
         "windows are used up once a frame, and a call for each would be felt",
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.console.routes import PAGES
+from escrowmq.console.page_table import PAGES
 from tests.browser import axe_core
 from tests.browser.chromium import Chromium
 from tests.browser.conftest import Shop

@@ -12,7 +12,7 @@ import pytest
 from escrowmq.console import account_clients
 from escrowmq.console.calls import OPERATIONS
 from escrowmq.console.options import ConsoleOptions, LocalUser
-from escrowmq.console.routes import PAGES
+from escrowmq.console.page_table import PAGES
 from escrowmq.console.sessions import FAILURES_MAX
 from escrowmq.testing import Account, Broker
 from tests.harness.console import (
@@ -253,7 +253,7 @@ def test_a_login_that_no_broker_could_judge_is_no_wrong_password() -> None:
 def test_an_account_for_which_there_is_no_place_is_told_so(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account_clients, "DESKS_MAX", 0)
+    monkeypatch.setattr(account_clients, "ACCOUNT_CLIENTS_MAX", 0)
     with before(broker) as port:
         browser = Browser(port)
         browser.log_in()

@@ -6,10 +6,10 @@ import asyncio
 
 import escrowmq
 from escrowmq.aio import Admin
-from escrowmq.console import collector as collecting
+from escrowmq.console import metrics_collector as collecting
+from escrowmq.console.answer_cache import AnswerCache
 from escrowmq.console.api.topics import ROW_FRESH_S
-from escrowmq.console.collector import Collector, rate
-from escrowmq.console.memo import Memo
+from escrowmq.console.metrics_collector import MetricsCollector, read_rate
 from escrowmq.testing import Broker
 from tests.harness.console import Browser, before, until
 
@@ -65,14 +65,14 @@ def test_a_row_of_a_list_is_asked_for_less_often_than_a_page_of_its_own(broker: 
             async def opened() -> Admin:
                 return admin
 
-            collector = Collector(opened, Memo(lambda: now_s), lambda: now_s)
-            first = await collector.topic("TBW102")
+            collector = MetricsCollector(opened, AnswerCache(lambda: now_s), lambda: now_s)
+            first = await collector.describe_topic("TBW102")
             now_s += 5
-            assert await collector.topic("TBW102", fresh_s=ROW_FRESH_S) is first
-            assert await collector.topic("TBW102") is not first
-            again = await collector.topic("TBW102")
+            assert await collector.describe_topic("TBW102", fresh_s=ROW_FRESH_S) is first
+            assert await collector.describe_topic("TBW102") is not first
+            again = await collector.describe_topic("TBW102")
             now_s += 7
-            assert await collector.topic("TBW102", fresh_s=ROW_FRESH_S) is not again
+            assert await collector.describe_topic("TBW102", fresh_s=ROW_FRESH_S) is not again
 
     asyncio.run(main())
 
@@ -87,35 +87,35 @@ def test_figures_are_asked_for_while_somebody_looks_and_no_longer(broker: Broker
             async def opened() -> Admin:
                 return admin
 
-            memo = Memo(lambda: now_s)
-            collector = Collector(opened, memo, lambda: now_s)
+            memo = AnswerCache(lambda: now_s)
+            collector = MetricsCollector(opened, memo, lambda: now_s)
             assert not collector.is_polling
             for _ in range(50):
-                collector.looked(group="mailer", topic="TBW102")
+                collector.note_viewer(group="mailer", topic="TBW102")
             while collector.rounds_count == 0:
                 await asyncio.sleep(0.01)
-            assert collector.rings.last("put") == [0.0]
-            assert collector.rings.last("pending") == [0.0]
-            assert collector.rings.last("lag:mailer") == [0.0]
-            now_s += collecting.REST_AFTER_S + 1
+            assert collector.rings.newest_values("put") == [0.0]
+            assert collector.rings.newest_values("pending") == [0.0]
+            assert collector.rings.newest_values("lag:mailer") == [0.0]
+            now_s += collecting.STOP_AFTER_S + 1
             while collector.is_polling:
                 await asyncio.sleep(0.05)
             rounds = collector.rounds_count
-            assert collector.rings.last("put") == [0.0]
-            collector.looked()
+            assert collector.rings.newest_values("put") == [0.0]
+            collector.note_viewer()
             while collector.rounds_count == rounds:
                 await asyncio.sleep(0.01)
             # What was while nobody looked is unknown.
-            assert collector.rings.last("put")[-2:] == [None, 0.0]
+            assert collector.rings.newest_values("put")[-2:] == [None, 0.0]
             await collector.close()
 
     asyncio.run(main())
 
 
 def test_a_rate_that_is_not_told_is_unknown() -> None:
-    assert rate({"putTps": "3.5 2 1"}, "putTps") == 3.5
-    assert rate({"putTps": "soon"}, "putTps") is None
-    assert rate({}, "putTps") is None
+    assert read_rate({"putTps": "3.5 2 1"}, "putTps") == 3.5
+    assert read_rate({"putTps": "soon"}, "putTps") is None
+    assert read_rate({}, "putTps") is None
 
 
 def test_the_curve_of_a_call_is_that_of_the_page(api: Browser) -> None:

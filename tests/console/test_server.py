@@ -47,9 +47,9 @@ def test_a_connection_that_does_not_read_its_answers_gives_way() -> None:
         waiting.connection_opened(each)
     for each in (served, stalled):
         waiting.request_received(each)
-    waiting.stalled(served)
-    waiting.resumed(served)
-    waiting.stalled(stalled)
+    waiting.writing_stalled(served)
+    waiting.writing_resumed(served)
+    waiting.writing_stalled(stalled)
     waiting.connection_opened(new)
     assert idle.is_cut, "it has not read for a moment only"
     waiting.connection_closed(idle)
@@ -67,8 +67,8 @@ def test_a_connection_that_does_not_read_its_answers_is_cut_in_time() -> None:
         for each in (reading, stalled):
             waiting.connection_opened(each)
             waiting.request_received(each)
-        waiting.stalled(stalled)
-        cutting = asyncio.ensure_future(waiting.cut_late())
+        waiting.writing_stalled(stalled)
+        cutting = asyncio.ensure_future(waiting.close_late_repeatedly())
         while not stalled.is_cut:
             await asyncio.sleep(0.01)
         cutting.cancel()

@@ -10,19 +10,19 @@ import pytest
 from hpack import Decoder, Encoder, HPACKError
 
 from escrowmq.http2 import frames
-from escrowmq.http2.frames import ConnectionFault, Error, FrameKind, Http2Setting
-from escrowmq.http2.grpc import (
-    Called,
+from escrowmq.http2.frames import ConnectionFault, ErrorCode, FrameKind, Http2Setting
+from escrowmq.http2.grpc_connection import (
+    CallCancelled,
+    CallDrained,
     CallEvent,
-    Calls,
-    Cancelled,
-    HalfClosed,
-    Message,
-    Room,
+    CallMessage,
+    CallStarted,
+    ClientDone,
+    GrpcConnection,
     WholeCall,
 )
-from escrowmq.http2.grpc_metadata import Status
-from escrowmq.http2.header_blocks import BlockReader
+from escrowmq.http2.grpc_metadata import GrpcStatus
+from escrowmq.http2.header_blocks import HeaderBlockDecoder
 from escrowmq.http2.limits import Http2Limits
 
 from .frames import SEED, TALLY, spoil, tries
@@ -81,10 +81,10 @@ class Client:
         block = self.encoder.encode(fields, huffman=chance.random() < 0.5)
         end = frames.END_STREAM if chance.random() < 0.2 else 0
         if chance.random() < 0.7:
-            return frames.header_frames(stream_id, block, is_end=bool(end))
+            return frames.encode_headers(stream_id, block, is_end=bool(end))
         at = chance.randrange(len(block))
-        first = frames.frame(FrameKind.HEADERS, block[:at], flags=end, stream_id=stream_id)
-        rest = frames.frame(
+        first = frames.encode_frame(FrameKind.HEADERS, block[:at], flags=end, stream_id=stream_id)
+        rest = frames.encode_frame(
             FrameKind.CONTINUATION, block[at:], flags=frames.END_HEADERS, stream_id=stream_id
         )
         return first + rest
@@ -95,22 +95,22 @@ class Client:
         front = struct.pack(">BI", chance.random() < 0.03, chance.choice((size, *SIZES, 1 << 30)))
         payload = (front + bytes(size))[: frames.FRAME_SIZE]
         flags = chance.choice((0, 0, 0, frames.END_STREAM, frames.PADDED))
-        return frames.frame(FrameKind.DATA, payload, flags=flags, stream_id=self.stream_id())
+        return frames.encode_frame(FrameKind.DATA, payload, flags=flags, stream_id=self.stream_id())
 
     def control(self) -> bytes:
         chance = self.chance
         size = chance.choice((0, 1, 100, 70_000, 1 << 20, (1 << 31) - 1))
         return chance.choice(
             (
-                frames.window_update(chance.choice((0, self.stream_id())), size),
-                frames.window_update(0, 40_000),
-                frames.window_update(self.stream_id(), 40_000),
-                frames.reset(self.stream_id(), Error.CANCEL),
-                frames.frame(FrameKind.PING, bytes(8), flags=chance.randrange(2)),
-                frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: min(size, 70_000)}),
-                frames.frame(FrameKind.PRIORITY, bytes(5), stream_id=self.stream_id()),
-                frames.frame(FrameKind.GOAWAY, bytes(8)),
-                frames.FRONT.pack(3 << 8 | chance.randrange(256), 0, 0) + b"abc",
+                frames.encode_window_update(chance.choice((0, self.stream_id())), size),
+                frames.encode_window_update(0, 40_000),
+                frames.encode_window_update(self.stream_id(), 40_000),
+                frames.encode_reset(self.stream_id(), ErrorCode.CANCEL),
+                frames.encode_frame(FrameKind.PING, bytes(8), flags=chance.randrange(2)),
+                frames.encode_settings({Http2Setting.INITIAL_WINDOW_SIZE: min(size, 70_000)}),
+                frames.encode_frame(FrameKind.PRIORITY, bytes(5), stream_id=self.stream_id()),
+                frames.encode_frame(FrameKind.GOAWAY, bytes(8)),
+                frames.FRAME_HEADER.pack(3 << 8 | chance.randrange(256), 0, 0) + b"abc",
             )
         )
 
@@ -126,23 +126,23 @@ class Owner:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
-        self.calls = Calls(LIMITS)
+        self.calls = GrpcConnection(LIMITS)
         self.known: set[int] = set()
         self.ended: set[int] = set()
         self.decoder = Decoder()
 
     def hear(self, events: list[CallEvent]) -> None:
         for event in events:
-            if isinstance(event, Called | WholeCall):
+            if isinstance(event, CallStarted | WholeCall):
                 assert event.call not in self.known
                 self.known.add(event.call)
             assert event.call in self.known
             assert event.call not in self.ended, event
             match event:
-                case Cancelled():
+                case CallCancelled():
                     self.ended.add(event.call)
-                case WholeCall() | HalfClosed() | Message() | Room() if self.calls.is_open(
-                    event.call
+                case WholeCall() | ClientDone() | CallMessage() | CallDrained() if (
+                    self.calls.is_open(event.call)
                 ):
                     self.act(event.call)
                 case _:
@@ -152,27 +152,27 @@ class Owner:
         size = self.chance.choice((*SIZES, 50_000))
         match self.chance.randrange(6):
             case 0 | 1:
-                self.calls.answer(call, bytes(size))
+                self.calls.send_answer(call, bytes(size))
             case 2:
-                self.calls.message(call, bytes(size))
+                self.calls.send_message(call, bytes(size))
             case 3:
-                self.calls.finish(call, Status.INTERNAL, "x" * size)
+                self.calls.end_call(call, GrpcStatus.INTERNAL, "x" * size)
             case 4:
-                self.calls.give_up(call)
+                self.calls.abort_call(call)
             case _:
                 pass
 
     def judge(self) -> None:
         """What is kept is bounded; what is written is whole, and can be read."""
         assert self.calls.open_count <= LIMITS.streams_max
-        assert self.calls.kept_size <= LIMITS.partial_size_max + LIMITS.unsent_size_max
+        assert self.calls.buffered_size <= LIMITS.partial_size_max + LIMITS.unsent_size_max
         connection = self.calls._connection
         assert len(connection._held) < frames.FRAME_SIZE + frames.FRONT_SIZE
         assert len(connection._block) <= LIMITS.header_list_size_max
-        out = b"".join(self.calls.take())
+        out = b"".join(self.calls.take_bytes())
         at = 0
         while at < len(out):
-            size_kind, flags, _ = frames.FRONT.unpack_from(out, at)
+            size_kind, flags, _ = frames.FRAME_HEADER.unpack_from(out, at)
             stop = at + frames.FRONT_SIZE + (size_kind >> 8)
             if size_kind & 0xFF == FrameKind.HEADERS:
                 assert flags & frames.END_HEADERS
@@ -184,7 +184,7 @@ class Owner:
 def run(chance: random.Random) -> None:
     client, owner = Client(chance), Owner(chance)
     now_ms = 0
-    data = frames.PREFACE + frames.settings({})
+    data = frames.PREFACE + frames.encode_settings({})
     for _ in range(chance.randrange(1, 60)):
         if chance.random() < 0.02:
             data = spoil(data, chance)
@@ -194,15 +194,15 @@ def run(chance: random.Random) -> None:
             owner.hear(owner.calls.receive(part, now_ms))
             owner.judge()
         if chance.random() < 0.02:
-            owner.calls.go_away()
+            owner.calls.shut_down()
         now_ms += chance.randrange(10)
         owner.hear(owner.calls.wake(now_ms))
         if owner.calls.is_over:
             break
         data = b"".join(client.piece() for _ in range(chance.randrange(1, 8)))
-    owner.hear(owner.calls.lost())
+    owner.hear(owner.calls.end_all())
     assert owner.calls.open_count == 0
-    assert owner.calls.kept_size <= LIMITS.unsent_size_max
+    assert owner.calls.buffered_size <= LIMITS.unsent_size_max
 
 
 def test_calls_stand_whatever_a_client_writes() -> None:
@@ -215,7 +215,7 @@ def test_header_blocks_mean_what_the_package_says() -> None:
     chance = random.Random(f"blocks {SEED}")
     for _ in tries(300, share=0.5):
         encoder, decoder = Encoder(), Decoder(1 << 14)
-        reader = BlockReader(list_size_max=1 << 14)
+        reader = HeaderBlockDecoder(list_size_max=1 << 14)
         for _ in range(20):
             fields = [(chance.randbytes(chance.randrange(9)), chance.randbytes(30))
                       for _ in range(chance.randrange(4))]  # fmt: skip
@@ -226,7 +226,7 @@ def test_header_blocks_mean_what_the_package_says() -> None:
                 break
             TALLY["http2 blocks"] += 1
             try:
-                found = reader.read(block)
+                found = reader.decode_block(block)
             except ConnectionFault as fault:
                 if "too long" not in str(fault):
                     with pytest.raises(HPACKError):

@@ -20,18 +20,18 @@ from contextlib import contextmanager
 
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.http2.connection import Http2Connection
-from escrowmq.http2.events import Data, Opened
-from escrowmq.http2.grpc import (
-    Called,
+from escrowmq.http2.events import StreamData, StreamOpened
+from escrowmq.http2.grpc_connection import (
+    CallCancelled,
+    CallDrained,
     CallEvent,
-    Calls,
-    Cancelled,
-    HalfClosed,
-    Message,
-    Room,
+    CallMessage,
+    CallStarted,
+    ClientDone,
+    GrpcConnection,
     WholeCall,
 )
-from escrowmq.http2.grpc_metadata import HEADERS, Status, trailers
+from escrowmq.http2.grpc_metadata import HEADERS, GrpcStatus, encode_trailers
 from escrowmq.http2.limits import Http2Limits
 
 PART_SIZE = 100_000
@@ -46,7 +46,7 @@ class Link(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.calls = Calls(server.limits)
+        self.calls = GrpcConnection(server.limits)
         self.paths: dict[int, str] = {}
         self.counts: dict[int, int] = {}
         self.parts: dict[int, list[bytes]] = {}
@@ -64,13 +64,13 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.links.remove(self)
-        self.perform(self.calls.lost())
+        self.perform(self.calls.end_all())
 
     def perform(self, events: list[CallEvent]) -> None:
         for event in events:
             self.on_event(event)
         if not self.transport.is_closing():
-            self.transport.writelines(self.calls.take())
+            self.transport.writelines(self.calls.take_bytes())
             if self.calls.is_over:
                 self.transport.close()
         if self.timer is not None:
@@ -83,55 +83,55 @@ class Link(asyncio.Protocol):
         self.perform(self.calls.wake(now_ms()))
 
     def go_away(self) -> None:
-        self.calls.go_away()
+        self.calls.shut_down()
         self.perform([])
 
     def on_event(self, event: CallEvent) -> None:
         match event:
             case WholeCall():
-                self.on_event(Called(event.call, event.path, event.metadata, event.due_ms))
-                self.on_event(Message(event.call, event.data))
-                self.on_event(HalfClosed(event.call))
-            case Called():
+                self.on_event(CallStarted(event.call, event.path, event.metadata, event.due_ms))
+                self.on_event(CallMessage(event.call, event.data))
+                self.on_event(ClientDone(event.call))
+            case CallStarted():
                 self.paths[event.call] = event.path
                 self.server.heard.put(event)
                 if event.path.rpartition("/")[2] not in METHODS:
-                    self.calls.finish(event.call, Status.UNIMPLEMENTED, f"no {event.path}")
-            case Message() if self.calls.is_open(event.call):
+                    self.calls.end_call(event.call, GrpcStatus.UNIMPLEMENTED, f"no {event.path}")
+            case CallMessage() if self.calls.is_open(event.call):
                 METHODS[self.paths[event.call].rpartition("/")[2]](self, event)
-            case HalfClosed():
+            case ClientDone():
                 self.on_half_closed(event.call)
-            case Cancelled():
+            case CallCancelled():
                 self.server.heard.put(event)
-            case Room():
+            case CallDrained():
                 if event.call in self.parts:  # else nobody waits for room: chats go on
                     self.send_parts(event.call)
-            case Message():  # its call has ended meanwhile
+            case CallMessage():  # its call has ended meanwhile
                 pass
 
     def on_half_closed(self, call: int) -> None:
         path = self.paths.get(call, "")
         if path == "/t/Chat":
-            self.calls.finish(call)
+            self.calls.end_call(call)
         elif path == "/t/Count":
-            self.calls.answer(call, b"%d" % self.counts.get(call, 0))
+            self.calls.send_answer(call, b"%d" % self.counts.get(call, 0))
 
-    def echo(self, message: Message) -> None:
-        self.calls.answer(message.call, message.data)
+    def echo(self, message: CallMessage) -> None:
+        self.calls.send_answer(message.call, message.data)
 
-    def chat(self, message: Message) -> None:
-        self.calls.message(message.call, message.data)
+    def chat(self, message: CallMessage) -> None:
+        self.calls.send_message(message.call, message.data)
 
-    def count(self, message: Message) -> None:
+    def count(self, message: CallMessage) -> None:
         self.counts[message.call] = self.counts.get(message.call, 0) + len(message.data)
 
-    def never(self, message: Message) -> None:
+    def never(self, message: CallMessage) -> None:
         pass
 
-    def refuse(self, message: Message) -> None:
-        self.calls.finish(message.call, Status.PERMISSION_DENIED, message.data.decode())
+    def refuse(self, message: CallMessage) -> None:
+        self.calls.end_call(message.call, GrpcStatus.PERMISSION_DENIED, message.data.decode())
 
-    def split(self, message: Message) -> None:
+    def split(self, message: CallMessage) -> None:
         data = message.data
         self.parts[message.call] = [
             data[at : at + PART_SIZE] for at in range(0, len(data), PART_SIZE)
@@ -141,13 +141,13 @@ class Link(asyncio.Protocol):
     def send_parts(self, call: int) -> None:
         parts = self.parts.get(call, [])
         while parts:
-            self.server.kept_size_max = max(self.server.kept_size_max, self.calls.kept_size)
-            if not self.calls.message(call, parts.pop(0)):
+            self.server.kept_size_max = max(self.server.kept_size_max, self.calls.buffered_size)
+            if not self.calls.send_message(call, parts.pop(0)):
                 return
-        self.calls.finish(call)
+        self.calls.end_call(call)
 
 
-METHODS: dict[str, Callable[[Link, Message], None]] = {
+METHODS: dict[str, Callable[[Link, CallMessage], None]] = {
     "Echo": Link.echo,
     "Chat": Link.chat,
     "Count": Link.count,
@@ -171,11 +171,14 @@ class Plain(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for event in self.connection.receive(data, now_ms()):
-            if isinstance(event, Opened | Data) and event.is_end:
-                self.connection.send(
-                    event.stream_id, headers=HEADERS, data=b"hello", trailers=trailers(Status.OK)
+            if isinstance(event, StreamOpened | StreamData) and event.is_end:
+                self.connection.send_data(
+                    event.stream_id,
+                    headers=HEADERS,
+                    data=b"hello",
+                    trailers=encode_trailers(GrpcStatus.OK),
                 )
-        self.transport.writelines(self.connection.take())
+        self.transport.writelines(self.connection.take_bytes())
         if self.connection.is_over:
             self.transport.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import grpc
-from escrowmq.http2.grpc import Called, Cancelled
+from escrowmq.http2.grpc_connection import CallCancelled, CallStarted
 from escrowmq.http2.limits import Http2Limits
 
 from .server import PART_SIZE, Server, serving
@@ -54,7 +54,7 @@ def test_unary(channel: grpc.Channel, body: bytes) -> None:
 def test_metadata_and_deadline_arrive(channel: grpc.Channel, server: Server) -> None:
     metadata = (("x-mq-client-id", "me"), ("x-mq-language", "PYTHON"), ("raw-bin", b"\0\xff"))
     channel.unary_unary("/t/Echo")(b"x", timeout=WITHIN_S, metadata=metadata)
-    called = heard(server, Called)
+    called = heard(server, CallStarted)
     assert called.metadata["x-mq-client-id"] == "me"
     assert called.metadata["raw-bin"] == "AP8"
     assert called.metadata["user-agent"].startswith("grpc-python/")
@@ -115,23 +115,23 @@ def test_deadline_ends_the_call_on_both_sides(channel: grpc.Channel, server: Ser
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/t/Never")(b"", timeout=0.05)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert isinstance(heard(server, Cancelled), Cancelled)
+    assert isinstance(heard(server, CallCancelled), CallCancelled)
     assert channel.unary_unary("/t/Echo")(b"on", timeout=WITHIN_S) == b"on"
 
 
 def test_cancellation_is_told(channel: grpc.Channel, server: Server) -> None:
     call = channel.unary_unary("/t/Never").future(b"")
-    heard(server, Called)
+    heard(server, CallStarted)
     call.cancel()
-    assert "gave the call up" in heard(server, Cancelled).reason
+    assert "gave the call up" in heard(server, CallCancelled).reason
 
 
 def test_client_that_closes_cancels_its_calls(server: Server) -> None:
     channel = grpc.insecure_channel(f"127.0.0.1:{server.port}", options=OPTIONS)
     call = channel.unary_unary("/t/Never").future(b"")
-    heard(server, Called)
+    heard(server, CallStarted)
     channel.close()
-    assert isinstance(heard(server, Cancelled), Cancelled)
+    assert isinstance(heard(server, CallCancelled), CallCancelled)
     assert call.done()
 
 

@@ -42,8 +42,8 @@ class Stranger(Writer):
         """Calls that are to be answered."""
         self.say(
             frames.PREFACE
-            + frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: window})
-            + frames.window_update(0, _ROOM)
+            + frames.encode_settings({Http2Setting.INITIAL_WINDOW_SIZE: window})
+            + frames.encode_window_update(0, _ROOM)
         )
 
     def __enter__(self) -> Self:
@@ -79,7 +79,7 @@ class Stranger(Writer):
 
     def hear(self) -> None:
         """Read until all calls are answered and a PING is, or the connection has ended."""
-        self.say(frames.frame(FrameKind.PING, _PING))
+        self.say(frames.encode_frame(FrameKind.PING, _PING))
         held, is_heard = b"", False
         while self._open or not is_heard:
             try:
@@ -91,7 +91,7 @@ class Stranger(Writer):
             held += data
             at = 0
             while len(held) - at >= frames.FRONT_SIZE:
-                size_kind, flags, number = frames.FRONT.unpack_from(held, at)
+                size_kind, flags, number = frames.FRAME_HEADER.unpack_from(held, at)
                 stop = at + frames.FRONT_SIZE + (size_kind >> 8)
                 if stop > len(held):
                     break
@@ -117,7 +117,7 @@ def windows_that_are_resized(place: Place) -> None:
         for _ in range(100):
             stranger.call(_WATCH, health.HealthCheckRequest(), is_end=False)
         stranger.hear()
-        stranger.say(frames.frame(FrameKind.SETTINGS, pairs) * 40)
+        stranger.say(frames.encode_frame(FrameKind.SETTINGS, pairs) * 40)
         stranger.hear()
 
 
@@ -127,7 +127,7 @@ def windows_by_the_byte(place: Place) -> None:
         numbers = [stranger.call(_REFLECTION, question, is_end=False) for _ in range(100)]
         stranger.hear()
         updates = itertools.islice(itertools.cycle(numbers), 5_000)
-        stranger.say(b"".join(frames.window_update(number, 1) for number in updates))
+        stranger.say(b"".join(frames.encode_window_update(number, 1) for number in updates))
         stranger.hear()
 
 

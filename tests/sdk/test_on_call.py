@@ -12,7 +12,7 @@ import pytest
 import escrowmq
 from escrowmq.cli.completion import continuations
 from escrowmq.cli.main import build_parser
-from escrowmq.console.routes import PAGES
+from escrowmq.console.page_table import PAGES
 from tests.interop.ports import free_port
 from tests.interop.process import until
 from tests.interop.servers import Server

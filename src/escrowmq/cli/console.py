@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.base.extras import require_extra
     from escrowmq.client.client_settings import NAME_SERVERS_VARIABLE
     from escrowmq.client.core.addresses import parse_addresses
-    from escrowmq.console.logins import local_users
+    from escrowmq.console.logins import read_local_users
     from escrowmq.console.options import ConsoleOptions, LocalUser
     from escrowmq.node.logs import log_to_stderr
     from escrowmq.node.serve_console import serve_console
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     parse_addresses(names)
     users: tuple[LocalUser, ...] = ()
     if arguments.login == "local":
-        users = local_users(
+        users = read_local_users(
             arguments.data or str(Path.home() / _FOLDER),
             password_file=arguments.console_password_file,
             viewer_file=arguments.console_viewer_file,

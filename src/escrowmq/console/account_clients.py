@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from escrowmq.aio import Admin, Credentials
-from escrowmq.console.collector import Collector
-from escrowmq.console.jobs import Jobs
-from escrowmq.console.memo import Memo
+from escrowmq.console.answer_cache import AnswerCache
+from escrowmq.console.jobs import AccountJobs
+from escrowmq.console.metrics_collector import MetricsCollector
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem
 from escrowmq.errors import EscrowMQError
 
-DESKS_MAX: Final = 32
+ACCOUNT_CLIENTS_MAX: Final = 32
 """The most accounts with open connections. Beyond it, the connections of the account that was idle
 longest are closed. An account with a request or job in progress keeps its own."""
 
@@ -28,9 +28,9 @@ class AccountClient:
         self._make = make
         self._admin: Admin | None = None
         self._opening = asyncio.Lock()
-        self.memo = Memo(now_s)
-        self.collector = Collector(self.admin, self.memo, now_s)
-        self.jobs = Jobs(now_s)
+        self.memo = AnswerCache(now_s)
+        self.collector = MetricsCollector(self.open_admin, self.memo, now_s)
+        self.jobs = AccountJobs(now_s)
         self._uses_count = 0
 
     @contextmanager
@@ -44,11 +44,11 @@ class AccountClient:
             self._uses_count -= 1
 
     @property
-    def is_resting(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the client may be closed: no page, call or job uses it."""
         return not self._uses_count and not self.jobs.running_count
 
-    async def admin(self) -> Admin:
+    async def open_admin(self) -> Admin:
         """Return the `Admin`, opened if necessary. Raises NoNameServer while no name server
         answers."""
         async with self._opening:
@@ -60,7 +60,7 @@ class AccountClient:
 
     async def close(self) -> None:
         """Stop all jobs and close the client."""
-        await self.jobs.close()
+        await self.jobs.stop_all()
         await self.collector.close()
         if self._admin is not None:
             await self._admin.close()
@@ -73,33 +73,34 @@ class AccountClients:
     def __init__(self, options: ConsoleOptions, now_s: Callable[[], float]) -> None:
         self._options = options
         self._now_s = now_s
-        self._desks: OrderedDict[Credentials | None, AccountClient] = OrderedDict()
+        self._clients: OrderedDict[Credentials | None, AccountClient] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def of(self, credentials: Credentials | None) -> AccountClient:
+    def client_of(self, credentials: Credentials | None) -> AccountClient:
         """Return the client of an account. Raises Problem if too many others are in use."""
-        found = self._desks.get(credentials)
+        found = self._clients.get(credentials)
         if found is None:
-            if len(self._desks) >= DESKS_MAX:
-                self._close_resting()
-            found = AccountClient(lambda: self.client(credentials), self._now_s)
-            self._desks[credentials] = found
-        self._desks.move_to_end(credentials)
+            if len(self._clients) >= ACCOUNT_CLIENTS_MAX:
+                self._close_idle()
+            found = AccountClient(lambda: self.make_admin(credentials), self._now_s)
+            self._clients[credentials] = found
+        self._clients.move_to_end(credentials)
         return found
 
-    def _close_resting(self) -> None:
-        resting = [name for name, desk in self._desks.items() if desk.is_resting]
+    def _close_idle(self) -> None:
+        resting = [name for name, desk in self._clients.items() if desk.is_idle]
         if not resting:
             raise Problem(
-                503, "too_many_accounts", f"{DESKS_MAX} accounts are at work, as many as may be",
+                503, "too_many_accounts",
+                f"{ACCOUNT_CLIENTS_MAX} accounts are at work, as many as may be",
                 "try again soon",
             )  # fmt: skip
-        desk = self._desks.pop(resting[0])
+        desk = self._clients.pop(resting[0])
         task = asyncio.ensure_future(desk.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def client(self, credentials: Credentials | None) -> Admin:
+    def make_admin(self, credentials: Credentials | None) -> Admin:
         """Make an `Admin` that signs as an account; it is not open yet."""
         options = self._options
         return Admin(
@@ -112,14 +113,14 @@ class AccountClients:
     async def is_reachable(self) -> tuple[bool, str]:
         """Return whether a name server answers, and the reason if none does."""
         try:
-            desk = self.of(None)
+            desk = self.client_of(None)
             with desk.in_use():
-                admin = await desk.admin()
-                await desk.memo.get("brokers", admin.brokers.all)
+                admin = await desk.open_admin()
+                await desk.memo.get_or_request("brokers", admin.brokers.all)
         except (EscrowMQError, Problem) as error:
             return False, str(error)
         return True, "ready"
 
     async def close(self) -> None:
         """Close all clients."""
-        await asyncio.gather(*(desk.close() for desk in self._desks.values()), *self._closing)
+        await asyncio.gather(*(desk.close() for desk in self._clients.values()), *self._closing)

@@ -15,7 +15,7 @@ _KINDS: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/sv
 _DIGEST_SIZE: Final = 12
 
 
-class Assets:
+class AssetFiles:
     """The asset files, by their names."""
 
     def __init__(self) -> None:
@@ -30,11 +30,11 @@ class Assets:
             self._urls[path.name] = f"/static/{name}"
             self._found[name] = (body, _KINDS[path.suffix])
 
-    def url(self, name: str) -> str:
+    def asset_url(self, name: str) -> str:
         """Return the URL of a file."""
         return self._urls[name]
 
-    async def serve(self, request: Request) -> Response:
+    async def serve_file(self, request: Request) -> Response:
         """Serve one file. A name with another release's digest gets 404."""
         found = self._found.get(request.path_params["name"])
         if found is None:

@@ -10,6 +10,6 @@ from escrowmq.codec.key_value_line import format_audit_line
 _log = logging.getLogger("escrowmq.audit")
 
 
-def audit(event: str, **fields: object) -> None:
+def write_audit_line(event: str, **fields: object) -> None:
     """Log one event."""
     _log.info("%s", format_audit_line(f"console_{event}", fields))

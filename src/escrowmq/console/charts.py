@@ -17,7 +17,7 @@ _PAD: Final = 2
 Values = Sequence[float | None]
 
 
-def thinned(values: Values, count: int = POINTS_MAX) -> list[float | None]:
+def reduce_values(values: Values, count: int = POINTS_MAX) -> list[float | None]:
     """Reduce values to at most `count`. Each group of neighbours is replaced by its greatest value,
     so that no peak is lost."""
     if len(values) <= count:
@@ -30,26 +30,28 @@ def thinned(values: Values, count: int = POINTS_MAX) -> list[float | None]:
     return found
 
 
-def spark(values: Values, label: str) -> Markup:
+def draw_small_curve(values: Values, label: str) -> Markup:
     """Draw a small curve for a table."""
     width, height = _SMALL
-    return _svg(values, label, kind="spark", width=width, height=height, top=_top(values))
+    return _draw_svg(
+        values, label, kind="spark", width=width, height=height, top=_scale_top(values)
+    )
 
 
-def chart(values: Values, label: str, *, unit: str = "", span: str = "") -> Markup:
+def draw_curve(values: Values, label: str, *, unit: str = "", span: str = "") -> Markup:
     """Draw a curve, and write its greatest and its newest value."""
     known = [value for value in values if value is not None]
-    top = _top(values)
-    drawn = _svg(values, label, kind="chart", width=_WIDTH, height=_HEIGHT, top=top)
-    newest = short(known[-1]) if known and values[-1] is not None else "unknown"
+    top = _scale_top(values)
+    drawn = _draw_svg(values, label, kind="chart", width=_WIDTH, height=_HEIGHT, top=top)
+    newest = short_number(known[-1]) if known and values[-1] is not None else "unknown"
     return Markup(
         '<figure class="figure"><figcaption><span>{}</span>'
         "<strong>{}<small> {}</small></strong></figcaption>{}"
         '<p class="axis"><span>{}</span><span>peak {}</span></p></figure>'
-    ).format(label, newest, unit, drawn, span, short(max(known)) if known else "unknown")
+    ).format(label, newest, unit, drawn, span, short_number(max(known)) if known else "unknown")
 
 
-def short(value: float) -> str:
+def short_number(value: float) -> str:
     """Format a number in few letters: 1234567 as 1.23 M."""
     for size, mark in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
@@ -58,13 +60,15 @@ def short(value: float) -> str:
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.3g}"
 
 
-def _top(values: Values) -> float:
+def _scale_top(values: Values) -> float:
     return max((value for value in values if value is not None), default=0.0) or 1.0
 
 
-def _svg(values: Values, label: str, *, kind: str, width: int, height: int, top: float) -> Markup:
-    points = thinned(values)
-    runs = _runs(points, width=width, height=height, top=top)
+def _draw_svg(
+    values: Values, label: str, *, kind: str, width: int, height: int, top: float
+) -> Markup:
+    points = reduce_values(values)
+    runs = _split_at_gaps(points, width=width, height=height, top=top)
     lines = Markup("").join(
         Markup('<polyline points="{}"/>').format(" ".join(f"{x:.1f},{y:.1f}" for x, y in run))
         for run in runs
@@ -84,7 +88,7 @@ def _svg(values: Values, label: str, *, kind: str, width: int, height: int, top:
     ).format(kind, width, height, escape(label), areas, lines)
 
 
-def _runs(
+def _split_at_gaps(
     points: Sequence[float | None], *, width: int, height: int, top: float
 ) -> list[list[tuple[float, float]]]:
     """Convert values to points, and split them where a value is unknown, so that the curve has a

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from escrowmq.console.answers import Answer
-from escrowmq.console.audit import audit
+from escrowmq.console.audit import write_audit_line
 from escrowmq.console.problems import Problem
 from escrowmq.errors import EscrowMQError
 
@@ -37,11 +37,11 @@ class Job(Answer, kw_only=True):
     ended_s: float | None = None
 
 
-Steps = Callable[[], AsyncIterator[str]]
+JobSteps = Callable[[], AsyncIterator[str]]
 """The steps of a job. Each processes one item, and yields an empty text, or why that failed."""
 
 
-class Jobs:
+class AccountJobs:
     """The jobs of one account."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -50,7 +50,7 @@ class Jobs:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._next = 1
 
-    def begin(self, what: str, steps: Steps, *, who: str, total: int | None) -> Job:
+    def start_job(self, what: str, steps: JobSteps, *, who: str, total: int | None) -> Job:
         """Start a job. Raises Problem if too many are running."""
         if len(self._tasks) >= RUNNING_MAX:
             raise Problem(
@@ -63,8 +63,8 @@ class Jobs:
         while len(self._jobs) > KEPT_MAX:
             oldest = next(number for number in self._jobs if number not in self._tasks)
             del self._jobs[oldest]
-        audit("job", id=job.id, who=who, state="running", what=what)
-        task = asyncio.ensure_future(self._run(job, steps))
+        write_audit_line("job", id=job.id, who=who, state="running", what=what)
+        task = asyncio.ensure_future(self._run_job(job, steps))
         self._tasks[job.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(job.id, None))
         return job
@@ -74,7 +74,7 @@ class Jobs:
         """Number of running jobs."""
         return len(self._tasks)
 
-    async def _run(self, job: Job, steps: Steps) -> None:
+    async def _run_job(self, job: Job, steps: JobSteps) -> None:
         try:
             async for failure in steps():
                 job.done += 1
@@ -93,28 +93,30 @@ class Jobs:
             if job.state == "running":
                 job.state = "failed"
             job.ended_s = self._now_s()
-            audit("job", id=job.id, who=job.who, state=job.state, done=job.done, failed=job.failed)
+            write_audit_line(
+                "job", id=job.id, who=job.who, state=job.state, done=job.done, failed=job.failed
+            )
 
-    def all(self) -> list[Job]:
+    def all_jobs(self) -> list[Job]:
         """Return all jobs, the newest first."""
         return list(reversed(self._jobs.values()))
 
-    def get(self, id: int) -> Job:  # noqa: A002 - as the API calls it
+    def find_job(self, id: int) -> Job:  # noqa: A002 - as the API calls it
         """Return the job with this id. Raises Problem if there is none."""
         found = self._jobs.get(id)
         if found is None:
             raise Problem(404, "no_job", f"there is no job {id}", "GET /api/v1/jobs lists them")
         return found
 
-    def stop(self, id: int) -> Job:  # noqa: A002
+    def stop_job(self, id: int) -> Job:  # noqa: A002
         """Stop a job before its end; finished items stay as they are."""
-        job = self.get(id)
+        job = self.find_job(id)
         task = self._tasks.get(id)
         if task is not None:
             task.cancel()
         return job
 
-    async def close(self) -> None:
+    async def stop_all(self) -> None:
         """Stop all jobs."""
         tasks = list(self._tasks.values())
         for task in tasks:

@@ -22,7 +22,7 @@ _PASSWORD_MIN: Final = 8
 _PASSWORD_MAX: Final = 1_024
 
 
-def local_users(
+def read_local_users(
     folder: str, *, password_file: str | None = None, viewer_file: str | None = None
 ) -> tuple[LocalUser, ...]:
     """Read the passwords of the console's users. The password of `admin` is in `password_file`, or
@@ -30,16 +30,18 @@ def local_users(
     `viewer_file` is given."""
     path = Path(password_file) if password_file else Path(folder) / PASSWORD_FILE
     if not password_file and not path.exists():
-        _make(path)
+        _make_password_file(path)
     if not password_file:
         _log.info("console: user %s, the password is in %s", ADMIN, path)
-    users = [LocalUser(name=ADMIN, password=_read(path), may_change=True)]
+    users = [LocalUser(name=ADMIN, password=_read_password(path), may_change=True)]
     if viewer_file:
-        users.append(LocalUser(name=VIEWER, password=_read(Path(viewer_file)), may_change=False))
+        users.append(
+            LocalUser(name=VIEWER, password=_read_password(Path(viewer_file)), may_change=False)
+        )
     return tuple(users)
 
 
-def _make(path: Path) -> None:
+def _make_password_file(path: Path) -> None:
     """Create a file that only its owner can read, from the first moment on."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,7 +56,7 @@ def _make(path: Path) -> None:
         ) from error
 
 
-def _read(path: Path) -> str:
+def _read_password(path: Path) -> str:
     try:
         with path.open(encoding="utf-8") as file:
             found = file.read(_PASSWORD_MAX + 1).strip()

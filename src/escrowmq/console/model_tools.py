@@ -49,7 +49,7 @@ TOOLS: Final = {
 }
 """The read-only tools, each with the API call that it makes."""
 
-WITH: Final = {"group": "groups.show"}
+SECOND_CALLS: Final = {"group": "groups.show"}
 """By name of a tool: a second API call, whose answer it returns as well."""
 
 PROPOSE: Final = "propose"
@@ -78,13 +78,13 @@ _INSTRUCTIONS: Final = (
 )
 
 
-class _Plan(msgspec.Struct):
+class _ProposedPlan(msgspec.Struct):
     operation: Operation
     given: dict[str, object]
     until_s: float
 
 
-class Tools:
+class ModelTools:
     """The tools of a language model, which makes API calls as one account."""
 
     def __init__(
@@ -99,37 +99,37 @@ class Tools:
         self._allows_changes = allows_changes
         self._shows_bodies = shows_bodies
         self._now_s = now_s
-        self._plans: OrderedDict[str, _Plan] = OrderedDict()
+        self._plans: OrderedDict[str, _ProposedPlan] = OrderedDict()
         self._next = 1
 
-    def listed(self) -> list[types.Tool]:
+    def list_tools(self) -> list[types.Tool]:
         """Return all tools, with the JSON Schema of their parameters."""
         looks = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
         found = [
             types.Tool(
                 name=name,
                 description=BY_NAME[call].summary,
-                input_schema=schema_of(BY_NAME[call].wants),
+                input_schema=parameters_schema(BY_NAME[call].wants),
                 annotations=looks,
             )
             for name, call in TOOLS.items()
         ]
         if self._allows_changes:
-            found += _changing()
+            found += _changing_tools()
         return found
 
-    async def call(self, name: str, given: Mapping[str, object]) -> str:
+    async def call_tool(self, name: str, given: Mapping[str, object]) -> str:
         """Call a tool and return its answer. Raises Problem if it fails."""
         if name in TOOLS:
             answer = await self._call_read_only(TOOLS[name], given)
-            if name in WITH:
-                more = await self._call_read_only(WITH[name], given)
-                answer = {WITH[name]: more, TOOLS[name]: answer}
+            if name in SECOND_CALLS:
+                more = await self._call_read_only(SECOND_CALLS[name], given)
+                answer = {SECOND_CALLS[name]: more, TOOLS[name]: answer}
             return self._answer_text(answer)
         if name == PROPOSE and self._allows_changes:
-            return await self._propose(given)
+            return await self._propose_plan(given)
         if name == APPLY and self._allows_changes:
-            return await self._apply(str(given.get("plan", "")))
+            return await self._apply_plan(str(given.get("plan", "")))
         raise Problem(404, "no_tool", f"there is no tool {name!r}")
 
     async def _call_read_only(self, call: str, given: Mapping[str, object]) -> object:
@@ -141,11 +141,11 @@ class Tools:
         found: object = await BY_NAME[call](self._asking, wanted)
         return found
 
-    async def _propose(self, given: Mapping[str, object]) -> str:
+    async def _propose_plan(self, given: Mapping[str, object]) -> str:
         operation = BY_NAME.get(str(given.get("call", "")))
-        if operation is None or operation.name not in _calls():
+        if operation is None or operation.name not in _changing_calls():
             raise Problem(404, "no_call", f"{given.get('call')!r} changes nothing",
-                          f"there are {', '.join(_calls())}")  # fmt: skip
+                          f"there are {', '.join(_changing_calls())}")  # fmt: skip
         parameters = given.get("parameters") or {}
         if not isinstance(parameters, dict):
             raise Problem(400, "bad_request", "parameters: an object is expected")
@@ -153,13 +153,13 @@ class Tools:
         change: Change = await operation(self._asking, {**wanted, "dry_run": True})
         plan = f"plan-{self._next}"
         self._next += 1
-        self._plans[plan] = _Plan(operation, wanted, self._now_s() + PLAN_S)
+        self._plans[plan] = _ProposedPlan(operation, wanted, self._now_s() + PLAN_S)
         while len(self._plans) > PLANS_MAX:
             self._plans.popitem(last=False)
         told = {"plan": plan, "seconds": PLAN_S, "change": msgspec.to_builtins(change)}
         return self._answer_text(told)
 
-    async def _apply(self, name: str) -> str:
+    async def _apply_plan(self, name: str) -> str:
         plan = self._plans.pop(name, None)  # once
         if plan is None or self._now_s() > plan.until_s:
             raise Problem(404, "no_plan", f"there is no plan {name!r}, or it was carried out "
@@ -168,7 +168,7 @@ class Tools:
         change: Change = await plan.operation(self._asking, plan.given)
         told: dict[str, object] = {"change": msgspec.to_builtins(change)}
         if change.job is not None:
-            job = self._asking.desk.jobs.get(change.job)
+            job = self._asking.account_client.jobs.find_job(change.job)
             end_s = self._now_s() + _JOB_S
             while job.state == "running" and self._now_s() < end_s:
                 await asyncio.sleep(_LOOK_S)
@@ -177,13 +177,13 @@ class Tools:
 
     def _answer_text(self, answer: object) -> str:
         if isinstance(answer, MessageShown):
-            answer = self._message(answer)
+            answer = self._message_fields(answer)
         text = msgspec.json.encode(answer).decode()
         if len(text) > ANSWER_MAX:
             text = f"{text[:ANSWER_MAX]} [cut: {len(text)} letters in all; ask for a smaller page]"
         return text
 
-    def _message(self, message: MessageShown) -> dict[str, object]:
+    def _message_fields(self, message: MessageShown) -> dict[str, object]:
         """Convert a message, with its body as text or without it."""
         told: dict[str, object] = msgspec.to_builtins(message)
         body = base64.b64decode(message.body_base64 or "")[:BODY_MAX]
@@ -198,19 +198,19 @@ class Tools:
         return told
 
 
-def _calls() -> list[str]:
-    return [one.name for one in BY_NAME.values() if one.changes and not one.takes_password]
+def _changing_calls() -> list[str]:
+    return [one.name for one in BY_NAME.values() if one.makes_changes and not one.takes_password]
 
 
-def _changing() -> list[types.Tool]:
-    calls = "; ".join(f"{name}: {BY_NAME[name].summary}" for name in _calls())
+def _changing_tools() -> list[types.Tool]:
+    calls = "; ".join(f"{name}: {BY_NAME[name].summary}" for name in _changing_calls())
     parameters = {
         "type": "object",
         "description": "as the API's OpenAPI document has them for that call",
     }
     propose = {
         "type": "object",
-        "properties": {"call": {"enum": _calls()}, "parameters": parameters},
+        "properties": {"call": {"enum": _changing_calls()}, "parameters": parameters},
         "required": ["call"],
     }
     apply = {"type": "object", "properties": {"plan": {"type": "string"}}, "required": ["plan"]}
@@ -230,26 +230,26 @@ def _changing() -> list[types.Tool]:
     ]
 
 
-def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+def parameters_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Make the JSON Schema for a call's parameters; its top level is an object."""
     (ref,), defined = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     whole: dict[str, Any] = defined.pop(ref["$ref"].rpartition("/")[2])
     return {**whole, "$defs": defined} if defined else whole
 
 
-def build_server(tools: Tools) -> Server[Any]:
+def build_server(tools: ModelTools) -> Server[Any]:
     """Build a server of the Model Context Protocol for these tools."""
 
-    async def listed(
+    async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools.listed())
+        return types.ListToolsResult(tools=tools.list_tools())
 
-    async def called(
+    async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            text = await tools.call(params.name, params.arguments or {})
+            text = await tools.call_tool(params.name, params.arguments or {})
         except Problem as problem:
             said = json.dumps(msgspec.to_builtins(problem.refused))
             content = types.TextContent(type="text", text=said)
@@ -258,8 +258,8 @@ def build_server(tools: Tools) -> Server[Any]:
         return types.CallToolResult(content=[*parts])
 
     return Server(
-        "escrowmq", version=RELEASE, instructions=_INSTRUCTIONS, on_list_tools=listed,
-        on_call_tool=called,
+        "escrowmq", version=RELEASE, instructions=_INSTRUCTIONS, on_list_tools=list_tools,
+        on_call_tool=call_tool,
     )  # fmt: skip
 
 
@@ -267,8 +267,8 @@ async def serve_stdio(options: ConsoleOptions, *, allows_changes: bool, shows_bo
     """Serve over standard input and output until they are closed."""
     desks = AccountClients(options, steady_s)
     who = SessionUser(name="a model", may_change=allows_changes)
-    caller = Caller(desk=desks.of(None), who=who)
-    tools = Tools(caller, allows_changes=allows_changes, shows_bodies=shows_bodies)
+    caller = Caller(account_client=desks.client_of(None), who=who)
+    tools = ModelTools(caller, allows_changes=allows_changes, shows_bodies=shows_bodies)
     server = build_server(tools)
     try:
         async with stdio_server() as (reading, writing):

@@ -13,7 +13,7 @@ from escrowmq.console.problems import Refused
 _REF: Final = "#/components/schemas/{name}"
 
 
-def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
+def openapi_document(operations: tuple[Operation, ...]) -> dict[str, Any]:
     """Return the document, in OpenAPI 3.1."""
     kinds = [Refused, *(one.wants for one in operations), *(one.gives for one in operations)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -22,7 +22,9 @@ def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for one, wanted, given in zip(operations, wants, gives, strict=True):
         fields = components[wanted["$ref"].rpartition("/")[2]]
-        paths.setdefault(PREFIX + one.path, {})[one.method.lower()] = _call(one, fields, given)
+        paths.setdefault(PREFIX + one.path, {})[one.method.lower()] = _describe_call(
+            one, fields, given
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "EscrowMQ console", "version": RELEASE},
@@ -38,7 +40,7 @@ def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
     }
 
 
-def _call(one: Operation, wanted: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _describe_call(one: Operation, wanted: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = wanted.get("properties", {})
     required = wanted.get("required", [])
     call: dict[str, Any] = {
@@ -46,29 +48,30 @@ def _call(one: Operation, wanted: dict[str, Any], given: dict[str, Any]) -> dict
         "summary": one.summary,
         "tags": [one.name.partition(".")[0]],
         "parameters": [
-            _parameter(name, fields[name], place="path", is_required=True) for name in one.in_path
+            _describe_parameter(name, fields[name], place="path", is_required=True)
+            for name in one.path_parameters
         ],
         "responses": {
-            "200": {"description": "Done", "content": _json(given)},
+            "200": {"description": "Done", "content": _json_content(given)},
             "default": {
                 "description": "Why not",
-                "content": _json({"$ref": _REF.format(name="Refused")}),
+                "content": _json_content({"$ref": _REF.format(name="Refused")}),
             },
         },
     }
-    rest = {name: field for name, field in fields.items() if name not in one.in_path}
+    rest = {name: field for name, field in fields.items() if name not in one.path_parameters}
     if one.method != "POST":
         call["parameters"] += [
-            _parameter(name, field, place="query", is_required=name in required)
+            _describe_parameter(name, field, place="query", is_required=name in required)
             for name, field in rest.items()
         ]
         return call
     if "dry_run" in rest:
         call["parameters"].append(
-            _parameter("dry_run", rest.pop("dry_run"), place="query", is_required=False)
+            _describe_parameter("dry_run", rest.pop("dry_run"), place="query", is_required=False)
         )
     call["requestBody"] = {
-        "content": _json(
+        "content": _json_content(
             {
                 "type": "object",
                 "properties": rest,
@@ -79,12 +82,12 @@ def _call(one: Operation, wanted: dict[str, Any], given: dict[str, Any]) -> dict
     return call
 
 
-def _parameter(
+def _describe_parameter(
     name: str, schema: dict[str, Any], *, place: str, is_required: bool
 ) -> dict[str, Any]:
     said = {"description": schema["description"]} if "description" in schema else {}
     return {"name": name, "in": place, "required": is_required, "schema": schema, **said}
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
+def _json_content(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}

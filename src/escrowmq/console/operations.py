@@ -13,7 +13,7 @@ import msgspec
 from escrowmq.client.admin.previews.preview import Preview, PreviewRow
 from escrowmq.console.account_clients import AccountClient
 from escrowmq.console.answers import Answer
-from escrowmq.console.problems import Problem, problem_of
+from escrowmq.console.problems import Problem, to_problem
 from escrowmq.console.sessions import SessionUser
 from escrowmq.errors import EscrowMQError
 
@@ -29,7 +29,7 @@ class NoParameters(msgspec.Struct, kw_only=True):
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The user who makes a call, and the client with which it reaches the cluster."""
 
-    desk: AccountClient
+    account_client: AccountClient
     who: SessionUser
 
 
@@ -83,33 +83,33 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     and no page contains the password."""
 
     @property
-    def changes(self) -> bool:
+    def makes_changes(self) -> bool:
         """Whether the call changes something, so that a user with read access is refused."""
         return self.method != "GET" and not self.is_open_to_viewers
 
     @property
-    def in_path(self) -> list[str]:
+    def path_parameters(self) -> list[str]:
         """The names of the parameters that are part of the path."""
         return _IN_PATH.findall(self.path)
 
     async def __call__(self, caller: Caller, given: Mapping[str, object]) -> Any:  # noqa: ANN401
         """Make the call and return its answer. Raises Problem if it fails."""
-        if self.changes and not caller.who.may_change:
+        if self.makes_changes and not caller.who.may_change:
             raise Problem(
                 403, "read_only", f"{caller.who.name} has read access only",
                 "log in as a user that may change things",
             )  # fmt: skip
-        wanted = self.read(given)
+        wanted = self.parse_parameters(given)
         try:
-            with caller.desk.in_use():
+            with caller.account_client.in_use():
                 found = await self.handler(caller, wanted)
         except EscrowMQError as error:
-            raise problem_of(error) from error
-        if self.changes and not getattr(wanted, "dry_run", False):
-            caller.desk.memo.forget()
+            raise to_problem(error) from error
+        if self.makes_changes and not getattr(wanted, "dry_run", False):
+            caller.account_client.memo.clear()
         return found
 
-    def read(self, given: Mapping[str, object]) -> msgspec.Struct:
+    def parse_parameters(self, given: Mapping[str, object]) -> msgspec.Struct:
         """Convert texts to the call's parameters. Empty texts of forms count as not given."""
         fields = {field.encode_name: field for field in msgspec.structs.fields(self.wants)}
         unknown = sorted(given.keys() - fields.keys())

@@ -35,7 +35,7 @@ class Listed(Answer, Generic[T], kw_only=True):
     has_more: bool = False
 
 
-def cut(items: Sequence[T], wanted: Paging) -> Listed[T]:
+def cut_page(items: Sequence[T], wanted: Paging) -> Listed[T]:
     """Return the requested page of a list; an empty page after the end."""
     pages = max(1, -(-len(items) // wanted.size))
     first = (wanted.page - 1) * wanted.size
@@ -48,7 +48,7 @@ def cut(items: Sequence[T], wanted: Paging) -> Listed[T]:
     )
 
 
-def ordered(
+def sort_items(
     items: Sequence[T], wanted: Paging, by: dict[str, Callable[[T], Any]], default: str
 ) -> list[T]:
     """Sort items by a column; unknown values come last in either direction. Raises UsageError if

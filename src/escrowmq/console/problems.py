@@ -72,7 +72,7 @@ _KINDS: Final[tuple[tuple[type[EscrowMQError], int, str, str], ...]] = (
 """Status, code and advice by class of error; the first class that fits is used."""
 
 
-def problem_of(error: EscrowMQError) -> Problem:
+def to_problem(error: EscrowMQError) -> Problem:
     """Convert an error of the SDK to a Problem."""
     text = " ".join(str(error).split())
     for kind, status, code, hint in _KINDS:

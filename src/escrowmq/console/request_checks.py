@@ -12,10 +12,10 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import Request
 
-from escrowmq.console.accounts import Accounts
-from escrowmq.console.live import MEDIA_TYPE
+from escrowmq.console.page_streams import MEDIA_TYPE
+from escrowmq.console.password_checks import PasswordChecks
 from escrowmq.console.problems import Problem
-from escrowmq.console.sessions import Session, Sessions, SessionUser, same
+from escrowmq.console.sessions import BrowserSession, SessionStore, SessionUser, are_equal_secrets
 
 BODY_MAX: Final = 256 * 1024
 """The most bytes of a request's body."""
@@ -32,7 +32,7 @@ _BASIC: Final = "basic"
 _BEARER: Final = "bearer"
 
 
-async def body_of(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """Read the request's body. Raises Problem if it is too large."""
     parts: list[bytes] = []
     size = 0
@@ -53,13 +53,13 @@ async def body_of(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def form_of(request: Request) -> dict[str, list[str]]:
+async def read_form(request: Request) -> dict[str, list[str]]:
     """Read the fields of a form: the values of each, by name."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise Problem(415, "bad_request", f"a form is expected, not {kind or 'nothing'}")
     try:
-        text = (await body_of(request)).decode()
+        text = (await read_body(request)).decode()
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError as error:
         raise Problem(400, "bad_request", f"the form cannot be read: {error}") from error
@@ -69,9 +69,9 @@ async def form_of(request: Request) -> dict[str, list[str]]:
     return found
 
 
-async def json_of(request: Request) -> dict[str, object]:
+async def read_json(request: Request) -> dict[str, object]:
     """Read the members of a JSON body; none if the body is empty."""
-    body = await body_of(request)
+    body = await read_body(request)
     if not body:
         return {}
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -85,17 +85,17 @@ async def json_of(request: Request) -> dict[str, object]:
         raise Problem(400, "bad_request", f"the body is not a JSON object: {error}") from error
 
 
-def address_of(request: Request) -> str:
+def sender_address(request: Request) -> str:
     """Return the address that sent a request."""
     return request.client.host if request.client is not None else ""
 
 
-def session_of(request: Request, sessions: Sessions) -> Session | None:
+def find_session(request: Request, sessions: SessionStore) -> BrowserSession | None:
     """Return the browser's session; None if it has none. Requests that an open page makes by itself
     do not prolong the session, so that an unattended page is logged out."""
     headers = request.headers
     is_use = LIVE not in headers and headers.get("accept", "") != MEDIA_TYPE
-    return sessions.find(request.cookies.get(sessions.cookie, ""), is_use=is_use)
+    return sessions.find_session(request.cookies.get(sessions.cookie, ""), is_use=is_use)
 
 
 def check_origin(request: Request) -> None:
@@ -108,29 +108,31 @@ def check_origin(request: Request) -> None:
         raise Problem(403, "foreign_page", "this request was sent by a page of another site")
 
 
-def check_csrf(session: Session, given: str) -> None:
+def check_csrf(session: BrowserSession, given: str) -> None:
     """Raise Problem if a form lacks the token of this session, and so may come from another
     site."""
-    if not given or not same(given, session.csrf):
+    if not given or not are_equal_secrets(given, session.csrf):
         raise Problem(
             403, "stale_form", "this form belongs to another session", "load the page again"
         )
 
 
-async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) -> SessionUser:
+async def authenticate_caller(
+    request: Request, sessions: SessionStore, accounts: PasswordChecks
+) -> SessionUser:
     """Authenticate the caller of the API by a token, a name and password, or the cookie of a page.
     Raises Problem if that fails."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == _BEARER:
-        who = sessions.bearer(bearer_of(request))
+        who = sessions.token_user(read_bearer(request))
         if who is None:
             raise Problem(401, "bad_token", "this token is invalid, or has expired",
                           "POST /api/v1/tokens issues one")  # fmt: skip
         return who
     if scheme.lower() == _BASIC:
-        name, password = _basic(given)
-        return await accounts.prove_again(name, password, address_of(request))
-    session = session_of(request, sessions)
+        name, password = _parse_basic(given)
+        return await accounts.check_password_cached(name, password, sender_address(request))
+    session = find_session(request, sessions)
     if session is None:
         raise Problem(401, "not_logged_in", "not logged in",
                       "send a bearer token, or name and password")  # fmt: skip
@@ -140,13 +142,13 @@ async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) ->
     return session.who
 
 
-def bearer_of(request: Request) -> str:
+def read_bearer(request: Request) -> str:
     """Return the token in a request; empty if it has none."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     return given.strip() if scheme.lower() == _BEARER else ""
 
 
-def _basic(given: str) -> tuple[str, str]:
+def _parse_basic(given: str) -> tuple[str, str]:
     try:
         name, mark, password = base64.b64decode(given, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError) as error:

@@ -42,17 +42,17 @@ class ConsoleServer:
     """The console's server; it serves until `stop` is called."""
 
     def __init__(
-        self, door: socket.socket, options: ConsoleOptions, vitals: HealthReader | None
+        self, listening_socket: socket.socket, options: ConsoleOptions, vitals: HealthReader | None
     ) -> None:
-        self._door = door
+        self._door = listening_socket
         self._waiting = WaitingConnections(patience_s=PATIENCE_S)
-        port = int(door.getsockname()[1])
+        port = int(listening_socket.getsockname()[1])
         app = build_app(
             options, vitals, now_s=steady_s, port=port, is_ending=lambda: self._server.should_exit
         )
         config = uvicorn.Config(
             app,
-            http=self._waiting.protocol(),
+            http=self._waiting.protocol_class(),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -71,7 +71,7 @@ class ConsoleServer:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        cutting = asyncio.ensure_future(self._waiting.cut_late())
+        cutting = asyncio.ensure_future(self._waiting.close_late_repeatedly())
         try:
             await self._server.serve(sockets=[self._door])
         finally:
@@ -97,11 +97,11 @@ class WaitingConnections:
         self._count_max = count_max
         self._patience_s = patience_s
 
-    def protocol(self) -> type[asyncio.Protocol]:
+    def protocol_class(self) -> type[asyncio.Protocol]:
         """Return uvicorn's protocol class, extended to report its connections here."""
         waiting = self
 
-        class _Patient(H11Protocol):
+        class _ReportingProtocol(H11Protocol):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
                 waiting.connection_opened(transport)
@@ -120,26 +120,26 @@ class WaitingConnections:
 
             def pause_writing(self) -> None:
                 super().pause_writing()
-                waiting.stalled(self.transport)
+                waiting.writing_stalled(self.transport)
 
             def resume_writing(self) -> None:
                 super().resume_writing()
-                waiting.resumed(self.transport)
+                waiting.writing_resumed(self.transport)
 
             def connection_lost(self, exc: Exception | None) -> None:
                 waiting.connection_closed(self.transport)
                 super().connection_lost(exc)
 
-        return _Patient
+        return _ReportingProtocol
 
     def connection_opened(self, transport: Any) -> None:  # noqa: ANN401 - uvloop's are no asyncio.Transport
         """Add a connection that was opened; above the limit, close one that is stalled or idle."""
         self._open_count += 1
         self._idle_s[transport] = steady_s()
         if self._open_count > self._count_max:
-            self._cut(self._least_useful())
+            self._close_connection(self._connection_to_close())
 
-    def _least_useful(self) -> asyncio.Transport:
+    def _connection_to_close(self) -> asyncio.Transport:
         """Return the connection to close if there are too many."""
         stalled = next(iter(self._stalled_s), None)
         if stalled is not None:
@@ -148,11 +148,11 @@ class WaitingConnections:
                 return stalled
         return next(iter(self._idle_s))
 
-    def stalled(self, transport: Any) -> None:  # noqa: ANN401
+    def writing_stalled(self, transport: Any) -> None:  # noqa: ANN401
         """Record that a connection's answers wait until the client reads."""
         self._stalled_s[transport] = steady_s()
 
-    def resumed(self, transport: Any) -> None:  # noqa: ANN401
+    def writing_resumed(self, transport: Any) -> None:  # noqa: ANN401
         """Record that the client reads again."""
         self._stalled_s.pop(transport, None)
 
@@ -171,7 +171,7 @@ class WaitingConnections:
         self._stalled_s.pop(transport, None)
         self._open_count = max(0, self._open_count - 1)
 
-    async def cut_late(self) -> None:
+    async def close_late_repeatedly(self) -> None:
         """Close connections that take too long to send a request or to read their answers, again
         and again until the server ends."""
         while True:
@@ -180,9 +180,9 @@ class WaitingConnections:
             waiting = [*self._idle_s.items(), *self._stalled_s.items()]
             for transport, since_s in waiting:
                 if since_s < late_s:
-                    self._cut(transport)
+                    self._close_connection(transport)
 
-    def _cut(self, transport: asyncio.Transport) -> None:
+    def _close_connection(self, transport: asyncio.Transport) -> None:
         self._idle_s.pop(transport, None)
         self._stalled_s.pop(transport, None)
         transport.abort()

@@ -51,7 +51,7 @@ class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
     """The account that signs the user's requests; None if the brokers require no signature."""
 
 
-class Session(msgspec.Struct, kw_only=True):
+class BrowserSession(msgspec.Struct, kw_only=True):
     """A browser's session."""
 
     who: SessionUser
@@ -63,7 +63,7 @@ class Session(msgspec.Struct, kw_only=True):
     """A text shown once, on the next page."""
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
+class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
     """A secret that a program sends instead of a password."""
 
     who: SessionUser
@@ -72,10 +72,10 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """The token that was used to issue this one; when it ends, this one ends too."""
 
 
-V = TypeVar("V", Session, Token)
+V = TypeVar("V", BrowserSession, ApiToken)
 
 
-class _Kept(Generic[V]):
+class _SecretStore(Generic[V]):
     """Sessions or tokens by their secrets, of which only digests are stored. At the limit of one
     user, the oldest of that user is dropped; at the limit of all, the oldest."""
 
@@ -84,25 +84,25 @@ class _Kept(Generic[V]):
         self._of_user: dict[str, OrderedDict[bytes, None]] = {}
         self._count_max = count_max
 
-    def add(self, value: V) -> str:
+    def add_value(self, value: V) -> str:
         secret = secrets.token_urlsafe(_TOKEN_SIZE)
         mine = self._of_user.get(value.who.name, ())
         if len(mine) >= OF_USER_MAX:
-            self._drop(next(iter(mine)))
+            self._remove_digest(next(iter(mine)))
         elif len(self._found) >= self._count_max:
-            self._drop(next(iter(self._found)))
+            self._remove_digest(next(iter(self._found)))
         digest = _digest(secret)
         self._found[digest] = value
         self._of_user.setdefault(value.who.name, OrderedDict())[digest] = None
         return secret
 
-    def get(self, secret: str) -> V | None:
+    def find(self, secret: str) -> V | None:
         return self._found.get(_digest(secret))
 
-    def drop(self, secret: str) -> None:
-        self._drop(_digest(secret))
+    def remove(self, secret: str) -> None:
+        self._remove_digest(_digest(secret))
 
-    def _drop(self, digest: bytes) -> None:
+    def _remove_digest(self, digest: bytes) -> None:
         value = self._found.pop(digest, None)
         if value is None:
             return
@@ -112,71 +112,77 @@ class _Kept(Generic[V]):
             del self._of_user[name]
 
 
-class Sessions:
+class SessionStore:
     """All open sessions and tokens. `now_s` is a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float], *, port: int = 0) -> None:
         self._now_s = now_s
         self.cookie = f"{COOKIE}_{port}"
-        self._sessions: _Kept[Session] = _Kept(SESSIONS_MAX)
-        self._tokens: _Kept[Token] = _Kept(TOKENS_MAX)
+        self._sessions: _SecretStore[BrowserSession] = _SecretStore(SESSIONS_MAX)
+        self._tokens: _SecretStore[ApiToken] = _SecretStore(TOKENS_MAX)
 
-    def begin(self, who: SessionUser) -> str:
+    def open_session(self, who: SessionUser) -> str:
         """Open a session; return the cookie's value."""
         now_s = self._now_s()
         csrf = secrets.token_urlsafe(_TOKEN_SIZE)
-        return self._sessions.add(Session(who=who, csrf=csrf, began_s=now_s, seen_s=now_s))
+        return self._sessions.add_value(
+            BrowserSession(who=who, csrf=csrf, began_s=now_s, seen_s=now_s)
+        )
 
-    def find(self, cookie: str, *, is_use: bool = True) -> Session | None:
+    def find_session(self, cookie: str, *, is_use: bool = True) -> BrowserSession | None:
         """Return the session of a cookie; None if it has ended or expired. With `is_use`, this
         prolongs the session."""
-        found = self._sessions.get(cookie)
+        found = self._sessions.find(cookie)
         if found is None:
             return None
         now_s = self._now_s()
         if now_s - found.seen_s > IDLE_S or now_s - found.began_s > AGE_MAX_S:
-            self._sessions.drop(cookie)
+            self._sessions.remove(cookie)
             return None
         if is_use:
             found.seen_s = now_s
         return found
 
-    def end(self, cookie: str) -> None:
+    def end_session(self, cookie: str) -> None:
         """End the session of a cookie."""
-        self._sessions.drop(cookie)
+        self._sessions.remove(cookie)
 
-    def issue(self, who: SessionUser, span_s: float, *, issuer: str = "") -> tuple[str, float]:
+    def issue_token(
+        self, who: SessionUser, span_s: float, *, issuer: str = ""
+    ) -> tuple[str, float]:
         """Issue a token. Return it, and the seconds for which it is valid. `issuer`: the token with
         which it was requested; when that one ends, the new one ends too."""
         now_s = self._now_s()
         until_s = now_s + span_s
-        if issuer and (found := self._tokens.get(issuer)) is not None:
+        if issuer and (found := self._tokens.find(issuer)) is not None:
             until_s = min(until_s, found.until_s)
-        token = Token(who=who, until_s=until_s, issuer=issuer)
-        return self._tokens.add(token), until_s - now_s
+        token = ApiToken(who=who, until_s=until_s, issuer=issuer)
+        return self._tokens.add_value(token), until_s - now_s
 
-    def bearer(self, token: str) -> SessionUser | None:
+    def token_user(self, token: str) -> SessionUser | None:
         """Return the user of a token. Return None if the token has expired or was revoked, or if
         the one with which it was issued has ended."""
-        found = self._tokens.get(token)
+        found = self._tokens.find(token)
         if found is None:
             return None
-        if self._now_s() > found.until_s or (found.issuer and self.bearer(found.issuer) is None):
-            self._tokens.drop(token)
+        if self._now_s() > found.until_s or (
+            found.issuer and self.token_user(found.issuer) is None
+        ):
+            self._tokens.remove(token)
             return None
         return found.who
 
-    def revoke(self, token: str) -> None:
+    def revoke_token(self, token: str) -> None:
         """Revoke a token."""
-        self._tokens.drop(token)
+        self._tokens.remove(token)
 
 
-def same(given: str, expected: str) -> bool:
+def are_equal_secrets(given: str, expected: str) -> bool:
     """Compare two secrets in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())
 
 
-class Attempts:
+class LoginAttempts:
     """Failed logins, counted by address; after too many, attempts are refused for a while.
 
     An attempt counts from its begin, before its password is verified. Otherwise simultaneous
@@ -188,10 +194,10 @@ class Attempts:
         self._all: deque[float] = deque(maxlen=FAILURES_ALL_MAX)
         self._under_way: Counter[str] = Counter()
 
-    def begin(self, address: str) -> None:
-        """Count an attempt, until `failed`, `passed` or `withdraw` is called. Raises Problem if
-        this address, or all addresses together, have failed too often; attempts in progress count
-        as failed."""
+    def begin_attempt(self, address: str) -> None:
+        """Count an attempt, until `attempt_failed`, `attempt_succeeded` or `withdraw_attempt` is
+        called. Raises Problem if this address, or all addresses together, have failed too often;
+        attempts in progress count as failed."""
         now_s = self._now_s()
         since_s = now_s - FAILURE_SPAN_S
         mine = [at_s for at_s in self._failures.get(address, ()) if at_s > since_s]
@@ -212,9 +218,9 @@ class Attempts:
             )  # fmt: skip
         under_way[address] += 1
 
-    def failed(self, address: str) -> None:
+    def attempt_failed(self, address: str) -> None:
         """Count a failed attempt."""
-        self.withdraw(address)
+        self.withdraw_attempt(address)
         now_s = self._now_s()
         while len(self._failures) >= ADDRESSES_MAX and address not in self._failures:
             self._failures.popitem(last=False)
@@ -222,12 +228,12 @@ class Attempts:
         self._failures.move_to_end(address)
         self._all.append(now_s)
 
-    def passed(self, address: str) -> None:
+    def attempt_succeeded(self, address: str) -> None:
         """Forget the failures of an address from which an attempt succeeded."""
-        self.withdraw(address)
+        self.withdraw_attempt(address)
         self._failures.pop(address, None)
 
-    def withdraw(self, address: str) -> None:
+    def withdraw_attempt(self, address: str) -> None:
         """Stop counting an attempt, because its password could not be verified."""
         self._under_way[address] -= 1
         if not self._under_way[address]:

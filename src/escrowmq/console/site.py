@@ -18,25 +18,25 @@ from starlette.routing import Route
 
 from escrowmq.console import charts
 from escrowmq.console.account_clients import AccountClients
-from escrowmq.console.accounts import Accounts
-from escrowmq.console.assets import Assets
-from escrowmq.console.audit import audit
+from escrowmq.console.assets import AssetFiles
+from escrowmq.console.audit import write_audit_line
 from escrowmq.console.calls import BY_NAME
-from escrowmq.console.live import MEDIA_TYPE, Streams
 from escrowmq.console.operations import PREFIX, Caller, Change
 from escrowmq.console.options import ConsoleOptions
+from escrowmq.console.page_formats import FILTERS, quote_for_url
+from escrowmq.console.page_streams import MEDIA_TYPE, PageStreams
+from escrowmq.console.password_checks import PasswordChecks
 from escrowmq.console.problems import Problem
 from escrowmq.console.request_checks import (
     CSRF,
     LIVE,
-    address_of,
     check_csrf,
     check_origin,
-    form_of,
-    session_of,
+    find_session,
+    read_form,
+    sender_address,
 )
-from escrowmq.console.sessions import AGE_MAX_S, Session, Sessions
-from escrowmq.console.words import FILTERS, in_url
+from escrowmq.console.sessions import AGE_MAX_S, BrowserSession, SessionStore
 from escrowmq.net.clock import SystemClock
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ SOON_S: Final = 0.1
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Source(msgspec.Struct, frozen=True):
+class PageSource(msgspec.Struct, frozen=True):
     """A call of the API that a page shows."""
 
     name: str
@@ -69,90 +69,90 @@ class Source(msgspec.Struct, frozen=True):
 class Page:
     """One request for a page, and the API calls that it makes."""
 
-    def __init__(self, site: Site, request: Request, session: Session) -> None:
+    def __init__(self, site: PageSite, request: Request, session: BrowserSession) -> None:
         self._site = site
         self.request = request
         self.session = session
-        self.caller = site.caller(session)
-        self.sources: list[Source] = []
+        self.caller = site.caller_of(session)
+        self.sources: list[PageSource] = []
         self.query = dict(request.query_params)
 
-    async def ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - as the call has it
+    async def call_api(self, name: str, **given: object) -> Any:  # noqa: ANN401 - as the call has it
         """Make a call and return its answer; list the call in the footer."""
         operation = BY_NAME[name]
         wanted = {key: value for key, value in given.items() if value not in (None, "")}
         path = operation.path
-        for key in operation.in_path:
-            path = path.replace(f"{{{key}}}", in_url(wanted[key]))
-        rest = {key: value for key, value in wanted.items() if key not in operation.in_path}
+        for key in operation.path_parameters:
+            path = path.replace(f"{{{key}}}", quote_for_url(wanted[key]))
+        rest = {key: value for key, value in wanted.items() if key not in operation.path_parameters}
         query = f"?{urlencode(rest)}" if rest else ""
-        self.sources.append(Source(operation.name, f"{PREFIX}{path}{query}"))
+        self.sources.append(PageSource(operation.name, f"{PREFIX}{path}{query}"))
         return await operation(self.caller, wanted)
 
-    async def ask_soon(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
+    async def call_api_soon(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
         """Make a call that may take long, and return its answer; None if it takes longer than
         SOON_S. The call then continues, so that the next rendering finds the answer in the
         cache."""
-        task = asyncio.ensure_future(self.ask(name, **given))
+        task = asyncio.ensure_future(self.call_api(name, **given))
         done, _ = await asyncio.wait({task}, timeout=SOON_S)
         if done:
             return task.result()
-        self._site.keep(task)
+        self._site.keep_running(task)
         return None
 
-    async def try_ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
+    async def try_call_api(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
         """Make a call; return its answer, or the Problem that it raised, so that the rest of the
         page can be shown."""
         try:
-            return await self.ask(name, **given)
+            return await self.call_api(name, **given)
         except Problem as problem:
             return problem
 
-    def name(self, call: str, rest: str) -> None:
+    def list_source(self, call: str, rest: str) -> None:
         """List in the footer the call that returns the values of a drawn curve."""
-        self.sources.append(Source(call, PREFIX + rest))
+        self.sources.append(PageSource(call, PREFIX + rest))
 
-    def curve(self, name: str) -> list[float | None]:
+    def metric_history(self, name: str) -> list[float | None]:
         """Return the values of a metric in the last hour, as GET /history does."""
-        return self.caller.desk.collector.rings.last(name)
+        return self.caller.account_client.collector.rings.newest_values(name)
 
     def render(self, template: str, status: int = 200, **context: object) -> Response:
         """Render the page."""
         session = self.session
         notice = "" if LIVE in self.request.headers else session.notice
         session.notice = session.notice.removeprefix(notice)
-        return self._site.html(
+        return self._site.render_html(
             template, status, who=session.who, csrf=session.csrf, notice=notice,
             sources=self.sources, query=self.query, path=self.request.url.path,
-            curve=self.curve, **context,
+            curve=self.metric_history, **context,
         )  # fmt: skip
 
 
 Shown = Callable[[Page], Awaitable[Response]]
 
 
-class Site:
+class PageSite:
     """All pages of the console."""
 
     def __init__(
         self,
         options: ConsoleOptions,
-        desks: AccountClients,
-        sessions: Sessions,
-        accounts: Accounts,
+        account_clients: AccountClients,
+        sessions: SessionStore,
+        accounts: PasswordChecks,
         *,
         pages: Sequence[tuple[str, Shown]],
         is_ending: Callable[[], bool],
     ) -> None:
         self._pages = pages
-        self._streams = Streams(is_ending)
+        self._streams = PageStreams(is_ending)
         self._options = options
-        self._desks = desks
+        self._account_clients = account_clients
         self._sessions = sessions
         self._accounts = accounts
         self._clock = SystemClock()
         self._csrf_mark = secrets.token_urlsafe()
-        self._assets = Assets()
+        self._assets = AssetFiles()
         self._asked: set[asyncio.Task[Any]] = set()
         self._templates = Environment(
             loader=FileSystemLoader(_FOLDER),
@@ -163,15 +163,15 @@ class Site:
         )
         self._templates.filters |= FILTERS
         self._templates.globals |= {
-            "asset": self._assets.url,
-            "spark": charts.spark,
-            "chart": charts.chart,
+            "asset": self._assets.asset_url,
+            "spark": charts.draw_small_curve,
+            "chart": charts.draw_curve,
             "cluster": options.name_servers,
             "login": options.login,
             "places": [place for place in _PLACES if place[0] in {path for path, _ in pages}],
         }
 
-    def keep(self, task: asyncio.Task[Any]) -> None:
+    def keep_running(self, task: asyncio.Task[Any]) -> None:
         """Keep a call running that no page waits for any longer."""
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
@@ -181,82 +181,82 @@ class Site:
         """Return the routes of the pages, the forms and the assets."""
         shown = [Route(path, self._page_handler(show)) for path, show in self._pages]
         return [
-            Route("/login", self._guarded(self._login_page)),
-            Route("/login", self._guarded(self._login), methods=["POST"]),
-            Route("/logout", self._guarded(self._logout), methods=["POST"]),
-            Route("/do/{call}", self._guarded(self._do), methods=["POST"]),
-            Route("/static/{name}", self._assets.serve),
+            Route("/login", self._with_error_pages(self._login_page)),
+            Route("/login", self._with_error_pages(self._login), methods=["POST"]),
+            Route("/logout", self._with_error_pages(self._logout), methods=["POST"]),
+            Route("/do/{call}", self._with_error_pages(self._handle_form), methods=["POST"]),
+            Route("/static/{name}", self._assets.serve_file),
             *shown,
         ]
 
-    def caller(self, session: Session) -> Caller:
+    def caller_of(self, session: BrowserSession) -> Caller:
         """Return the caller of the API for a session: its user, and that user's client."""
-        desk = self._desks.of(session.who.credentials)
-        desk.collector.looked()
-        return Caller(desk=desk, who=session.who)
+        desk = self._account_clients.client_of(session.who.credentials)
+        desk.collector.note_viewer()
+        return Caller(account_client=desk, who=session.who)
 
-    def html(self, template: str, status: int, **context: object) -> HTMLResponse:
+    def render_html(self, template: str, status: int, **context: object) -> HTMLResponse:
         """Render a template as a response."""
         text = self._templates.get_template(template).render(now_ms=self._clock.now_ms(), **context)
         return HTMLResponse(text, status)
 
-    async def not_found(self, request: Request, error: Exception) -> Response:
+    async def answer_not_found(self, request: Request, error: Exception) -> Response:
         """Answer with status 404."""
         problem = Problem(404, "no_page", f"there is no page {request.url.path}")
-        return self._problem(request, problem)
+        return self._problem_page(request, problem)
 
     # -- logging in ------------------------------------------------------------------------------
 
     async def _login_page(self, request: Request) -> Response:
         back = request.query_params.get("back", "/")
-        return self.html("login.html", 200, back=_local(back), problem=None, name="")
+        return self.render_html("login.html", 200, back=_local_path(back), problem=None, name="")
 
     async def _login(self, request: Request) -> Response:
         check_origin(request)
-        form = await form_of(request)
+        form = await read_form(request)
         name, password = _last_value(form, "name"), _last_value(form, "password")
-        back = _local(_last_value(form, "back"))
+        back = _local_path(_last_value(form, "back"))
         try:
-            who = await self._accounts.prove(name, password, address_of(request))
+            who = await self._accounts.check_password(name, password, sender_address(request))
         except Problem as problem:
-            return self.html(
+            return self.render_html(
                 "login.html", problem.status, back=back, problem=problem.refused, name=name
             )
-        audit("login", who=who.name, peer=address_of(request))
+        write_audit_line("login", who=who.name, peer=sender_address(request))
         answer = RedirectResponse(back, SEE_OTHER)
         answer.set_cookie(
-            self._sessions.cookie, self._sessions.begin(who), max_age=AGE_MAX_S, httponly=True,
-            samesite="strict", path="/", secure=_is_secure(request),
+            self._sessions.cookie, self._sessions.open_session(who), max_age=AGE_MAX_S,
+            httponly=True, samesite="strict", path="/", secure=_is_secure(request),
         )  # fmt: skip
         return answer
 
     async def _logout(self, request: Request) -> Response:
-        session = session_of(request, self._sessions)
+        session = find_session(request, self._sessions)
         if session is not None:
-            check_csrf(session, _last_value(await form_of(request), CSRF))
-            self._sessions.end(request.cookies.get(self._sessions.cookie, ""))
+            check_csrf(session, _last_value(await read_form(request), CSRF))
+            self._sessions.end_session(request.cookies.get(self._sessions.cookie, ""))
         answer = RedirectResponse("/login", SEE_OTHER)
         answer.delete_cookie(self._sessions.cookie, path="/")
         return answer
 
     # -- deeds -----------------------------------------------------------------------------------
 
-    async def _do(self, request: Request) -> Response:
+    async def _handle_form(self, request: Request) -> Response:
         """Handle a form that requests a change: preview the change, and make it once the form is
         confirmed."""
         check_origin(request)
-        session = session_of(request, self._sessions)
+        session = find_session(request, self._sessions)
         if session is None:
             return RedirectResponse("/login", SEE_OTHER)
-        form = await form_of(request)
+        form = await read_form(request)
         check_csrf(session, _last_value(form, CSRF))
         operation = BY_NAME.get(request.path_params["call"])
         if operation is None or operation.method == "GET":
             raise Problem(404, "no_call", "there is no such operation")
-        back = _local(_last_value(form, "back"))
+        back = _local_path(_last_value(form, "back"))
         is_confirmed = _last_value(form, "confirmed") == "yes"
-        given = _fields(operation.wants, form)
-        caller = self.caller(session)
+        given = _form_parameters(operation.wants, form)
+        caller = self.caller_of(session)
         change: Change = await operation(caller, {**given, "dry_run": not is_confirmed})
         if not is_confirmed:
             page = Page(self, request, session)
@@ -267,8 +267,8 @@ class Site:
             return page.render(
                 "confirm.html", change=change, call=operation, hidden=hidden, back=back
             )
-        audit(
-            "deed", who=session.who.name, peer=address_of(request), call=operation.name,
+        write_audit_line(
+            "deed", who=session.who.name, peer=sender_address(request), call=operation.name,
             said=change.said, reason=_last_value(form, "reason"),
         )  # fmt: skip
         session.notice = change.said
@@ -278,7 +278,7 @@ class Site:
 
     def _page_handler(self, show: Shown) -> Handler:
         async def serve(request: Request) -> Response:
-            session = session_of(request, self._sessions)
+            session = find_session(request, self._sessions)
             if session is None:
                 target = request.url.path
                 if request.url.query:
@@ -286,60 +286,60 @@ class Site:
                 return RedirectResponse(f"/login?{urlencode({'back': target})}", SEE_OTHER)
             if request.headers.get("accept", "") == MEDIA_TYPE:
                 check_origin(request)
-                return self._stream(request, session, show)
-            return await self._show(Page(self, request, session), show)
+                return self._stream_page(request, session, show)
+            return await self._render_page(Page(self, request, session), show)
 
-        return self._guarded(serve)
+        return self._with_error_pages(serve)
 
-    async def _show(self, page: Page, show: Shown) -> Response:
+    async def _render_page(self, page: Page, show: Shown) -> Response:
         """Render a page. The account's connections stay open until the page's last call has
         ended."""
-        with page.caller.desk.in_use():
+        with page.caller.account_client.in_use():
             return await show(page)
 
-    def _stream(self, request: Request, session: Session, show: Shown) -> Response:
+    def _stream_page(self, request: Request, session: BrowserSession, show: Shown) -> Response:
         """Stream a page. It is rendered once for all browsers of an account, with a placeholder for
         the secrets of each browser's forms."""
         everybody = msgspec.structs.replace(session, csrf=self._csrf_mark, notice="")
 
         async def draw() -> Response:
             try:
-                return await self._show(Page(self, request, everybody), show)
+                return await self._render_page(Page(self, request, everybody), show)
             except Problem as problem:
                 return Response(status_code=problem.status)
             except Exception:  # noqa: BLE001 - one page; logged with its trace
                 _log.exception("%s could not be rendered again", request.url.path)
                 return Response(status_code=500)
 
-        return self._streams.begin(
+        return self._streams.open_stream(
             (session.who, request.url.path, request.url.query),
             draw,
             session=session.csrf,
-            is_over=lambda: session_of(request, self._sessions) is None,
+            is_over=lambda: find_session(request, self._sessions) is None,
             finish=lambda text: text.replace(self._csrf_mark, session.csrf),
         )
 
-    def _guarded(self, serve: Handler) -> Handler:
+    def _with_error_pages(self, serve: Handler) -> Handler:
         async def guarded(request: Request) -> Response:
             try:
                 return await serve(request)
             except Problem as problem:
-                return self._problem(request, problem)
+                return self._problem_page(request, problem)
             except Exception:  # noqa: BLE001 - one page; logged with its trace
                 _log.exception("%s %s failed", request.method, request.url.path)
                 said = Problem(500, "failed", "this page has failed", "the console's log says how")
-                return self._problem(request, said)
+                return self._problem_page(request, said)
 
         return guarded
 
-    def _problem(self, request: Request, problem: Problem) -> Response:
-        session = session_of(request, self._sessions)
+    def _problem_page(self, request: Request, problem: Problem) -> Response:
+        session = find_session(request, self._sessions)
         try:
             page = None if session is None else Page(self, request, session)
         except Problem:  # too many accounts are at work
             page = None
         if page is None:
-            return self.html("stranger.html", problem.status, problem=problem.refused)
+            return self.render_html("stranger.html", problem.status, problem=problem.refused)
         return page.render("problem.html", problem.status, problem=problem.refused)
 
 
@@ -347,7 +347,9 @@ def _last_value(form: Mapping[str, list[str]], name: str) -> str:
     return form.get(name, [""])[-1]
 
 
-def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[str, object]:
+def _form_parameters(
+    wants: type[msgspec.Struct], form: Mapping[str, list[str]]
+) -> dict[str, object]:
     """Return a call's parameters from a form. Parameters that may have several values are lists."""
     found: dict[str, object] = {}
     for field in msgspec.structs.fields(wants):
@@ -362,7 +364,7 @@ def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[
     return found
 
 
-def _local(target: str) -> str:
+def _local_path(target: str) -> str:
     """Return the target if it is a path of this console, otherwise `/`."""
     is_local = (
         target.startswith("/") and not target.startswith(("//", "/\\")) and "\n" not in target

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from escrowmq.http2.frames import Error
-from escrowmq.http2.headers import HttpRequest
+from escrowmq.http2.frames import ErrorCode
+from escrowmq.http2.request_headers import HttpRequest
 
 
-class Opened(msgspec.Struct):
+class StreamOpened(msgspec.Struct):
     """A client has opened a stream."""
 
     stream_id: int
@@ -16,7 +16,7 @@ class Opened(msgspec.Struct):
     is_end: bool
 
 
-class Data(msgspec.Struct):
+class StreamData(msgspec.Struct):
     """More data of a stream; empty only at the end."""
 
     stream_id: int
@@ -24,18 +24,18 @@ class Data(msgspec.Struct):
     is_end: bool
 
 
-class Drained(msgspec.Struct):
+class StreamDrained(msgspec.Struct):
     """All data of a stream was sent, after `send` had returned False."""
 
     stream_id: int
 
 
-class Reset(msgspec.Struct):
+class StreamReset(msgspec.Struct):
     """A stream has ended before it was answered: the client cancelled it, or made an error."""
 
     stream_id: int
-    code: Error
+    code: ErrorCode
     reason: str
 
 
-Event = Opened | Data | Drained | Reset
+Event = StreamOpened | StreamData | StreamDrained | StreamReset

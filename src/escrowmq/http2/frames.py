@@ -20,10 +20,10 @@ from escrowmq.errors import RemoteProtocolError
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The bytes with which every client's connection begins."""
 
-FRONT: Final = struct.Struct(">IBI")
+FRAME_HEADER: Final = struct.Struct(">IBI")
 """The format of a frame's header: size and kind in one number, flags, stream."""
 
-FRONT_SIZE: Final = FRONT.size
+FRONT_SIZE: Final = FRAME_HEADER.size
 STREAM_MASK: Final = 0x7FFFFFFF
 FRAME_SIZE: Final = 16_384
 """The largest frame that every client must accept, and that is accepted here
@@ -61,7 +61,7 @@ PADDED: Final = 0x8
 PRIORITY: Final = 0x20
 
 
-class Error(enum.IntEnum):
+class ErrorCode(enum.IntEnum):
     """Error codes of RST_STREAM and GOAWAY."""
 
     NO_ERROR = 0
@@ -94,7 +94,7 @@ class Http2Setting(enum.IntEnum):
 class ConnectionFault(RemoteProtocolError):
     """Raised if the other end broke a rule of the connection, which then cannot continue."""
 
-    def __init__(self, code: Error, text: str) -> None:
+    def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
         self.code = code
 
@@ -102,94 +102,104 @@ class ConnectionFault(RemoteProtocolError):
 class StreamFault(RemoteProtocolError):
     """Raised if the other end broke a rule of one stream; other streams continue."""
 
-    def __init__(self, stream_id: int, *, code: Error, text: str) -> None:
+    def __init__(self, stream_id: int, *, code: ErrorCode, text: str) -> None:
         super().__init__(text)
         self.stream_id = stream_id
         self.code = code
 
 
-def frame(kind: FrameKind, payload: bytes = b"", *, flags: int = 0, stream_id: int = 0) -> bytes:
+def encode_frame(
+    kind: FrameKind, payload: bytes = b"", *, flags: int = 0, stream_id: int = 0
+) -> bytes:
     """Encode a frame."""
-    return FRONT.pack(len(payload) << 8 | kind, flags, stream_id) + payload
+    return FRAME_HEADER.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
-def header_frames(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
+def encode_headers(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
     """Encode HEADERS, with as many CONTINUATION frames as the block needs."""
     end = END_STREAM if is_end else 0
     if len(block) <= FRAME_SIZE:
-        return FRONT.pack(len(block) << 8 | 1, end | END_HEADERS, stream_id) + block
+        return FRAME_HEADER.pack(len(block) << 8 | 1, end | END_HEADERS, stream_id) + block
     parts = [block[at : at + FRAME_SIZE] for at in range(0, len(block), FRAME_SIZE)]
-    out = [frame(FrameKind.HEADERS, parts[0], flags=end, stream_id=stream_id)]
-    out += [frame(FrameKind.CONTINUATION, part, stream_id=stream_id) for part in parts[1:-1]]
-    out.append(frame(FrameKind.CONTINUATION, parts[-1], flags=END_HEADERS, stream_id=stream_id))
+    out = [encode_frame(FrameKind.HEADERS, parts[0], flags=end, stream_id=stream_id)]
+    out += [encode_frame(FrameKind.CONTINUATION, part, stream_id=stream_id) for part in parts[1:-1]]
+    out.append(
+        encode_frame(FrameKind.CONTINUATION, parts[-1], flags=END_HEADERS, stream_id=stream_id)
+    )
     return b"".join(out)
 
 
-def settings(values: dict[Http2Setting, int]) -> bytes:
+def encode_settings(values: dict[Http2Setting, int]) -> bytes:
     """Encode a SETTINGS frame."""
-    return frame(FrameKind.SETTINGS, b"".join(_SETTING.pack(*pair) for pair in values.items()))
+    return encode_frame(
+        FrameKind.SETTINGS, b"".join(_SETTING.pack(*pair) for pair in values.items())
+    )
 
 
-def reset(stream_id: int, code: Error) -> bytes:
+def encode_reset(stream_id: int, code: ErrorCode) -> bytes:
     """Encode a RST_STREAM frame."""
-    return frame(FrameKind.RST_STREAM, U32.pack(code), stream_id=stream_id)
+    return encode_frame(FrameKind.RST_STREAM, U32.pack(code), stream_id=stream_id)
 
 
-def window_update(stream_id: int, size: int) -> bytes:
+def encode_window_update(stream_id: int, size: int) -> bytes:
     """Encode a WINDOW_UPDATE frame; stream 0 is the connection."""
-    return frame(FrameKind.WINDOW_UPDATE, U32.pack(size), stream_id=stream_id)
+    return encode_frame(FrameKind.WINDOW_UPDATE, U32.pack(size), stream_id=stream_id)
 
 
-def goaway(last_stream_id: int, code: Error, text: str) -> bytes:
+def encode_goaway(last_stream_id: int, code: ErrorCode, text: str) -> bytes:
     """Encode a GOAWAY frame; its text is for the client's log."""
     data = text.encode("ascii", "replace")[:200]
-    return frame(FrameKind.GOAWAY, _GOAWAY.pack(last_stream_id, code) + data)
+    return encode_frame(FrameKind.GOAWAY, _GOAWAY.pack(last_stream_id, code) + data)
 
 
 def count_settings(payload: bytes) -> int:
     """Return the number of settings in a SETTINGS payload."""
     if len(payload) % _SETTING.size:
         raise ConnectionFault(
-            Error.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; 6 for each are allowed"
+            ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; 6 for each are allowed"
         )
     return len(payload) // _SETTING.size
 
 
-def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
+def decode_settings(payload: bytes) -> Iterator[tuple[int, int]]:
     """Yield number and value of each setting. Raises ConnectionFault if a value is invalid; unknown
     numbers are not checked."""
     for number, value in _SETTING.iter_unpack(payload):
         if number == Http2Setting.ENABLE_PUSH and value > 1:
-            raise ConnectionFault(Error.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}; 0 or 1 allowed")
+            raise ConnectionFault(
+                ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}; 0 or 1 allowed"
+            )
         if number == Http2Setting.INITIAL_WINDOW_SIZE and value > WINDOW_MAX:
             raise ConnectionFault(
-                Error.FLOW_CONTROL_ERROR,
+                ErrorCode.FLOW_CONTROL_ERROR,
                 f"INITIAL_WINDOW_SIZE is {value}; up to {WINDOW_MAX} allowed",
             )
         if number == Http2Setting.MAX_FRAME_SIZE and not FRAME_SIZE <= value <= _FRAME_SIZE_TOP:
             raise ConnectionFault(
-                Error.PROTOCOL_ERROR,
+                ErrorCode.PROTOCOL_ERROR,
                 f"MAX_FRAME_SIZE is {value}; {FRAME_SIZE}..{_FRAME_SIZE_TOP} allowed",
             )
         yield number, value
 
 
-def unpadded(payload: bytes) -> bytes:
+def remove_padding(payload: bytes) -> bytes:
     """Return a payload without its padding, whose length is in the first byte."""
     if not payload:
-        raise ConnectionFault(Error.FRAME_SIZE_ERROR, "padded frame without the size of padding")
+        raise ConnectionFault(
+            ErrorCode.FRAME_SIZE_ERROR, "padded frame without the size of padding"
+        )
     size = payload[0]
     if size >= len(payload):
         raise ConnectionFault(
-            Error.PROTOCOL_ERROR, f"padding of {size} bytes in a frame of {len(payload)}"
+            ErrorCode.PROTOCOL_ERROR, f"padding of {size} bytes in a frame of {len(payload)}"
         )
     return payload[1 : len(payload) - size]
 
 
-def sized(kind: str, payload: bytes, size: int) -> bytes:
+def require_size(kind: str, payload: bytes, size: int) -> bytes:
     """Return the payload if it has the required size. Raises ConnectionFault if not."""
     if len(payload) != size:
         raise ConnectionFault(
-            Error.FRAME_SIZE_ERROR, f"{kind} of {len(payload)} bytes; {size} allowed"
+            ErrorCode.FRAME_SIZE_ERROR, f"{kind} of {len(payload)} bytes; {size} allowed"
         )
     return payload

@@ -6,7 +6,7 @@ import enum
 import re
 from typing import Final
 
-from escrowmq.http2.headers import literal
+from escrowmq.http2.request_headers import encode_literal
 
 NO_DEADLINE: Final = -1
 _TIMEOUT: Final = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -21,7 +21,7 @@ _NS: Final = {
 _NS_A_MS: Final = 1_000_000
 
 
-class Status(enum.IntEnum):
+class GrpcStatus(enum.IntEnum):
     """The status code with which a call ended."""
 
     OK = 0
@@ -43,20 +43,20 @@ class Status(enum.IntEnum):
     UNAUTHENTICATED = 16
 
 
-HEADERS: Final = b"\x88" + literal(b"content-type", b"application/grpc")
+HEADERS: Final = b"\x88" + encode_literal(b"content-type", b"application/grpc")
 """The headers of every answer; `:status 200` is a reference to the static table."""
 
-ALL_IS_WELL: Final = literal(b"grpc-status", b"0")
+OK_TRAILERS: Final = encode_literal(b"grpc-status", b"0")
 """The trailers of a successful call."""
 
-WRONG_TYPE: Final = literal(b":status", b"415")
-WRONG_METHOD: Final = literal(b":status", b"405") + literal(b"allow", b"POST")
+WRONG_TYPE: Final = encode_literal(b":status", b"415")
+NOT_GRPC_ANSWER: Final = encode_literal(b":status", b"405") + encode_literal(b"allow", b"POST")
 """The HTTP answer for clients that do not speak gRPC."""
 
-IDENTITY_ONLY: Final = literal(b"grpc-accept-encoding", b"identity")
+IDENTITY_ONLY: Final = encode_literal(b"grpc-accept-encoding", b"identity")
 
 
-def read_timeout(value: bytes) -> int:
+def parse_timeout(value: bytes) -> int:
     """Parse grpc-timeout; return ms, at least 1. Raises ValueError."""
     found = _TIMEOUT.fullmatch(value)
     if found is None:
@@ -64,7 +64,7 @@ def read_timeout(value: bytes) -> int:
     return max(1, int(found[1]) * _NS[found[2]] // _NS_A_MS)
 
 
-def percent_encoded(text: str) -> bytes:
+def percent_encode(text: str) -> bytes:
     """Encode a status text as grpc-message: all bytes except printable ASCII are percent-encoded,
     and so is the percent sign."""
     return b"".join(
@@ -73,9 +73,9 @@ def percent_encoded(text: str) -> bytes:
     )
 
 
-def trailers(status: Status, text: str = "") -> bytes:
+def encode_trailers(status: GrpcStatus, text: str = "") -> bytes:
     """Encode the trailers of a call."""
-    if status is Status.OK and not text:
-        return ALL_IS_WELL
-    block = literal(b"grpc-status", b"%d" % status)
-    return block + literal(b"grpc-message", percent_encoded(text)) if text else block
+    if status is GrpcStatus.OK and not text:
+        return OK_TRAILERS
+    block = encode_literal(b"grpc-status", b"%d" % status)
+    return block + encode_literal(b"grpc-message", percent_encode(text)) if text else block

@@ -22,7 +22,7 @@ from hpack.huffman_table import (
 )
 from hpack.table import HeaderTable
 
-from escrowmq.http2.frames import ConnectionFault, Error
+from escrowmq.http2.frames import ConnectionFault, ErrorCode
 
 Field = tuple[bytes, bytes]
 
@@ -42,7 +42,7 @@ one to the final size (RFC 7541, 4.2)."""
 _INTEGER_BITS_MAX: Final = 28
 
 
-class _Steps(dict[int, tuple[int, bytes, bool]]):
+class _HuffmanSteps(dict[int, tuple[int, bytes, bool]]):
     """By state and byte of Huffman code (state * 256 + byte): the next state * 256, the decoded
     bytes, and whether the text may end there. It is derived from hpack's state machine, which works
     on half bytes. Each of up to 65,536 entries is computed when it is first needed."""
@@ -59,14 +59,14 @@ class _Steps(dict[int, tuple[int, bytes, bool]]):
         return step
 
 
-_STEPS: Final = _Steps()
+_STEPS: Final = _HuffmanSteps()
 
 
 def _coding_error(what: str) -> ConnectionFault:
-    return ConnectionFault(Error.COMPRESSION_ERROR, f"{what} in a header block")
+    return ConnectionFault(ErrorCode.COMPRESSION_ERROR, f"{what} in a header block")
 
 
-def unhuffman(data: bytes) -> bytes:
+def decode_huffman(data: bytes) -> bytes:
     """Decode a Huffman-coded string."""
     state, is_complete, out, steps = 0, True, bytearray(), _STEPS
     for byte in data:
@@ -88,25 +88,25 @@ class DynamicTable:
         self.size = 0
         self.size_max = TABLE_SIZE_MAX
 
-    def add(self, field: Field) -> None:
+    def add_field(self, field: Field) -> None:
         """Enter a field. A field that is larger than the table empties it."""
         self.entries.appendleft(field)
         self.size += len(field[0]) + len(field[1]) + FIELD_SIZE
         if self.size > self.size_max:
-            self._shrink()
+            self._evict_fields()
 
     def resize(self, size_max: int) -> None:
         """Set the table's size limit, and remove the oldest fields beyond it."""
         self.size_max = size_max
-        self._shrink()
+        self._evict_fields()
 
-    def _shrink(self) -> None:
+    def _evict_fields(self) -> None:
         while self.size > self.size_max:
             name, value = self.entries.pop()
             self.size -= len(name) + len(value) + FIELD_SIZE
 
 
-class BlockReader:
+class HeaderBlockDecoder:
     """Decodes the blocks of one connection, in order."""
 
     def __init__(self, *, list_size_max: int) -> None:
@@ -118,7 +118,7 @@ class BlockReader:
         """How often the dynamic table has changed. As long as it has not, an index means the same
         field."""
 
-    def read(self, block: bytes) -> list[Field]:
+    def decode_block(self, block: bytes) -> list[Field]:
         """Decode a block and return its fields. Raises ConnectionFault if it is invalid: the table
         then differs from the client's, so no further block can be decoded."""
         fields: list[Field] = []
@@ -132,22 +132,24 @@ class BlockReader:
                     if nth < 0:
                         field = _STATIC[first & 0x7F]
                     else:
-                        field = entries[nth] if nth < len(entries) else self._entry(first & 0x7F)
+                        field = (
+                            entries[nth] if nth < len(entries) else self._table_entry(first & 0x7F)
+                        )
                     at += 1
                 elif first & 0x80:
-                    index, at = _integer(block, at, 0x7F)
-                    field = self._entry(index)
+                    index, at = _decode_integer(block, at, 0x7F)
+                    field = self._table_entry(index)
                 elif first & 0x40:
-                    field, at = self._literal(block, at, 0x3F)
-                    self._table.add(field)
+                    field, at = self._decode_literal(block, at, 0x3F)
+                    self._table.add_field(field)
                     self.changes_count += 1
                 elif first & 0x20:
-                    size, at = _integer(block, at, 0x1F)
+                    size, at = _decode_integer(block, at, 0x1F)
                     sizes_count += 1
-                    self._resize(size, is_first=not fields, count=sizes_count)
+                    self._resize_table(size, is_first=not fields, count=sizes_count)
                     continue
                 else:
-                    field, at = self._literal(block, at, 0x0F)
+                    field, at = self._decode_literal(block, at, 0x0F)
                 fields.append(field)
         except IndexError as error:
             raise _coding_error("half a field") from error
@@ -155,16 +157,16 @@ class BlockReader:
         self.list_size = size
         if size > self._list_size_max:
             raise ConnectionFault(
-                Error.ENHANCE_YOUR_CALM, f"more than {self._list_size_max} bytes of headers"
+                ErrorCode.ENHANCE_YOUR_CALM, f"more than {self._list_size_max} bytes of headers"
             )
         return fields
 
     @property
-    def kept_size(self) -> int:
+    def table_size(self) -> int:
         """Bytes of the dynamic table."""
         return self._table.size
 
-    def _entry(self, index: int) -> Field:
+    def _table_entry(self, index: int) -> Field:
         if 0 < index <= _STATIC_COUNT:
             return _STATIC[index]
         entries = self._table.entries
@@ -172,16 +174,16 @@ class BlockReader:
             raise _coding_error(f"field {index}, which no table has,")
         return entries[index - _STATIC_COUNT - 1]
 
-    def _literal(self, block: bytes, at: int, mask: int) -> tuple[Field, int]:
-        index, at = _integer(block, at, mask)
+    def _decode_literal(self, block: bytes, at: int, mask: int) -> tuple[Field, int]:
+        index, at = _decode_integer(block, at, mask)
         if index:
-            name = self._entry(index)[0]
+            name = self._table_entry(index)[0]
         else:
-            name, at = _string(block, at)
-        value, at = _string(block, at)
+            name, at = _decode_string(block, at)
+        value, at = _decode_string(block, at)
         return (name, value), at
 
-    def _resize(self, size: int, *, is_first: bool, count: int) -> None:
+    def _resize_table(self, size: int, *, is_first: bool, count: int) -> None:
         if not is_first:
             raise _coding_error("a new size of the table behind a field")
         if count > _SIZES_MAX:
@@ -192,7 +194,7 @@ class BlockReader:
         self.changes_count += 1
 
 
-def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
+def _decode_integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
     """Decode an integer that starts in the low bits of a byte; return it, and its end."""
     number = block[at] & mask
     at += 1
@@ -210,11 +212,11 @@ def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
             raise _coding_error("a number that is too long")
 
 
-def _string(block: bytes, at: int) -> tuple[bytes, int]:
+def _decode_string(block: bytes, at: int) -> tuple[bytes, int]:
     is_encoded = block[at] & 0x80
-    size, at = _integer(block, at, 0x7F)
+    size, at = _decode_integer(block, at, 0x7F)
     stop = at + size
     if stop > len(block):
         raise _coding_error("half a string")
     data = block[at:stop]
-    return (unhuffman(data) if is_encoded else data), stop
+    return (decode_huffman(data) if is_encoded else data), stop

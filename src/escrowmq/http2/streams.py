@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Final
 
-from escrowmq.http2.windows import Inflow, Outflow
+from escrowmq.http2.windows import ReceiveWindow, SendWindow
 
 UNKNOWN_SIZE: Final = -1
 
@@ -32,8 +32,8 @@ class Stream:
     ) -> None:
         self.id = stream_id
         self.opened_ms = opened_ms
-        self.inflow = Inflow(window_in)
-        self.outflow = Outflow(window_out)
+        self.inflow = ReceiveWindow(window_in)
+        self.outflow = SendWindow(window_out)
         self.is_remote_open = True
         """Whether the client may still send on it."""
 
@@ -66,7 +66,7 @@ class Stream:
         return piece
 
 
-class Streams:
+class StreamTable:
     """The open streams of a connection, and the aborted ones whose frames may still arrive."""
 
     def __init__(self, *, given_up_max: int) -> None:
@@ -81,33 +81,33 @@ class Streams:
         self._given_up: dict[int, None] = {}
         self._given_up_max = given_up_max
 
-    def drop(self, stream: Stream) -> None:
+    def remove_stream(self, stream: Stream) -> None:
         """Remove a stream that is closed on both sides."""
         del self.open[stream.id]
         self._ready.pop(stream.id, None)
 
-    def drop_all(self) -> None:
+    def remove_all(self) -> None:
         """Remove all streams, because the connection is over."""
         self.open.clear()
         self._ready.clear()
 
-    def has_room(self, stream: Stream) -> None:
+    def make_ready(self, stream: Stream) -> None:
         """Queue a stream to send if it has waiting data and an open window. Call it when either
         changes."""
         if stream.unsent and stream.outflow.left > 0:
             self._ready.setdefault(stream.id, stream)
 
-    def take_ready(self) -> Stream | None:
-        """Remove and return the next stream that can send; None if there is none. `has_room` queues
-        it again."""
+    def take_next_ready(self) -> Stream | None:
+        """Remove and return the next stream that can send; None if there is none. `make_ready`
+        queues it again."""
         return self._ready.popitem(last=False)[1] if self._ready else None
 
-    def give_up(self, stream_id: int) -> None:
+    def remember_aborted(self, stream_id: int) -> None:
         """Remember an aborted stream: its frames may arrive until the client knows."""
         self._given_up[stream_id] = None
         if len(self._given_up) > self._given_up_max:
             del self._given_up[next(iter(self._given_up))]
 
-    def was_given_up(self, stream_id: int) -> bool:
+    def was_aborted(self, stream_id: int) -> bool:
         """Whether the stream was aborted, so that frames of it may still arrive."""
         return stream_id in self._given_up

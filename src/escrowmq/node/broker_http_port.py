@@ -87,9 +87,9 @@ class BrokerHttpPort:
         has_accounts = settings.acl_enabled or settings.authenticates
         users: tuple[LocalUser, ...] = ()
         if not has_accounts:
-            from escrowmq.console.logins import local_users
+            from escrowmq.console.logins import read_local_users
 
-            users = local_users(
+            users = read_local_users(
                 str(Path(data) / "config"),
                 password_file=self._options.console_password_file,
                 viewer_file=self._options.console_viewer_file,

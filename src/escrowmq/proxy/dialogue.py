@@ -13,8 +13,16 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import READS_AT_ONCE_MAX
 from escrowmq.codec.frame import PartialFrames
-from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message, WholeCall
-from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
+from escrowmq.http2.grpc_connection import (
+    CallCancelled,
+    CallEvent,
+    CallMessage,
+    CallStarted,
+    ClientDone,
+    GrpcConnection,
+    WholeCall,
+)
+from escrowmq.http2.grpc_metadata import NO_DEADLINE, GrpcStatus
 from escrowmq.http2.limits import Http2Limits
 from escrowmq.proxy import call_metadata as meta
 from escrowmq.proxy.backend import Backend, FrontConnection
@@ -60,7 +68,7 @@ class GrpcDialogue:
         self.front = front
         self.backend = front.backend
         self.peer = peer
-        self.calls = Calls(front.limits_of(peer))
+        self.calls = GrpcConnection(front.limits_of(peer))
         self._is_stranger = peer.is_stranger
         self._open: dict[int, GrpcCall[Any]] = {}
         self._events: deque[CallEvent] = deque()
@@ -82,7 +90,7 @@ class GrpcDialogue:
         """Serve the calls in these bytes; those beyond one turn are kept for the next."""
         if self._is_given_up:
             return
-        if data or (self.calls.has_news and not self._events):
+        if data or (self.calls.has_more_events and not self._events):
             self._events.extend(self.calls.receive(data, now_ms))
         self._is_busy = True
         try:
@@ -92,7 +100,7 @@ class GrpcDialogue:
             self.flush()
         if self.calls.is_over:
             self._cancel_all()
-            self.backend.close(self.peer.id, self.calls.reason)
+            self.backend.close(self.peer.id, self.calls.end_reason)
         elif self._events:
             self.backend.pause_reading(self.peer.id)
         self.front.schedule_wake(self.calls.wake_at_ms)
@@ -124,14 +132,14 @@ class GrpcDialogue:
         """Handle an event; return whether it was a call that receives messages."""
         if type(event) is WholeCall:
             return self._serve_whole_call(event, now_ms)
-        if type(event) is Called:
+        if type(event) is CallStarted:
             self._make_call(event, now_ms)
-        elif type(event) is Message:
+        elif type(event) is CallMessage:
             call = self._open.get(event.call)
             return call is not None and self._handle_message(call, event.data, now_ms)
-        elif type(event) is HalfClosed:
+        elif type(event) is ClientDone:
             self._end_client_stream(event)
-        elif type(event) is Cancelled:
+        elif type(event) is CallCancelled:
             self._cancel_call(event.call)
         return False
 
@@ -144,13 +152,13 @@ class GrpcDialogue:
             self._end_client_stream(event)
         return is_read
 
-    def _make_call(self, event: Called | WholeCall, now_ms: int) -> GrpcCall[Any] | None:
+    def _make_call(self, event: CallStarted | WholeCall, now_ms: int) -> GrpcCall[Any] | None:
         if not self.calls.is_open(event.call):
             return None
         method = self.front.methods.get(event.path)
         if method is None:
             text = f"Method {event.path.lstrip('/')} is unimplemented"
-            self.calls.finish(event.call, Status.UNIMPLEMENTED, text)
+            self.calls.end_call(event.call, GrpcStatus.UNIMPLEMENTED, text)
             return None
         call: GrpcCall[Any] = GrpcCall(
             self, event.call, method, event.metadata, due_ms=event.due_ms, now_ms=now_ms
@@ -164,7 +172,7 @@ class GrpcDialogue:
         try:
             request = method.request.FromString(data)
         except DecodeError as error:
-            call.finish(Status.INTERNAL, f"{method.request.DESCRIPTOR.name}: {error}")
+            call.finish(GrpcStatus.INTERNAL, f"{method.request.DESCRIPTOR.name}: {error}")
             return False
         call.now_ms = now_ms
         if call.on_message is not None:
@@ -202,16 +210,16 @@ class GrpcDialogue:
         self.front.strangers_calls.remove_connection(self)
         self._kept_size = 0
         self._is_stranger = self.peer.is_stranger = False
-        self.calls.allow(self.front.limits_of(self.peer))
+        self.calls.set_limits(self.front.limits_of(self.peer))
 
-    def _end_client_stream(self, event: HalfClosed | WholeCall) -> None:
+    def _end_client_stream(self, event: ClientDone | WholeCall) -> None:
         call = self._open.get(event.call)
         if call is None:
             return
         if call.method.is_stream and call.on_end is not None:
             call.finish()
         elif not hasattr(call, "request"):
-            call.finish(Status.INTERNAL, "the call ended without a message")
+            call.finish(GrpcStatus.INTERNAL, "the call ended without a message")
 
     # -- who -------------------------------------------------------------------------------------
 
@@ -276,12 +284,12 @@ class GrpcDialogue:
 
     def flush(self) -> None:
         """Pass everything that is ready to be written on to the shell."""
-        chunks = self.calls.take()
+        chunks = self.calls.take_bytes()
         if chunks:
             self.backend.send(self.peer.id, *chunks)
-        if self.calls.has_news and not self._is_given_up:
+        if self.calls.has_more_events and not self._is_given_up:
             self.backend.pause_reading(self.peer.id)
-        size = self.calls.kept_size
+        size = self.calls.buffered_size
         if size != self._kept_size:
             self._kept_size = size
             room = self.front.strangers_room if self._is_stranger else self.front.room
@@ -298,14 +306,14 @@ class GrpcDialogue:
     def incomplete_items(self) -> list[tuple[int, int]]:
         """Return a pair for each incomplete frame or message, which changes once it is complete.
         For strangers, calls without a message count too."""
-        return self.calls.halves(with_unasked=self._is_stranger)
+        return self.calls.incomplete_items(with_unasked=self._is_stranger)
 
     def drop_input(self, reason: str) -> None:
         """Close the connection: it uses too much memory, or something on it has been incomplete for
         too long."""
         if not self._is_given_up:
             self._is_given_up = True
-            self.calls.lost()
+            self.calls.end_all()
             self._cancel_all()
             self._release_memory()
             self.backend.close(self.peer.id, reason)
@@ -352,7 +360,7 @@ class GrpcDialogue:
     def disconnected(self, now_ms: int) -> None:
         """End all calls, because the connection is lost."""
         self._is_given_up = True
-        self.calls.lost()
+        self.calls.end_all()
         self._cancel_all()
         self._release_memory()
         for client in self._clients.values():

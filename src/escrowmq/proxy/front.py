@@ -110,5 +110,5 @@ class GrpcFront:
             if client.stream is not None:
                 client.stream.order_reconnect()
         for dialogue in list(self._dialogues.values()):
-            dialogue.calls.go_away()
+            dialogue.calls.shut_down()
             dialogue.flush()

@@ -13,8 +13,8 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.guests import RequestByValue
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.errors import UsageError
-from escrowmq.http2.grpc import Calls
-from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
+from escrowmq.http2.grpc_connection import GrpcConnection
+from escrowmq.http2.grpc_metadata import NO_DEADLINE, GrpcStatus
 from escrowmq.proxy.backend import Backend
 from escrowmq.proxy.call_metadata import CallCredential
 from escrowmq.proxy.clients import FrontClient
@@ -51,7 +51,7 @@ class CallDialogue(Protocol):
     """What a call needs of its connection."""
 
     backend: Backend
-    calls: Calls
+    calls: GrpcConnection
 
     def run_guarded(self, call: GrpcCall[Any], work: Callable[[], None]) -> None:
         """Run a part of a call; if it raises, the call is refused."""
@@ -207,19 +207,19 @@ class GrpcCall(Generic[R]):
 
     def send_answer_bytes(self, data: bytes) -> None:
         """Send the only answer of a call, already encoded."""
-        self.dialogue.calls.answer(self.number, data)
+        self.dialogue.calls.send_answer(self.number, data)
         self.dialogue.remove_call(self)
 
     def send_part(self, message: Message) -> None:
         """Send one of several answers of a call."""
         # Nothing waits for space: what a client leaves unread is bounded, and too much of it ends
-        # the call (http2/outgoing).
-        self.dialogue.calls.message(self.number, message.SerializeToString())
+        # the call (http2/outgoing_streams).
+        self.dialogue.calls.send_message(self.number, message.SerializeToString())
         self.dialogue.schedule_flush()
 
-    def finish(self, status: Status = Status.OK, text: str = "") -> None:
+    def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
         """End the answers of a call, with a gRPC status."""
-        self.dialogue.calls.finish(self.number, status, text)
+        self.dialogue.calls.end_call(self.number, status, text)
         self.dialogue.remove_call(self)
 
     def refuse_for_error(self, error: Exception) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from escrowmq.http2.grpc_metadata import Status
+from escrowmq.http2.grpc_metadata import GrpcStatus
 from escrowmq.proxy.gen import health, reflection, v2
 from escrowmq.proxy.grpc_call import GrpcCall, R, ServiceMethod
 from escrowmq.proxy.result_codes import CallFault
@@ -50,7 +50,7 @@ def _open_method(
 
 
 def _refuse(call: GrpcCall[R], fault: CallFault) -> None:
-    call.finish(Status.INTERNAL, str(fault))
+    call.finish(GrpcStatus.INTERNAL, str(fault))
 
 
 # -- health --------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def _refuse(call: GrpcCall[R], fault: CallFault) -> None:
 
 def _check_health(call: GrpcCall[health.HealthCheckRequest]) -> None:
     if call.request.service not in ("", SERVICE):
-        call.finish(Status.NOT_FOUND, f"{call.request.service[:200]} is not served here")
+        call.finish(GrpcStatus.NOT_FOUND, f"{call.request.service[:200]} is not served here")
         return
     call.send_answer(health.HealthCheckResponse(status=health.HealthCheckResponse.SERVING))
 

@@ -18,7 +18,7 @@ from escrowmq.base.fixed_limits import (
 )
 from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
-from escrowmq.http2.grpc_metadata import Status
+from escrowmq.http2.grpc_metadata import GrpcStatus
 from escrowmq.proxy.client_settings import complete_settings
 from escrowmq.proxy.clients import FrontClient
 from escrowmq.proxy.gen import v2
@@ -266,15 +266,15 @@ def _refuse_stream(call: Commands, fault: CallFault) -> None:
     """Refuse a stream by ending it with the Fault's text: the protocol has no other way."""
     match fault.code:
         case v2.UNAUTHORIZED:
-            ended = Status.UNAUTHENTICATED
+            ended = GrpcStatus.UNAUTHENTICATED
         case v2.NOT_IMPLEMENTED:
-            ended = Status.UNIMPLEMENTED
+            ended = GrpcStatus.UNIMPLEMENTED
         case v2.TOO_MANY_REQUESTS:
-            ended = Status.RESOURCE_EXHAUSTED
+            ended = GrpcStatus.RESOURCE_EXHAUSTED
         case v2.INTERNAL_SERVER_ERROR:
-            ended = Status.INTERNAL
+            ended = GrpcStatus.INTERNAL
         case _:
-            ended = Status.INVALID_ARGUMENT
+            ended = GrpcStatus.INVALID_ARGUMENT
     call.finish(ended, f"process client telemetryCommand failed. {fault}")
 
 

@@ -148,7 +148,7 @@ class PendingHalves:
         self.count_there = self.pages.count_pending_at
         self.remove_rows = self.pages.remove_rows
         """Removes rows. The caller must then uncount their halves from the sources
-        (`sources.give_back`)."""
+        (`sources.take_update`)."""
         self._buckets: dict[int, array[int]] = {}
         self._bucket_heap: list[int] = []
         self._noted_count = 0

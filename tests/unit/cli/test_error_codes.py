@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq import errors
 from escrowmq.cli.error_codes import code_and_hint, print_error
-from escrowmq.console.problems import problem_of
+from escrowmq.console.problems import to_problem
 from escrowmq.errors import EscrowMQError, ResponseError
 
 
@@ -23,7 +23,7 @@ def every_kind() -> list[EscrowMQError]:
 
 def test_words_are_those_of_the_api() -> None:
     for error in every_kind():
-        assert code_and_hint(error)[0] == problem_of(error).refused.code, error
+        assert code_and_hint(error)[0] == to_problem(error).refused.code, error
 
 
 def test_an_error_is_one_line_for_people_and_an_object_for_programs(

@@ -14,7 +14,7 @@ from escrowmq.console.problems import Problem
 
 
 def run(monkeypatch: pytest.MonkeyPatch, test: Any) -> None:
-    monkeypatch.setattr(account_clients, "DESKS_MAX", 2)
+    monkeypatch.setattr(account_clients, "ACCOUNT_CLIENTS_MAX", 2)
 
     async def go() -> None:
         options = ConsoleOptions(name_servers="127.0.0.1:1", login="accounts")
@@ -31,11 +31,11 @@ def test_of_too_many_accounts_the_one_that_rests_longest_leaves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def go(desks: AccountClients, names: list[Credentials]) -> None:
-        one, two = desks.of(names[0]), desks.of(names[1])
-        assert desks.of(names[0]) is one
-        desks.of(names[2])
-        assert desks.of(names[0]) is one
-        assert desks.of(names[1]) is not two
+        one, two = desks.client_of(names[0]), desks.client_of(names[1])
+        assert desks.client_of(names[0]) is one
+        desks.client_of(names[2])
+        assert desks.client_of(names[0]) is one
+        assert desks.client_of(names[1]) is not two
 
     run(monkeypatch, go)
 
@@ -48,13 +48,13 @@ def test_an_account_at_work_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> 
             await is_over.wait()
             yield ""
 
-        with desks.of(names[0]).in_use():
-            desk = desks.of(names[1])
-            job = desk.jobs.begin("redeliver", steps, who="account-1", total=1)
+        with desks.client_of(names[0]).in_use():
+            desk = desks.client_of(names[1])
+            job = desk.jobs.start_job("redeliver", steps, who="account-1", total=1)
             with pytest.raises(Problem, match="2 accounts are at work") as refused:
-                desks.of(names[2])
+                desks.client_of(names[2])
             assert refused.value.status == 503
-        desks.of(names[2])
+        desks.client_of(names[2])
         assert job.ended_s is None
         is_over.set()
         while desk.jobs.running_count:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.console.logins import PASSWORD_FILE, local_users
+from escrowmq.console.logins import PASSWORD_FILE, read_local_users
 from escrowmq.errors import UsageError
 
 
@@ -13,11 +13,11 @@ def test_the_first_start_makes_a_password_and_later_ones_keep_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    (first,) = local_users(str(tmp_path / "config"))
+    (first,) = read_local_users(str(tmp_path / "config"))
     path = tmp_path / "config" / PASSWORD_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(first.password) >= 16
-    assert local_users(str(tmp_path / "config")) == (first,)
+    assert read_local_users(str(tmp_path / "config")) == (first,)
     assert str(path) in caplog.text
     assert first.password not in caplog.text
     assert first.password not in repr(first)
@@ -27,7 +27,7 @@ def test_the_first_start_makes_a_password_and_later_ones_keep_it(
 def test_passwords_of_files_are_taken_and_none_is_made(tmp_path: Path) -> None:
     for name in ("admins", "viewers"):
         (tmp_path / name).write_text(f"the password of {name}\n")
-    found = local_users(
+    found = read_local_users(
         str(tmp_path / "config"),
         password_file=str(tmp_path / "admins"),
         viewer_file=str(tmp_path / "viewers"),
@@ -46,12 +46,12 @@ def test_a_password_that_is_none_is_refused(tmp_path: Path, text: bytes, said: s
     path = tmp_path / "password"
     path.write_bytes(text)
     with pytest.raises(UsageError, match=said):
-        local_users(str(tmp_path), password_file=str(path))
+        read_local_users(str(tmp_path), password_file=str(path))
 
 
 def test_files_that_cannot_be_had_are_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        local_users(str(tmp_path), password_file=str(tmp_path / "nowhere"))
+        read_local_users(str(tmp_path), password_file=str(tmp_path / "nowhere"))
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="--http-port -1"):
-        local_users(str(tmp_path / "file"))
+        read_local_users(str(tmp_path / "file"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.console.problems import problem_of
+from escrowmq.console.problems import to_problem
 from escrowmq.errors import (
     AlreadyRolledBack,
     BrokerFault,
@@ -35,10 +35,10 @@ from escrowmq.errors import (
     ],
 )
 def test_each_error_has_a_status_and_a_word(error: EscrowMQError, status: int, code: str) -> None:
-    found = problem_of(error)
+    found = to_problem(error)
     assert (found.status, found.refused.code) == (status, code)
     assert found.refused.message.startswith("no")
 
 
 def test_a_message_is_one_line() -> None:
-    assert problem_of(UsageError("one\n  two")).refused.message == "one two"
+    assert to_problem(UsageError("one\n  two")).refused.message == "one two"

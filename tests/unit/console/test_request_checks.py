@@ -4,8 +4,8 @@ import pytest
 from starlette.requests import Request
 
 from escrowmq.console import sessions
-from escrowmq.console.request_checks import session_of
-from escrowmq.console.sessions import Sessions, SessionUser
+from escrowmq.console.request_checks import find_session
+from escrowmq.console.sessions import SessionStore, SessionUser
 
 
 def a_request(cookie: str, **headers: str) -> Request:
@@ -22,10 +22,10 @@ def test_what_an_open_page_asks_by_itself_keeps_no_session(
     headers: dict[str, str], is_kept: bool
 ) -> None:
     now_s = 0.0
-    found = Sessions(lambda: now_s)
-    cookie = found.begin(SessionUser(name="ann", may_change=True))
+    found = SessionStore(lambda: now_s)
+    cookie = found.open_session(SessionUser(name="ann", may_change=True))
     request = a_request(f"{found.cookie}={cookie}", **headers)
     now_s = sessions.IDLE_S - 1
-    assert session_of(request, found) is not None
+    assert find_session(request, found) is not None
     now_s = sessions.IDLE_S + 1
-    assert (session_of(request, found) is not None) == is_kept
+    assert (find_session(request, found) is not None) == is_kept

@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.console import sessions
 from escrowmq.console.problems import Problem
-from escrowmq.console.sessions import Attempts, Sessions, SessionUser
+from escrowmq.console.sessions import LoginAttempts, SessionStore, SessionUser
 
 WHO = SessionUser(name="ann", may_change=True)
 
@@ -18,41 +18,41 @@ class Clock:
 
 
 def test_a_session_is_known_by_its_cookie_alone() -> None:
-    found = Sessions(Clock())
-    cookie = found.begin(WHO)
-    session = found.find(cookie)
+    found = SessionStore(Clock())
+    cookie = found.open_session(WHO)
+    session = found.find_session(cookie)
     assert session is not None
     assert session.who == WHO
     assert session.csrf not in ("", cookie)
-    assert found.find(cookie[:-1]) is None
-    assert found.find("") is None
+    assert found.find_session(cookie[:-1]) is None
+    assert found.find_session("") is None
 
 
 def test_a_session_ends_when_it_rests_and_when_it_is_old() -> None:
     clock = Clock()
-    found = Sessions(clock)
-    resting, used = found.begin(WHO), found.begin(WHO)
+    found = SessionStore(clock)
+    resting, used = found.open_session(WHO), found.open_session(WHO)
     for _ in range(int(sessions.AGE_MAX_S / sessions.IDLE_S) + 1):
         clock.now_s += sessions.IDLE_S - 1
         if clock.now_s - 1_000 <= sessions.AGE_MAX_S:
-            assert found.find(used) is not None
-    assert found.find(resting) is None
-    assert found.find(used) is None
+            assert found.find_session(used) is not None
+    assert found.find_session(resting) is None
+    assert found.find_session(used) is None
 
 
 def test_logging_out_ends_one_session() -> None:
-    found = Sessions(Clock())
-    one, other = found.begin(WHO), found.begin(WHO)
-    found.end(one)
-    assert found.find(one) is None
-    assert found.find(other) is not None
+    found = SessionStore(Clock())
+    one, other = found.open_session(WHO), found.open_session(WHO)
+    found.end_session(one)
+    assert found.find_session(one) is None
+    assert found.find_session(other) is not None
 
 
 def test_of_too_many_sessions_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
-    found = Sessions(Clock())
-    cookies = [found.begin(WHO) for _ in range(3)]
-    assert [found.find(cookie) is not None for cookie in cookies] == [False, True, True]
+    found = SessionStore(Clock())
+    cookies = [found.open_session(WHO) for _ in range(3)]
+    assert [found.find_session(cookie) is not None for cookie in cookies] == [False, True, True]
 
 
 def test_of_too_many_sessions_of_a_user_the_oldest_of_that_user_goes(
@@ -60,80 +60,80 @@ def test_of_too_many_sessions_of_a_user_the_oldest_of_that_user_goes(
 ) -> None:
     """A viewer who logged in again and again ended the sessions and tokens of everybody."""
     monkeypatch.setattr(sessions, "OF_USER_MAX", 2)
-    found = Sessions(Clock())
-    cookie, (token, _) = found.begin(WHO), found.issue(WHO, 60)
+    found = SessionStore(Clock())
+    cookie, (token, _) = found.open_session(WHO), found.issue_token(WHO, 60)
     viewer = SessionUser(name="viewer", may_change=False)
-    cookies = [found.begin(viewer) for _ in range(5)]
-    tokens = [found.issue(viewer, 60)[0] for _ in range(5)]
-    assert found.find(cookie) is not None
-    assert found.bearer(token) is WHO
-    assert [found.find(each) is not None for each in cookies] == [False] * 3 + [True] * 2
-    assert [found.bearer(each) is not None for each in tokens] == [False] * 3 + [True] * 2
+    cookies = [found.open_session(viewer) for _ in range(5)]
+    tokens = [found.issue_token(viewer, 60)[0] for _ in range(5)]
+    assert found.find_session(cookie) is not None
+    assert found.token_user(token) is WHO
+    assert [found.find_session(each) is not None for each in cookies] == [False] * 3 + [True] * 2
+    assert [found.token_user(each) is not None for each in tokens] == [False] * 3 + [True] * 2
 
 
 def test_a_token_issued_with_a_token_ends_with_it() -> None:
     """It was valid for another eight hours, so that a token renewed itself for ever."""
     clock = Clock()
-    found = Sessions(clock)
-    first, valid_s = found.issue(WHO, 60)
+    found = SessionStore(clock)
+    first, valid_s = found.issue_token(WHO, 60)
     assert valid_s == 60
     clock.now_s += 50
-    second, left_s = found.issue(WHO, 60, issuer=first)
+    second, left_s = found.issue_token(WHO, 60, issuer=first)
     assert left_s == 10
-    third, _ = found.issue(WHO, 60, issuer=second)
-    assert found.bearer(third) is WHO
-    found.revoke(first)
-    assert found.bearer(third) is None
-    assert found.bearer(second) is None
+    third, _ = found.issue_token(WHO, 60, issuer=second)
+    assert found.token_user(third) is WHO
+    found.revoke_token(first)
+    assert found.token_user(third) is None
+    assert found.token_user(second) is None
 
 
 def test_a_token_holds_for_its_time_and_until_it_is_revoked() -> None:
     clock = Clock()
-    found = Sessions(clock)
-    (token, _), (other, _) = found.issue(WHO, 60), found.issue(WHO, 60)
-    assert found.bearer(token) == WHO
-    assert found.bearer("none") is None
-    found.revoke(other)
-    assert found.bearer(other) is None
+    found = SessionStore(clock)
+    (token, _), (other, _) = found.issue_token(WHO, 60), found.issue_token(WHO, 60)
+    assert found.token_user(token) == WHO
+    assert found.token_user("none") is None
+    found.revoke_token(other)
+    assert found.token_user(other) is None
     clock.now_s += 61
-    assert found.bearer(token) is None
+    assert found.token_user(token) is None
 
 
-def guess(attempts: Attempts, address: str) -> None:
-    attempts.begin(address)
-    attempts.failed(address)
+def guess(attempts: LoginAttempts, address: str) -> None:
+    attempts.begin_attempt(address)
+    attempts.attempt_failed(address)
 
 
 def test_who_guesses_has_to_wait_and_others_have_not() -> None:
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = LoginAttempts(clock)
     for _ in range(sessions.FAILURES_MAX):
         guess(attempts, "192.0.2.1")
     with pytest.raises(Problem, match="try again in 301 s") as refused:
-        attempts.begin("192.0.2.1")
+        attempts.begin_attempt("192.0.2.1")
     assert refused.value.status == 429
-    attempts.begin("192.0.2.2")
+    attempts.begin_attempt("192.0.2.2")
     clock.now_s += sessions.FAILURE_SPAN_S + 1
-    attempts.begin("192.0.2.1")
+    attempts.begin_attempt("192.0.2.1")
 
 
 def test_guesses_from_everywhere_are_bounded_together() -> None:
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = LoginAttempts(clock)
     for nth in range(sessions.FAILURES_ALL_MAX):
         guess(attempts, f"192.0.2.{nth}")
     with pytest.raises(Problem, match="try again in 301 s"):
-        attempts.begin("198.51.100.1")
+        attempts.begin_attempt("198.51.100.1")
     clock.now_s += sessions.FAILURE_SPAN_S + 1
-    attempts.begin("198.51.100.1")
+    attempts.begin_attempt("198.51.100.1")
 
 
 def test_a_login_forgives_the_failures_before_it() -> None:
-    attempts = Attempts(Clock())
+    attempts = LoginAttempts(Clock())
     for _ in range(sessions.FAILURES_MAX - 1):
         guess(attempts, "192.0.2.1")
-    attempts.begin("192.0.2.1")
-    attempts.passed("192.0.2.1")
+    attempts.begin_attempt("192.0.2.1")
+    attempts.attempt_succeeded("192.0.2.1")
     for _ in range(sessions.FAILURES_MAX):
         guess(attempts, "192.0.2.1")
 
@@ -143,24 +143,24 @@ def test_a_login_forgives_the_failures_before_it() -> None:
     [(sessions.FAILURES_MAX, "192.0.2.1"), (sessions.FAILURES_ALL_MAX, "192.0.2.{}")],
 )
 def test_guesses_under_way_count_as_well(count_max: int, address: str) -> None:
-    attempts = Attempts(Clock())
+    attempts = LoginAttempts(Clock())
     for nth in range(count_max):
-        attempts.begin(address.format(nth))
+        attempts.begin_attempt(address.format(nth))
     with pytest.raises(Problem, match="try again in 1 s"):
-        attempts.begin("192.0.2.1")
-    attempts.withdraw("192.0.2.1")
-    attempts.begin("192.0.2.1")
+        attempts.begin_attempt("192.0.2.1")
+    attempts.withdraw_attempt("192.0.2.1")
+    attempts.begin_attempt("192.0.2.1")
 
 
 def test_a_login_forgives_no_guess_that_is_under_way() -> None:
-    attempts = Attempts(Clock())
+    attempts = LoginAttempts(Clock())
     for _ in range(sessions.FAILURES_MAX):
-        attempts.begin("192.0.2.1")
-    attempts.passed("192.0.2.1")
-    attempts.begin("192.0.2.1")
+        attempts.begin_attempt("192.0.2.1")
+    attempts.attempt_succeeded("192.0.2.1")
+    attempts.begin_attempt("192.0.2.1")
     with pytest.raises(Problem):
-        attempts.begin("192.0.2.1")
+        attempts.begin_attempt("192.0.2.1")
     for _ in range(sessions.FAILURES_MAX):
-        attempts.failed("192.0.2.1")
+        attempts.attempt_failed("192.0.2.1")
     with pytest.raises(Problem, match="try again in 301 s"):
-        attempts.begin("192.0.2.1")
+        attempts.begin_attempt("192.0.2.1")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.http2 import frames
-from escrowmq.http2.frames import Error, FrameKind, Http2Setting
+from escrowmq.http2.frames import ErrorCode, FrameKind, Http2Setting
 from escrowmq.http2.limits import STREAMS_MAX, Http2Limits
 from tests.harness.work import lines_run
 
@@ -25,7 +25,7 @@ _SETTING = struct.Struct(">HI")
 def setting(*values: int) -> bytes:
     """SETTINGS that name INITIAL_WINDOW_SIZE so often."""
     pairs = b"".join(_SETTING.pack(Http2Setting.INITIAL_WINDOW_SIZE, value) for value in values)
-    return frames.frame(FrameKind.SETTINGS, pairs)
+    return frames.encode_frame(FrameKind.SETTINGS, pairs)
 
 
 def busy(limits: Http2Limits | None = None) -> Client:
@@ -33,7 +33,7 @@ def busy(limits: Http2Limits | None = None) -> Client:
     client = Client(limits, settings={Http2Setting.INITIAL_WINDOW_SIZE: 0})
     for nth in range((limits or Http2Limits()).streams_max):
         client.write(client.headers(2 * nth + 1))
-        client.connection.send(2 * nth + 1, data=b"x" * 500)
+        client.connection.send_data(2 * nth + 1, data=b"x" * 500)
     client.read()
     return client
 
@@ -44,22 +44,22 @@ def _resizing(client: Client) -> bytes:
 
 
 def _windows_of_one_stream(client: Client) -> bytes:
-    return frames.window_update(1, 1) * (READ_SIZE // 13)
+    return frames.encode_window_update(1, 1) * (READ_SIZE // 13)
 
 
 def _windows_of_all_streams(client: Client) -> bytes:
-    return b"".join(frames.window_update(2 * (n % STREAMS_MAX) + 1, 1) for n in range(5_000))
+    return b"".join(frames.encode_window_update(2 * (n % STREAMS_MAX) + 1, 1) for n in range(5_000))
 
 
 def _windows_of_the_connection(client: Client) -> bytes:
     client.write(setting(1_000))
     client.connection._outflow.left = 0
-    return frames.window_update(0, 1) * (READ_SIZE // 13)
+    return frames.encode_window_update(0, 1) * (READ_SIZE // 13)
 
 
 def _sizes_of_the_table(client: Client) -> bytes:
     block = b"\x20\x3f\xe1\x1f" * 4_000
-    return frames.header_frames(2 * STREAMS_MAX + 1, block, is_end=False) * 4
+    return frames.encode_headers(2 * STREAMS_MAX + 1, block, is_end=False) * 4
 
 
 def _small_settings(client: Client) -> bytes:
@@ -67,16 +67,16 @@ def _small_settings(client: Client) -> bytes:
 
 
 def _empty_data_of_given_up(client: Client) -> bytes:
-    client.connection.reset(1, Error.CANCEL)
+    client.connection.reset_stream(1, ErrorCode.CANCEL)
     return client.data(1, b"") * (READ_SIZE // 9)
 
 
 def _priorities(client: Client) -> bytes:
-    return frames.frame(FrameKind.PRIORITY, bytes(5), stream_id=1) * (READ_SIZE // 14)
+    return frames.encode_frame(FrameKind.PRIORITY, bytes(5), stream_id=1) * (READ_SIZE // 14)
 
 
 def _resets(client: Client) -> bytes:
-    return b"".join(frames.reset(2 * n + 1, Error.CANCEL) for n in range(5_000))
+    return b"".join(frames.encode_reset(2 * n + 1, ErrorCode.CANCEL) for n in range(5_000))
 
 
 def _refused_streams(client: Client) -> bytes:
@@ -122,7 +122,7 @@ def test_fields_that_are_a_byte_each_are_read_in_several_turns(count: int) -> No
         nth += 1
     assert lines_run(lambda: client.write(data)) < LINES_MAX
     turns = 1
-    while client.connection.has_news:
+    while client.connection.has_more_events:
         assert lines_run(lambda: client.write(b"")) < LINES_MAX
         turns += 1
     assert 6 < turns < 24
@@ -141,7 +141,7 @@ def test_a_client_that_measures_its_link_may_resize_its_windows() -> None:
     """As grpc-go does while it learns how much fits into the link: a dozen times, doubled each."""
     client = busy()
     for nth in range(12):
-        client.write(setting(65_535 << nth) + frames.window_update(0, 65_535))
+        client.write(setting(65_535 << nth) + frames.encode_window_update(0, 65_535))
     assert not client.connection.is_over
     assert client.connection.unsent_size == 0
 
@@ -150,18 +150,18 @@ def test_of_the_values_of_one_frame_the_last_counts() -> None:
     client = Client()
     client.write(client.headers(1))
     client.write(setting(1, 100_000, 7))
-    assert not client.connection.send(1, data=b"x" * 10)
+    assert not client.connection.send_data(1, data=b"x" * 10)
     client.write(client.headers(3))
-    assert not client.connection.send(3, data=b"x" * 8)
+    assert not client.connection.send_data(3, data=b"x" * 8)
     assert client.connection.unsent_size == 4
 
 
 def test_no_value_of_a_frame_may_open_a_window_too_far() -> None:
     client = Client()
-    client.write(client.headers(1) + frames.window_update(1, 1_000))
+    client.write(client.headers(1) + frames.encode_window_update(1, 1_000))
     client.write(setting(frames.WINDOW_MAX, 65_535))
     assert client.connection.is_over
-    assert client.connection.reason == "INITIAL_WINDOW_SIZE opens a window too far"
+    assert client.connection.end_reason == "INITIAL_WINDOW_SIZE opens a window too far"
     client = Client()
     client.write(client.headers(1) + setting(frames.WINDOW_MAX, 65_535))
     assert not client.connection.is_over

@@ -9,8 +9,8 @@ from hpack import Decoder, Encoder, HPACKError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.http2.frames import ConnectionFault, Error
-from escrowmq.http2.header_blocks import BlockReader, unhuffman
+from escrowmq.http2.frames import ConnectionFault, ErrorCode
+from escrowmq.http2.header_blocks import HeaderBlockDecoder, decode_huffman
 from tests.harness.examples import seeds
 
 FIELDS = st.lists(
@@ -22,17 +22,17 @@ FIELDS = st.lists(
 def test_blocks_of_an_encoder_are_read_in_their_order(
     blocks: list[tuple[list[tuple[bytes, bytes]], bool, int | None]],
 ) -> None:
-    encoder, reader = Encoder(), BlockReader(list_size_max=1 << 20)
+    encoder, reader = Encoder(), HeaderBlockDecoder(list_size_max=1 << 20)
     for fields, is_huffman, table_size in blocks:
         if table_size is not None:
             encoder.header_table_size = table_size
-        assert reader.read(encoder.encode(fields, huffman=is_huffman)) == fields
+        assert reader.decode_block(encoder.encode(fields, huffman=is_huffman)) == fields
 
 
 @pytest.mark.parametrize("seed", seeds(300))
 def test_odd_blocks_are_judged_as_by_the_package(seed: int) -> None:
     chance = random.Random(seed)
-    reader, decoder = BlockReader(list_size_max=4096), Decoder(4096)
+    reader, decoder = HeaderBlockDecoder(list_size_max=4096), Decoder(4096)
     encoder = Encoder()
     for _ in range(20):
         block = bytearray(encoder.encode([(b"name", chance.randbytes(9)), (b"te", b"trailers")]))
@@ -43,9 +43,9 @@ def test_odd_blocks_are_judged_as_by_the_package(seed: int) -> None:
             expected = [tuple(field) for field in decoder.decode(bytes(block), raw=True)]
         except HPACKError:
             with pytest.raises(ConnectionFault):
-                reader.read(bytes(block))
+                reader.decode_block(bytes(block))
             return
-        assert reader.read(bytes(block)) == expected
+        assert reader.decode_block(bytes(block)) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_odd_blocks_are_judged_as_by_the_package(seed: int) -> None:
 )
 def test_broken_block_says_what_is_wrong(block: bytes, text: str) -> None:
     with pytest.raises(ConnectionFault, match=text) as caught:
-        BlockReader(list_size_max=4096).read(block)
-    assert caught.value.code is Error.COMPRESSION_ERROR
+        HeaderBlockDecoder(list_size_max=4096).decode_block(block)
+    assert caught.value.code is ErrorCode.COMPRESSION_ERROR
 
 
 def test_small_block_cannot_become_a_large_list() -> None:
-    reader = BlockReader(list_size_max=16_384)
-    reader.read(b"\x40\x01x\x7f\x81\x17" + b"y" * 3072)
+    reader = HeaderBlockDecoder(list_size_max=16_384)
+    reader.decode_block(b"\x40\x01x\x7f\x81\x17" + b"y" * 3072)
     with pytest.raises(ConnectionFault, match="more than 16384 bytes") as caught:
-        reader.read(b"\xbe" * 100)
-    assert caught.value.code is Error.ENHANCE_YOUR_CALM
+        reader.decode_block(b"\xbe" * 100)
+    assert caught.value.code is ErrorCode.ENHANCE_YOUR_CALM
 
 
 def test_nothing_is_an_encoded_string_of_nothing() -> None:
-    assert unhuffman(b"") == b""
+    assert decode_huffman(b"") == b""

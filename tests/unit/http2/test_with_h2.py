@@ -10,7 +10,7 @@ import h2.events
 import pytest
 
 from escrowmq.http2.connection import Http2Connection
-from escrowmq.http2.events import Data
+from escrowmq.http2.events import StreamData
 
 from .wire import REQUEST
 
@@ -39,12 +39,14 @@ def test_h2_as_the_client_understands_all(seed: int) -> None:
             if size == len(data):
                 del left[stream_id]
         for event in server.receive(client.data_to_send(), 0):
-            if isinstance(event, Data):
+            if isinstance(event, StreamData):
                 said[event.stream_id] += event.data
                 if event.is_end:
                     echo = bytes(said[event.stream_id])
-                    server.send(event.stream_id, headers=b"\x88", data=echo, trailers=b"\0\1x\1y")
-        for answer in client.receive_data(b"".join(server.take())):
+                    server.send_data(
+                        event.stream_id, headers=b"\x88", data=echo, trailers=b"\0\1x\1y"
+                    )
+        for answer in client.receive_data(b"".join(server.take_bytes())):
             if isinstance(answer, h2.events.DataReceived):
                 heard.setdefault(answer.stream_id, bytearray()).extend(answer.data)
                 client.acknowledge_received_data(answer.flow_controlled_length, answer.stream_id)

@@ -10,7 +10,7 @@ from escrowmq.http2 import frames
 from escrowmq.http2.connection import Http2Connection
 from escrowmq.http2.events import Event
 from escrowmq.http2.frames import FrameKind, Http2Setting
-from escrowmq.http2.grpc import Calls
+from escrowmq.http2.grpc_connection import GrpcConnection
 from escrowmq.http2.limits import Http2Limits
 
 Fields = list[tuple[bytes, bytes]]
@@ -38,7 +38,7 @@ def read_frames(data: bytes) -> list[Frame]:
     """Bytes of whole frames, taken apart."""
     found, at = [], 0
     while at < len(data):
-        size_kind, flags, stream_id = frames.FRONT.unpack_from(data, at)
+        size_kind, flags, stream_id = frames.FRAME_HEADER.unpack_from(data, at)
         stop = at + frames.FRONT_SIZE + (size_kind >> 8)
         payload = data[at + frames.FRONT_SIZE : stop]
         found.append(Frame(size_kind & 0xFF, flags, stream_id, payload))
@@ -58,10 +58,10 @@ class Writer:
         self, stream_id: int, fields: Fields | None = None, *, is_end: bool = False
     ) -> bytes:
         block = self.encoder.encode(REQUEST if fields is None else fields)
-        return frames.header_frames(stream_id, block, is_end=is_end)
+        return frames.encode_headers(stream_id, block, is_end=is_end)
 
     def data(self, stream_id: int, data: bytes, *, is_end: bool = False) -> bytes:
-        return frames.frame(FrameKind.DATA, data, flags=int(is_end), stream_id=stream_id)
+        return frames.encode_frame(FrameKind.DATA, data, flags=int(is_end), stream_id=stream_id)
 
     def fields(self, frame: Frame) -> dict[str, str]:
         return {
@@ -82,10 +82,10 @@ class Client(Writer):
     ) -> None:
         super().__init__()
         self.connection = Http2Connection(limits)
-        self.calls = Calls(limits)
-        self.end: Http2Connection | Calls = self.calls if is_grpc else self.connection
+        self.calls = GrpcConnection(limits)
+        self.end: Http2Connection | GrpcConnection = self.calls if is_grpc else self.connection
         self.now_ms = 0
-        self.write(frames.PREFACE + frames.settings(settings or {}))
+        self.write(frames.PREFACE + frames.encode_settings(settings or {}))
         self.read()
 
     def write(self, data: bytes) -> list[Event]:
@@ -94,4 +94,4 @@ class Client(Writer):
 
     def read(self) -> list[Frame]:
         """What came since."""
-        return read_frames(b"".join(self.end.take()))
+        return read_frames(b"".join(self.end.take_bytes()))

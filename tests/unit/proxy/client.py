@@ -110,10 +110,10 @@ class V5(Writer):
         exchange._next_peer += 1
         exchange.callers[self.id] = self  # type: ignore[assignment]
         exchange.core.connected(self.id, host, 5_000, exchange.now_ms, Wire.GRPC)
-        hello = frames.settings({Http2Setting.INITIAL_WINDOW_SIZE: _ROOM}) + frames.window_update(
-            0, _ROOM
-        )
-        self._feed(frames.PREFACE + (frames.settings({}) if is_slow else hello))
+        hello = frames.encode_settings(
+            {Http2Setting.INITIAL_WINDOW_SIZE: _ROOM}
+        ) + frames.encode_window_update(0, _ROOM)
+        self._feed(frames.PREFACE + (frames.encode_settings({}) if is_slow else hello))
 
     def _feed(self, data: bytes) -> None:
         if self._kept is None:
@@ -135,7 +135,7 @@ class V5(Writer):
     def hear(self, data: bytes) -> None:
         for frame in read_frames(data):
             if frame.kind == FrameKind.SETTINGS and not frame.flags & frames.ACK:
-                said = dict(frames.read_settings(frame.payload))
+                said = dict(frames.decode_settings(frame.payload))
                 self.streams_max = said[Http2Setting.MAX_CONCURRENT_STREAMS]
             stream = self.streams.get(frame.stream_id)
             if stream is None:
@@ -177,7 +177,9 @@ class V5(Writer):
         return self.streams[number]
 
     def cancel(self, number: int) -> None:
-        self._feed(frames.frame(FrameKind.RST_STREAM, struct.pack(">I", 8), stream_id=number))
+        self._feed(
+            frames.encode_frame(FrameKind.RST_STREAM, struct.pack(">I", 8), stream_id=number)
+        )
 
     def ask(self, method: str, request: Message, kind: type[M]) -> M:
         stream = self.start(method, request)

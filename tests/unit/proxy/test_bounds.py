@@ -42,7 +42,7 @@ def test_a_message_that_is_not_ended_ends_the_connection() -> None:
 
 def test_a_frame_that_is_not_ended_ends_the_connection() -> None:
     world, client = make()
-    client._feed(frames.frame(frames.FrameKind.DATA, b"x" * 100, stream_id=1)[:50])
+    client._feed(frames.encode_frame(frames.FrameKind.DATA, b"x" * 100, stream_id=1)[:50])
     world.exchange.advance(90_000)
     assert client.closed == "something was begun and not ended"
 
@@ -214,7 +214,7 @@ def test_frames_that_are_half_there_count() -> None:
     world = guarded()
     callers = [world.connect(f"c{nth}") for nth in range(20)]
     for client in callers:
-        client._feed(frames.frame(frames.FrameKind.DATA, b"x" * 16_000, stream_id=1)[:-1])
+        client._feed(frames.encode_frame(frames.FrameKind.DATA, b"x" * 16_000, stream_id=1)[:-1])
     assert world.front.strangers_room.size > 20 * 16_000
     for client in callers:
         client.leave()

@@ -11,7 +11,7 @@ from msgspec import Meta
 from escrowmq.client.admin.access import AccessExplanation as Verdict
 from escrowmq.client.admin.access import PolicyEntry, UserSummary
 from escrowmq.console.operations import Caller, Operation
-from escrowmq.console.paging import Listed, Paging, cut
+from escrowmq.console.paging import Listed, Paging, cut_page
 from escrowmq.errors import UsageError
 
 
@@ -37,34 +37,34 @@ class Asked(msgspec.Struct, kw_only=True):
     address: Annotated[str, Meta(description="address that the user connects from")] = "127.0.0.1"
 
 
-async def users(caller: Caller, wanted: UsersWanted) -> Listed[UserSummary]:
+async def list_users(caller: Caller, wanted: UsersWanted) -> Listed[UserSummary]:
     """List the users of ACL 2.0, by name."""
-    admin = await caller.desk.admin()
-    found = await caller.desk.memo.get(
+    admin = await caller.account_client.open_admin()
+    found = await caller.account_client.memo.get_or_request(
         ("users", wanted.part), lambda: admin.access.users(wanted.part), fresh_s=10
     )
-    return cut(sorted(found, key=lambda one: (one.name, one.broker)), wanted)
+    return cut_page(sorted(found, key=lambda one: (one.name, one.broker)), wanted)
 
 
-async def policies(caller: Caller, wanted: PoliciesWanted) -> Listed[PolicyEntry]:
+async def list_policies(caller: Caller, wanted: PoliciesWanted) -> Listed[PolicyEntry]:
     """List the policy entries of ACL 2.0, by user."""
-    admin = await caller.desk.admin()
-    found = await caller.desk.memo.get(
+    admin = await caller.account_client.open_admin()
+    found = await caller.account_client.memo.get_or_request(
         ("policies", wanted.user, wanted.resource),
         lambda: admin.access.policies(wanted.user, resource=wanted.resource),
         fresh_s=10,
     )
-    return cut(sorted(found, key=lambda one: (one.user, one.resource, one.broker)), wanted)
+    return cut_page(sorted(found, key=lambda one: (one.user, one.resource, one.broker)), wanted)
 
 
-async def explain(caller: Caller, wanted: Asked) -> list[Verdict]:
+async def explain_access(caller: Caller, wanted: Asked) -> list[Verdict]:
     """Ask each broker whether a user may do something, and which rule decides. Only the stored
     rules are evaluated: the user is not authenticated."""
     try:
         ipaddress.ip_address(wanted.address)
     except ValueError as error:
         raise UsageError(f"address={wanted.address}: an IP address is expected") from error
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     return await admin.access.explain(
         wanted.user, wanted.action, wanted.resource, address=wanted.address
     )
@@ -72,11 +72,11 @@ async def explain(caller: Caller, wanted: Asked) -> list[Verdict]:
 
 OPERATIONS: Final = (
     Operation(name="access.users", method="GET", path="/access/users", wants=UsersWanted,
-              gives=Listed[UserSummary], summary="Users of the brokers", handler=users),
+              gives=Listed[UserSummary], summary="Users of the brokers", handler=list_users),
     Operation(name="access.policies", method="GET", path="/access/policies",
               wants=PoliciesWanted, gives=Listed[PolicyEntry], summary="What users may do",
-              handler=policies),
+              handler=list_policies),
     Operation(name="access.explain", method="GET", path="/access/explain", wants=Asked,
               gives=list[Verdict], summary="Why somebody may do something, or not",
-              handler=explain),
+              handler=explain_access),
 )  # fmt: skip

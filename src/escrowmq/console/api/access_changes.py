@@ -89,7 +89,7 @@ class PolicyGone(ChangeParameters, kw_only=True):
 
 async def create_user(caller: Caller, wanted: UserMade) -> Change:
     """Create a user."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     user, is_super, broker = wanted.user, wanted.is_super, wanted.broker
     if wanted.dry_run:
         found = await previews.create_user(admin, user, is_super=is_super, broker=broker)
@@ -107,20 +107,20 @@ async def update_user(caller: Caller, wanted: UserChanged) -> Change:
         fields["is_super"] = wanted.is_super
     if wanted.is_enabled is not None:
         fields["is_enabled"] = wanted.is_enabled
-    return await _update(caller, wanted.user, wanted.broker, fields, is_dry=wanted.dry_run)
+    return await _update_user(caller, wanted.user, wanted.broker, fields, is_dry=wanted.dry_run)
 
 
 async def set_password(caller: Caller, wanted: PasswordSet) -> Change:
     """Give a user a new password."""
     fields: UserFields = {"keeps_former": wanted.keeps_former}
     fields["password"] = wanted.password if wanted.dry_run else _require_password(wanted.password)
-    return await _update(caller, wanted.user, wanted.broker, fields, is_dry=wanted.dry_run)
+    return await _update_user(caller, wanted.user, wanted.broker, fields, is_dry=wanted.dry_run)
 
 
-async def _update(
+async def _update_user(
     caller: Caller, user: str, broker: str, fields: UserFields, *, is_dry: bool
 ) -> Change:
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     if is_dry:
         return Change.dry_run_answer(
             await previews.update_user(admin, user, broker=broker, **fields)
@@ -131,7 +131,7 @@ async def _update(
 
 async def delete_user(caller: Caller, wanted: UserGone) -> Change:
     """Delete a user with its policies."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     found = await previews.delete_user(admin, wanted.user, broker=wanted.broker)
     if wanted.dry_run:
         return Change.dry_run_answer(found)
@@ -143,7 +143,7 @@ async def put_policy(caller: Caller, wanted: PolicySet) -> Change:
     """Allow or deny a user actions on a resource."""
     if not wanted.actions:
         raise Problem(400, "bad_request", "no action is marked", "All stands for every action")
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     if wanted.dry_run:
         entry = PolicyEntry(
             broker=wanted.broker, user=wanted.user, resource=wanted.resource,
@@ -161,7 +161,7 @@ async def put_policy(caller: Caller, wanted: PolicySet) -> Change:
 
 async def delete_policy(caller: Caller, wanted: PolicyGone) -> Change:
     """Delete a user's entry for a resource, or all of its entries."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     user, resource, broker = wanted.user, wanted.resource, wanted.broker
     found = await previews.delete_policy(
         admin, user, resource, is_default=wanted.is_default, broker=broker

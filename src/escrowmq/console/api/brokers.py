@@ -77,11 +77,11 @@ class Configure(ChangeParameters, kw_only=True):
     value: str
 
 
-async def show(caller: Caller, wanted: BrokerWanted) -> BrokerShown:
+async def show_broker(caller: Caller, wanted: BrokerWanted) -> BrokerShown:
     """Show the metrics of one broker."""
-    caller.desk.collector.looked()
-    await _check(caller, wanted.broker)
-    found = await caller.desk.collector.runtime(wanted.broker)
+    caller.account_client.collector.note_viewer()
+    await _require_broker(caller, wanted.broker)
+    found = await caller.account_client.collector.broker_runtime(wanted.broker)
     told = summarize_metrics(found, SystemClock().now_ms())
     return BrokerShown(
         broker=wanted.broker,
@@ -90,17 +90,17 @@ async def show(caller: Caller, wanted: BrokerWanted) -> BrokerShown:
     )
 
 
-async def _check(caller: Caller, broker: str) -> None:
-    names = await caller.desk.collector.broker_names()
+async def _require_broker(caller: Caller, broker: str) -> None:
+    names = await caller.account_client.collector.broker_names()
     if broker not in names:
         raise Problem(404, "no_broker", f"there is no broker {broker!r}",
                       f"there are {', '.join(names) or 'none'}")  # fmt: skip
 
 
-async def settings(caller: Caller, wanted: SettingsWanted) -> list[SettingShown]:
+async def list_settings(caller: Caller, wanted: SettingsWanted) -> list[SettingShown]:
     """List the settings of one broker, each with its default and when a change takes effect."""
-    await _check(caller, wanted.broker)
-    admin = await caller.desk.admin()
+    await _require_broker(caller, wanted.broker)
+    admin = await caller.account_client.open_admin()
     facts = previews.settings_by_name()
     changes = {one.name: one for one in await admin.brokers.changes(wanted.broker)}
     found: list[SettingShown] = []
@@ -130,10 +130,10 @@ def _shown_setting(name: str, value: str, fact: Setting | None) -> SettingShown:
     return shown
 
 
-async def configure(caller: Caller, wanted: Configure) -> Change:
+async def change_setting(caller: Caller, wanted: Configure) -> Change:
     """Change a setting of a running broker."""
-    await _check(caller, wanted.broker)
-    admin = await caller.desk.admin()
+    await _require_broker(caller, wanted.broker)
+    admin = await caller.account_client.open_admin()
     config = await admin.brokers.config(wanted.broker)
     if wanted.name not in config:
         raise Problem(404, "no_setting", f"{wanted.broker} has no setting {wanted.name!r}",
@@ -154,10 +154,10 @@ async def configure(caller: Caller, wanted: Configure) -> Change:
 _ONE: Final = "/brokers/{broker}"
 OPERATIONS: Final = (
     Operation(name="brokers.show", method="GET", path=_ONE, wants=BrokerWanted,
-              gives=BrokerShown, summary="What a broker tells of itself", handler=show),
+              gives=BrokerShown, summary="What a broker tells of itself", handler=show_broker),
     Operation(name="brokers.settings", method="GET", path=f"{_ONE}/settings",
               wants=SettingsWanted, gives=list[SettingShown],
-              summary="Settings of a broker", handler=settings),
+              summary="Settings of a broker", handler=list_settings),
     Operation(name="brokers.configure", method="POST", path=f"{_ONE}/settings", wants=Configure,
-              gives=Change, summary="Change the setting", handler=configure),
+              gives=Change, summary="Change the setting", handler=change_setting),
 )  # fmt: skip

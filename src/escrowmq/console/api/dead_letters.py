@@ -13,7 +13,7 @@ from escrowmq.base.message import Topic
 from escrowmq.client.admin.dead_letters import DeadLetter
 from escrowmq.client.admin.previews.preview import ROWS_MAX, PreviewRow
 from escrowmq.console.answers import Answer
-from escrowmq.console.api.messages import PLACE, MessageShown, shown, stretch
+from escrowmq.console.api.messages import POSITION_PATTERN, MessageShown, read_consecutive, to_shown
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.console.paging import SIZE_MAX, Listed
 from escrowmq.console.problems import Problem
@@ -63,10 +63,10 @@ class Export(Answer, kw_only=True):
     """Whether there are more dead letters than fit into one answer."""
 
 
-async def listed(caller: Caller, wanted: LettersWanted) -> Listed[DeadLetter]:
+async def list_dead_letters(caller: Caller, wanted: LettersWanted) -> Listed[DeadLetter]:
     """List dead letters, the oldest of each queue first, and whether each was redelivered
     before."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     first = (wanted.page - 1) * wanted.size
     if first > LOOKED_THROUGH_MAX:
         raise UsageError(f"page={wanted.page}: the list ends before that page; filter by topic")
@@ -82,12 +82,12 @@ async def listed(caller: Caller, wanted: LettersWanted) -> Listed[DeadLetter]:
     return Listed(items=found, total=nth, page=wanted.page, pages=pages)
 
 
-async def redeliver(caller: Caller, wanted: Redeliver) -> Change:
+async def redeliver_dead_letters(caller: Caller, wanted: Redeliver) -> Change:
     """Redeliver dead letters to their group only, in the background."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     ask = partial(
         admin.groups.redeliver_dead, wanted.group, topic=wanted.topic, limit=wanted.limit,
-        only=_places(wanted.letters) if wanted.letters else None,
+        only=_parse_positions(wanted.letters) if wanted.letters else None,
     )  # fmt: skip
     rows: list[PreviewRow] = []
     count, is_whole = 0, True
@@ -116,7 +116,7 @@ async def redeliver(caller: Caller, wanted: Redeliver) -> Change:
             if letter.status == "redelivered":
                 yield ""
 
-    job = caller.desk.jobs.begin(
+    job = caller.account_client.jobs.start_job(
         f"Redeliver dead letters of {wanted.group}", steps, who=caller.who.name,
         total=count if is_whole else None,
     )  # fmt: skip
@@ -131,19 +131,19 @@ def _describe_letter(letter: DeadLetter) -> str:
     return f"{letter.message_id}{keys}, failed in {letter.topic or 'an unknown topic'}"
 
 
-def _places(letters: list[str]) -> list[tuple[str, int, int]]:
+def _parse_positions(letters: list[str]) -> list[tuple[str, int, int]]:
     found = []
     for text in letters:
-        match = PLACE.fullmatch(text)
+        match = POSITION_PATTERN.fullmatch(text)
         if match is None:
             raise UsageError(f"letters: {text!r}: BROKER:QUEUE@OFFSET is expected")
         found.append((match[1], int(match[2]), int(match[3])))
     return found
 
 
-async def export(caller: Caller, wanted: ExportWanted) -> Export:
+async def export_dead_letters(caller: Caller, wanted: ExportWanted) -> Export:
     """Export the newest dead letters with their whole bodies."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     try:
         described = await admin.topics.describe(Topic.DLQ_PREFIX + wanted.group)
     except (TopicNotFound, RouteMissing):  # nothing ever died
@@ -156,8 +156,8 @@ async def export(caller: Caller, wanted: ExportWanted) -> Export:
         for at in range(first, status.max_offset):
             if size >= EXPORTED_SIZE_MAX or len(found) >= EXPORTED_MAX:
                 return Export(items=found, is_part=True)
-            for message in await stretch(admin, status.queue, at, 1):
-                found.append(shown(message, with_body="whole"))
+            for message in await read_consecutive(admin, status.queue, at, 1):
+                found.append(to_shown(message, with_body="whole"))
                 size += len(message.body)
         if is_part:
             return Export(items=found, is_part=True)
@@ -167,10 +167,11 @@ async def export(caller: Caller, wanted: ExportWanted) -> Export:
 _ALL: Final = "/groups/{group}/dead-letters"
 OPERATIONS: Final = (
     Operation(name="dead-letters.list", method="GET", path=_ALL, wants=LettersWanted,
-              gives=Listed[DeadLetter], summary="Dead letters of a group", handler=listed),
+              gives=Listed[DeadLetter], summary="Dead letters of a group",
+              handler=list_dead_letters),
     Operation(name="dead-letters.export", method="GET", path=f"{_ALL}/export", wants=ExportWanted,
-              gives=Export, summary="Dead letters with their bodies", handler=export),
+              gives=Export, summary="Dead letters with their bodies", handler=export_dead_letters),
     Operation(name="dead-letters.redeliver", method="POST", path=f"{_ALL}/redeliver",
               wants=Redeliver, gives=Change, summary="Redeliver dead letters",
-              handler=redeliver),
+              handler=redeliver_dead_letters),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from escrowmq.client.admin.previews import groups as previews
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.topics import FIGURES_MAX, NAMES_FRESH_S
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
-from escrowmq.console.paging import Listed, Paging, cut, ordered
+from escrowmq.console.paging import Listed, Paging, cut_page, sort_items
 from escrowmq.errors import EscrowMQError, RouteMissing, TopicNotFound, UsageError
 
 
@@ -99,12 +99,12 @@ class GroupGone(ChangeParameters, kw_only=True):
     group: Annotated[str, Meta(min_length=1)]
 
 
-async def listed(caller: Caller, wanted: GroupsWanted) -> Listed[GroupRow]:
+async def list_groups(caller: Caller, wanted: GroupsWanted) -> Listed[GroupRow]:
     """List groups by name or by lag."""
-    desk = caller.desk
-    desk.collector.looked()
-    admin = await desk.admin()
-    names = await desk.memo.get(
+    desk = caller.account_client
+    desk.collector.note_viewer()
+    admin = await desk.open_admin()
+    names = await desk.memo.get_or_request(
         ("groups", wanted.system),
         lambda: admin.groups.names(with_system=wanted.system),
         fresh_s=NAMES_FRESH_S,
@@ -117,45 +117,47 @@ async def listed(caller: Caller, wanted: GroupsWanted) -> Listed[GroupRow]:
                 f"sort=lag: {len(chosen)} groups are too many to query the lag of each; "
                 f"first select at most {FIGURES_MAX} by a part of the name"
             )
-        page = cut(ordered(chosen, wanted, {"name": lambda name: name}, "name"), wanted)
-        rows = await asyncio.gather(*(_row(caller, name) for name in page.items))
+        page = cut_page(sort_items(chosen, wanted, {"name": lambda name: name}, "name"), wanted)
+        rows = await asyncio.gather(*(_group_row(caller, name) for name in page.items))
         return Listed(
             items=rows, total=page.total, page=page.page, pages=page.pages, has_more=page.has_more
         )
-    rows = await asyncio.gather(*(_row(caller, name) for name in chosen[:FIGURES_MAX]))
+    rows = await asyncio.gather(*(_group_row(caller, name) for name in chosen[:FIGURES_MAX]))
     by = {"lag": lambda row: row.lag, "retried": lambda row: row.retried,
           "members": lambda row: row.members, "consumed": lambda row: row.consumed_ms}  # fmt: skip
-    return cut(ordered(rows, wanted, by, "lag"), wanted)
+    return cut_page(sort_items(rows, wanted, by, "lag"), wanted)
 
 
-async def _row(caller: Caller, name: str) -> GroupRow:
+async def _group_row(caller: Caller, name: str) -> GroupRow:
     row = GroupRow(name=name)
-    desk = caller.desk
-    desk.collector.looked(group=name)
-    admin = await desk.admin()
+    desk = caller.account_client
+    desk.collector.note_viewer(group=name)
+    admin = await desk.open_admin()
     try:
-        lags = await desk.collector.lags(name)
+        lags = await desk.collector.group_lags(name)
         row.lag = sum(one.count for one in lags)
-        row.retried = _retried(lags)
+        row.retried = _retried_count(lags)
         row.inflight = sum(one.inflight for one in lags)
         row.consumed_ms = max((one.consumed_ms for one in lags), default=0)
-        online = await desk.memo.get(("members", name), lambda: admin.groups.members(name))
+        online = await desk.memo.get_or_request(
+            ("members", name), lambda: admin.groups.members(name)
+        )
         row.members = len(online.members)
     except EscrowMQError:
         return row
     return row
 
 
-def _retried(lags: list[Lag]) -> int:
+def _retried_count(lags: list[Lag]) -> int:
     return sum(one.count for one in lags if one.queue.topic.startswith(Topic.RETRY_PREFIX))
 
 
-async def show(caller: Caller, wanted: GroupWanted) -> GroupShown:
+async def show_group(caller: Caller, wanted: GroupWanted) -> GroupShown:
     """Show a group's settings on each broker, its members, and its lag by topic."""
-    desk = caller.desk
-    desk.collector.looked(group=wanted.group)
-    admin = await desk.admin()
-    found = await desk.memo.get(
+    desk = caller.account_client
+    desk.collector.note_viewer(group=wanted.group)
+    admin = await desk.open_admin()
+    found = await desk.memo.get_or_request(
         ("group", wanted.group), lambda: admin.groups.describe(wanted.group)
     )
     return GroupShown(
@@ -163,32 +165,34 @@ async def show(caller: Caller, wanted: GroupWanted) -> GroupShown:
         brokers=found.brokers,
         online=found.online,
         lag=found.lag,
-        retried=_retried(found.lags),
+        retried=_retried_count(found.lags),
         inflight=sum(one.inflight for one in found.lags),
-        dead=await _dead(caller, wanted.group),
+        dead=await _dead_letter_count(caller, wanted.group),
         missing=found.missing,
     )
 
 
-async def _dead(caller: Caller, group: str) -> int | None:
+async def _dead_letter_count(caller: Caller, group: str) -> int | None:
     try:
-        return (await caller.desk.collector.topic(Topic.DLQ_PREFIX + group)).count
+        return (
+            await caller.account_client.collector.describe_topic(Topic.DLQ_PREFIX + group)
+        ).count
     except (TopicNotFound, RouteMissing):  # nothing ever died
         return 0
     except EscrowMQError:
         return None
 
 
-async def lags(caller: Caller, wanted: LagsWanted) -> Listed[QueueLag]:
+async def list_lags(caller: Caller, wanted: LagsWanted) -> Listed[QueueLag]:
     """List a group's lag in each queue."""
-    caller.desk.collector.looked(group=wanted.group)
+    caller.account_client.collector.note_viewer(group=wanted.group)
     found = [
         QueueLag(
             topic=one.queue.topic, broker=one.queue.broker_name, queue_id=one.queue.queue_id,
             committed=one.committed, end=one.end, lag=one.count, inflight=one.inflight,
             consumed_ms=one.consumed_ms,
         )
-        for one in await caller.desk.collector.lags(wanted.group)
+        for one in await caller.account_client.collector.group_lags(wanted.group)
         if wanted.topic in ("", one.queue.topic)
     ]  # fmt: skip
     by: dict[str, Callable[[QueueLag], Any]] = {
@@ -197,15 +201,15 @@ async def lags(caller: Caller, wanted: LagsWanted) -> Listed[QueueLag]:
         "inflight": lambda one: one.inflight,
         "consumed": lambda one: one.consumed_ms,
     }
-    return cut(ordered(found, wanted, by, "queue"), wanted)
+    return cut_page(sort_items(found, wanted, by, "queue"), wanted)
 
 
 _FIELDS: Final = ("attempts_max", "retry_queues", "is_enabled", "may_broadcast", "is_ordered")
 
 
-async def create(caller: Caller, wanted: GroupMade) -> Change:
+async def create_group(caller: Caller, wanted: GroupMade) -> Change:
     """Create a group, or change the given settings of an existing one."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     given = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
     if wanted.dry_run:
         return Change.dry_run_answer(await previews.create(admin, wanted.group, **given))
@@ -213,9 +217,9 @@ async def create(caller: Caller, wanted: GroupMade) -> Change:
     return Change(is_dry_run=False, said=f"The group {wanted.group} is as you wish.", count=1)
 
 
-async def delete(caller: Caller, wanted: GroupGone) -> Change:
+async def delete_group(caller: Caller, wanted: GroupGone) -> Change:
     """Delete a group with its offsets, retries and dead letters."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     found = await previews.delete(admin, wanted.group)
     if wanted.dry_run:
         return Change.dry_run_answer(found)
@@ -226,14 +230,14 @@ async def delete(caller: Caller, wanted: GroupGone) -> Change:
 _ONE: Final = "/groups/{group}"
 OPERATIONS: Final = (
     Operation(name="groups.list", method="GET", path="/groups", wants=GroupsWanted,
-              gives=Listed[GroupRow], summary="Consumer groups and their lag", handler=listed),
+              gives=Listed[GroupRow], summary="Consumer groups and their lag", handler=list_groups),
     Operation(name="groups.show", method="GET", path=_ONE, wants=GroupWanted, gives=GroupShown,
-              summary="A group, its members and what waits for it", handler=show),
+              summary="A group, its members and what waits for it", handler=show_group),
     Operation(name="groups.lag", method="GET", path=f"{_ONE}/lag", wants=LagsWanted,
               gives=Listed[QueueLag], summary="How far a group is, queue by queue",
-              handler=lags),
+              handler=list_lags),
     Operation(name="groups.create", method="POST", path="/groups", wants=GroupMade, gives=Change,
-              summary="Create or change the group", handler=create),
+              summary="Create or change the group", handler=create_group),
     Operation(name="groups.delete", method="DELETE", path=_ONE, wants=GroupGone, gives=Change,
-              summary="Delete the group", handler=delete),
+              summary="Delete the group", handler=delete_group),
 )  # fmt: skip

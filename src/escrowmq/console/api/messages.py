@@ -17,7 +17,7 @@ from escrowmq.console.answers import Answer
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.errors import NotFound, UsageError
 
-PLACE: Final = re.compile(r"(.+)[/:]([0-9]{1,9})@([0-9]{1,18})")
+POSITION_PATTERN: Final = re.compile(r"(.+)[/:]([0-9]{1,9})@([0-9]{1,18})")
 """The form of a message's position: BROKER:QUEUE@OFFSET. Pages show it with a slash in place of the
 colon, which is accepted too."""
 
@@ -105,7 +105,9 @@ class Deliver(ChangeParameters, kw_only=True):
     client_id: Annotated[str, Meta(min_length=1)]
 
 
-def shown(message: ReceivedMessage, *, with_body: Literal["no", "part", "whole"]) -> MessageShown:
+def to_shown(
+    message: ReceivedMessage, *, with_body: Literal["no", "part", "whole"]
+) -> MessageShown:
     """Convert a message to its form in the API."""
     body = message.body if with_body == "whole" else message.body[:SHOWN_MAX]
     return MessageShown(
@@ -129,10 +131,10 @@ def shown(message: ReceivedMessage, *, with_body: Literal["no", "part", "whole"]
     )
 
 
-async def find_one(caller: Caller, name: str, topic: str) -> ReceivedMessage:
+async def find_message(caller: Caller, name: str, topic: str) -> ReceivedMessage:
     """Find one message, committed or not, by an id, a key or its position."""
-    admin = await caller.desk.admin()
-    place = _place(name, topic)
+    admin = await caller.account_client.open_admin()
+    place = _parse_position(name, topic)
     if place is not None:
         found = await admin.messages.at(*place)
         return found[0]
@@ -144,9 +146,9 @@ async def find_one(caller: Caller, name: str, topic: str) -> ReceivedMessage:
         return await admin.messages.prepared(name, topic=topic)
 
 
-def _place(name: str, topic: str) -> tuple[MessageQueue, int] | None:
+def _parse_position(name: str, topic: str) -> tuple[MessageQueue, int] | None:
     """Parse the position of a message. Return None if the text has another form."""
-    found = PLACE.fullmatch(name)
+    found = POSITION_PATTERN.fullmatch(name)
     if found is None:
         return None
     if not topic:
@@ -155,39 +157,39 @@ def _place(name: str, topic: str) -> tuple[MessageQueue, int] | None:
     return MessageQueue(topic, broker, int(queue)), int(offset)
 
 
-async def show(caller: Caller, wanted: MessageWanted) -> MessageShown:
+async def show_message(caller: Caller, wanted: MessageWanted) -> MessageShown:
     """Show one message, with its body."""
-    message = await find_one(caller, wanted.id, wanted.topic)
-    return shown(message, with_body="whole" if wanted.whole else "part")
+    message = await find_message(caller, wanted.id, wanted.topic)
+    return to_shown(message, with_body="whole" if wanted.whole else "part")
 
 
-async def tail(caller: Caller, wanted: TailWanted) -> Tail:
+async def list_newest(caller: Caller, wanted: TailWanted) -> Tail:
     """List the newest messages of a topic. A page that follows the topic calls this; all its
     viewers share one request."""
-    desk = caller.desk
-    desk.collector.looked(topic=wanted.topic)
-    described = await desk.collector.topic(wanted.topic)
+    desk = caller.account_client
+    desk.collector.note_viewer(topic=wanted.topic)
+    described = await desk.collector.describe_topic(wanted.topic)
     queues = [one for one in described.queues if one.max_offset > one.min_offset]
     queues.sort(key=lambda one: one.updated_ms, reverse=True)
     found: list[ReceivedMessage] = []
-    admin = await desk.admin()
+    admin = await desk.open_admin()
     each = -(-wanted.count // max(1, min(len(queues), TAIL_QUEUES_MAX))) + 1
     for status in queues[:TAIL_QUEUES_MAX]:
         first = max(status.min_offset, status.max_offset - each)
         queue, count = status.queue, status.max_offset - first
-        found += await desk.memo.get(
+        found += await desk.memo.get_or_request(
             ("tail", queue, first, count),
-            partial(stretch, admin, queue, first, count),
+            partial(read_consecutive, admin, queue, first, count),
             fresh_s=30,
         )
     found.sort(key=lambda one: (one.stored_ms, one.log_offset), reverse=True)
     return Tail(
-        items=[shown(one, with_body="no") for one in found[: wanted.count]],
+        items=[to_shown(one, with_body="no") for one in found[: wanted.count]],
         is_part=len(queues) > TAIL_QUEUES_MAX,
     )
 
 
-async def stretch(
+async def read_consecutive(
     admin: Admin, queue: MessageQueue, first: int, count: int
 ) -> list[ReceivedMessage]:
     """Read consecutive messages of a queue. A broker may return fewer per pull than requested, so
@@ -204,21 +206,21 @@ async def stretch(
     return found
 
 
-async def resend(caller: Caller, wanted: Resend) -> Change:
+async def resend_message(caller: Caller, wanted: Resend) -> Change:
     """Send a copy of a message as a new one, for all groups."""
-    admin = await caller.desk.admin()
-    message = await find_one(caller, wanted.id, wanted.topic)
+    admin = await caller.account_client.open_admin()
+    message = await find_message(caller, wanted.id, wanted.topic)
     if wanted.dry_run:
         return Change.dry_run_answer(await previews.resend(admin, message, topic=wanted.to))
     sent = await admin.messages.resend(message, topic=wanted.to)
     return Change(is_dry_run=False, said=f"Sent as {sent.message_id}.", count=1)
 
 
-async def deliver(caller: Caller, wanted: Deliver) -> Change:
+async def deliver_message(caller: Caller, wanted: Deliver) -> Change:
     """Make one connected member of a group consume a message now, independently of the group's
     offsets."""
-    admin = await caller.desk.admin()
-    message = await find_one(caller, wanted.id, wanted.topic)
+    admin = await caller.account_client.open_admin()
+    message = await find_message(caller, wanted.id, wanted.topic)
     if wanted.dry_run:
         return Change.dry_run_answer(
             await previews.deliver(admin, message, group=wanted.group, client_id=wanted.client_id)
@@ -230,12 +232,12 @@ async def deliver(caller: Caller, wanted: Deliver) -> Change:
 _ONE: Final = "/messages/{id}"
 OPERATIONS: Final = (
     Operation(name="messages.show", method="GET", path=_ONE, wants=MessageWanted,
-              gives=MessageShown, summary="One message", handler=show),
+              gives=MessageShown, summary="One message", handler=show_message),
     Operation(name="messages.tail", method="GET", path="/topics/{topic}/messages",
               wants=TailWanted, gives=Tail, summary="The newest messages of a topic",
-              handler=tail),
+              handler=list_newest),
     Operation(name="messages.resend", method="POST", path=f"{_ONE}/resend", wants=Resend,
-              gives=Change, summary="Send a copy", handler=resend),
+              gives=Change, summary="Send a copy", handler=resend_message),
     Operation(name="messages.deliver", method="POST", path=f"{_ONE}/deliver", wants=Deliver,
-              gives=Change, summary="Let a member consume it now", handler=deliver),
+              gives=Change, summary="Let a member consume it now", handler=deliver_message),
 )  # fmt: skip

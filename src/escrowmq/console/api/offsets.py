@@ -32,15 +32,15 @@ class Reset(ChangeParameters, kw_only=True):
     ] = ""
 
 
-async def reset(caller: Caller, wanted: Reset) -> Change:
+async def reset_offsets(caller: Caller, wanted: Reset) -> Change:
     """Move the offsets of a group back or forward."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     place: ResetPosition | int
     queue: MessageQueue | None = None
     if wanted.queue_id is None:
         place = parse_reset_position(wanted.to, now_ms=SystemClock().now_ms(), zone=LocalZone())
     else:
-        queue, place = await _queue(caller, wanted), _offset(wanted.to)
+        queue, place = await _find_queue(caller, wanted), _parse_offset(wanted.to)
     if wanted.dry_run:
         return Change.dry_run_answer(
             await previews.reset(admin, wanted.group, wanted.topic, place, queue)
@@ -57,17 +57,17 @@ async def reset(caller: Caller, wanted: Reset) -> Change:
     return Change(is_dry_run=False, said=said, count=moves.redelivered_count + moves.skipped_count)
 
 
-def _offset(text: str) -> int:
+def _parse_offset(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > len(str(1 << 63)):
         raise UsageError(f"to={text!r}: with queue_id an offset is expected")
     return int(text)
 
 
-async def _queue(caller: Caller, wanted: Reset) -> MessageQueue:
+async def _find_queue(caller: Caller, wanted: Reset) -> MessageQueue:
     assert wanted.queue_id is not None
     broker = wanted.broker
     if not broker:
-        admin = await caller.desk.admin()
+        admin = await caller.account_client.open_admin()
         brokers = [info.broker for info in (await admin.topics.describe(wanted.topic)).brokers]
         if len(brokers) != 1:
             raise UsageError(f"{wanted.topic} is on {', '.join(brokers)}; name one")
@@ -77,5 +77,5 @@ async def _queue(caller: Caller, wanted: Reset) -> MessageQueue:
 
 OPERATIONS: Final = (
     Operation(name="offsets.reset", method="POST", path="/groups/{group}/offsets", wants=Reset,
-              gives=Change, summary="Let the group go on elsewhere", handler=reset),
+              gives=Change, summary="Let the group go on elsewhere", handler=reset_offsets),
 )  # fmt: skip

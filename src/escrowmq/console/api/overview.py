@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from escrowmq.client.admin.brokers import ConnectedSlave
 from escrowmq.console.answers import Answer
-from escrowmq.console.collector import rate
+from escrowmq.console.metrics_collector import read_rate
 from escrowmq.console.operations import Caller, NoParameters, Operation
 from escrowmq.console.rings import SIZE, STEP_S
 from escrowmq.errors import EscrowMQError
@@ -81,25 +81,25 @@ class History(Answer, kw_only=True):
     values: list[float | None]
 
 
-async def brokers(caller: Caller, wanted: NoParameters) -> list[BrokerNow]:
+async def list_brokers(caller: Caller, wanted: NoParameters) -> list[BrokerNow]:
     """List all brokers with their metrics."""
-    desk = caller.desk
-    desk.collector.looked()
-    admin = await desk.admin()
+    desk = caller.account_client
+    desk.collector.note_viewer()
+    admin = await desk.open_admin()
     found: list[BrokerNow] = []
-    for one in await desk.memo.get("brokers", admin.brokers.all):
+    for one in await desk.memo.get_or_request("brokers", admin.brokers.all):
         now = BrokerNow(
             name=one.name, address=one.address, cluster=one.cluster, id=one.id,
             version=one.version, build=one.build, state="registered",
         )  # fmt: skip
         if one.id == 0:
             try:
-                _fill_figures(now, await desk.collector.runtime(one.name))
-                now.replicas = await _or_unknown(desk.collector.replicas(one.name))
+                _add_metrics(now, await desk.collector.broker_runtime(one.name))
+                now.replicas = await _answer_or_none(desk.collector.broker_replicas(one.name))
             except EscrowMQError:
                 now.state = "unreachable"
         found.append(now)
-    gone = await desk.memo.get("gone", admin.brokers.gone)
+    gone = await desk.memo.get_or_request("gone", admin.brokers.gone)
     return found + [
         BrokerNow(
             name=one.name, address=one.address, cluster=one.cluster, id=one.id, version="",
@@ -109,29 +109,33 @@ async def brokers(caller: Caller, wanted: NoParameters) -> list[BrokerNow]:
     ]  # fmt: skip
 
 
-def _fill_figures(now: BrokerNow, found: dict[str, str]) -> None:
-    now.put_per_s, now.get_per_s = rate(found, "putTps"), rate(found, "getTransferredTps")
+def _add_metrics(now: BrokerNow, found: dict[str, str]) -> None:
+    now.put_per_s, now.get_per_s = read_rate(found, "putTps"), read_rate(found, "getTransferredTps")
     if "escrowReadOnly" in found:
         now.refusal = found["escrowReadOnly"]
         now.takes_messages = not now.refusal
-    now.disk_used = rate(found, "commitLogDiskRatio")
-    now.up_since_ms = int(rate(found, "bootTimestamp") or 0) or None
+    now.disk_used = read_rate(found, "commitLogDiskRatio")
+    now.up_since_ms = int(read_rate(found, "bootTimestamp") or 0) or None
 
 
-async def overview(caller: Caller, wanted: NoParameters) -> Overview:
+async def show_overview(caller: Caller, wanted: NoParameters) -> Overview:
     """Show brokers, rates, and numbers of pending transactions."""
-    desk = caller.desk
-    admin = await desk.admin()
-    found = await brokers(caller, wanted)
-    counts = await _or_unknown(desk.collector.counts())
-    topics = await _or_unknown(desk.memo.get("topics", admin.topics.names, fresh_s=10))
-    groups = await _or_unknown(desk.memo.get("groups", admin.groups.names, fresh_s=10))
+    desk = caller.account_client
+    admin = await desk.open_admin()
+    found = await list_brokers(caller, wanted)
+    counts = await _answer_or_none(desk.collector.transaction_counts())
+    topics = await _answer_or_none(
+        desk.memo.get_or_request("topics", admin.topics.names, fresh_s=10)
+    )
+    groups = await _answer_or_none(
+        desk.memo.get_or_request("groups", admin.groups.names, fresh_s=10)
+    )
     here = [one for one in found if one.state != "gone"]
     oldest_ms = -1 if counts is None else counts.oldest_ms
     return Overview(
         brokers=found,
-        put_per_s=_total([one.put_per_s for one in here if one.id == 0]),
-        get_per_s=_total([one.get_per_s for one in here if one.id == 0]),
+        put_per_s=_sum_known([one.put_per_s for one in here if one.id == 0]),
+        get_per_s=_sum_known([one.get_per_s for one in here if one.id == 0]),
         topics=None if topics is None else len(topics),
         groups=None if groups is None else len(groups),
         pending=None if counts is None else counts.count,
@@ -143,19 +147,19 @@ async def overview(caller: Caller, wanted: NoParameters) -> Overview:
     )  # fmt: skip
 
 
-async def history(caller: Caller, wanted: HistoryWanted) -> History:
+async def show_history(caller: Caller, wanted: HistoryWanted) -> History:
     """Return the history of one metric."""
     kind, _, name = wanted.of.partition(":")
-    collector = caller.desk.collector
-    collector.looked(
+    collector = caller.account_client.collector
+    collector.note_viewer(
         group=name.partition(":")[0] if kind == "lag" else "",
         topic=name if kind == "stored" else "",
     )
-    values = collector.rings.last(wanted.of, wanted.points)
+    values = collector.rings.newest_values(wanted.of, wanted.points)
     return History(of=wanted.of, step_s=STEP_S, values=values)
 
 
-async def _or_unknown(ask: Awaitable[T]) -> T | None:
+async def _answer_or_none(ask: Awaitable[T]) -> T | None:
     """Return the answer of a request, or None if no broker answers."""
     try:
         return await ask
@@ -163,17 +167,17 @@ async def _or_unknown(ask: Awaitable[T]) -> T | None:
         return None
 
 
-def _total(values: list[float | None]) -> float | None:
+def _sum_known(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 OPERATIONS: Final = (
     Operation(name="overview.show", method="GET", path="/overview", wants=NoParameters,
-              gives=Overview, summary="The cluster at a glance", handler=overview),
+              gives=Overview, summary="The cluster at a glance", handler=show_overview),
     Operation(name="brokers.list", method="GET", path="/brokers", wants=NoParameters,
               gives=list[BrokerNow], summary="Brokers, those that left lately too",
-              handler=brokers),
+              handler=list_brokers),
     Operation(name="history.show", method="GET", path="/history", wants=HistoryWanted,
-              gives=History, summary="A curve of the last hour", handler=history),
+              gives=History, summary="A curve of the last hour", handler=show_history),
 )  # fmt: skip

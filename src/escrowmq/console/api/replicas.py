@@ -70,17 +70,17 @@ class Switch(ChangeParameters, kw_only=True):
     to: Annotated[str, Meta(description="a member; empty: the most up-to-date copy")] = ""
 
 
-async def shown(caller: Caller, wanted: ReplicasWanted) -> list[ReplicasShown]:
+async def list_replicas(caller: Caller, wanted: ReplicasWanted) -> list[ReplicasShown]:
     """List the members of all broker names, or of one."""
-    admin = await caller.desk.admin()
-    found = await caller.desk.memo.get(
+    admin = await caller.account_client.open_admin()
+    found = await caller.account_client.memo.get_or_request(
         ("replicas", wanted.broker), lambda: admin.replicas.status(wanted.broker)
     )
-    return [_group(one) for one in found]
+    return [_to_replicas(one) for one in found]
 
 
-def _group(one: ReplicaGroup) -> ReplicasShown:
-    members = [_member(each) for each in one.members]
+def _to_replicas(one: ReplicaGroup) -> ReplicasShown:
+    members = [_to_member(each) for each in one.members]
     is_well = one.master and all(each.role in _WELL for each in members) and not one.notes
     is_group = one.kind == "group"
     return ReplicasShown(
@@ -90,7 +90,7 @@ def _group(one: ReplicaGroup) -> ReplicasShown:
         master=one.master or None,
         master_address=one.master_address,
         epoch=one.epoch if is_group else None,
-        confirmed=_known_number(one.confirmed) if is_group else None,
+        confirmed=_none_if_unknown(one.confirmed) if is_group else None,
         in_sync=one.in_sync,
         min_copies=one.min_copies,
         is_degraded=not is_well,
@@ -100,20 +100,20 @@ def _group(one: ReplicaGroup) -> ReplicasShown:
     )
 
 
-def _member(one: Replica) -> MemberShown:
+def _to_member(one: Replica) -> MemberShown:
     return MemberShown(
-        name=one.name, address=one.address, role=one.role, end=_known_number(one.end),
-        behind=_known_number(one.behind), incarnation=one.incarnation, note=one.note,
+        name=one.name, address=one.address, role=one.role, end=_none_if_unknown(one.end),
+        behind=_none_if_unknown(one.behind), incarnation=one.incarnation, note=one.note,
     )  # fmt: skip
 
 
-def _known_number(number: int) -> int | None:
+def _none_if_unknown(number: int) -> int | None:
     return number if number >= 0 else None
 
 
-async def switch(caller: Caller, wanted: Switch) -> Change:
+async def switch_master(caller: Caller, wanted: Switch) -> Change:
     """Make another member of a group its master."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     if wanted.dry_run:
         return Change.dry_run_answer(await previews.switch(admin, wanted.broker, wanted.to))
     done = await admin.replicas.switch(wanted.broker, wanted.to)
@@ -127,8 +127,8 @@ async def switch(caller: Caller, wanted: Switch) -> Change:
 OPERATIONS: Final = (
     Operation(name="replicas.list", method="GET", path="/replicas", wants=ReplicasWanted,
               gives=list[ReplicasShown], summary="Brokers with their copies, and who is in sync",
-              handler=shown),
+              handler=list_replicas),
     Operation(name="replicas.switch", method="POST", path="/replicas/{broker}/switch",
               wants=Switch, gives=Change, summary="Change the master of a group",
-              handler=switch),
+              handler=switch_master),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from escrowmq.client.admin.previews import topics as previews
 from escrowmq.client.admin.topics import TopicDescription
 from escrowmq.console.answers import Answer
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
-from escrowmq.console.paging import Listed, Paging, cut, ordered
+from escrowmq.console.paging import Listed, Paging, cut_page, sort_items
 from escrowmq.errors import EscrowMQError, UsageError
 
 FIGURES_MAX: Final = 500
@@ -96,13 +96,13 @@ class TopicGone(ChangeParameters, kw_only=True):
     topic: Annotated[str, Meta(min_length=1)]
 
 
-async def listed(caller: Caller, wanted: TopicsWanted) -> Listed[TopicRow]:
+async def list_topics(caller: Caller, wanted: TopicsWanted) -> Listed[TopicRow]:
     """List topics by name, with metrics. Brokers are asked only about the topics of the page,
     unless the list is sorted by a metric."""
-    desk = caller.desk
-    desk.collector.looked()
-    admin = await desk.admin()
-    names = await desk.memo.get(
+    desk = caller.account_client
+    desk.collector.note_viewer()
+    admin = await desk.open_admin()
+    names = await desk.memo.get_or_request(
         ("topics", wanted.system),
         lambda: admin.topics.names(with_system=wanted.system),
         fresh_s=NAMES_FRESH_S,
@@ -110,8 +110,8 @@ async def listed(caller: Caller, wanted: TopicsWanted) -> Listed[TopicRow]:
     part = wanted.part.lower()
     chosen = [name for name in names if part in name.lower()] if part else names
     if wanted.sort in ("", "name"):
-        page = cut(ordered(chosen, wanted, {"name": lambda name: name}, "name"), wanted)
-        rows = await asyncio.gather(*(_row(caller, name) for name in page.items))
+        page = cut_page(sort_items(chosen, wanted, {"name": lambda name: name}, "name"), wanted)
+        rows = await asyncio.gather(*(_topic_row(caller, name) for name in page.items))
         return Listed(
             items=rows, total=page.total, page=page.page, pages=page.pages, has_more=page.has_more
         )
@@ -120,15 +120,15 @@ async def listed(caller: Caller, wanted: TopicsWanted) -> Listed[TopicRow]:
             f"sort={wanted.sort}: {len(chosen)} topics are too many to query the figures of "
             f"each; first select at most {FIGURES_MAX} by a part of the name"
         )
-    rows = await asyncio.gather(*(_row(caller, name) for name in chosen))
+    rows = await asyncio.gather(*(_topic_row(caller, name) for name in chosen))
     by = {"messages": lambda row: row.messages, "groups": lambda row: row.groups,
           "queues": lambda row: row.queues, "updated": lambda row: row.updated_ms}  # fmt: skip
-    return cut(ordered(rows, wanted, by, "messages"), wanted)
+    return cut_page(sort_items(rows, wanted, by, "messages"), wanted)
 
 
-async def _row(caller: Caller, name: str) -> TopicRow:
+async def _topic_row(caller: Caller, name: str) -> TopicRow:
     try:
-        found = await caller.desk.collector.topic(name, fresh_s=ROW_FRESH_S)
+        found = await caller.account_client.collector.describe_topic(name, fresh_s=ROW_FRESH_S)
     except EscrowMQError:
         return TopicRow(name=name)
     info = found.brokers[0] if found.brokers else None
@@ -144,26 +144,28 @@ async def _row(caller: Caller, name: str) -> TopicRow:
     )
 
 
-async def show(caller: Caller, wanted: TopicWanted) -> TopicShown:
+async def show_topic(caller: Caller, wanted: TopicWanted) -> TopicShown:
     """Show a topic's brokers, queues and readers."""
-    caller.desk.collector.looked(topic=wanted.topic)
-    found = await caller.desk.collector.topic(wanted.topic)
+    caller.account_client.collector.note_viewer(topic=wanted.topic)
+    found = await caller.account_client.collector.describe_topic(wanted.topic)
     readers = [Reader(group=group) for group in found.groups]
-    await asyncio.gather(*(_ask_lag(caller, wanted.topic, one) for one in readers[:READERS_MAX]))
+    await asyncio.gather(
+        *(_request_lag(caller, wanted.topic, one) for one in readers[:READERS_MAX])
+    )
     return TopicShown(described=found, messages=found.count, readers=readers)
 
 
-async def _ask_lag(caller: Caller, topic: str, reader: Reader) -> None:
+async def _request_lag(caller: Caller, topic: str, reader: Reader) -> None:
     try:
-        lags = await caller.desk.collector.lags(reader.group)
+        lags = await caller.account_client.collector.group_lags(reader.group)
     except EscrowMQError:
         return
     reader.lag = sum(one.count for one in lags if one.queue.topic == topic)
 
 
-async def create(caller: Caller, wanted: TopicMade) -> Change:
+async def create_topic(caller: Caller, wanted: TopicMade) -> Change:
     """Create a topic, or change the given settings of an existing one."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     given: dict[str, Any] = {
         "queues": wanted.queues,
         "permission": "" if wanted.permission == "none" else wanted.permission,
@@ -177,9 +179,9 @@ async def create(caller: Caller, wanted: TopicMade) -> Change:
     return Change(is_dry_run=False, said=f"The topic {wanted.topic} is as you wish.", count=1)
 
 
-async def delete(caller: Caller, wanted: TopicGone) -> Change:
+async def delete_topic(caller: Caller, wanted: TopicGone) -> Change:
     """Delete a topic with its messages."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     found = await previews.delete(admin, wanted.topic)
     if wanted.dry_run:
         return Change.dry_run_answer(found)
@@ -190,11 +192,11 @@ async def delete(caller: Caller, wanted: TopicGone) -> Change:
 
 OPERATIONS: Final = (
     Operation(name="topics.list", method="GET", path="/topics", wants=TopicsWanted,
-              gives=Listed[TopicRow], summary="Topics and what they hold", handler=listed),
+              gives=Listed[TopicRow], summary="Topics and what they hold", handler=list_topics),
     Operation(name="topics.show", method="GET", path="/topics/{topic}", wants=TopicWanted,
-              gives=TopicShown, summary="A topic queue by queue", handler=show),
+              gives=TopicShown, summary="A topic queue by queue", handler=show_topic),
     Operation(name="topics.create", method="POST", path="/topics", wants=TopicMade, gives=Change,
-              summary="Create or change the topic", handler=create),
+              summary="Create or change the topic", handler=create_topic),
     Operation(name="topics.delete", method="DELETE", path="/topics/{topic}", wants=TopicGone,
-              gives=Change, summary="Delete the topic", handler=delete),
+              gives=Change, summary="Delete the topic", handler=delete_topic),
 )  # fmt: skip

@@ -14,8 +14,8 @@ from escrowmq.client.admin.transactions import (
     TransactionCounts,
     TransactionFilter,
 )
+from escrowmq.console.answer_cache import FRESH_S
 from escrowmq.console.answers import Answer
-from escrowmq.console.memo import FRESH_S
 from escrowmq.console.operations import Caller, Operation
 from escrowmq.console.paging import SIZE_MAX, Listed
 from escrowmq.errors import EscrowMQError, UsageError
@@ -45,7 +45,7 @@ class Which(msgspec.Struct, kw_only=True):
     max_age_ms: _Millis | None = None
     broker: str = ""
 
-    def filter(self) -> TransactionFilter:
+    def to_filter(self) -> TransactionFilter:
         """Convert to the filter of `Admin`."""
         found: TransactionFilter = {}
         if self.topic:
@@ -62,7 +62,7 @@ class Which(msgspec.Struct, kw_only=True):
             found["broker"] = self.broker
         return found
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Describe the filter in words."""
         parts = [
             f"{name} {value}"
@@ -144,20 +144,20 @@ class DiscardedWanted(msgspec.Struct, kw_only=True):
     size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 50
 
 
-async def pending(caller: Caller, wanted: PendingWanted) -> Listed[PendingTransaction]:
+async def list_pending(caller: Caller, wanted: PendingWanted) -> Listed[PendingTransaction]:
     """List pending transactions, broker by broker, the oldest first."""
-    caller.desk.collector.looked()
-    admin = await caller.desk.admin()
-    which = wanted.filter()
-    found = await page_of(admin.transactions.pending(**which), wanted.page, wanted.size)
+    caller.account_client.collector.note_viewer()
+    admin = await caller.account_client.open_admin()
+    which = wanted.to_filter()
+    found = await read_page(admin.transactions.pending(**which), wanted.page, wanted.size)
     if found.has_more and not which:
-        counts = await caller.desk.collector.counts()
+        counts = await caller.account_client.collector.transaction_counts()
         if counts is not None and counts.count > wanted.page * wanted.size:  # of a moment ago
             found.total = counts.count
     return found
 
 
-async def page_of(
+async def read_page(
     items: AsyncIterator[PendingTransaction], page: int, size: int
 ) -> Listed[PendingTransaction]:
     """Return one page of a list that can only be read from its beginning."""
@@ -177,23 +177,25 @@ async def page_of(
     return Listed(items=found, total=nth, page=page, pages=max(1, -(-nth // size)))
 
 
-async def count(caller: Caller, wanted: Which) -> Counted:
+async def count_pending(caller: Caller, wanted: Which) -> Counted:
     """Count pending transactions by topic, group and age."""
-    desk = caller.desk
-    admin = await desk.admin()
-    which = wanted.filter()
+    desk = caller.account_client
+    admin = await desk.open_admin()
+    which = wanted.to_filter()
     fresh_s = COUNTED_FRESH_S if which else FRESH_S
-    counts = await desk.memo.get(
+    counts = await desk.memo.get_or_request(
         ("count", repr(which)), lambda: admin.transactions.count(**which), fresh_s=fresh_s
     )
     if counts.count > AGED_MAX:
         return Counted(counts=counts, ages=None)
-    ages = await desk.memo.get(("ages", repr(which)), lambda: _ages(caller, which), fresh_s=10)
+    ages = await desk.memo.get_or_request(
+        ("ages", repr(which)), lambda: _count_by_age(caller, which), fresh_s=10
+    )
     return Counted(counts=counts, ages=ages)
 
 
-async def _ages(caller: Caller, which: TransactionFilter) -> list[AgeBucket]:
-    admin = await caller.desk.admin()
+async def _count_by_age(caller: Caller, which: TransactionFilter) -> list[AgeBucket]:
+    admin = await caller.account_client.open_admin()
     found: list[AgeBucket] = []
     rest = 0
     for from_ms in reversed(AGES_MS):  # those that are older are counted among the younger
@@ -206,23 +208,23 @@ async def _ages(caller: Caller, which: TransactionFilter) -> list[AgeBucket]:
     return found[::-1]
 
 
-async def show(caller: Caller, wanted: TransactionWanted) -> list[Fate]:
+async def show_transaction(caller: Caller, wanted: TransactionWanted) -> list[Fate]:
     """Show everything known about one transaction: its half, its checks and their answers, its
     outcome, and the progress of the consumer groups."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     items = await admin.transactions.show(wanted.transaction, topic=wanted.topic)
-    return [await _fate(caller, item) for item in items]
+    return [await _message_fate(caller, item) for item in items]
 
 
-async def _fate(caller: Caller, item: PendingTransaction) -> Fate:
+async def _message_fate(caller: Caller, item: PendingTransaction) -> Fate:
     fate = Fate(message=item)
     if item.state != "committed":
         return fate
-    desk = caller.desk
-    admin = await desk.admin()
+    desk = caller.account_client
+    admin = await desk.open_admin()
     try:
         message = await admin.messages.get(item.message_id, topic=item.topic, broker=item.broker)
-        groups = (await desk.collector.topic(item.topic)).groups
+        groups = (await desk.collector.describe_topic(item.topic)).groups
     except EscrowMQError:
         return fate
     fate.queue = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
@@ -230,7 +232,7 @@ async def _fate(caller: Caller, item: PendingTransaction) -> Fate:
     place = MessageQueue(item.topic, message.broker_name, message.queue_id)
     for group in groups:
         try:
-            lags = await desk.collector.lags(group)
+            lags = await desk.collector.group_lags(group)
         except EscrowMQError:
             fate.deliveries.append(Delivery(group=group, state="unknown"))
             continue
@@ -244,25 +246,25 @@ async def _fate(caller: Caller, item: PendingTransaction) -> Fate:
     return fate
 
 
-async def discarded(caller: Caller, wanted: DiscardedWanted) -> Listed[PendingTransaction]:
+async def list_discarded(caller: Caller, wanted: DiscardedWanted) -> Listed[PendingTransaction]:
     """List transactions that were given up after their last check."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     items = admin.transactions.discarded(
         topic=wanted.topic, group=wanted.group, broker=wanted.broker
     )
-    return await page_of(items, wanted.page, wanted.size)
+    return await read_page(items, wanted.page, wanted.size)
 
 
 OPERATIONS: Final = (
     Operation(name="transactions.list", method="GET", path="/transactions", wants=PendingWanted,
               gives=Listed[PendingTransaction], summary="Pending transactions, the oldest first",
-              handler=pending),
+              handler=list_pending),
     Operation(name="transactions.count", method="GET", path="/transactions/count", wants=Which,
-              gives=Counted, summary="How many are pending", handler=count),
+              gives=Counted, summary="How many are pending", handler=count_pending),
     Operation(name="transactions.discarded", method="GET", path="/transactions/discarded",
               wants=DiscardedWanted, gives=Listed[PendingTransaction],
-              summary="Transactions that were given up", handler=discarded),
+              summary="Transactions that were given up", handler=list_discarded),
     Operation(name="transactions.show", method="GET", path="/transactions/{transaction}",
               wants=TransactionWanted, gives=list[Fate],
-              summary="All that is known of one transaction", handler=show),
+              summary="All that is known of one transaction", handler=show_transaction),
 )  # fmt: skip

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from escrowmq.console.memo import FRESH_S, Memo
+from escrowmq.console.answer_cache import FRESH_S, AnswerCache
 from escrowmq.errors import ConnectionLost
 
 
@@ -27,17 +27,17 @@ class Cluster:
 def test_many_who_look_at_once_ask_once() -> None:
     async def main() -> None:
         cluster = Cluster()
-        memo = Memo(lambda: cluster.now_s)
+        memo = AnswerCache(lambda: cluster.now_s)
         cluster.gate.clear()
-        looks = [asyncio.ensure_future(memo.get("k", cluster.ask)) for _ in range(20)]
+        looks = [asyncio.ensure_future(memo.get_or_request("k", cluster.ask)) for _ in range(20)]
         await asyncio.sleep(0)
         cluster.gate.set()
         assert await asyncio.gather(*looks) == [1] * 20
         cluster.now_s += FRESH_S / 2
-        assert await memo.get("k", cluster.ask) == 1
-        assert await memo.get("other", cluster.ask) == 2
+        assert await memo.get_or_request("k", cluster.ask) == 1
+        assert await memo.get_or_request("other", cluster.ask) == 2
         cluster.now_s += FRESH_S
-        assert await memo.get("k", cluster.ask) == 3
+        assert await memo.get_or_request("k", cluster.ask) == 3
 
     asyncio.run(main())
 
@@ -45,10 +45,10 @@ def test_many_who_look_at_once_ask_once() -> None:
 def test_one_who_goes_away_takes_nobody_else_with_him() -> None:
     async def main() -> None:
         cluster = Cluster()
-        memo = Memo(lambda: cluster.now_s)
+        memo = AnswerCache(lambda: cluster.now_s)
         cluster.gate.clear()
-        first = asyncio.ensure_future(memo.get("k", cluster.ask))
-        second = asyncio.ensure_future(memo.get("k", cluster.ask))
+        first = asyncio.ensure_future(memo.get_or_request("k", cluster.ask))
+        second = asyncio.ensure_future(memo.get_or_request("k", cluster.ask))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.sleep(0)
@@ -62,13 +62,13 @@ def test_one_who_goes_away_takes_nobody_else_with_him() -> None:
 def test_a_failure_is_not_remembered() -> None:
     async def main() -> None:
         cluster = Cluster()
-        memo = Memo(lambda: cluster.now_s)
+        memo = AnswerCache(lambda: cluster.now_s)
         cluster.fails = True
         for _ in range(2):
             with pytest.raises(ConnectionLost):
-                await memo.get("k", cluster.ask)
+                await memo.get_or_request("k", cluster.ask)
         cluster.fails = False
-        assert await memo.get("k", cluster.ask) == 3
+        assert await memo.get_or_request("k", cluster.ask) == 3
 
     asyncio.run(main())
 
@@ -76,9 +76,9 @@ def test_a_failure_is_not_remembered() -> None:
 def test_what_was_known_before_a_change_is_forgotten() -> None:
     async def main() -> None:
         cluster = Cluster()
-        memo = Memo(lambda: cluster.now_s)
-        assert await memo.get("k", cluster.ask) == 1
-        memo.forget()
-        assert await memo.get("k", cluster.ask) == 2
+        memo = AnswerCache(lambda: cluster.now_s)
+        assert await memo.get_or_request("k", cluster.ask) == 1
+        memo.clear()
+        assert await memo.get_or_request("k", cluster.ask) == 2
 
     asyncio.run(main())

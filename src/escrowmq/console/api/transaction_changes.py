@@ -41,7 +41,7 @@ class Resume(ChangeParameters, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=RESUMED_MAX)] = RESUMED_MAX
 
 
-def reason_of(caller: Caller, reason: str) -> str:
+def audit_reason(caller: Caller, reason: str) -> str:
     """Return the reason to send to the brokers, for their audit log. It includes the name of the
     console's user, because the brokers know only the account."""
     if caller.who.credentials is not None:
@@ -49,8 +49,8 @@ def reason_of(caller: Caller, reason: str) -> str:
     return f"{caller.who.name} at the console{f': {reason}' if reason else ''}"
 
 
-async def _settle(caller: Caller, wanted: SettleOne, verdict: previews.Verdict) -> Change:
-    admin = await caller.desk.admin()
+async def _settle_one(caller: Caller, wanted: SettleOne, verdict: previews.Verdict) -> Change:
+    admin = await caller.account_client.open_admin()
     transactions = admin.transactions
     if wanted.dry_run:
         return Change.dry_run_answer(
@@ -58,61 +58,63 @@ async def _settle(caller: Caller, wanted: SettleOne, verdict: previews.Verdict) 
         )
     settle = transactions.commit if verdict == "commit" else transactions.rollback
     outcome = await settle(
-        wanted.transaction, topic=wanted.topic, reason=reason_of(caller, wanted.reason)
+        wanted.transaction, topic=wanted.topic, reason=audit_reason(caller, wanted.reason)
     )
     return Change(
         is_dry_run=False, said=f"The transaction is {outcome.replace('_', ' ')}.", count=1
     )
 
 
-async def commit(caller: Caller, wanted: SettleOne) -> Change:
+async def commit_transaction(caller: Caller, wanted: SettleOne) -> Change:
     """Commit a transaction on behalf of its producer."""
-    return await _settle(caller, wanted, "commit")
+    return await _settle_one(caller, wanted, "commit")
 
 
-async def rollback(caller: Caller, wanted: SettleOne) -> Change:
+async def roll_back_transaction(caller: Caller, wanted: SettleOne) -> Change:
     """Roll back a transaction on behalf of its producer."""
-    return await _settle(caller, wanted, "rollback")
+    return await _settle_one(caller, wanted, "rollback")
 
 
-async def check(caller: Caller, wanted: SettleOne) -> Change:
+async def check_transaction(caller: Caller, wanted: SettleOne) -> Change:
     """Make the broker check a transaction's producer immediately."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     if wanted.dry_run:
         return Change.dry_run_answer(await previews.check(admin, wanted.transaction))
     asked = await admin.transactions.check(
-        wanted.transaction, reason=reason_of(caller, wanted.reason)
+        wanted.transaction, reason=audit_reason(caller, wanted.reason)
     )
     said = "Its producer is asked." if asked else "Nobody is there to ask."
     return Change(is_dry_run=False, said=said, count=asked)
 
 
-async def check_all(caller: Caller, wanted: SettleAll) -> Change:
+async def check_matching(caller: Caller, wanted: SettleAll) -> Change:
     """Make the brokers check the producers of all matching transactions immediately."""
     if wanted.dry_run:
-        return await _preview(caller, wanted, "asked", "Their producers would be asked at once.")
-    admin = await caller.desk.admin()
+        return await _preview_matching(
+            caller, wanted, "asked", "Their producers would be asked at once."
+        )
+    admin = await caller.account_client.open_admin()
     asked = await admin.transactions.check(
-        reason=reason_of(caller, wanted.reason), **wanted.filter()
+        reason=audit_reason(caller, wanted.reason), **wanted.to_filter()
     )
     return Change(is_dry_run=False, said=f"{asked} asked about.", count=asked)
 
 
-async def _settle_all(caller: Caller, wanted: SettleAll, verdict: previews.Verdict) -> Change:
+async def _settle_matching(caller: Caller, wanted: SettleAll, verdict: previews.Verdict) -> Change:
     doing = "Commit" if verdict == "commit" else "Roll back"
     outcome = previews.OUTCOMES[verdict]
     if wanted.dry_run:
         said = (
             f"This would {previews.DOES[verdict].partition(':')[0]} each. It cannot be taken back."
         )
-        return await _preview(caller, wanted, outcome, said)
-    admin = await caller.desk.admin()
-    which = wanted.filter()
+        return await _preview_matching(caller, wanted, outcome, said)
+    admin = await caller.account_client.open_admin()
+    which = wanted.to_filter()
     total = (await admin.transactions.count(**which)).count
     if not total:
         return Change(is_dry_run=False, said="No transaction matches.", count=0)
     settle = admin.transactions.commit if verdict == "commit" else admin.transactions.rollback
-    reason = reason_of(caller, wanted.reason)
+    reason = audit_reason(caller, wanted.reason)
 
     async def steps() -> AsyncIterator[str]:
         # Transactions that become pending while the job runs are not included: the list is made
@@ -133,8 +135,8 @@ async def _settle_all(caller: Caller, wanted: SettleAll, verdict: previews.Verdi
             yield ""
 
     part = min(total, SETTLED_MAX)
-    job = caller.desk.jobs.begin(
-        f"{doing} transactions {wanted.said()}", steps, who=caller.who.name, total=part
+    job = caller.account_client.jobs.start_job(
+        f"{doing} transactions {wanted.describe()}", steps, who=caller.who.name, total=part
     )
     which_part = f"the first {part} of {total}" if part < total else f"{total}"
     return Change(
@@ -143,26 +145,28 @@ async def _settle_all(caller: Caller, wanted: SettleAll, verdict: previews.Verdi
     )  # fmt: skip
 
 
-async def commit_all(caller: Caller, wanted: SettleAll) -> Change:
+async def commit_matching(caller: Caller, wanted: SettleAll) -> Change:
     """Commit all matching transactions, in the background."""
-    return await _settle_all(caller, wanted, "commit")
+    return await _settle_matching(caller, wanted, "commit")
 
 
-async def rollback_all(caller: Caller, wanted: SettleAll) -> Change:
+async def roll_back_matching(caller: Caller, wanted: SettleAll) -> Change:
     """Roll back all matching transactions, in the background."""
-    return await _settle_all(caller, wanted, "rollback")
+    return await _settle_matching(caller, wanted, "rollback")
 
 
-async def _preview(caller: Caller, wanted: SettleAll, after: str, said: str) -> Change:
-    admin = await caller.desk.admin()
+async def _preview_matching(caller: Caller, wanted: SettleAll, after: str, said: str) -> Change:
+    admin = await caller.account_client.open_admin()
     return Change.dry_run_answer(
-        await previews.preview_matching(admin, after, said, which=wanted.said(), **wanted.filter())
+        await previews.preview_matching(
+            admin, after, said, which=wanted.describe(), **wanted.to_filter()
+        )
     )
 
 
-async def resume(caller: Caller, wanted: Resume) -> Change:
+async def resume_discarded(caller: Caller, wanted: Resume) -> Change:
     """Make discarded transactions pending again."""
-    admin = await caller.desk.admin()
+    admin = await caller.account_client.open_admin()
     if not (wanted.offset_id or wanted.topic or wanted.group):
         raise UsageError("name what to resume: an offset_id, a topic or a group")
     if wanted.dry_run:
@@ -173,7 +177,7 @@ async def resume(caller: Caller, wanted: Resume) -> Change:
         )
     count = await admin.transactions.resume(
         wanted.offset_id, topic=wanted.topic, group=wanted.group, limit=wanted.limit,
-        reason=reason_of(caller, wanted.reason),
+        reason=audit_reason(caller, wanted.reason),
     )  # fmt: skip
     return Change(is_dry_run=False, said=f"{count} pending again.", count=count)
 
@@ -181,22 +185,22 @@ async def resume(caller: Caller, wanted: Resume) -> Change:
 _ONE: Final = "/transactions/{transaction}"
 OPERATIONS: Final = (
     Operation(name="transactions.commit", method="POST", path=f"{_ONE}/commit", wants=SettleOne,
-              gives=Change, summary="Commit the transaction", handler=commit),
+              gives=Change, summary="Commit the transaction", handler=commit_transaction),
     Operation(name="transactions.rollback", method="POST", path=f"{_ONE}/rollback",
               wants=SettleOne, gives=Change, summary="Roll back the transaction",
-              handler=rollback),
+              handler=roll_back_transaction),
     Operation(name="transactions.check", method="POST", path=f"{_ONE}/check", wants=SettleOne,
-              gives=Change, summary="Ask its producer now", handler=check),
+              gives=Change, summary="Ask its producer now", handler=check_transaction),
     Operation(name="transactions.commit-all", method="POST", path="/transactions/commit",
               wants=SettleAll, gives=Change, summary="Commit all that match",
-              handler=commit_all),
+              handler=commit_matching),
     Operation(name="transactions.rollback-all", method="POST", path="/transactions/rollback",
               wants=SettleAll, gives=Change, summary="Roll back all that match",
-              handler=rollback_all),
+              handler=roll_back_matching),
     Operation(name="transactions.check-all", method="POST", path="/transactions/check",
               wants=SettleAll, gives=Change, summary="Ask about all that match",
-              handler=check_all),
+              handler=check_matching),
     Operation(name="transactions.resume", method="POST", path="/transactions/discarded/resume",
               wants=Resume, gives=Change, summary="Ask again about what was given up",
-              handler=resume),
+              handler=resume_discarded),
 )  # fmt: skip

@@ -8,21 +8,21 @@ from hpack import Decoder, Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.http2.headers import (
+from escrowmq.http2.request_headers import (
     CHECKED_FIELDS_MAX,
     KEPT_BLOCKS_MAX,
-    HeaderReader,
     HttpRequest,
-    Malformed,
-    literal,
-    read_request,
+    MalformedRequest,
+    RequestDecoder,
+    encode_literal,
+    make_request,
 )
 
 from .wire import REQUEST, Fields
 
 
-def reader() -> HeaderReader:
-    return HeaderReader(list_size_max=16_384)
+def reader() -> RequestDecoder:
+    return RequestDecoder(list_size_max=16_384)
 
 
 def size_of(fields: Fields) -> int:
@@ -31,34 +31,34 @@ def size_of(fields: Fields) -> int:
 
 def test_block_of_references_is_read_once() -> None:
     encoder, headers = Encoder(), reader()
-    first = headers.request(encoder.encode(REQUEST))
-    again = headers.request(encoder.encode(REQUEST))
+    first = headers.decode_request(encoder.encode(REQUEST))
+    again = headers.decode_request(encoder.encode(REQUEST))
     assert again == first
-    assert headers.request(encoder.encode(REQUEST)) is again
+    assert headers.decode_request(encoder.encode(REQUEST)) is again
 
 
 def test_kept_blocks_are_forgotten_when_the_table_changes() -> None:
     encoder, headers = Encoder(), reader()
-    headers.request(encoder.encode(REQUEST))
+    headers.decode_request(encoder.encode(REQUEST))
     block = encoder.encode(REQUEST)
-    kept = headers.request(block)
-    assert headers.fields(encoder.encode([(b"new", b"field")])) == [(b"new", b"field")]
+    kept = headers.decode_request(block)
+    assert headers.decode_fields(encoder.encode([(b"new", b"field")])) == [(b"new", b"field")]
     moved = encoder.encode(REQUEST)
     assert moved != block
-    assert headers.request(moved) == kept
-    assert headers.request(moved) is not kept
-    assert headers.fields(b"") == []
-    assert headers.fields(b"\x88") == [(b":status", b"200")]
+    assert headers.decode_request(moved) == kept
+    assert headers.decode_request(moved) is not kept
+    assert headers.decode_fields(b"") == []
+    assert headers.decode_fields(b"\x88") == [(b":status", b"200")]
 
 
 def test_what_is_kept_is_bounded() -> None:
     encoder, headers = Encoder(), reader()
     for number in range(2 * CHECKED_FIELDS_MAX):
-        headers.request(encoder.encode([*REQUEST, (b"x", b"%d" % number)]))
+        headers.decode_request(encoder.encode([*REQUEST, (b"x", b"%d" % number)]))
     opening = encoder.encode(REQUEST)
     assert min(opening) >= 0x80
     for count in range(2 * KEPT_BLOCKS_MAX):
-        assert headers.request(opening + b"\x90" * count).path == "/a.Service/Method"
+        assert headers.decode_request(opening + b"\x90" * count).path == "/a.Service/Method"
 
 
 def test_what_is_kept_of_large_fields_is_little() -> None:
@@ -67,17 +67,17 @@ def test_what_is_kept_of_large_fields_is_little() -> None:
     for number in range(2 * CHECKED_FIELDS_MAX):
         path = (b":path", b"/%d" % number + b"x" * 7_000)
         fields = [*REQUEST[:2], path, *REQUEST[3:], (b"y", b"%d" % number + b"b" * 7_000)]
-        assert headers.request(encoder.encode(fields)).size > 14_000
-    assert headers.kept_size < 10_000
+        assert headers.decode_request(encoder.encode(fields)).size > 14_000
+    assert headers.cached_size < 10_000
     for number in range(20 * CHECKED_FIELDS_MAX):
         path = (b":path", b"/%d" % number + b"x" * 1_500)
         fields = [*REQUEST[:2], path, *REQUEST[3:], (b"y", b"%d" % number + b"b" * 1_500)]
-        headers.request(encoder.encode(fields))
-        assert headers.kept_size < 300_000
+        headers.decode_request(encoder.encode(fields))
+        assert headers.cached_size < 300_000
 
 
 def test_values_of_one_name_are_joined() -> None:
-    found = read_request([*REQUEST[:4], (b"a", b"1"), (b"b", b"\xff"), (b"a", b"2")])
+    found = make_request([*REQUEST[:4], (b"a", b"1"), (b"b", b"\xff"), (b"a", b"2")])
     assert found.metadata == {"a": "1,2", "b": "\xff"}
 
 
@@ -105,16 +105,18 @@ def without(name: bytes) -> Fields:
     ],
 )
 def test_what_is_no_request_is_malformed(fields: Fields) -> None:
-    with pytest.raises(Malformed):
-        read_request(fields)
+    with pytest.raises(MalformedRequest):
+        make_request(fields)
 
 
 def test_second_path_is_named_as_such_behind_a_known_opening() -> None:
     encoder, headers = Encoder(), reader()
-    assert headers.request(encoder.encode(REQUEST)) == read_request(REQUEST, size_of(REQUEST))
+    assert headers.decode_request(encoder.encode(REQUEST)) == make_request(
+        REQUEST, size_of(REQUEST)
+    )
     twice = [*REQUEST[:4], (b":path", b"/again")]
-    with pytest.raises(Malformed, match="there twice"):
-        headers.request(encoder.encode(twice))
+    with pytest.raises(MalformedRequest, match="there twice"):
+        headers.decode_request(encoder.encode(twice))
 
 
 MORE = st.lists(
@@ -136,17 +138,17 @@ def test_what_is_remembered_of_calls_makes_no_difference(
     encoder, headers = Encoder(), reader()
     for opening, count, more in calls:
         fields = [*opening[:count], *more]
-        found = outcome(headers.request, encoder.encode(fields))
-        assert found == outcome(lambda given: read_request(given, size_of(given)), fields)
+        found = outcome(headers.decode_request, encoder.encode(fields))
+        assert found == outcome(lambda given: make_request(given, size_of(given)), fields)
 
 
 def outcome(read: Callable[[Any], HttpRequest], given: object) -> HttpRequest | str:
     try:
         return read(given)
-    except Malformed as error:
+    except MalformedRequest as error:
         return str(error)
 
 
 @given(st.binary(max_size=300), st.binary(max_size=70_000))
 def test_literal_is_read_by_the_package(name: bytes, value: bytes) -> None:
-    assert Decoder(1 << 20).decode(literal(name, value), raw=True) == [(name, value)]
+    assert Decoder(1 << 20).decode(encode_literal(name, value), raw=True) == [(name, value)]

@@ -14,13 +14,13 @@ from escrowmq.client.admin.brokers import ConnectedSlave
 from escrowmq.client.admin.groups import Lag
 from escrowmq.client.admin.topics import TopicDescription
 from escrowmq.client.admin.transactions import TransactionCounts
-from escrowmq.console.memo import FRESH_S, Memo
-from escrowmq.console.rings import STEP_S, Rings
+from escrowmq.console.answer_cache import FRESH_S, AnswerCache
+from escrowmq.console.rings import STEP_S, HistoryRings
 from escrowmq.errors import EscrowMQError, NotSupported
 
 _log = logging.getLogger(__name__)
 
-REST_AFTER_S: Final = 20.0
+STOP_AFTER_S: Final = 20.0
 """The seconds without a viewer after which polling stops."""
 
 WATCHED_MAX: Final = 120
@@ -32,11 +32,11 @@ QUEUES_MAX: Final = 64
 its total."""
 
 
-class Collector:
+class MetricsCollector:
     """Polls the brokers while there are viewers, and keeps their metrics for an hour."""
 
     def __init__(
-        self, admin: Callable[[], Awaitable[Admin]], memo: Memo, now_s: Callable[[], float]
+        self, admin: Callable[[], Awaitable[Admin]], memo: AnswerCache, now_s: Callable[[], float]
     ) -> None:
         self._admin = admin
         self._memo = memo
@@ -46,10 +46,10 @@ class Collector:
         self._groups: OrderedDict[str, float] = OrderedDict()
         self._topics: OrderedDict[str, float] = OrderedDict()
         self._stored: dict[str, tuple[float, int]] = {}
-        self.rings = Rings()
+        self.rings = HistoryRings()
         self.rounds_count = 0
 
-    def looked(self, *, group: str = "", topic: str = "") -> None:
+    def note_viewer(self, *, group: str = "", topic: str = "") -> None:
         """Note that a viewer looks at the cluster, and perhaps at a group or a topic."""
         self._looked_s = self._now_s()
         for watched, name in ((self._groups, group), (self._topics, topic)):
@@ -59,7 +59,7 @@ class Collector:
                 while len(watched) > WATCHED_MAX:
                     watched.popitem(last=False)
         if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._run())
+            self._task = asyncio.ensure_future(self._poll_repeatedly())
 
     @property
     def is_polling(self) -> bool:
@@ -74,58 +74,62 @@ class Collector:
 
     # -- what is asked, by whomever --------------------------------------------------------------
 
-    async def runtime(self, broker: str) -> dict[str, str]:
+    async def broker_runtime(self, broker: str) -> dict[str, str]:
         """Return the metrics that a broker reports about itself."""
         admin = await self._admin()
-        return await self._memo.get(("runtime", broker), lambda: admin.brokers.runtime(broker))
+        return await self._memo.get_or_request(
+            ("runtime", broker), lambda: admin.brokers.runtime(broker)
+        )
 
-    async def replicas(self, broker: str) -> list[ConnectedSlave]:
+    async def broker_replicas(self, broker: str) -> list[ConnectedSlave]:
         """Return the slaves that copy a master's log."""
         admin = await self._admin()
-        return await self._memo.get(("replicas", broker), lambda: admin.brokers.replicas(broker))
+        return await self._memo.get_or_request(
+            ("replicas", broker), lambda: admin.brokers.replicas(broker)
+        )
 
     async def broker_names(self) -> list[str]:
         """Return the names of the brokers that have a master."""
         admin = await self._admin()
-        found = await self._memo.get("brokers", admin.brokers.all)
+        found = await self._memo.get_or_request("brokers", admin.brokers.all)
         return sorted({one.name for one in found if one.id == 0})
 
-    async def counts(self) -> TransactionCounts | None:
+    async def transaction_counts(self) -> TransactionCounts | None:
         """Return the numbers of pending transactions; None if no broker can count them."""
         admin = await self._admin()
         try:
-            found = await self._memo.get("counts", admin.transactions.count)
+            found = await self._memo.get_or_request("counts", admin.transactions.count)
         except NotSupported:
             return None
-        self._add("pending", found.count)
-        self._add("parked", found.parked)
+        self._add_value("pending", found.count)
+        self._add_value("parked", found.parked)
         return found
 
-    async def lags(self, group: str) -> list[Lag]:
+    async def group_lags(self, group: str) -> list[Lag]:
         """Return the lag of a group in each topic."""
         admin = await self._admin()
-        found = await self._memo.get(("lag", group), lambda: admin.groups.lag(group))
+        found = await self._memo.get_or_request(("lag", group), lambda: admin.groups.lag(group))
         if group in self._groups:
-            self._add(f"lag:{group}", sum(one.count for one in found))
+            self._add_value(f"lag:{group}", sum(one.count for one in found))
             for one in found if len(found) <= QUEUES_MAX else ():
                 queue = one.queue
                 name = f"lag:{group}:{queue.topic}:{queue.broker_name}:{queue.queue_id}"
-                self._add(name, one.count)
+                self._add_value(name, one.count)
         return found
 
-    async def topic(self, topic: str, *, fresh_s: float = FRESH_S) -> TopicDescription:
+    async def describe_topic(self, topic: str, *, fresh_s: float = FRESH_S) -> TopicDescription:
         """Return a topic's route, offsets and readers, from a cache of limited age."""
         admin = await self._admin()
-        return await self._memo.get(
+        return await self._memo.get_or_request(
             ("topic", topic), lambda: admin.topics.describe(topic), fresh_s=fresh_s
         )
 
     # -- the rounds ------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        while self._now_s() - self._looked_s < REST_AFTER_S:
-            for part in (self._ask_brokers, self._ask_transactions, self._ask_groups,
-                         self._ask_topics):  # fmt: skip
+    async def _poll_repeatedly(self) -> None:
+        while self._now_s() - self._looked_s < STOP_AFTER_S:
+            for part in (self._poll_brokers, self._poll_transactions, self._poll_groups,
+                         self._poll_topics):  # fmt: skip
                 try:
                     await part()
                 except EscrowMQError as error:
@@ -133,59 +137,59 @@ class Collector:
             self.rounds_count += 1
             await asyncio.sleep(STEP_S)
 
-    def _add(self, name: str, value: float | None) -> None:
-        self.rings.add(name, int(self._now_s() / STEP_S), value)
+    def _add_value(self, name: str, value: float | None) -> None:
+        self.rings.add_value(name, int(self._now_s() / STEP_S), value)
 
-    async def _ask_brokers(self) -> None:
+    async def _poll_brokers(self) -> None:
         put: float | None = None
         got: float | None = None
         for name in await self.broker_names():
             try:
-                found = await self.runtime(name)
+                found = await self.broker_runtime(name)
             except EscrowMQError:
                 found = {}
-            mine, theirs = rate(found, "putTps"), rate(found, "getTransferredTps")
-            self._add(f"put:{name}", mine)
-            self._add(f"get:{name}", theirs)
-            put, got = _sum(put, mine), _sum(got, theirs)
-        self._add("put", put)
-        self._add("get", got)
+            mine, theirs = read_rate(found, "putTps"), read_rate(found, "getTransferredTps")
+            self._add_value(f"put:{name}", mine)
+            self._add_value(f"get:{name}", theirs)
+            put, got = _sum_known(put, mine), _sum_known(got, theirs)
+        self._add_value("put", put)
+        self._add_value("get", got)
 
-    async def _ask_transactions(self) -> None:
-        if await self.counts() is None:
-            self._add("pending", None)
-            self._add("parked", None)
+    async def _poll_transactions(self) -> None:
+        if await self.transaction_counts() is None:
+            self._add_value("pending", None)
+            self._add_value("parked", None)
 
-    async def _ask_groups(self) -> None:
-        for group in self._still_watched(self._groups):
+    async def _poll_groups(self) -> None:
+        for group in self._drop_unwatched(self._groups):
             try:
-                await self.lags(group)
+                await self.group_lags(group)
             except EscrowMQError:
-                self._add(f"lag:{group}", None)
+                self._add_value(f"lag:{group}", None)
 
-    async def _ask_topics(self) -> None:
-        for topic in self._still_watched(self._topics):
+    async def _poll_topics(self) -> None:
+        for topic in self._drop_unwatched(self._topics):
             try:
-                found = await self.topic(topic)
+                found = await self.describe_topic(topic)
             except EscrowMQError:
-                self._add(f"stored:{topic}", None)
+                self._add_value(f"stored:{topic}", None)
                 continue
             end = sum(one.max_offset for one in found.queues)
             now_s = self._now_s()
             before_s, before = self._stored.get(topic, (now_s, end))
             self._stored[topic] = (now_s, end)
             if now_s > before_s:
-                self._add(f"stored:{topic}", max(0, end - before) / (now_s - before_s))
+                self._add_value(f"stored:{topic}", max(0, end - before) / (now_s - before_s))
 
-    def _still_watched(self, watched: OrderedDict[str, float]) -> list[str]:
-        since_s = self._now_s() - REST_AFTER_S
+    def _drop_unwatched(self, watched: OrderedDict[str, float]) -> list[str]:
+        since_s = self._now_s() - STOP_AFTER_S
         for name in [name for name, at_s in watched.items() if at_s < since_s]:
             del watched[name]
             self._stored.pop(name, None)
         return list(watched)
 
 
-def rate(found: dict[str, str], name: str) -> float | None:
+def read_rate(found: dict[str, str], name: str) -> float | None:
     """Return a broker's rate over the last ten seconds; None if it does not report this rate."""
     words = found.get(name, "").split()
     try:
@@ -194,5 +198,5 @@ def rate(found: dict[str, str], name: str) -> float | None:
         return None
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
+def _sum_known(one: float | None, other: float | None) -> float | None:
     return other if one is None else one if other is None else one + other

@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
-from escrowmq.console import live
+from escrowmq.console import page_streams
 from escrowmq.testing import Broker
 from tests.harness.console import HOST, PATIENCE_S, Browser, before
 
@@ -31,7 +31,7 @@ def followed(browser: Browser, path: str) -> Iterator[http.client.HTTPResponse]:
     connection = http.client.HTTPConnection(HOST, browser.port, timeout=PATIENCE_S)
     with closing(connection):
         headers = {
-            "Accept": live.MEDIA_TYPE, "Cookie": f"{browser.cookie_name}={browser.cookie}",
+            "Accept": page_streams.MEDIA_TYPE, "Cookie": f"{browser.cookie_name}={browser.cookie}",
         }  # fmt: skip
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -81,9 +81,9 @@ def test_a_session_that_is_over_ends_its_streams(port: int) -> None:
 def test_a_stranger_is_sent_to_the_login_and_another_site_refused(
     port: int, browser: Browser
 ) -> None:
-    stranger = Browser(port, {"Accept": live.MEDIA_TYPE})
+    stranger = Browser(port, {"Accept": page_streams.MEDIA_TYPE})
     assert stranger.get("/topics").status == 303
-    foreign = {"Accept": live.MEDIA_TYPE, "Sec-Fetch-Site": "cross-site"}
+    foreign = {"Accept": page_streams.MEDIA_TYPE, "Sec-Fetch-Site": "cross-site"}
     assert browser.ask("GET", "/topics", headers=foreign).status == 403
 
 
@@ -121,8 +121,8 @@ def test_a_page_is_drawn_once_for_all_that_follow_it() -> None:
         is_ending = drawn == 3
         return Response(f"page {min(drawn, 2)} for CSRF")
 
-    async def followed_by(streams: live.Streams, name: str) -> bytes:
-        answer = streams.begin(
+    async def followed_by(streams: page_streams.PageStreams, name: str) -> bytes:
+        answer = streams.open_stream(
             "page", draw, session=name, is_over=lambda: False,
             finish=lambda text: text.replace("CSRF", name),
         )  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_page_is_drawn_once_for_all_that_follow_it() -> None:
         return b"".join([part async for part in answer.body_iterator])  # type: ignore[misc]
 
     async def main() -> None:
-        streams = live.Streams(lambda: is_ending, step_s=0.01)
+        streams = page_streams.PageStreams(lambda: is_ending, step_s=0.01)
         names = [f"viewer {nth}" for nth in range(20)]
         got = await asyncio.gather(*(followed_by(streams, name) for name in names))
         for name, events in zip(names, got, strict=True):
@@ -155,11 +155,11 @@ def test_streams_count_from_when_they_are_granted() -> None:
         return {"type": "http.disconnect"}
 
     async def main() -> None:
-        streams = live.Streams(lambda: False)
+        streams = page_streams.PageStreams(lambda: False)
         given: dict[str, Any] = {"is_over": lambda: False, "finish": str}
-        of_one = [streams.begin("page", draw, session="a", **given) for _ in range(6)]
+        of_one = [streams.open_stream("page", draw, session="a", **given) for _ in range(6)]
         assert [each.status_code for each in of_one] == [200] * 4 + [503] * 2
-        others = [streams.begin("page", draw, session=str(nth), **given) for nth in range(64)]
+        others = [streams.open_stream("page", draw, session=str(nth), **given) for nth in range(64)]
         assert [each.status_code for each in others] == [200] * 60 + [503] * 4
         scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
         for each in of_one + others:  # every browser is gone before its stream began
@@ -195,4 +195,4 @@ def test_what_was_done_is_said_on_a_page_and_not_lost_to_one_that_moves(browser:
 
 
 def test_an_event_has_each_line_of_a_text() -> None:
-    assert live.event("a\nb") == b"data: a\ndata: b\n\n"
+    assert page_streams.format_event("a\nb") == b"data: a\ndata: b\n\n"

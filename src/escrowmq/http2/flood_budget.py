@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.http2.frames import ConnectionFault, Error
+from escrowmq.http2.frames import ConnectionFault, ErrorCode
 
 MS_A_SECOND: Final = 1000
 
 
-class Allowance:
+class FloodBudget:
     """A budget for frames that are cheap to send and costly to serve. Each frame uses some of it;
     time and useful work add to it."""
 
@@ -22,11 +22,11 @@ class Allowance:
         self._per_s = per_s
         self._since_ms = -1
 
-    def earn(self, count: int) -> None:
+    def add_budget(self, count: int) -> None:
         """Add to the budget, for work with which such frames are normal."""
         self._left = min(self._most, self._left + count)
 
-    def spend(self, now_ms: int, count: int = 1) -> None:
+    def spend_budget(self, now_ms: int, count: int = 1) -> None:
         """Subtract the cost of such a frame, or of several. Raises ConnectionFault if the budget is
         used up."""
         if self._since_ms < 0:
@@ -40,6 +40,6 @@ class Allowance:
         self._left = min(self._most, self._left + grown)
         if self._left < 0:
             raise ConnectionFault(
-                Error.ENHANCE_YOUR_CALM,
+                ErrorCode.ENHANCE_YOUR_CALM,
                 f"too many {self._what}: {self._most} at once and {self._per_s} a second allowed",
             )

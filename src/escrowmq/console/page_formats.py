@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from escrowmq.base.human_format import format_byte_count, format_moment, format_span
 from escrowmq.base.printable import printable
-from escrowmq.console.charts import short
+from escrowmq.console.charts import short_number
 
 UNKNOWN: Final = "unknown"
 _TEXT_MAX: Final = 64 * 1024
@@ -19,39 +19,41 @@ _HEX_MAX: Final = 4 * 1024
 _HEX_ROW: Final = 16
 
 
-def known(value: object) -> object:
+def value_or_unknown(value: object) -> object:
     """Return the value, or the word for "unknown"."""
     return UNKNOWN if value is None else value
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Format a number with spaces: 1 234 567."""
     if value is None:
         return UNKNOWN
-    return f"{value:,.0f}".replace(",", "\u202f") if float(value).is_integer() else short(value)
+    return (
+        f"{value:,.0f}".replace(",", "\u202f") if float(value).is_integer() else short_number(value)
+    )
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """Format a number from 0 to 1 as a percentage."""
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
-def when(ms: int | None) -> str:
+def format_time(ms: int | None) -> str:
     """Format a time; a dash if there is none."""
     return UNKNOWN if ms is None else format_moment(ms)
 
 
-def machine_time(ms: int) -> str:
+def format_machine_time(ms: int) -> str:
     """Format a time for `<time datetime>`."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
 
 
-def duration(ms: int | None) -> str:
+def format_duration(ms: int | None) -> str:
     """Format a duration."""
     return UNKNOWN if ms is None else format_span(ms)
 
 
-def rough_duration(ms: int) -> str:
+def format_rough_duration(ms: int) -> str:
     """Format a duration roughly: 5 min, 2 h."""
     for unit_ms, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if ms >= unit_ms and ms % unit_ms == 0:
@@ -59,17 +61,17 @@ def rough_duration(ms: int) -> str:
     return format_span(ms)
 
 
-def byte_size(count: int | None) -> str:
+def format_size(count: int | None) -> str:
     """Format a number of bytes."""
     return UNKNOWN if count is None else format_byte_count(count)
 
 
-def in_url(name: object) -> str:
+def quote_for_url(name: object) -> str:
     """Quote a name as one segment of a URL."""
     return quote(str(name), safe="")
 
 
-def as_text(body: bytes) -> str | None:
+def decode_as_text(body: bytes) -> str | None:
     """Decode a body as text; None if it is not text."""
     try:
         text = body[:_TEXT_MAX].decode()
@@ -80,7 +82,7 @@ def as_text(body: bytes) -> str | None:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-def as_json(body: bytes) -> str | None:
+def format_as_json(body: bytes) -> str | None:
     """Format a body as indented JSON; None if it is not JSON, or too large."""
     if len(body) > _TEXT_MAX:
         return None
@@ -90,7 +92,7 @@ def as_json(body: bytes) -> str | None:
         return None
 
 
-def as_hex(body: bytes) -> str:
+def format_as_hex(body: bytes) -> str:
     """Format the first bytes of a body as a hex dump."""
     rows = []
     for at in range(0, min(len(body), _HEX_MAX), _HEX_ROW):
@@ -100,7 +102,7 @@ def as_hex(body: bytes) -> str:
     return "\n".join(rows)
 
 
-def cut_note(size: int, shown: int = _TEXT_MAX) -> str:
+def describe_cut(size: int, shown: int = _TEXT_MAX) -> str:
     """Say how much of a body a view leaves out."""
     return (
         f"the first {format_byte_count(shown)} of {format_byte_count(size)}" if size > shown else ""
@@ -108,7 +110,8 @@ def cut_note(size: int, shown: int = _TEXT_MAX) -> str:
 
 
 FILTERS: Final = {
-    "known": known, "number": number, "percent": percent, "when": when, "duration": duration,
-    "byte_size": byte_size, "in_url": in_url, "machine_time": machine_time,
-    "rough_duration": rough_duration,
+    "known": value_or_unknown, "number": format_number, "percent": format_percent,
+    "when": format_time, "duration": format_duration,
+    "byte_size": format_size, "in_url": quote_for_url, "machine_time": format_machine_time,
+    "rough_duration": format_rough_duration,
 }  # fmt: skip

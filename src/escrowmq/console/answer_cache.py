@@ -14,19 +14,19 @@ FRESH_S: Final = 1.8
 """The seconds for which answers are cached: a little less than the interval at which pages
 refresh."""
 
-ASKED_MAX: Final = 16
+REQUESTS_MAX: Final = 16
 """The most requests to the cluster at a time."""
 
 
-class Memo:
+class AnswerCache:
     """Caches the cluster's answers for a moment, so that many viewers cause one request."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._answers: OrderedDict[object, tuple[float, asyncio.Future[Any]]] = OrderedDict()
-        self._room = asyncio.Semaphore(ASKED_MAX)
+        self._room = asyncio.Semaphore(REQUESTS_MAX)
 
-    async def get(
+    async def get_or_request(
         self, key: object, ask: Callable[[], Awaitable[T]], *, fresh_s: float = FRESH_S
     ) -> T:
         """Return the cached answer, or wait for the request in progress, or make a new one. A
@@ -37,7 +37,7 @@ class Memo:
             if not future.done() or self._now_s() - at_s < fresh_s:
                 found: T = await asyncio.shield(future)
                 return found
-        task = asyncio.ensure_future(self._ask(ask))
+        task = asyncio.ensure_future(self._request(ask))
         self._answers[key] = (self._now_s(), task)
         self._answers.move_to_end(key)
         while len(self._answers) > ANSWERS_MAX:
@@ -49,11 +49,11 @@ class Memo:
                 del self._answers[key]
             raise
 
-    async def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _request(self, ask: Callable[[], Awaitable[T]]) -> T:
         async with self._room:
             return await ask()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop the cached answers, because something in the cluster was changed."""
         under_way = {key: one for key, one in self._answers.items() if not one[1].done()}
         self._answers = OrderedDict(under_way)

@@ -12,10 +12,10 @@ from typing import Final
 
 from escrowmq.aio import Admin, Credentials
 from escrowmq.console.account_clients import AccountClients
-from escrowmq.console.audit import audit
+from escrowmq.console.audit import write_audit_line
 from escrowmq.console.options import ConsoleOptions
-from escrowmq.console.problems import Problem, problem_of
-from escrowmq.console.sessions import Attempts, SessionUser, same
+from escrowmq.console.problems import Problem, to_problem
+from escrowmq.console.sessions import LoginAttempts, SessionUser, are_equal_secrets
 from escrowmq.errors import EscrowMQError, NotSupported, PermissionDenied, RouteMissing
 
 _PROVED_S: Final = 60.0
@@ -24,7 +24,7 @@ asking the brokers again."""
 
 _PROVED_MAX: Final = 1_000
 _NAME_MAX: Final = 256
-_UNPROVED: Final = (
+_NOT_ACCEPTED_WORDS: Final = (
     "signature", "no acl config for", "no accesskey", "is not found", "is disabled",
     "username cannot be null", "authentication failed",
 )  # fmt: skip
@@ -34,37 +34,37 @@ that a right is missing. RocketMQ's come first, then ours."""
 _WRONG: Final = "the name or the password is wrong"
 
 
-class Accounts:
+class PasswordChecks:
     """Verifies names and passwords of users who log in."""
 
     def __init__(
-        self, options: ConsoleOptions, desks: AccountClients, now_s: Callable[[], float]
+        self, options: ConsoleOptions, account_clients: AccountClients, now_s: Callable[[], float]
     ) -> None:
         self._options = options
-        self._desks = desks
+        self._account_clients = account_clients
         self._now_s = now_s
-        self._attempts = Attempts(now_s)
+        self._attempts = LoginAttempts(now_s)
         self._proved: OrderedDict[bytes, tuple[float, SessionUser]] = OrderedDict()
         self._proving: dict[tuple[bytes, str], asyncio.Task[SessionUser]] = {}
         """The attempts in progress; their number is limited."""
 
-    async def prove(self, name: str, password: str, address: str) -> SessionUser:
+    async def check_password(self, name: str, password: str, address: str) -> SessionUser:
         """Verify a name and password, and return their user. Raises Problem if they are wrong, or
         after too many failed attempts."""
-        self._attempts.begin(address)
+        self._attempts.begin_attempt(address)
         try:
             who = await self._find_user(name, password)
         except BaseException:
-            self._attempts.withdraw(address)
+            self._attempts.withdraw_attempt(address)
             raise
         if who is None:
-            self._attempts.failed(address)
-            audit("login_failed", name=name, peer=address)  # as often as that may happen
+            self._attempts.attempt_failed(address)
+            write_audit_line("login_failed", name=name, peer=address)  # as often as that may happen
             raise Problem(401, "wrong_login", _WRONG, "see docs/console.md for who may log in")
-        self._attempts.passed(address)
+        self._attempts.attempt_succeeded(address)
         return who
 
-    async def prove_again(self, name: str, password: str, address: str) -> SessionUser:
+    async def check_password_cached(self, name: str, password: str, address: str) -> SessionUser:
         """Verify the name and password that a program sends with each request, and return their
         user. Recent results are cached."""
         key = hashlib.sha256(f"{len(name)}:{name}{password}".encode()).digest()
@@ -75,12 +75,12 @@ class Accounts:
         # many.
         proving = self._proving.get((key, address))
         if proving is None:
-            proving = asyncio.ensure_future(self.prove(name, password, address))
+            proving = asyncio.ensure_future(self.check_password(name, password, address))
             self._proving[key, address] = proving
-            proving.add_done_callback(lambda done: self._note_proof(key, address, done))
+            proving.add_done_callback(lambda done: self._cache_result(key, address, done))
         return await asyncio.shield(proving)
 
-    def _note_proof(self, key: bytes, address: str, proving: asyncio.Task[SessionUser]) -> None:
+    def _cache_result(self, key: bytes, address: str, proving: asyncio.Task[SessionUser]) -> None:
         del self._proving[key, address]
         if proving.cancelled() or proving.exception() is not None:
             return
@@ -92,50 +92,50 @@ class Accounts:
         if not name or not password or max(len(name), len(password)) > _NAME_MAX * 4:
             return None
         if self._options.login == "accounts":
-            return await self._account(name, password)
+            return await self._find_account(name, password)
         found: SessionUser | None = None
         for user in self._options.users:  # all of them: how long it takes tells no name
-            is_right = same(password, user.password)
-            if same(name, user.name) and is_right:
+            is_right = are_equal_secrets(password, user.password)
+            if are_equal_secrets(name, user.name) and is_right:
                 found = SessionUser(name=user.name, may_change=user.may_change)
         return found
 
-    async def _account(self, name: str, password: str) -> SessionUser | None:
+    async def _find_account(self, name: str, password: str) -> SessionUser | None:
         """Return the user for an account of the brokers; None if they do not accept it."""
         try:
             # Brokers do not verify secrets of addresses that they trust. If this address is
             # trusted, a login proves nothing.
-            if await self._is_let_in(Credentials(name, secrets.token_urlsafe())):
+            if await self._is_accepted_by_brokers(Credentials(name, secrets.token_urlsafe())):
                 raise Problem(
                     503, "nothing_proved", "the brokers trust this console's address and check "
                         "no secrets: a login would prove nothing", "take it out of "
                     "globalWhiteRemoteAddresses and whiteRemoteAddress (docs/security.md)",
                 )  # fmt: skip
             credentials = Credentials(name, password)
-            if not await self._is_let_in(credentials):
+            if not await self._is_accepted_by_brokers(credentials):
                 return None
-            async with self._desks.client(credentials) as admin:
-                may_change = await _may_operate(admin, name)
+            async with self._account_clients.make_admin(credentials) as admin:
+                may_change = await _may_make_changes(admin, name)
         except EscrowMQError as error:
-            raise problem_of(error) from error
+            raise to_problem(error) from error
         return SessionUser(name=name, may_change=may_change, credentials=credentials)
 
-    async def _is_let_in(self, credentials: Credentials) -> bool:
+    async def _is_accepted_by_brokers(self, credentials: Credentials) -> bool:
         """Whether the brokers accept an account's signature, whatever rights it has."""
-        async with self._desks.client(credentials) as admin:
+        async with self._account_clients.make_admin(credentials) as admin:
             brokers = sorted({one.name for one in await admin.brokers.all() if one.id == 0})
             for broker in brokers:
                 try:
                     await admin.brokers.runtime(broker)
                 except PermissionDenied as error:
-                    if any(mark in error.remark.lower() for mark in _UNPROVED):
+                    if any(mark in error.remark.lower() for mark in _NOT_ACCEPTED_WORDS):
                         return False
             if not brokers:
                 raise RouteMissing("no broker can be reached to verify this account")
         return True
 
 
-async def _may_operate(admin: Admin, name: str) -> bool:
+async def _may_make_changes(admin: Admin, name: str) -> bool:
     """Whether the brokers allow an account to make changes."""
     clusters = {one.cluster for one in await admin.brokers.all()}
     try:

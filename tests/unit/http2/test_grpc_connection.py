@@ -8,18 +8,18 @@ import pytest
 
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.http2 import frames
-from escrowmq.http2.frames import Error, FrameKind
-from escrowmq.http2.grpc import (
-    Called,
+from escrowmq.http2.frames import ErrorCode, FrameKind
+from escrowmq.http2.grpc_connection import (
+    CallCancelled,
+    CallDrained,
     CallEvent,
-    Calls,
-    Cancelled,
-    HalfClosed,
-    Message,
-    Room,
+    CallMessage,
+    CallStarted,
+    ClientDone,
+    GrpcConnection,
     WholeCall,
 )
-from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
+from escrowmq.http2.grpc_metadata import NO_DEADLINE, GrpcStatus
 from escrowmq.http2.limits import Http2Limits
 
 from .wire import REQUEST, Client, Fields
@@ -34,7 +34,7 @@ class Caller(Client):
 
     def __init__(self, limits: Http2Limits | None = None) -> None:
         super().__init__(limits, is_grpc=True)
-        self.calls.receive(frames.PREFACE + frames.settings({}), 0)
+        self.calls.receive(frames.PREFACE + frames.encode_settings({}), 0)
         self.read()
 
     def hear(self, data: bytes) -> list[CallEvent]:
@@ -60,14 +60,14 @@ def test_unary_call() -> None:
     events = caller.call(1, (b"x-mq-client-id", b"me"), (b"grpc-timeout", b"3S"))
     events += caller.hear(caller.data(1, framed(b"hello"), is_end=True))
     called, *rest = events
-    assert isinstance(called, Called)
+    assert isinstance(called, CallStarted)
     assert called.path == "/a.Service/Method"
     assert called.metadata["x-mq-client-id"] == "me"
     assert called.due_ms == 3_000
-    assert rest == [Message(1, b"hello"), HalfClosed(1)]
+    assert rest == [CallMessage(1, b"hello"), ClientDone(1)]
     assert caller.calls.open_count == 1
     assert caller.calls.is_open(1)
-    caller.calls.answer(1, b"world")
+    caller.calls.send_answer(1, b"world")
     assert not caller.calls.is_open(1)
     head, data, end = caller.read()
     assert caller.fields(head) == {":status": "200", "content-type": "application/grpc"}
@@ -96,47 +96,47 @@ def test_call_that_does_not_come_at_once_is_told_piece_by_piece() -> None:
     headers = caller.headers(1) + caller.headers(3)
     ends = [caller.data(number, framed(b"hello"), is_end=True) for number in (1, 3)]
     kinds = [type(event) for event in caller.hear(headers + ends[0] + ends[1])]
-    assert kinds == [Called, Called, Message, HalfClosed, Message, HalfClosed]
+    assert kinds == [CallStarted, CallStarted, CallMessage, ClientDone, CallMessage, ClientDone]
     several = caller.headers(5) + caller.data(5, framed(b"a") + framed(b"b"), is_end=True)
     kinds = [type(event) for event in caller.hear(several)]
-    assert kinds == [Called, Message, Message, HalfClosed]
+    assert kinds == [CallStarted, CallMessage, CallMessage, ClientDone]
     later = caller.headers(7) + caller.data(7, framed(b"a")) + caller.data(7, b"", is_end=True)
-    assert [type(event) for event in caller.hear(later)] == [Called, Message, HalfClosed]
+    assert [type(event) for event in caller.hear(later)] == [CallStarted, CallMessage, ClientDone]
 
 
 def test_streams_both_ways() -> None:
     caller = Caller()
     (called,) = caller.call()
-    assert isinstance(called, Called)
+    assert isinstance(called, CallStarted)
     assert called.due_ms == NO_DEADLINE
     assert caller.hear(caller.data(1, framed(b"a") + framed(b"bc") + b"\0\0")) == [
-        Message(1, b"a"),
-        Message(1, b"bc"),
+        CallMessage(1, b"a"),
+        CallMessage(1, b"bc"),
     ]
-    assert caller.calls.kept_size == 2
-    assert caller.calls.message(1, b"first")
-    assert caller.hear(caller.data(1, b"\0\0\x01d")) == [Message(1, b"d")]
-    assert caller.hear(caller.data(1, b"", is_end=True)) == [HalfClosed(1)]
-    assert caller.calls.message(1, b"second")
-    caller.calls.finish(1)
+    assert caller.calls.buffered_size == 2
+    assert caller.calls.send_message(1, b"first")
+    assert caller.hear(caller.data(1, b"\0\0\x01d")) == [CallMessage(1, b"d")]
+    assert caller.hear(caller.data(1, b"", is_end=True)) == [ClientDone(1)]
+    assert caller.calls.send_message(1, b"second")
+    caller.calls.end_call(1)
     kinds = [each.kind for each in caller.read()]
     assert kinds == [FrameKind.HEADERS, FrameKind.DATA, FrameKind.DATA, FrameKind.HEADERS]
-    assert caller.calls.kept_size == 0
+    assert caller.calls.buffered_size == 0
 
 
 def test_empty_messages_and_no_message_at_all() -> None:
     caller = Caller()
     caller.call()
-    assert caller.hear(caller.data(1, framed(b""))) == [Message(1, b"")]
+    assert caller.hear(caller.data(1, framed(b""))) == [CallMessage(1, b"")]
     (_, ended) = caller.hear(caller.headers(3, is_end=True))
-    assert ended == HalfClosed(3)
+    assert ended == ClientDone(3)
 
 
 def test_answer_behind_a_message_has_one_head() -> None:
     caller = Caller()
     caller.call()
-    caller.calls.message(1, b"a")
-    caller.calls.answer(1, b"b")
+    caller.calls.send_message(1, b"a")
+    caller.calls.send_answer(1, b"b")
     assert [each.kind for each in caller.read()][:4] == [
         FrameKind.HEADERS,
         FrameKind.DATA,
@@ -148,7 +148,7 @@ def test_answer_behind_a_message_has_one_head() -> None:
 def test_status_before_any_message_is_one_frame() -> None:
     caller = Caller()
     caller.hear(caller.headers(1, is_end=True))
-    caller.calls.finish(1, Status.UNIMPLEMENTED, "Method a.b/ünknown")
+    caller.calls.end_call(1, GrpcStatus.UNIMPLEMENTED, "Method a.b/ünknown")
     (end,) = caller.read()
     assert end.flags == frames.END_HEADERS | frames.END_STREAM
     assert caller.fields(end) == {
@@ -162,18 +162,18 @@ def test_status_before_any_message_is_one_frame() -> None:
 def test_text_of_a_status_is_cut() -> None:
     caller = Caller()
     caller.call()
-    caller.calls.finish(1, Status.INTERNAL, "x" * 100_000)
+    caller.calls.end_call(1, GrpcStatus.INTERNAL, "x" * 100_000)
     assert len(caller.ended()["grpc-message"]) == 1024
 
 
 def test_what_is_said_to_a_call_that_is_over_is_dropped() -> None:
-    calls = Calls()
-    calls.take()
-    calls.answer(1, b"")
-    assert calls.message(1, b"")
-    calls.finish(1)
-    calls.give_up(1)
-    assert calls.take() == []
+    calls = GrpcConnection()
+    calls.take_bytes()
+    calls.send_answer(1, b"")
+    assert calls.send_message(1, b"")
+    calls.end_call(1)
+    calls.abort_call(1)
+    assert calls.take_bytes() == []
 
 
 @pytest.mark.parametrize(
@@ -226,19 +226,19 @@ def test_message_that_cannot_be_ends_the_call(data: bytes, status: str, text: st
     caller = Caller(Http2Limits(message_size_max=100))
     caller.call()
     (cancelled,) = caller.hear(caller.data(1, data, is_end=True))
-    assert isinstance(cancelled, Cancelled)
+    assert isinstance(cancelled, CallCancelled)
     assert text in cancelled.reason
     said = caller.ended()
     assert said["grpc-status"] == status
     assert text in said["grpc-message"]
-    assert caller.calls.kept_size == 0
+    assert caller.calls.buffered_size == 0
 
 
 def test_call_that_ends_within_a_message_fails() -> None:
     caller = Caller()
     caller.call()
     (cancelled,) = caller.hear(caller.data(1, framed(b"abc")[:-1], is_end=True))
-    assert isinstance(cancelled, Cancelled)
+    assert isinstance(cancelled, CallCancelled)
     assert caller.ended()["grpc-status"] == "13"
 
 
@@ -249,34 +249,34 @@ def test_half_messages_of_a_connection_are_bounded() -> None:
     assert caller.hear(caller.data(1, half)) == []
     caller.call(3)
     (cancelled,) = caller.hear(caller.data(3, half))
-    assert isinstance(cancelled, Cancelled)
+    assert isinstance(cancelled, CallCancelled)
     assert cancelled.call == 3
     assert caller.ended(3)["grpc-status"] == "8"
-    assert caller.calls.kept_size == len(half)
-    caller.hear(frames.reset(1, Error.CANCEL))
-    assert caller.calls.kept_size == 0
+    assert caller.calls.buffered_size == len(half)
+    caller.hear(frames.encode_reset(1, ErrorCode.CANCEL))
+    assert caller.calls.buffered_size == 0
 
 
 def test_cancelled_call_is_told_and_its_answer_dropped() -> None:
     caller = Caller()
     caller.call()
-    (cancelled,) = caller.hear(frames.reset(1, Error.CANCEL))
-    assert isinstance(cancelled, Cancelled)
-    caller.calls.answer(1, b"late")
+    (cancelled,) = caller.hear(frames.encode_reset(1, ErrorCode.CANCEL))
+    assert isinstance(cancelled, CallCancelled)
+    caller.calls.send_answer(1, b"late")
     assert caller.read() == []
 
 
 def test_call_that_is_answered_is_not_cancelled_later() -> None:
     caller = Caller()
     caller.call()
-    caller.calls.answer(1, bytes(100_000))
-    assert caller.hear(frames.reset(1, Error.CANCEL)) == []
+    caller.calls.send_answer(1, bytes(100_000))
+    assert caller.hear(frames.encode_reset(1, ErrorCode.CANCEL)) == []
 
 
 def test_what_a_client_says_behind_the_answer_is_dropped() -> None:
     caller = Caller()
     caller.call()
-    caller.calls.answer(1, bytes(100_000))
+    caller.calls.send_answer(1, bytes(100_000))
     assert caller.hear(caller.data(1, framed(b"late"))) == []
 
 
@@ -288,10 +288,10 @@ def test_deadline_ends_the_call() -> None:
     assert caller.calls.wake_at_ms == 100
     assert caller.calls.wake(99) == []
     (cancelled,) = caller.calls.wake(100)
-    assert isinstance(cancelled, Cancelled)
+    assert isinstance(cancelled, CallCancelled)
     assert caller.ended()["grpc-status"] == "4"
     assert caller.calls.wake_at_ms == 300
-    caller.calls.answer(3, b"")
+    caller.calls.send_answer(3, b"")
     assert caller.calls.wake(300) == []
     assert caller.calls.wake_at_ms == LONG_MAX
 
@@ -299,19 +299,24 @@ def test_deadline_ends_the_call() -> None:
 def test_room_is_told_when_what_waited_has_left() -> None:
     caller = Caller()
     caller.call()
-    assert not caller.calls.message(1, bytes(70_000))
-    assert caller.calls.kept_size > 0
-    assert caller.hear(frames.window_update(0, 100_000) + frames.window_update(1, 100_000)) == [
-        Room(1)
-    ]
-    caller.calls.answer(1, bytes(200_000))
-    assert caller.hear(frames.window_update(0, 500_000) + frames.window_update(1, 500_000)) == []
+    assert not caller.calls.send_message(1, bytes(70_000))
+    assert caller.calls.buffered_size > 0
+    assert caller.hear(
+        frames.encode_window_update(0, 100_000) + frames.encode_window_update(1, 100_000)
+    ) == [CallDrained(1)]
+    caller.calls.send_answer(1, bytes(200_000))
+    assert (
+        caller.hear(
+            frames.encode_window_update(0, 500_000) + frames.encode_window_update(1, 500_000)
+        )
+        == []
+    )
 
 
 def test_call_may_be_given_up_without_a_word() -> None:
     caller = Caller()
     caller.call()
-    caller.calls.give_up(1)
+    caller.calls.abort_call(1)
     (reset,) = caller.read()
     assert reset.kind == FrameKind.RST_STREAM
     assert caller.calls.open_count == 0
@@ -321,43 +326,45 @@ def test_lost_connection_cancels_all() -> None:
     caller = Caller()
     caller.call(1)
     caller.call(3)
-    assert caller.calls.lost() == [
-        Cancelled(1, "the connection was lost"),
-        Cancelled(3, "the connection was lost"),
+    assert caller.calls.end_all() == [
+        CallCancelled(1, "the connection was lost"),
+        CallCancelled(3, "the connection was lost"),
     ]
-    assert caller.calls.lost() == []
+    assert caller.calls.end_all() == []
 
 
 def test_breach_of_the_connection_cancels_all() -> None:
     caller = Caller()
     caller.call(1)
-    (cancelled,) = caller.hear(frames.frame(FrameKind.PING, b"short"))
+    (cancelled,) = caller.hear(frames.encode_frame(FrameKind.PING, b"short"))
     assert caller.calls.is_over
-    assert cancelled == Cancelled(1, caller.calls.reason)
+    assert cancelled == CallCancelled(1, caller.calls.end_reason)
 
 
 def test_shutdown_finishes_what_is_open() -> None:
     caller = Caller()
     caller.call(1)
-    caller.calls.go_away()
+    caller.calls.shut_down()
     ping = caller.read()[-1]
-    caller.hear(frames.frame(FrameKind.PING, ping.payload, flags=frames.ACK))
+    caller.hear(frames.encode_frame(FrameKind.PING, ping.payload, flags=frames.ACK))
     assert not caller.calls.is_over
-    caller.calls.answer(1, b"")
+    caller.calls.send_answer(1, b"")
     assert caller.calls.is_over
 
 
 def test_a_frame_that_begins_is_not_taken_for_a_header_block_of_the_same_number() -> None:
     caller = Caller()
-    block, ping = caller.encoder.encode(REQUEST), frames.frame(FrameKind.PING, bytes(8))
-    before = len(frames.PREFACE) + len(frames.settings({})) + 2 * frames.FRONT_SIZE
+    block, ping = caller.encoder.encode(REQUEST), frames.encode_frame(FrameKind.PING, bytes(8))
+    before = len(frames.PREFACE) + len(frames.encode_settings({})) + 2 * frames.FRONT_SIZE
     place = before + len(block) + len(ping)  # of the frame that begins, and the stream's number
     assert place & 1
-    caller.hear(frames.frame(FrameKind.HEADERS, stream_id=place))
-    begun = caller.calls.halves()
+    caller.hear(frames.encode_frame(FrameKind.HEADERS, stream_id=place))
+    begun = caller.calls.incomplete_items()
     flags = frames.END_HEADERS
-    caller.hear(frames.frame(FrameKind.CONTINUATION, block, flags=flags, stream_id=place) + ping)
-    assert caller.calls.halves() == []
+    caller.hear(
+        frames.encode_frame(FrameKind.CONTINUATION, block, flags=flags, stream_id=place) + ping
+    )
+    assert caller.calls.incomplete_items() == []
     caller.hear(b"\0")
-    assert len(begun) == len(caller.calls.halves()) == 1
-    assert caller.calls.halves() != begun
+    assert len(begun) == len(caller.calls.incomplete_items()) == 1
+    assert caller.calls.incomplete_items() != begun

@@ -37,7 +37,7 @@ _AS_BEFORE: Final = b": as before\n\n"
 Draw = Callable[[], Awaitable[Response]]
 
 
-class _Followed:
+class _FollowedPage:
     """A page with viewers, which is rendered repeatedly, once for all of them."""
 
     def __init__(self) -> None:
@@ -47,21 +47,21 @@ class _Followed:
         self.task: asyncio.Task[None] | None = None
         self._turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-    async def next(self) -> bool:
+    async def wait_for_next(self) -> bool:
         """Wait for the next rendering. Return False if the stream has ended."""
         return await asyncio.shield(self._turn)
 
-    def turn(self) -> None:
+    def publish(self) -> None:
         """Publish a new rendering to all viewers."""
         done, self._turn = self._turn, asyncio.get_running_loop().create_future()
         done.set_result(True)
 
-    def end(self) -> None:
+    def end_stream(self) -> None:
         """End the stream for all viewers, also for one that still receives the last rendering."""
         self._turn.set_result(False)
 
 
-class _Place:
+class _StreamSlot:
     """The right to one open stream. It counts from when it is granted, not from the stream's first
     event: otherwise simultaneous requests could all get the last one."""
 
@@ -71,7 +71,7 @@ class _Place:
         self._is_left = False
         taken[session] += 1
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give the right back. Do nothing if that was done before."""
         if self._is_left:
             return
@@ -81,11 +81,11 @@ class _Place:
             del self._taken[self._session]
 
 
-class _Stream(StreamingResponse):
+class _SlotResponse(StreamingResponse):
     """A streamed response that gives back its right to a stream when it ends, even if the browser
     is gone before the first event."""
 
-    def __init__(self, events: AsyncIterator[bytes], place: _Place) -> None:
+    def __init__(self, events: AsyncIterator[bytes], place: _StreamSlot) -> None:
         super().__init__(events, media_type=MEDIA_TYPE)
         self._place = place
 
@@ -93,24 +93,24 @@ class _Stream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._place.leave()
+            self._place.release()
 
 
-class Streams:
+class PageStreams:
     """The open streams of all browsers, and the pages with viewers."""
 
     def __init__(self, is_ending: Callable[[], bool], *, step_s: float = STEP_S) -> None:
         self._is_ending = is_ending
         self._step_s = step_s
         self._open: Counter[str] = Counter()
-        self._followed: dict[Hashable, _Followed] = {}
+        self._followed: dict[Hashable, _FollowedPage] = {}
 
     @property
     def count(self) -> int:
         """Number of open streams."""
         return self._open.total()
 
-    def begin(
+    def open_stream(
         self, page: Hashable, draw: Draw, *, session: str, is_over: Callable[[], bool],
         finish: Callable[[str], str],
     ) -> Response:  # fmt: skip
@@ -119,19 +119,19 @@ class Streams:
         `draw` renders the page for all viewers, `finish` adds what belongs to one session."""
         if self.count >= STREAMS_MAX or self._open[session] >= STREAMS_OF_SESSION_MAX:
             return Response("too many pages are followed\n", 503, media_type="text/plain")
-        place = _Place(self._open, session)
-        return _Stream(self._events(page, draw, place, is_over, finish), place)
+        place = _StreamSlot(self._open, session)
+        return _SlotResponse(self._stream_events(page, draw, place, is_over, finish), place)
 
-    async def _events(
-        self, page: Hashable, draw: Draw, place: _Place, is_over: Callable[[], bool],
+    async def _stream_events(
+        self, page: Hashable, draw: Draw, place: _StreamSlot, is_over: Callable[[], bool],
         finish: Callable[[str], str],
     ) -> AsyncIterator[bytes]:  # fmt: skip
-        followed = self._follow(page, draw)
+        followed = self._add_viewer(page, draw)
         try:
             yield _AS_BEFORE  # so that the browser knows that it is connected
             sent: str | None = None
             silent_count = 0
-            while await followed.next():
+            while await followed.wait_for_next():
                 if is_over():
                     yield _OVER
                     return
@@ -140,36 +140,36 @@ class Streams:
                     yield _LOST
                 elif followed.text != sent:
                     sent, silent_count = followed.text, 0
-                    yield event(finish(sent))
+                    yield format_event(finish(sent))
                 elif silent_count % _ALIVE_EVERY == 0:
                     yield _AS_BEFORE
         finally:
-            place.leave()
-            self._leave(page, followed)
+            place.release()
+            self._remove_viewer(page, followed)
 
-    def _follow(self, page: Hashable, draw: Draw) -> _Followed:
+    def _add_viewer(self, page: Hashable, draw: Draw) -> _FollowedPage:
         followed = self._followed.get(page)
         if followed is None:
-            followed = self._followed[page] = _Followed()
-            followed.task = asyncio.ensure_future(self._draw_again(followed, draw))
+            followed = self._followed[page] = _FollowedPage()
+            followed.task = asyncio.ensure_future(self._render_repeatedly(followed, draw))
         followed.followers_count += 1
         return followed
 
-    def _leave(self, page: Hashable, followed: _Followed) -> None:
+    def _remove_viewer(self, page: Hashable, followed: _FollowedPage) -> None:
         followed.followers_count -= 1
         if not followed.followers_count:
             assert followed.task is not None
             followed.task.cancel()
             del self._followed[page]
 
-    async def _draw_again(self, followed: _Followed, draw: Draw) -> None:
-        while await self._is_time():
+    async def _render_repeatedly(self, followed: _FollowedPage, draw: Draw) -> None:
+        while await self._wait_for_next():
             answer = await draw()
             followed.text = bytes(answer.body).decode() if answer.status_code == 200 else None
-            followed.turn()
-        followed.end()
+            followed.publish()
+        followed.end_stream()
 
-    async def _is_time(self) -> bool:
+    async def _wait_for_next(self) -> bool:
         """Wait until the next rendering is due; return False if the server stops."""
         left_s = self._step_s
         while left_s > 0 and not self._is_ending():
@@ -178,7 +178,7 @@ class Streams:
         return not self._is_ending()
 
 
-def event(text: str) -> bytes:
+def format_event(text: str) -> bytes:
     """Format a text as one server-sent event."""
     lines = "".join(f"data: {line}\n" for line in text.splitlines())
     return f"{lines}\n".encode()
