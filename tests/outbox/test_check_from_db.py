@@ -28,10 +28,10 @@ DIES = """
 import contextlib, os, signal, sys
 import escrowmq
 from escrowmq.integrations.dbapi import Outbox
-from escrowmq.integrations.dbapi.addresses import connector
+from escrowmq.integrations.dbapi.addresses import make_connector
 nameserver, group, topic, address, where = sys.argv[1:]
 producer = escrowmq.Producer(nameserver, group=group)
-connect = connector(address)
+connect = make_connector(address)
 class Dies:
     def __init__(self, inner): self.inner = inner
     def __getattr__(self, name): return getattr(self.inner, name)

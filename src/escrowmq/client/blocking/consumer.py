@@ -100,7 +100,7 @@ class Batches:
     def __del__(self) -> None:
         inner = getattr(self, "_inner", None)
         if inner is not None:
-            inner.hands.leave(self._slot)
+            inner.iteration_slots.end_iteration(self._slot)
 
 
 @shorten_tracebacks()

@@ -111,7 +111,8 @@ class AcksAfterCommit:
 
     def __init__(self, given: Any) -> None:  # noqa: ANN401 - a message, or a list of them
         self._messages: list[Any] = given if isinstance(given, list) else [given]
-        self._tickets = [each.ticket for each in self._messages if each.ticket is not None]
+        states = [each.delivery_state for each in self._messages]
+        self._tickets = [state for state in states if state is not None]
 
     def __enter__(self) -> Self:
         for ticket in self._tickets:

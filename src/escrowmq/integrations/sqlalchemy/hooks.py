@@ -260,7 +260,7 @@ class ConnectionHooks:
                 cursor = driver_connection.cursor()
                 cursor.execute(*read)
                 if [tuple(row) for row in cursor.fetchall()] == [(verdict.COMMIT,)]:
-                    sent.committed()
+                    sent.report_commit()
                 cursor.close()
             self.engine.dialect.do_rollback(driver_connection)
         except Exception as error:  # noqa: BLE001 - the connection is lost, or asyncio has no part
