@@ -132,6 +132,8 @@ class BrokerNode:
             self._front = self._grpc_front(told, store.body_size_max)
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
+        self.was_closed_durably = False
+        """Whether the store was open, and is closed with all of its log durable."""
         names = {"cluster": settings.cluster, "node_id": settings.name}
         self.labels = {**names, "node_type": "broker"}
 
@@ -295,6 +297,8 @@ class BrokerNode:
             self._shell.perform_effects()
             await self._shell.close()
             self.core.close(self._clock.now_ms())
+            store = self.core.broker.store
+            self.was_closed_durably = store.ends.durable == store.end_offset
             _log.info("the store is closed")
         self._door.close()
         for door in (self._fast_door, self._grpc_door, self._ha_door):

@@ -125,6 +125,11 @@ class GroupNode:
         self._event = asyncio.Event()
         self._acted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
+        """The task that closes a broker. It is finished even if the task that waits for it is
+        cancelled."""
+        self._is_store_closed = folder.was_closed
+        """Whether no broker has the store open, and the last one made all of the log durable."""
         self._cut_from = 0
         """The offset from which the log is read after the cut in progress."""
 
@@ -158,10 +163,15 @@ class GroupNode:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.current is not None:
-            await self.current.close()
-        self._folder.record_close(self.member.state)
-        await self._authority.close()
+        try:
+            if self._closing is not None:
+                await self._closing
+            await self._close_broker()
+            if self._is_store_closed:  # otherwise a loss of power may take a part of the log
+                self._folder.record_close(self.member.state)
+        finally:
+            self._folder.close()
+            await self._authority.close()
 
     # -- orders ------------------------------------------------------------------------------
 
@@ -301,8 +311,17 @@ class GroupNode:
         """Close the broker, and record where its log ends."""
         node, self.current = self.current, None
         if node is not None:
-            await node.close()
+            await self._close_node(node)
             self._folder.log_end = node.core.broker.store.end_offset
+
+    async def _close_node(self, node: BrokerNode) -> None:
+        async def close() -> None:
+            await node.close()
+            self._is_store_closed = node.was_closed_durably
+
+        self._closing = asyncio.get_running_loop().create_task(close())
+        await asyncio.shield(self._closing)
+        self._closing = None
 
     async def _open_broker(
         self, master_of: GroupRecord | None, *, epoch_end: int = 0, before: object = None
@@ -333,7 +352,12 @@ class GroupNode:
         number = 0 if master_of is not None else self._own_broker_id()
         node = plan.make(membership, number)
         assert self._open is not None
-        await self._open(node)
+        self._is_store_closed = False
+        try:
+            await self._open(node)
+        except BaseException:  # of a signal, too
+            await self._close_node(node)
+            raise
         membership.before = None  # its store is closed, and would stay in memory
         self.current = node
         self._folder.log_end = node.core.broker.store.end_offset

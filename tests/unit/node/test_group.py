@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,15 @@ from msgspec.structs import replace
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.group_settings import GroupSettings
+from escrowmq.base.message import Message
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.store_settings import StoreSettings
+from escrowmq.broker.replication.group_master import GroupMaster
+from escrowmq.errors import StoreLocked
 from escrowmq.group.copying import CutRequired
 from escrowmq.group.membership import GroupMembership
+from escrowmq.group.state import PATH, decode_state
+from escrowmq.net.disk import FileDisk
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.broker import BrokerNode
 from escrowmq.node.broker_factory import BrokerFactory
@@ -26,6 +31,7 @@ from escrowmq.node.config import NodeSettings
 from escrowmq.node.group import BrokerPlan, GroupNode
 from escrowmq.node.group_folder import GroupFolder
 from escrowmq.node.port_settings import PortSettings
+from escrowmq.store.store import LOCK, PutStatus
 from escrowmq.testing.authority import MemoryAuthority
 
 HOST = "127.0.0.1"
@@ -45,9 +51,16 @@ class Failing:
         return self._process.make_member(membership, number, self._doors)
 
 
+async def at_once(_broker: BrokerNode) -> None:
+    pass
+
+
 @asynccontextmanager
-async def member(folder: Path, *, failures: int = 0) -> AsyncIterator[GroupNode]:
-    """A member that is alone in its group."""
+async def member(
+    folder: Path, *, failures: int = 0, opened: Callable[[BrokerNode], Awaitable[None]] = at_once
+) -> AsyncIterator[GroupNode]:
+    """A member that is alone in its group. `opened`: what happens when a broker of it has been
+    opened, before it is used."""
     settings, store = BrokerSettings(name="b"), StoreSettings(log_segment_size=1 << 20)
     process = BrokerFactory(
         settings=settings,
@@ -63,29 +76,33 @@ async def member(folder: Path, *, failures: int = 0) -> AsyncIterator[GroupNode]
     )
     doors = GroupPorts(ReplicaSettings(), host=HOST, port=0, grpc_door=None)
     ended: list[bool] = []
-    node = GroupNode(
-        GroupSettings(authority="memory://", member="a"),
-        BrokerPlan(
-            Failing(process, doors, failures),
-            cluster=settings.cluster,
-            broker=settings.name,
-            timeout_ms=3_000,
-            loses_nothing=False,
-        ),
-        GroupFolder(str(folder), "", store, boot="this one"),
-        MemoryAuthority(),
-        secret=b"",
-        address=f"{HOST}:{doors.ha_port}",
-        client_address=f"{HOST}:{doors.port}",
-        on_failure=lambda: ended.append(True),
-    )
-    await node.open(process.open_broker)
-    try:
+    async with AsyncExitStack() as closing:
+        closing.callback(doors.close)
+        node = GroupNode(
+            GroupSettings(authority="memory://", member="a"),
+            BrokerPlan(
+                Failing(process, doors, failures),
+                cluster=settings.cluster,
+                broker=settings.name,
+                timeout_ms=3_000,
+                loses_nothing=False,
+            ),
+            GroupFolder(str(folder), "", store, boot="this one"),
+            MemoryAuthority(),
+            secret=b"",
+            address=f"{HOST}:{doors.ha_port}",
+            client_address=f"{HOST}:{doors.port}",
+            on_failure=lambda: ended.append(True),
+        )
+        closing.push_async_callback(node.close)
+
+        async def open_broker(broker: BrokerNode) -> None:
+            await process.open_broker(broker)
+            await opened(broker)
+
+        await node.open_broker(open_broker)
         yield node
         assert not ended
-    finally:
-        await node.close()
-        doors.close()
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -149,5 +166,122 @@ def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
             await until(lambda: len(cuts) == 2)
             await until(lambda: node._group_copy is not None)
             assert cuts == [0, 0]
+
+    asyncio.run(main())
+
+
+def is_open_in(folder: Path) -> bool:
+    return decode_state((folder / PATH).read_bytes()).is_open
+
+
+def is_locked(folder: Path, name: str) -> bool:
+    disk = FileDisk(str(folder))
+    try:
+        disk.lock(name)
+    except StoreLocked:
+        return True
+    finally:
+        disk.close()
+    return False
+
+
+def leads(broker: BrokerNode) -> bool:
+    return isinstance(broker.core.assembly.copying.front, GroupMaster)
+
+
+def test_a_second_process_on_a_members_folder_writes_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with member(tmp_path) as node:
+            await until(lambda: node.leader is not None)
+            before = (tmp_path / PATH).read_bytes()
+            with pytest.raises(StoreLocked):
+                async with member(tmp_path):
+                    pass
+            assert (tmp_path / PATH).read_bytes() == before
+            assert is_open_in(tmp_path)
+        assert not is_open_in(tmp_path)
+
+    asyncio.run(main())
+
+
+def test_a_member_on_the_folder_of_another_kind_of_broker_writes_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with member(tmp_path):
+            pass
+        other = FileDisk(str(tmp_path))
+        other.lock(LOCK)
+        before = (tmp_path / PATH).read_bytes()
+        with pytest.raises(StoreLocked):
+            async with member(tmp_path):
+                pass
+        assert (tmp_path / PATH).read_bytes() == before
+        other.close()
+        async with member(tmp_path):  # it did not keep the folder locked
+            pass
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_is_being_opened_when_the_process_ends_is_closed(tmp_path: Path) -> None:
+    async def main() -> None:
+        stage = asyncio.Event()
+
+        async def opened(broker: BrokerNode) -> None:
+            if leads(broker):
+                stage.set()
+                await asyncio.Event().wait()
+
+        async with member(tmp_path, opened=opened):
+            await stage.wait()
+        assert not is_locked(tmp_path, LOCK)
+        assert not is_open_in(tmp_path)
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_could_not_be_opened_can_be_tried_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        left = 1
+
+        async def opened(broker: BrokerNode) -> None:
+            nonlocal left
+            if leads(broker) and left:
+                left -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        async with member(tmp_path, opened=opened) as node:
+            await until(lambda: node.leader is not None)
+
+    asyncio.run(main())
+
+
+def test_a_member_whose_log_could_not_be_made_durable_does_not_count_as_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with member(tmp_path) as node:
+            await until(lambda: node.leader is not None)
+            assert node.current is not None
+            store = node.current.core.broker.store
+            monkeypatch.setattr(store.flusher, "sync_everything", lambda _now_ms: False)
+            message = Message(topic="orders", body=b"one")
+            assert store.put(message, node.current.now_ms()).status is PutStatus.OK
+            assert store.end_offset > store.ends.durable
+        assert is_open_in(tmp_path)
+
+    asyncio.run(main())
+
+
+def test_a_member_that_is_stopped_while_it_closes_a_broker_closes_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with member(tmp_path) as node:
+            await until(lambda: node.leader is not None)
+            closing = asyncio.ensure_future(node._close_broker())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+        assert not is_locked(tmp_path, LOCK)
+        assert not is_open_in(tmp_path)
 
     asyncio.run(main())
