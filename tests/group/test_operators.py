@@ -216,3 +216,22 @@ def test_a_rebuild_is_asked_for_with_the_loss_accepted() -> None:
         host.start()
     world.until(world.are_in_sync)
     assert bodies(others[0]) == []
+
+
+def test_a_rebuild_is_refused_while_the_authority_does_not_answer() -> None:
+    world, master = formed()
+    away = next(host for host in world.hosts.values() if host is not master)
+    world.isolate(away.name)
+    world.without_authority.add(away.name)
+    world.advance(15_000)
+    assert away.broker is not None
+    caller = away.broker.connect()
+    refused = caller.begin(Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"})
+    assert refused.now.code == Response.SYSTEM_ERROR
+    assert "the authority does not answer (no answer)" in str(refused.now.remark)
+    sent(world, master, b"one")
+    world.mend()
+    world.without_authority.clear()
+    world.until(world.are_in_sync)
+    assert world.serving is master
+    assert bodies(master) == [b"one"]

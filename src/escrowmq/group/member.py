@@ -17,7 +17,14 @@ from escrowmq.group import orders
 from escrowmq.group.history import with_new_epoch
 from escrowmq.group.in_sync_copies import CopyStates
 from escrowmq.group.reasons import reason_after_loss, reason_not_taking_part
-from escrowmq.group.record import GroupRecord, decode_group_record, numbers_with
+from escrowmq.group.record import (
+    GroupRecord,
+    NewMaster,
+    decode_group_record,
+    first_record,
+    numbers_with,
+    succeeding_record,
+)
 from escrowmq.group.state import MemberState, Proposal, settling_proposal
 
 _AGAIN_MS: Final = 500
@@ -30,6 +37,9 @@ them."""
 
 _CALLED_MS: Final = 3_000
 """A master that has handed over waits this long before it accepts messages again."""
+
+_REBUILD_MS: Final = 10_000
+"""An order to rebuild the group is forgotten after this time, in which its command waits for it."""
 
 _CREATE_WAIT_MS: Final = 3_000
 """A member with an empty folder waits this long for another one to create the group."""
@@ -77,7 +87,8 @@ class GroupMember:
         """The epoch of a master that is known to have failed."""
         self._called = (0, now_ms)
         """The epoch of a master that has handed over, and until when this member acts on that."""
-        self._is_forced = False
+        self._forced_until_ms = 0
+        """Until this time, this member becomes master even if it lags, by an operator's order."""
         self._succession_ms = 0
         """Until this time, a master that hands over expects to be replaced."""
         self._followed: tuple[int, str, str] | None = None
@@ -160,7 +171,10 @@ class GroupMember:
             if found.value == proposal.record.encode():
                 self._apply_written(proposal, found.revision, now_ms)
             elif found.revision == proposal.revision:
-                self.proposal = settling_proposal(proposal, found, self.state, mark=self._mark)
+                is_wanted = self.is_leader or now_ms < self._forced_until_ms
+                self.proposal = settling_proposal(
+                    proposal, found, self.state, mark=self._mark, may_lag=is_wanted
+                )
                 self._order_write(self.proposal)  # it was lost, or is late: this settles it
             else:
                 self._drop_proposal(now_ms)
@@ -206,7 +220,7 @@ class GroupMember:
         is_mine = record.is_in_sync(me, incarnation) and record.epoch > self.state.seen
         seen = max(record.epoch, self.state.seen)
         self._change_state(proposal=None, seen=seen, group=record.group)
-        self._is_forced = False
+        self._forced_until_ms = 0
         if is_mine:
             self._is_opening = True
             self.why = ""
@@ -219,7 +233,7 @@ class GroupMember:
         """Drop the promise of a proposal that cannot take effect: the record has another
         revision."""
         self.proposal = None
-        self._is_forced = False
+        self._forced_until_ms = 0
         if self.state.proposal is not None:
             self._change_state(proposal=None)
 
@@ -309,8 +323,9 @@ class GroupMember:
             self._look_ms = now_ms
 
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
-        """Become master after a hand-over; if `is_forced`, even if this member lags."""
-        self._is_forced = is_forced
+        """Become master after a hand-over; if `is_forced`, even if this member lags. If that is not
+        done in time, the order is forgotten: another member may serve by then."""
+        self._forced_until_ms = now_ms + _REBUILD_MS if is_forced else 0
         self._called = (0 if self.record is None else self.record.epoch, now_ms + _CALLED_MS)
         self._look_ms = now_ms
 
@@ -338,24 +353,15 @@ class GroupMember:
 
     def _take_over(self) -> None:
         """Promise, durably, to take no more data of the present epoch; then propose the next."""
-        record, me = self.record, self.state.member
+        record, state = self.record, self.state
         assert record is not None
-        in_sync = {m: i for m, i in record.in_sync.items() if m not in (record.master, me)}
-        in_sync[me] = self.state.incarnation
-        numbers = numbers_with(replace(record, numbers=numbers_with(record, record.master)), me)
-        address, client_address = self._addresses
+        epoch = max(record.epoch, state.seen) + 1
         self._propose_to_lead(
-            replace(
-                record,
-                epoch=max(record.epoch, self.state.seen) + 1,
-                master=me,
-                address=address,
-                client_address=client_address,
-                in_sync=in_sync,
-                numbers=numbers,
-                mark=self._mark(),
-            )
+            succeeding_record(record, self._as_master(), epoch=epoch, mark=self._mark())
         )
+
+    def _as_master(self) -> NewMaster:
+        return NewMaster(self.state.member, self.state.incarnation, *self._addresses)
 
     def _propose_to_lead(self, record: GroupRecord) -> None:
         self._order_follow(None, "it asks the authority to be the master")
@@ -397,7 +403,7 @@ class GroupMember:
             self._apply_record_as_leader(record, fault, found.revision, now_ms)
             return
         self.record, self.revision = record, found.revision
-        if self._is_forced:
+        if now_ms < self._forced_until_ms:
             self._take_over_by_force(record)
             return
         if record is None:
@@ -438,19 +444,8 @@ class GroupMember:
             self._order_follow(None, "the group is being made")
 
     def _propose_group(self, group: str, epoch: int) -> None:
-        me = self.state.member
-        address, client_address = self._addresses
         self._propose_to_lead(
-            GroupRecord(
-                group=group,
-                epoch=epoch,
-                master=me,
-                address=address,
-                client_address=client_address,
-                in_sync={me: self.state.incarnation},
-                numbers={me: 1},
-                mark=self._mark(),
-            )
+            first_record(group, self._as_master(), epoch=epoch, mark=self._mark())
         )
 
     def _apply_record_as_leader(
@@ -494,6 +489,7 @@ class GroupMember:
     def adopt_history(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
         """Record that the log is now a prefix of the master's, which has this history. It takes
         effect when the order is carried out, before any record of the epoch is taken."""
+        self._forced_until_ms = 0  # the master serves: there is nothing to rebuild
         state = self.state
         assert epoch >= state.promised_epoch, (epoch, state.promised_epoch)
         if (epoch, history, -1) != (state.seen, state.history, state.sound_end):

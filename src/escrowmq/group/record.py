@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -77,3 +77,47 @@ def numbers_with(record: GroupRecord, member: str) -> dict[str, int]:
     used = set(record.numbers.values())
     number = next(n for n in range(1, len(used) + 2) if n not in used)
     return {**record.numbers, member: number}
+
+
+class NewMaster(NamedTuple):
+    """A member that asks to become the master."""
+
+    member: str
+    incarnation: str
+    address: str
+    client_address: str
+
+
+def first_record(group: str, master: NewMaster, *, epoch: int, mark: str) -> GroupRecord:
+    """Return the record of a group in which only this member is in sync."""
+    return GroupRecord(
+        group=group,
+        epoch=epoch,
+        master=master.member,
+        address=master.address,
+        client_address=master.client_address,
+        in_sync={master.member: master.incarnation},
+        numbers={master.member: 1},
+        mark=mark,
+    )
+
+
+def succeeding_record(
+    record: GroupRecord, master: NewMaster, *, epoch: int, mark: str
+) -> GroupRecord:
+    """Return the record in which this member replaces the master. The former master is no longer in
+    sync."""
+    me = master.member
+    in_sync = {m: i for m, i in record.in_sync.items() if m not in (record.master, me)}
+    in_sync[me] = master.incarnation
+    numbers = numbers_with(record, record.master)
+    return msgspec.structs.replace(
+        record,
+        epoch=epoch,
+        master=me,
+        address=master.address,
+        client_address=master.client_address,
+        in_sync=in_sync,
+        numbers=numbers_with(msgspec.structs.replace(record, numbers=numbers), me),
+        mark=mark,
+    )

@@ -89,19 +89,27 @@ def state_after_start(
 
 
 def settling_proposal(
-    proposal: Proposal, found: VersionedRecord, state: MemberState, *, mark: Callable[[], str]
+    proposal: Proposal,
+    found: VersionedRecord,
+    state: MemberState,
+    *,
+    mark: Callable[[], str],
+    may_lag: bool,
 ) -> Proposal:
     """Return what to write so that a pending proposal either takes effect or never can.
 
     Normally this is the proposal itself. But a member that has lost power since then must not lead:
-    it would depose the serving master, and could not serve. So it writes the found record with
-    another mark, which gives the record another revision.
+    it would depose the serving master, and could not serve. Neither must a member that is not in
+    sync, unless the operator who ordered it still waits for that (`may_lag`). Such a member writes
+    the found record with another mark, which gives the record another revision.
     """
-    if proposal.record.is_in_sync(state.member, state.incarnation) or not found.value:
+    me = state.member, state.incarnation
+    if not found.value:
         return proposal
     try:
-        return Proposal(
-            found.revision, msgspec.structs.replace(decode_group_record(found.value), mark=mark())
-        )
+        record = decode_group_record(found.value)
     except UsageError:  # edited by hand
         return proposal
+    if proposal.record.is_in_sync(*me) and (may_lag or record.is_in_sync(*me)):
+        return proposal
+    return Proposal(found.revision, msgspec.structs.replace(record, mark=mark()))

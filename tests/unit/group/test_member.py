@@ -158,6 +158,66 @@ def test_a_claim_is_made_again_where_there_is_no_record_to_keep(value: bytes) ->
     )
     state = MemberState(member="b", incarnation="k", proposal=Proposal("7", claim))
     assert (
-        settling_proposal(Proposal("7", claim), VersionedRecord(value, "7"), state, mark=str).record
+        settling_proposal(
+            Proposal("7", claim), VersionedRecord(value, "7"), state, mark=str, may_lag=False
+        ).record
         == claim
     )
+
+
+def rebuilding() -> tuple[GroupMember, VersionedRecord]:
+    """Member b, which is not in sync, and was ordered to lead all the same at 1 s."""
+    member, found = copy({"a": "i"})
+    member.record_read(found, 0)
+    member.take_over_now(1_000, is_forced=True)
+    member.wake(1_000)
+    assert isinstance(member.take_orders()[-1], ReadRecord)
+    return member, found
+
+
+def writes_of(member: GroupMember) -> list[GroupRecord]:
+    return [one.record for one in member.take_orders() if isinstance(one, WriteRecord)]
+
+
+@pytest.mark.parametrize(("answered_ms", "is_done"), [(9_000, True), (60_000, False)])
+def test_an_order_to_rebuild_is_forgotten_when_its_command_has_given_up(
+    answered_ms: int, is_done: bool
+) -> None:
+    member, found = rebuilding()
+    member.authority_failed("no answer", 2_000)
+    member.record_read(found, answered_ms)
+    assert [record.master for record in writes_of(member)] == ["b"] * is_done
+
+
+def test_an_order_to_rebuild_is_forgotten_when_the_master_gives_this_member_its_log() -> None:
+    member, found = rebuilding()
+    member.authority_failed("no answer", 2_000)
+    member.adopt_history(1, ())
+    member.record_read(found, 3_000)
+    assert not writes_of(member)
+
+
+@pytest.mark.parametrize(("answered_ms", "is_done"), [(9_000, True), (60_000, False)])
+def test_a_rebuild_that_was_being_written_is_taken_back_when_it_is_too_late(
+    answered_ms: int, is_done: bool
+) -> None:
+    member, found = rebuilding()
+    member.record_read(found, 1_001)
+    assert [record.master for record in writes_of(member)] == ["b"]
+    member.authority_failed("no answer", 2_000)
+    member.record_read(found, answered_ms)
+    (written,) = writes_of(member)
+    assert written.master == ("b" if is_done else "a")
+    assert written.mark == "m"
+    member.write_succeeded(VersionedRecord(written.encode(), "2"), answered_ms + 1)
+    assert member.state.proposal is None
+    assert member.state.promised_epoch == (2 if is_done else 1)
+    assert any(isinstance(one, BecomeMaster) for one in member.take_orders()) is is_done
+
+
+def test_a_rebuild_that_was_being_written_is_taken_back_after_a_restart() -> None:
+    member, found = rebuilding()
+    member.record_read(found, 1_001)
+    again = member_in(member.state, mark="new", has_log=True)
+    again.record_read(found, 0)
+    assert [(one.master, one.mark) for one in writes_of(again)] == [("a", "new")]

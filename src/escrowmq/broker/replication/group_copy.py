@@ -406,6 +406,11 @@ class GroupCopy(Part):
                 f"this member copies {member.record.master}, which is running: there is "
                 "nothing to rebuild"
             )
+        if member.authority_fault:
+            raise UsageError(
+                f"the authority does not answer ({member.authority_fault}), so this member cannot "
+                "become the master"
+            )
         member.take_over_now(self._membership.now_ms(), is_forced=True)
         self._membership.wake_member()
 
