@@ -210,6 +210,48 @@ def test_the_last_one_that_lost_power_stays_down_until_somebody_says_so() -> Non
     assert world.serving is master
 
 
+def switched(world: GroupWorld, heir: MemberHost) -> None:
+    """The master hands over, and all are in sync again."""
+    master = world.serving
+    assert master is not None
+    assert master.broker is not None
+    caller = master.broker.connect()
+    reply = caller.begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
+    assert reply.now.code == Response.SUCCESS, reply.now.remark
+    world.until(lambda: world.serving is heir)
+    world.until(world.are_in_sync)
+
+
+def test_an_older_copy_of_the_masters_folder_does_not_lead() -> None:
+    """Its group.json knows nothing of the epoch that the record says it leads."""
+    world, first = formed()
+    second = next(host for host in world.hosts.values() if host is not first)
+    sent(world, first, b"one")
+    world.advance(1_000)
+    former = first.disk.fork()
+    switched(world, second)
+    sent(world, second, b"two")
+    switched(world, first)
+    sent(world, first, b"three")
+    world.until(world.are_in_sync)
+    for host in world.hosts.values():
+        host.kill()
+    first.disk = former
+    first.start()
+    world.advance(20_000)
+    assert world.serving is None
+    assert "an older copy" in report_of(first).why
+    for host in world.hosts.values():
+        if host is not first:
+            host.start()
+    world.until(world.are_in_sync)
+    new = world.serving
+    assert new is not None
+    assert new is not first
+    assert bodies(new) == [b"one", b"two", b"three"]
+    assert log_of(store_of(first)) == log_of(store_of(new))
+
+
 def test_a_stranger_at_the_port_of_a_copy_does_not_stop_it() -> None:
     world, master = formed()
     copy = next(host for host in world.hosts.values() if host is not master)

@@ -12,17 +12,21 @@ from typing import Final
 from msgspec.structs import replace
 
 from escrowmq.base.authority import VersionedRecord
-from escrowmq.errors import UsageError
 from escrowmq.group import orders
 from escrowmq.group.history import with_new_epoch
 from escrowmq.group.in_sync_copies import CopyStates
-from escrowmq.group.reasons import reason_after_loss, reason_not_taking_part
+from escrowmq.group.reasons import (
+    reason_after_loss,
+    reason_not_taking_over,
+    reason_not_taking_part,
+    reason_to_distrust_folder,
+)
 from escrowmq.group.record import (
     GroupRecord,
     NewMaster,
-    decode_group_record,
     first_record,
     numbers_with,
+    record_or_fault,
     succeeding_record,
 )
 from escrowmq.group.state import MemberState, Proposal, settling_proposal
@@ -127,11 +131,7 @@ class GroupMember:
         if self._followed is None or record is None or not is_silent:
             return
         if not record.is_in_sync(self.state.member, self.state.incarnation):
-            able = sorted(m for m in record.in_sync)
-            self._log_once(
-                f"the master {record.master} is not heard, and this member is not in sync: it may "
-                f"lack what was acknowledged, and does not take over. {', '.join(able)} may"
-            )
+            self._log_once(reason_not_taking_over(record))
 
     def wake_at_ms(self) -> int:
         """Return the latest time at which `wake` must be called."""
@@ -392,13 +392,7 @@ class GroupMember:
     def _apply_record(self, found: VersionedRecord, now_ms: int) -> None:
         if self._is_opening:
             return
-        record: GroupRecord | None = None
-        fault = "there is no record of this group"
-        if found.value:
-            try:
-                record = decode_group_record(found.value)
-            except UsageError as error:
-                fault = str(error)
+        record, fault = record_or_fault(found.value)
         if self.is_leader:
             self._apply_record_as_leader(record, fault, found.revision, now_ms)
             return
@@ -414,6 +408,9 @@ class GroupMember:
             self._order_follow(None, why)
             self._log_once(why)
             return
+        if older := reason_to_distrust_folder(record, self.state):
+            self._change_state(incarnation=self._mark())  # it is not in sync
+            self._log(older)
         if record.epoch > self.state.seen or self.state.group != record.group:
             self._change_state(seen=record.epoch, group=record.group)
         if record.master != self.state.member:

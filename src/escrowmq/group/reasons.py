@@ -27,15 +27,40 @@ def reason_not_taking_part(record: GroupRecord, state: MemberState, *, has_log: 
     return ""
 
 
+def reason_not_taking_over(record: GroupRecord) -> str:
+    """Return why a member that is not in sync does not replace a silent master."""
+    able = ", ".join(sorted(record.in_sync))
+    return (
+        f"the master {record.master} is not heard, and this member is not in sync: it may "
+        f"lack what was acknowledged, and does not take over. {able} may"
+    )
+
+
+def reason_to_distrust_folder(record: GroupRecord, state: MemberState) -> str:
+    """Return why this folder is not the one that the record calls in sync; empty if it may be. A
+    member promises an epoch, durably, before it leads it: a folder that has not promised the epoch
+    that this member leads is an older copy of it, such as a back-up."""
+    is_mine = record.master == state.member
+    is_mine = is_mine and record.is_in_sync(state.member, state.incarnation)
+    if not is_mine or record.epoch <= state.promised_epoch:
+        return ""
+    return (
+        f"this folder is an older copy of this member's: it knows epochs up to {state.seen}, and "
+        f"this member was the master of epoch {record.epoch}"
+    )
+
+
 def reason_after_loss(record: GroupRecord, state: MemberState) -> str:
     """Return why the former master does not continue after it has lost power, or part of its
-    log."""
+    log, or if its folder is older than its last epoch."""
     others = sorted(record.in_sync.keys() - {record.master})
     why = "this member was the master, and "
     if state.sound_end >= 0:
         why += f"its log is damaged or lacks something from offset {state.sound_end} on"
     else:
-        why += "the power of its machine has failed since"
+        why += (
+            "the power of its machine has failed since, or its folder was replaced by an older copy"
+        )
     why += ": it may have lost what it acknowledged. "
     why += (
         f"{', '.join(others)} will take over"

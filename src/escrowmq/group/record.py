@@ -70,6 +70,16 @@ def decode_group_record(value: bytes) -> GroupRecord:
     return record
 
 
+def record_or_fault(value: bytes) -> tuple[GroupRecord | None, str]:
+    """Return the record, or None and why there is none."""
+    if not value:
+        return None, "there is no record of this group"
+    try:
+        return decode_group_record(value), ""
+    except UsageError as error:
+        return None, str(error)
+
+
 def numbers_with(record: GroupRecord, member: str) -> dict[str, int]:
     """Return the numbers of all members; this member gets the lowest free one if it has none."""
     if member in record.numbers:
