@@ -7,9 +7,9 @@ sync with their incarnations. It changes only by compare-and-swap. The rules:
 - A master acknowledges what every member of the last written set has, and every one of a set that
   is being written: a growth counts from the moment it is asked for, a shrink once it is known to
   be written.
-- A member that takes over is in the record with its incarnation. It stops accepting the old epoch
-  first, durably, then writes the record, and only then takes its log's end as the beginning of its
-  epoch.
+- A member that takes over has just read that it is in the record with its incarnation. It stops
+  accepting the old epoch first, durably, then writes the record, and only then takes its log's end
+  as the beginning of its epoch.
 - A follower takes frames of its promised epoch or a later one. What its master's log does not have
   is cut off, durably.
 - A member that loses power may have lost the end of its log. It comes back as another incarnation,

@@ -117,7 +117,9 @@ class GroupMember:
                 self.copies.ignore_suspension(slept_ms)  # no copy was silent meanwhile
             self._update_in_sync_set(now_ms)
         elif self._may_take_over(now_ms):
-            self._take_over()
+            # It takes over when it has read the record. Otherwise it could promise an epoch that
+            # it cannot write, and take nothing of the present one although its master is back.
+            self._look_ms = now_ms
         else:
             self._log_silence(now_ms)
         if self._followed is not None and now_ms - self._heard_ms > _QUIET_MS:
@@ -333,7 +335,7 @@ class GroupMember:
         record = self.record
         if record is None or self._is_opening or self._is_asking or self.proposal is not None:
             return False
-        if self._followed is None:
+        if self._followed is None or self.authority_fault:
             return False
         silent_ms = now_ms - self._heard_ms
         is_called = record.epoch == self._called[0] and now_ms < self._called[1]

@@ -73,6 +73,8 @@ def test_a_copy_that_may_take_over_asks_again_with_the_record_as_it_is(is_handed
     else:
         member.note_master_failed(1_000)
     member.wake(1_000)
+    assert [type(order) for order in member.take_orders()] == [ReadRecord]
+    member.record_read(found, 1_000)
     assert [type(order) for order in member.take_orders()] == [FollowMaster, KeepState, WriteRecord]
     member.write_refused(1_001)  # the master had taken in a third member
     assert [type(order) for order in member.take_orders()] == [ReadRecord]
@@ -221,3 +223,26 @@ def test_a_rebuild_that_was_being_written_is_taken_back_after_a_restart() -> Non
     again = member_in(member.state, mark="new", has_log=True)
     again.record_read(found, 0)
     assert [(one.master, one.mark) for one in writes_of(again)] == [("a", "new")]
+
+
+@pytest.mark.parametrize("cause", ["handed", "failed", "silent"])
+def test_a_member_promises_nothing_while_the_authority_does_not_answer(cause: str) -> None:
+    """It could not write the epoch that it promises, and takes nothing from a master that is
+    back."""
+    member, found = copy({"a": "i", "b": "j"})
+    member.wake(0)
+    member.record_read(found, 0)
+    member.take_orders()
+    at_ms = 9_000 if cause == "silent" else 1_000  # it last read long ago
+    if cause == "handed":
+        member.take_over_now(at_ms)
+    elif cause == "failed":
+        member.note_master_failed(at_ms)
+    for now_ms in range(at_ms, at_ms + 2_000, 100):
+        member.wake(now_ms)
+        for order in member.take_orders():
+            assert isinstance(order, ReadRecord)
+            member.authority_failed("no answer", now_ms)
+    assert member.state.promised_epoch == 1
+    member.record_read(found, at_ms + 2_000)
+    assert [type(order) for order in member.take_orders()] == [FollowMaster, KeepState, WriteRecord]

@@ -1,0 +1,33 @@
+"""What a group does while its authority does not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.base.codes import Request, Response
+
+from .test_failover import formed, sent
+
+
+@pytest.mark.parametrize("away_ms", [100, 60_000])
+def test_a_master_that_pauses_while_the_authority_is_away_goes_on(away_ms: int) -> None:
+    world, master = formed()
+    world.advance(15_000)
+    world.authority.is_reachable = False
+    world.advance(away_ms)
+    master.freeze()
+    world.advance(5_000)
+    master.thaw()
+    world.advance(5_000)
+    sent(world, master, b"one")
+    heir = next(host for host in world.hosts.values() if host is not master)
+    world.authority.is_reachable = True
+    world.advance(15_000)
+    world.authority.is_reachable = False
+    assert master.broker is not None
+    asked = master.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
+    assert asked.now.code == Response.SUCCESS  # nobody has noticed yet
+    world.advance(15_000)
+    sent(world, master, b"two")
+    assert world.record is not None
+    assert world.record.epoch == 1
