@@ -244,7 +244,8 @@ class MemberHost:
             assert isinstance(order, KeepState), order
             self._keep(order.state)
         self.world.note_epoch(record, self._log_end)
-        self._be(record, epoch_end=self._log_end, before=before)
+        if self._be(record, epoch_end=self._log_end, before=before):
+            self.member.note_opened_as_master(self.world.now_ms)
         self.after()
 
     def _wants_cut(self, cut: CutRequired) -> None:

@@ -20,14 +20,15 @@ from escrowmq.group.reasons import (
     reason_not_taking_over,
     reason_not_taking_part,
     reason_to_distrust_folder,
+    reason_without_record,
 )
 from escrowmq.group.record import (
     GroupRecord,
     NewMaster,
     first_record,
-    numbers_with,
     record_or_fault,
     succeeding_record,
+    with_in_sync,
 )
 from escrowmq.group.state import MemberState, Proposal, settling_proposal
 
@@ -79,7 +80,10 @@ class GroupMember:
         self.revision = ""
         self.is_leader = False
         """Whether this member serves as master of `record.epoch`."""
-        self._is_opening = False
+        self.is_opening = False
+        """Whether the authority has accepted this member as master, and no epoch has begun."""
+        self._begun_ms = -1
+        """When the epoch began, while the broker is not open as its master yet; -1 otherwise."""
         self.proposal: Proposal | None = state.proposal
         self.copies = CopyStates()
         self._orders: list[orders.Order] = []
@@ -112,7 +116,9 @@ class GroupMember:
         """Do everything that is due now."""
         slept_ms = now_ms - self._woken_ms
         self._woken_ms = now_ms
-        if self.is_leader:
+        if self.is_leader and self._begun_ms >= 0:
+            pass  # if it never opens, the others must be able to take over
+        elif self.is_leader:
             if slept_ms > self.terms.silence_ms // 3:
                 self.copies.ignore_suspension(slept_ms)  # no copy was silent meanwhile
             self._update_in_sync_set(now_ms)
@@ -224,7 +230,7 @@ class GroupMember:
         self._change_state(proposal=None, seen=seen, group=record.group)
         self._forced_until_ms = 0
         if is_mine:
-            self._is_opening = True
+            self.is_opening = True
             self.why = ""
             self._followed = None
             self._orders.append(orders.BecomeMaster(record))
@@ -244,13 +250,14 @@ class GroupMember:
     def begin_epoch(self, log_end: int, now_ms: int) -> None:
         """Begin an epoch as master. The caller has stopped copying; the log ends at `log_end`."""
         record = self.record
-        assert self._is_opening
+        assert self.is_opening
         assert record is not None
         history = self.state.epoch_starts
         if not history and log_end:
             history = with_new_epoch((), 0, 0)  # these messages are older than the group
         self._change_state(history=with_new_epoch(history, record.epoch, log_end), sound_end=-1)
-        self._is_opening = False
+        self.is_opening = False
+        self._begun_ms = now_ms
         self.is_leader = True
         self._failed_epoch = 0
         self.copies = CopyStates()
@@ -259,6 +266,12 @@ class GroupMember:
         self._log(
             f"this member is the master now: {record.description}; the epoch begins at {log_end}"
         )
+
+    def note_opened_as_master(self, now_ms: int) -> None:
+        """Record that the broker is open as master: from now on, its copies can be late."""
+        if self.is_leader and self._begun_ms >= 0:
+            self.copies.ignore_suspension(now_ms - self._begun_ms)
+            self._begun_ms, self._woken_ms = -1, now_ms
 
     @property
     def needed_members(self) -> dict[str, str]:
@@ -280,16 +293,14 @@ class GroupMember:
             return
         me = self.state.member
         late = self.copies.late_members(record.in_sync, now_ms - self.terms.silence_ms, me=me)
-        in_sync = {m: i for m, i in record.in_sync.items() if m not in late}
-        numbers = record.numbers
-        if not late:
-            for member, incarnation in self.copies.members_caught_up(record.in_sync, now_ms):
-                in_sync[member] = incarnation
-                numbers = numbers_with(replace(record, numbers=numbers), member)
-        elif late:
+        if late:
             self._log(f"no longer in sync: {', '.join(sorted(late))}")
+            in_sync = {m: i for m, i in record.in_sync.items() if m not in late}
+        else:
+            joining = self.copies.members_caught_up(record.in_sync, now_ms)
+            in_sync = record.in_sync | dict(joining)
         if in_sync != record.in_sync:
-            self._propose(replace(record, in_sync=in_sync, numbers=numbers, mark=self._mark()))
+            self._propose(with_in_sync(record, in_sync, mark=self._mark()))
 
     def _propose(self, record: GroupRecord) -> None:
         self.proposal = Proposal(self.revision, record)
@@ -333,7 +344,7 @@ class GroupMember:
 
     def _may_take_over(self, now_ms: int) -> bool:
         record = self.record
-        if record is None or self._is_opening or self._is_asking or self.proposal is not None:
+        if record is None or self.is_opening or self._is_asking or self.proposal is not None:
             return False
         if self._followed is None or self.authority_fault:
             return False
@@ -392,7 +403,7 @@ class GroupMember:
     # -- what the record says ----------------------------------------------------------------
 
     def _apply_record(self, found: VersionedRecord, now_ms: int) -> None:
-        if self._is_opening:
+        if self.is_opening:
             return
         record, fault = record_or_fault(found.value)
         if self.is_leader:
@@ -431,10 +442,7 @@ class GroupMember:
     def _handle_no_record(self, fault: str, *, is_absent: bool, now_ms: int) -> None:
         state = self.state
         if state.group or not is_absent:
-            why = (
-                f"{fault}, and this member cannot know who has what was acknowledged. A master "
-                "that serves writes it again; if none does, `escrowmq cluster rebuild`"
-            )
+            why = reason_without_record(fault)
             self._order_follow(None, why)
             self._log_once(why)
         elif self._has_log or now_ms >= self._born_ms + _CREATE_WAIT_MS + self._jitter_ms:

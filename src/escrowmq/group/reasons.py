@@ -27,6 +27,14 @@ def reason_not_taking_part(record: GroupRecord, state: MemberState, *, has_log: 
     return ""
 
 
+def reason_without_record(fault: str) -> str:
+    """Return why this member does not take part if the record is missing or invalid."""
+    return (
+        f"{fault}, and this member cannot know who has what was acknowledged. A master that serves "
+        "writes it again; if none does, `escrowmq cluster rebuild`"
+    )
+
+
 def reason_not_taking_over(record: GroupRecord) -> str:
     """Return why a member that is not in sync does not replace a silent master."""
     able = ", ".join(sorted(record.in_sync))

@@ -89,6 +89,14 @@ def numbers_with(record: GroupRecord, member: str) -> dict[str, int]:
     return {**record.numbers, member: number}
 
 
+def with_in_sync(record: GroupRecord, in_sync: dict[str, str], *, mark: str) -> GroupRecord:
+    """Return the record with another in-sync set. Members that join it get a number."""
+    record = msgspec.structs.replace(record, in_sync=in_sync, mark=mark)
+    for member in in_sync:
+        record = msgspec.structs.replace(record, numbers=numbers_with(record, member))
+    return record
+
+
 class NewMaster(NamedTuple):
     """A member that asks to become the master."""
 

@@ -290,22 +290,27 @@ class BrokerNode:
         """Unregister the broker, save its files, and close its ports and its store."""
         if self._letting_in is not None:
             await asyncio.gather(self._letting_in, return_exceptions=True)
-        if self._shell is not None:
-            self.core.unregister()
-            if self._grpc_door is not None:
-                self._front.drain()
-            self._shell.perform_effects()
-            await self._shell.close()
-            self.core.close(self._clock.now_ms())
-            store = self.core.broker.store
-            self.was_closed_durably = store.ends.durable == store.end_offset
-            _log.info("the store is closed")
-        self._door.close()
-        for door in (self._fast_door, self._grpc_door, self._ha_door):
-            if door is not None:
-                door.close()
-        if self._membership is not None:
-            self._disk.close()  # the next broker of the member opens the folder again
+        try:
+            if self._shell is not None:
+                await self._close_store(self._shell)
+        finally:
+            self._door.close()
+            for door in (self._fast_door, self._grpc_door, self._ha_door):
+                if door is not None:
+                    door.close()
+            if self._membership is not None:
+                self._disk.close()  # the next broker of the member opens the folder again
+
+    async def _close_store(self, shell: Shell) -> None:
+        self.core.unregister()
+        if self._grpc_door is not None:
+            self._front.drain()
+        shell.perform_effects()
+        await shell.close()
+        self.core.close(self._clock.now_ms())
+        store = self.core.broker.store
+        self.was_closed_durably = store.ends.durable == store.end_offset
+        _log.info("the store is closed")
 
 
 def _watched_disk(disk: FileDisk, membership: GroupMembership) -> Disk:

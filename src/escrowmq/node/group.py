@@ -183,12 +183,17 @@ class GroupNode:
 
     def perform_orders(self) -> None:
         """Carry out the member's orders. State that must be stored is durable on return, and a copy
-        has stopped where it must. A task does the rest."""
+        has stopped where it must. A task changes the role. The authority is asked meanwhile: if the
+        change of the role fails, the member must learn of another master."""
         for order in self.member.take_orders():
             if isinstance(order, KeepState):
                 self._folder.write_state(order.state)
             elif isinstance(order, FollowMaster) and self._group_copy is not None:
                 self._group_copy.follow_record(order.record, order.why, self._now_ms())
+            elif isinstance(order, ReadRecord):
+                self._spawn(self._read())
+            elif isinstance(order, WriteRecord):
+                self._spawn(self._write(order.record, order.revision))
             else:
                 self._todo.append(order)
         if self._todo:
@@ -252,10 +257,6 @@ class GroupNode:
 
     async def _carry_out_order(self, order: Order | CutRequired) -> None:
         match order:
-            case ReadRecord():
-                self._start_task(self._read_record())
-            case WriteRecord(record, revision):
-                self._start_task(self._write_record(record, revision))
             case BecomeMaster(record):
                 await self._become_master(record)
             case FollowMaster(record, why):
@@ -266,7 +267,7 @@ class GroupNode:
                 self._follow_up()
             case CutRequired():
                 await self._cut_log(order)
-            case KeepState():
+            case KeepState() | ReadRecord() | WriteRecord():
                 raise AssertionError("carried out at once")
 
     async def _read_record(self) -> None:
@@ -296,14 +297,16 @@ class GroupNode:
     async def _become_master(self, record: GroupRecord) -> None:
         began_s = time.monotonic()
         copy, member = self._group_copy, self.member
-        if copy is not None:
+        if member.is_opening:
             await self._close_broker()
             member.begin_epoch(self._folder.log_end, steady_ms())
             self.perform_orders()
         elif not member.is_leader or member.record is None or member.record.epoch != record.epoch:
             return  # it could not be opened as master, and has been replaced since
+        self._folder.keep(member.state)  # the epoch, if it could not be stored before
         before = None if copy is None else copy.transactions
         await self._open_broker(record, epoch_end=self._folder.log_end, before=before)
+        member.note_opened_as_master(steady_ms())
         self._follow_up()
         _log.info("open as master %.2f s later", time.monotonic() - began_s)
 
@@ -311,17 +314,22 @@ class GroupNode:
         """Close the broker, and record where its log ends."""
         node, self.current = self.current, None
         if node is not None:
-            await self._close_node(node)
-            self._folder.log_end = node.core.broker.store.end_offset
+            try:
+                await self._close_node(node)
+            finally:
+                self._folder.log_end = node.core.broker.store.end_offset
 
     async def _close_node(self, node: BrokerNode) -> None:
         async def close() -> None:
             await node.close()
             self._is_store_closed = node.was_closed_durably
 
-        self._closing = asyncio.get_running_loop().create_task(close())
-        await asyncio.shield(self._closing)
-        self._closing = None
+        closing = self._closing = asyncio.get_running_loop().create_task(close())
+        try:
+            await asyncio.shield(closing)
+        finally:
+            if closing.done():
+                self._closing = None
 
     async def _open_broker(
         self, master_of: GroupRecord | None, *, epoch_end: int = 0, before: object = None

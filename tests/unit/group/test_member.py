@@ -246,3 +246,28 @@ def test_a_member_promises_nothing_while_the_authority_does_not_answer(cause: st
     assert member.state.promised_epoch == 1
     member.record_read(found, at_ms + 2_000)
     assert [type(order) for order in member.take_orders()] == [FollowMaster, KeepState, WriteRecord]
+
+
+def test_a_master_whose_broker_is_not_open_yet_removes_nobody_from_the_set() -> None:
+    """If it never opens, they have to take over."""
+    member, found = copy({"a": "i", "b": "j"})
+    member.record_read(found, 0)
+    member.note_master_failed(1)
+    member.wake(1)
+    member.record_read(VersionedRecord(found.value, "1"), 2)
+    (record,) = writes_of(member)
+    asked = replace(record, in_sync={"b": "j", "c": "k"})
+    member.proposal = Proposal("1", asked)
+    member.write_succeeded(VersionedRecord(asked.encode(), "2"), 3)
+    member.begin_epoch(0, 4)
+    written: dict[int, GroupRecord] = {}
+    for now_ms in range(100, 25_000, 100):
+        if now_ms == 20_000:
+            member.note_opened_as_master(now_ms)
+        member.wake(now_ms)
+        for order in member.take_orders():
+            if isinstance(order, WriteRecord):
+                written[now_ms] = order.record
+            elif isinstance(order, ReadRecord):
+                member.record_read(VersionedRecord(asked.encode(), "2"), now_ms)
+    assert [(at, record.in_sync) for at, record in written.items()] == [(23_100, {"b": "j"})]

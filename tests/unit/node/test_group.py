@@ -28,8 +28,8 @@ from escrowmq.node.broker import BrokerNode
 from escrowmq.node.broker_factory import BrokerFactory
 from escrowmq.node.broker_ports import GroupPorts
 from escrowmq.node.config import NodeSettings
-from escrowmq.node.group import BrokerPlan, GroupNode
-from escrowmq.node.group_folder import GroupFolder
+from escrowmq.node.group import GroupNode, Plan, steady_ms
+from escrowmq.node.group_folder import Folder
 from escrowmq.node.port_settings import PortSettings
 from escrowmq.store.store import LOCK, PutStatus
 from escrowmq.testing.authority import MemoryAuthority
@@ -145,6 +145,52 @@ def test_a_member_that_was_replaced_while_it_failed_follows(tmp_path: Path) -> N
             await replaced(node)
             assert not node.member.is_leader
             assert node.group_master is None
+
+    asyncio.run(main())
+
+
+def test_a_member_that_never_opens_as_master_follows_the_one_that_does(tmp_path: Path) -> None:
+    """It reads the record although it is not yet what the record says."""
+
+    async def main() -> None:
+        async with member(tmp_path, failures=1_000) as node:
+            await until(lambda: node.member.is_leader)
+            await replaced(node)
+            assert not node.member.is_leader
+
+    asyncio.run(main())
+
+
+def test_a_member_that_could_not_close_its_broker_leads_from_where_its_log_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with member(tmp_path) as node:
+            await until(lambda: node.leader is not None)
+            assert node.current is not None
+            message = Message(topic="orders", body=b"one")
+            node.current.core.broker.store.put(message, node.current.now_ms())
+            end = node.current.core.broker.store.end_offset
+            await replaced(node)
+            current, record = node.current, node.member.record
+            assert current is not None
+            assert record is not None
+            close = current.core.close
+
+            def fail(now_ms: int) -> None:
+                close(now_ms)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+            monkeypatch.setattr(current.core, "close", fail)
+            node._folder.log_end = 0
+            assert isinstance(node._authority, MemoryAuthority)
+            mine = replace(record, mark="n", in_sync={"z": "i", "a": node.member.state.incarnation})
+            node._authority.put("DefaultCluster/b", mine.encode())
+            node.member.take_over_now(steady_ms())
+            node._perform_orders()
+            node._acted.set()
+            await until(lambda: node.leader is not None)
+            assert node.member.state.epoch_starts[-1].log_offset == end
 
     asyncio.run(main())
 
