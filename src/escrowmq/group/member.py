@@ -20,13 +20,14 @@ from escrowmq.group.reasons import (
     reason_not_taking_over,
     reason_not_taking_part,
     reason_to_distrust_folder,
+    reason_to_write_again,
     reason_without_record,
 )
 from escrowmq.group.record import (
     GroupRecord,
     NewMaster,
+    decoded_or_fault,
     first_record,
-    record_or_fault,
     succeeding_record,
     with_in_sync,
 )
@@ -348,10 +349,9 @@ class GroupMember:
             return False
         if self._followed is None or self.authority_fault:
             return False
-        silent_ms = now_ms - self._heard_ms
         is_called = record.epoch == self._called[0] and now_ms < self._called[1]
         is_urgent = record.epoch == self._failed_epoch or is_called
-        if not is_urgent and silent_ms < self.terms.takeover_ms + self._jitter_ms:
+        if not is_urgent and now_ms - self._heard_ms < self.terms.takeover_ms + self._jitter_ms:
             return False
         return record.is_in_sync(self.state.member, self.state.incarnation)
 
@@ -405,11 +405,15 @@ class GroupMember:
     def _apply_record(self, found: VersionedRecord, now_ms: int) -> None:
         if self.is_opening:
             return
-        record, fault = record_or_fault(found.value)
-        if self.is_leader:
+        record, fault, has_other_format = decoded_or_fault(found.value)
+        if self.is_leader and not has_other_format:
             self._apply_record_as_leader(record, fault, found.revision, now_ms)
             return
         self.record, self.revision = record, found.revision
+        if has_other_format:  # a member of another release is the master
+            self._order_follow(None, fault)
+            self._log_once(fault)
+            return
         if now_ms < self._forced_until_ms:
             self._take_over_by_force(record)
             return
@@ -460,26 +464,19 @@ class GroupMember:
     ) -> None:
         mine = self.record
         assert mine is not None
-        if record is not None and record.group == mine.group:
-            if record == mine:
-                self.revision = revision
-                self._said.clear()
-                return
-            if (record.epoch, record.master) != (mine.epoch, mine.master) and (
-                record.epoch >= mine.epoch
-            ):
-                self._log(f"another master was written: {record.description}; this one stops")
-                self.is_leader = False
-                self.record, self.revision = record, revision
-                self._change_state(seen=max(self.state.seen, record.epoch))
-                self._apply_record(VersionedRecord(record.encode(), revision), now_ms)
-                return
-            fault = f"the record was changed by somebody else ({record.description})"
-        elif record is not None:
-            fault = f"the record is of another group, {record.group}"
-        self._log_once(f"{fault}; the master that serves writes its own: {mine.description}")
-        self.revision = revision
-        self._propose(replace(mine, mark=self._mark()))
+        if record == mine:
+            self.revision = revision
+            self._said.clear()
+        elif record is not None and mine.is_replaced_by(record):
+            self._log(f"another master was written: {record.description}; this one stops")
+            self.is_leader = False
+            self.record, self.revision = record, revision
+            self._change_state(seen=max(self.state.seen, record.epoch))
+            self._apply_record(VersionedRecord(record.encode(), revision), now_ms)
+        else:
+            self._log_once(reason_to_write_again(record, mine, fault))
+            self.revision = revision
+            self._propose(replace(mine, mark=self._mark()))
 
     def _log_once(self, text: str) -> None:
         """Log a text once, until the member works normally again."""

@@ -35,6 +35,16 @@ def reason_without_record(fault: str) -> str:
     )
 
 
+def reason_to_write_again(record: GroupRecord | None, mine: GroupRecord, fault: str) -> str:
+    """Return why a master replaces the record that it has read by its own. `fault`: why there is no
+    record."""
+    if record is not None and record.group == mine.group:
+        fault = f"the record was changed by somebody else ({record.description})"
+    elif record is not None:
+        fault = f"the record is of another group, {record.group}"
+    return f"{fault}; the master that serves writes its own: {mine.description}"
+
+
 def reason_not_taking_over(record: GroupRecord) -> str:
     """Return why a member that is not in sync does not replace a silent master."""
     able = ", ".join(sorted(record.in_sync))

@@ -45,6 +45,11 @@ class GroupRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         """Whether this incarnation of the member is in sync."""
         return self.in_sync.get(member) == incarnation
 
+    def is_replaced_by(self, other: GroupRecord) -> bool:
+        """Whether the other record names another master of this group, or a later epoch."""
+        is_same = (other.epoch, other.master) == (self.epoch, self.master)
+        return other.group == self.group and other.epoch >= self.epoch and not is_same
+
     @property
     def description(self) -> str:
         """Describe the record in words."""
@@ -52,32 +57,55 @@ class GroupRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return f"epoch {self.epoch}, master {self.master}, in sync {in_sync}"
 
 
+class _AnyFormat(msgspec.Struct):
+    """The part of a record that all formats have."""
+
+    format: int = _FORMAT
+
+
+class _OtherFormat(UsageError):
+    """The record has a format that this release does not support."""
+
+
 def decode_group_record(value: bytes) -> GroupRecord:
     """Decode a record. Raises UsageError if it is invalid: a person may have edited it."""
     if len(value) > RECORD_SIZE_MAX:
         raise UsageError(f"a record of {len(value)} bytes; at most {RECORD_SIZE_MAX} are read")
     try:
+        found = msgspec.json.decode(value, type=_AnyFormat).format
+        if found != _FORMAT:
+            raise _OtherFormat(
+                f"the group's record has format {found}, and this release supports {_FORMAT}: "
+                "upgrade this broker"
+            )
         record = msgspec.json.decode(value, type=GroupRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{value[:80]!r} is not a group's record: {error}") from None
-    if record.format != _FORMAT:
-        raise UsageError(
-            f"a record of format {record.format}; this release supports {_FORMAT}: upgrade "
-            "this broker"
-        )
     if record.master not in record.in_sync:
         raise UsageError(f"the master {record.master} is not among its members in sync")
     return record
 
 
-def record_or_fault(value: bytes) -> tuple[GroupRecord | None, str]:
-    """Return the record, or None and why there is none."""
+class DecodedRecord(NamedTuple):
+    """The content of the record as this release understands it."""
+
+    record: GroupRecord | None
+    fault: str
+    """Why there is no record that this member can read; empty if there is one."""
+    has_other_format: bool = False
+    """Whether another release has written it. A member that cannot read it must not replace it."""
+
+
+def decoded_or_fault(value: bytes) -> DecodedRecord:
+    """Return the record, or why there is none."""
     if not value:
-        return None, "there is no record of this group"
+        return DecodedRecord(None, "there is no record of this group")
     try:
-        return decode_group_record(value), ""
+        return DecodedRecord(decode_group_record(value), "")
+    except _OtherFormat as error:
+        return DecodedRecord(None, str(error), has_other_format=True)
     except UsageError as error:
-        return None, str(error)
+        return DecodedRecord(None, str(error))
 
 
 def numbers_with(record: GroupRecord, member: str) -> dict[str, int]:

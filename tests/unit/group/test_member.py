@@ -271,3 +271,35 @@ def test_a_master_whose_broker_is_not_open_yet_removes_nobody_from_the_set() -> 
             elif isinstance(order, ReadRecord):
                 member.record_read(VersionedRecord(asked.encode(), "2"), now_ms)
     assert [(at, record.in_sync) for at, record in written.items()] == [(23_100, {"b": "j"})]
+
+
+OTHER_FORMAT = VersionedRecord(b'{"format":2,"leader":"c","terms":[5]}', "9")
+
+
+def test_a_master_steps_down_when_a_newer_release_has_written_the_record() -> None:
+    """It cannot read who has replaced it, and must not write its own record over that."""
+    member, found = copy({"a": "i", "b": "j"})
+    member.record_read(found, 0)
+    member.note_master_failed(1)
+    member.wake(1)
+    member.record_read(found, 2)
+    (record,) = writes_of(member)
+    member.write_succeeded(VersionedRecord(record.encode(), "2"), 3)
+    member.begin_epoch(0, 4)
+    member.note_opened_as_master(5)
+    member.take_orders()
+    member.read_soon(6)
+    member.wake(6)
+    member.record_read(OTHER_FORMAT, 7)
+    assert not member.is_leader
+    assert "format 2" in member.why
+    reads, follows = [one for one in member.take_orders() if not isinstance(one, KeepState)]
+    assert isinstance(reads, ReadRecord)
+    assert follows == FollowMaster(None, member.why)
+
+
+def test_a_rebuild_does_not_replace_what_a_newer_release_has_written() -> None:
+    member, _ = rebuilding()
+    member.record_read(OTHER_FORMAT, 1_001)
+    assert not writes_of(member)
+    assert "upgrade this broker" in member.why

@@ -432,7 +432,7 @@ class GroupMaster(Part):
         """Ask the successor to take over once it has the whole log. Cancel the change after a
         timeout."""
         heir = self._heir
-        if heir is None:
+        if heir is None or not self._membership.member.is_leader:
             return
         if self._membership.now_ms() >= heir.until_ms:
             _log.warning("%s has not taken over: this member stays the master", heir.member)
