@@ -18,7 +18,7 @@ from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.measure import MetricFamily
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
-from escrowmq.errors import AuthorityUnreachable, EscrowMQError
+from escrowmq.errors import AuthorityUnfit, AuthorityUnreachable, EscrowMQError
 from escrowmq.group.copying import CutRequired
 from escrowmq.group.drills import DrillFaults
 from escrowmq.group.member import GroupMember
@@ -130,6 +130,7 @@ class GroupNode:
         cancelled."""
         self._is_store_closed = folder.was_closed
         """Whether no broker has the store open, and the last one made all of the log durable."""
+        self._is_authority_tested = False
         self._cut_from = 0
         """The offset from which the log is read after the cut in progress."""
 
@@ -140,7 +141,7 @@ class GroupNode:
         opens a broker."""
         self._open = open_broker
         try:
-            await self._authority.require_fit()
+            await self._test_authority()
         except AuthorityUnreachable as error:
             _log.warning("%s; it is tested as soon as it answers", error)
         await self._open_broker(None)
@@ -270,9 +271,19 @@ class GroupNode:
             case KeepState() | ReadRecord() | WriteRecord():
                 raise AssertionError("carried out at once")
 
+    async def _test_authority(self) -> None:
+        """Test once that the authority compares before it writes. Raises AuthorityUnfit, which ends
+        the process: such an authority could let two members lead."""
+        if not self._is_authority_tested:
+            await self._authority.require_fit()
+            self._is_authority_tested = True
+
     async def _read_record(self) -> None:
         try:
+            await self._test_authority()
             found = await self._authority.read(self._key)
+        except AuthorityUnfit:
+            raise
         except EscrowMQError as error:
             self.member.authority_failed(str(error), steady_ms())
         else:

@@ -57,10 +57,16 @@ async def at_once(_broker: BrokerNode) -> None:
 
 @asynccontextmanager
 async def member(
-    folder: Path, *, failures: int = 0, opened: Callable[[BrokerNode], Awaitable[None]] = at_once
+    folder: Path,
+    *,
+    failures: int = 0,
+    opened: Callable[[BrokerNode], Awaitable[None]] = at_once,
+    authority: MemoryAuthority | None = None,
+    ended: list[bool] | None = None,
 ) -> AsyncIterator[GroupNode]:
     """A member that is alone in its group. `opened`: what happens when a broker of it has been
-    opened, before it is used."""
+    opened, before it is used. `ended`: gets an entry if the member ends by itself; by default it
+    must not."""
     settings, store = BrokerSettings(name="b"), StoreSettings(log_segment_size=1 << 20)
     process = BrokerFactory(
         settings=settings,
@@ -75,7 +81,7 @@ async def member(
         replica=None,
     )
     doors = GroupPorts(ReplicaSettings(), host=HOST, port=0, grpc_door=None)
-    ended: list[bool] = []
+    has_ended: list[bool] = [] if ended is None else ended
     async with AsyncExitStack() as closing:
         closing.callback(doors.close)
         node = GroupNode(
@@ -88,11 +94,11 @@ async def member(
                 loses_nothing=False,
             ),
             GroupFolder(str(folder), "", store, boot="this one"),
-            MemoryAuthority(),
+            authority or MemoryAuthority(),
             secret=b"",
             address=f"{HOST}:{doors.ha_port}",
             client_address=f"{HOST}:{doors.port}",
-            on_failure=lambda: ended.append(True),
+            on_failure=lambda: has_ended.append(True),
         )
         closing.push_async_callback(node.close)
 
@@ -102,7 +108,7 @@ async def member(
 
         await node.open_broker(open_broker)
         yield node
-        assert not ended
+        assert ended is not None or not has_ended
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -329,5 +335,22 @@ def test_a_member_that_is_stopped_while_it_closes_a_broker_closes_it(tmp_path: P
                 await closing
         assert not is_locked(tmp_path, LOCK)
         assert not is_open_in(tmp_path)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_fit", [True, False])
+def test_an_authority_that_did_not_answer_at_the_start_is_tested_when_it_does(
+    tmp_path: Path, is_fit: bool
+) -> None:
+    async def main() -> None:
+        authority, ended = MemoryAuthority(), list[bool]()
+        authority.is_reachable, authority.ignores_conditions = False, not is_fit
+        async with member(tmp_path, authority=authority, ended=ended) as node:
+            await until(lambda: bool(node.member.authority_fault))
+            authority.is_reachable = True
+            await until(lambda: node.leader is not None or bool(ended))
+            assert bool(ended) is not is_fit
+            assert bool(authority.writes_count) is is_fit
 
     asyncio.run(main())
