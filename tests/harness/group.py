@@ -64,13 +64,14 @@ class MemberHost:
         self._late: list[Callable[[], None]] = []
         """What arrives while it is frozen."""
         self._cut: CutRequired | None = None
-        self._log_end = 0
+        self._log_end = self._starts = 0
 
     # -- life --------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the process."""
         world, disk = self.world, self.disk
+        self._starts += 1
         data = disk.read(PATH)
         fresh = f"{self.name}-{world.chance.getrandbits(32):x}"
         has_log = bool(disk.names("commitlog"))
@@ -217,6 +218,7 @@ class MemberHost:
         )
         membership.drills, membership.catch_up_rate = self.drills, self.world.catch_up_rate
         membership.epoch_end = epoch_end
+        membership.start_id = f"{self.name}-{self._starts}"
         membership.before = before
         membership.on_cut = self._wants_cut
         membership.set_on_ready(self._ready)

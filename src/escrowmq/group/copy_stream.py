@@ -43,6 +43,13 @@ HEARTBEAT_MS: Final = 500
 SILENT_MS: Final = 10_000
 """A connection on which nothing arrives for this long is closed."""
 
+ALIVE_MS: Final = 3 * HEARTBEAT_MS
+"""A copy that was heard within this time is alive."""
+
+CLAIM_MS: Final = 2 * HEARTBEAT_MS
+"""A process that is heard this long after another one has claimed to be the same member has not
+been replaced by it: both run."""
+
 HANDSHAKE_MS: Final = 3_000
 """Timeout in ms in which a connection must prove that it is a member's."""
 
@@ -65,9 +72,17 @@ class MasterEpoch(msgspec.Struct, frozen=True):
 class CopyRefused(Exception):
     """Raised to refuse a copy: send the reason, and close the connection."""
 
-    def __init__(self, reason: str, *, promised: int = 0) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        promised: int = 0,
+        is_name_taken: bool = False,
+        is_duplicate: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.is_name_taken, self.is_duplicate = is_name_taken, is_duplicate
         self.promised = promised
         """The epoch that the copy has promised, if it is later than this master's."""
 
@@ -101,6 +116,8 @@ class CopyStream:
         self._is_held_back = False
         """Whether the catch-up rate delays something that could be sent."""
         self._sent_tables = self._known_tables = 0
+        self._claims: dict[str, int] = {}
+        """When each other process that claims to be the same member was first seen, by its id."""
         self._began_ms = self._heard_ms = self._written_ms = now_ms
         self._greeting: list[bytes] = [encode_struct(GroupFrameKind.CHALLENGE, Challenge(nonce))]
 
@@ -136,8 +153,8 @@ class CopyStream:
 
     def _admit_copy(self, hello: Hello) -> None:
         mine, log = self._epoch, self._log
-        unproved = msgspec.json.encode(msgspec.structs.replace(hello, proof=""))
-        if not is_valid_proof(mine.secret, "copy", self._nonce, unproved, hello.proof):
+        content = hello.proved_content()
+        if not is_valid_proof(mine.secret, "copy", self._nonce, content, hello.proof):
             raise CopyRefused("the secret is not the group's (escrowGroupSecretFile)")
         if (hello.cluster, hello.broker) != (mine.cluster, mine.broker):
             raise CopyRefused(
@@ -182,9 +199,27 @@ class CopyStream:
         is_anew = start <= hello.log_begin or start < low
         return (low if is_anew else start), is_anew
 
-    def encode_refusal(self, reason: str) -> bytes:
+    def encode_refusal(self, error: CopyRefused) -> bytes:
         """Encode the refusal of a copy, with its reason."""
-        return encode_struct(GroupFrameKind.REFUSAL, RefusalFrame(reason, self._epoch.epoch))
+        refusal = RefusalFrame(
+            error.reason, self._epoch.epoch, error.is_name_taken, error.is_duplicate
+        )
+        return encode_struct(GroupFrameKind.REFUSAL, refusal)
+
+    def is_alive(self, now_ms: int) -> bool:
+        """Whether something has arrived lately: a copy answers each keep-alive."""
+        return now_ms < self._heard_ms + ALIVE_MS
+
+    def is_heard_after_claim(self, start_id: str, now_ms: int) -> bool:
+        """Note that another process claims to be this member. Return whether the process of this
+        connection was still heard some time after that."""
+        first_ms = self._claims.setdefault(start_id, now_ms)
+        return self._heard_ms >= first_ms + CLAIM_MS
+
+    def reject(self) -> None:
+        """Take back the admission of the copy: nothing more is sent to it."""
+        self.hello = None
+        self._greeting.clear()
 
     def queue_table(self, path: str, frame: bytes, log_end: int) -> None:
         """Queue a changed table. It is sent in its turn among the log's bytes (see

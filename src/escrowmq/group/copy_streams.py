@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from escrowmq.group.copy_stream import CopyStream
+from escrowmq.group.copy_stream import CopyRefused, CopyStream
 from escrowmq.group.frames import Hello
 
 CONNECTIONS_MAX: Final = 16
@@ -45,6 +45,31 @@ class CopyStreams:
             if (hello.member, hello.incarnation) == (member, incarnation):
                 return stream
         return None
+
+    def previous_connections(self, peer: int, now_ms: int) -> list[int]:
+        """Return the earlier connections of the member that has just named itself. Raises
+        CopyRefused if one of them is alive and is another process: someone has copied the member's
+        folder, and only one of the processes has what it reports. A process that has just been
+        replaced looks the same at first: the new one is asked to try again."""
+        stream = self.by_peer[peer]
+        hello, found = stream.hello, []
+        assert hello is not None
+        for other, theirs, previous in self.member_streams():
+            if other == peer or theirs.member != hello.member:
+                continue
+            ids = {each for each in (hello.start_id, theirs.start_id) if isinstance(each, str)}
+            if len(ids) < 2 or not previous.is_alive(now_ms):
+                found.append(other)
+                continue
+            stream.reject()
+            raise CopyRefused(
+                f"another process is member {hello.member} too, and is connected from "
+                f"{self._addresses[other]}. If this folder was copied from it, move it away and "
+                "start empty, under another name",
+                is_name_taken=True,
+                is_duplicate=previous.is_heard_after_claim(str(hello.start_id), now_ms),
+            )
+        return found
 
     def peer_to_close(self) -> int | None:
         """Return the connection to close before another one is added; None below the limit. It is

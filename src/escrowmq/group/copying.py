@@ -46,6 +46,12 @@ class CutRequired(Exception):
 class RefusedByMaster(RemoteProtocolError):
     """Raised if the master refuses this copy. The reason must be shown to a person."""
 
+    def __init__(
+        self, reason: str, *, is_name_taken: bool = False, is_duplicate: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.is_name_taken, self.is_duplicate = is_name_taken, is_duplicate
+
 
 class CopyEffects(Protocol):
     """Carries out the effects of the master's frames, except log data."""
@@ -106,7 +112,12 @@ class CopyConnection:
         found: list[bytes] = []
         for kind, content in self._reader.read_frames(data):
             if kind is GroupFrameKind.REFUSAL:
-                raise RefusedByMaster(decode_struct(RefusalFrame, content).reason)
+                refusal = decode_struct(RefusalFrame, content)
+                raise RefusedByMaster(
+                    refusal.reason,
+                    is_name_taken=refusal.is_name_taken,
+                    is_duplicate=refusal.is_duplicate,
+                )
             if kind is GroupFrameKind.CHALLENGE and self._said is None:
                 found.append(self._answer_challenge(decode_struct(Challenge, content)))
             elif kind is GroupFrameKind.WELCOME and self._said is not None and not self.is_welcome:
@@ -125,7 +136,7 @@ class CopyConnection:
                 "member version 1: upgrade this member"
             )
         hello = msgspec.structs.replace(self._hello(), nonce=self._nonce)
-        proof = compute_proof(self._secret, "copy", challenge.nonce, msgspec.json.encode(hello))
+        proof = compute_proof(self._secret, "copy", challenge.nonce, hello.proved_content())
         self._said = hello
         return encode_struct(GroupFrameKind.HELLO, msgspec.structs.replace(hello, proof=proof))
 

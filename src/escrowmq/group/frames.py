@@ -83,6 +83,13 @@ class Hello(msgspec.Struct, rename="camel"):
     segment_size: int
     nonce: str
     proof: str = ""
+    start_id: str | msgspec.UnsetType = msgspec.UNSET
+    """A random id of this start of the copy's process. Older releases send none."""
+
+    def proved_content(self) -> bytes:
+        """Return the content that the proof covers. Masters of older releases do not know the id of
+        the start, so it is not part of it."""
+        return msgspec.json.encode(msgspec.structs.replace(self, proof="", start_id=msgspec.UNSET))
 
 
 class Welcome(msgspec.Struct, rename="camel"):
@@ -103,6 +110,10 @@ class RefusalFrame(msgspec.Struct, rename="camel"):
 
     reason: str
     epoch: int = 0
+    is_name_taken: bool = False
+    """Whether another process seems to be the same member, and to be connected."""
+    is_duplicate: bool = False
+    """Whether that is certain."""
 
 
 class TopicDeletion(msgspec.Struct, rename="camel"):

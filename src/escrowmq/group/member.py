@@ -7,7 +7,6 @@ after another, each completely before the next."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -32,23 +31,6 @@ from escrowmq.group.record import (
     with_in_sync,
 )
 from escrowmq.group.state import MemberState, Proposal, settling_proposal
-
-_AGAIN_MS: Final = 500
-"""Pause in ms before another attempt if the authority did not answer."""
-
-_SUCCESSION_LOOK_MS: Final = 20
-_QUIET_MS: Final = 1_500
-"""If a master was silent for this long, its members often check whether another one waits for
-them."""
-
-_CALLED_MS: Final = 3_000
-"""A master that has handed over waits this long before it accepts messages again."""
-
-_REBUILD_MS: Final = 10_000
-"""An order to rebuild the group is forgotten after this time, in which its command waits for it."""
-
-_CREATE_WAIT_MS: Final = 3_000
-"""A member with an empty folder waits this long for another one to create the group."""
 
 
 class GroupMember:
@@ -104,6 +86,7 @@ class GroupMember:
         self.why = "the authority has not answered yet"
         """Why this member is neither master nor follows one; empty otherwise."""
         self.authority_fault = ""
+        self._is_contested = self._is_duplicate = False
         self._said: set[str] = set()
 
     def take_orders(self) -> list[orders.Order]:
@@ -129,8 +112,8 @@ class GroupMember:
             self._look_ms = now_ms
         else:
             self._log_silence(now_ms)
-        if self._followed is not None and now_ms - self._heard_ms > _QUIET_MS:
-            self._look_ms = min(self._look_ms, self._looked_ms + _AGAIN_MS)
+        if self._followed is not None and now_ms - self._heard_ms > orders.QUIET_MS:
+            self._look_ms = min(self._look_ms, self._looked_ms + orders.AGAIN_MS)
         if now_ms >= self._look_ms:
             self._order_read(now_ms)
 
@@ -159,7 +142,7 @@ class GroupMember:
         terms = self.terms
         if self.is_leader:
             is_near = self._woken_ms < self._succession_ms
-            return _SUCCESSION_LOOK_MS if is_near else terms.leader_look_ms
+            return orders.SUCCESSION_LOOK_MS if is_near else terms.leader_look_ms
         record = self.record
         # Name servers know a member only by its brokerId, which the record gives it.
         is_numbered = record is not None and self.state.member in record.numbers
@@ -194,7 +177,7 @@ class GroupMember:
     def authority_failed(self, reason: str, now_ms: int) -> None:
         """Retry later: the authority did not answer; a write may have taken effect."""
         self._is_asking = False
-        self._look_ms = now_ms + _AGAIN_MS
+        self._look_ms = now_ms + orders.AGAIN_MS
         if not self.authority_fault:
             self._log(f"the authority does not answer, so the group cannot change: {reason}")
         self.authority_fault = reason
@@ -339,15 +322,15 @@ class GroupMember:
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
         """Become master after a hand-over; if `is_forced`, even if this member lags. If that is not
         done in time, the order is forgotten: another member may serve by then."""
-        self._forced_until_ms = now_ms + _REBUILD_MS if is_forced else 0
-        self._called = (0 if self.record is None else self.record.epoch, now_ms + _CALLED_MS)
+        self._forced_until_ms = now_ms + orders.REBUILD_MS if is_forced else 0
+        self._called = (0 if self.record is None else self.record.epoch, now_ms + orders.CALLED_MS)
         self._look_ms = now_ms
 
     def _may_take_over(self, now_ms: int) -> bool:
         record = self.record
         if record is None or self.is_opening or self._is_asking or self.proposal is not None:
             return False
-        if self._followed is None or self.authority_fault:
+        if self._followed is None or self.authority_fault or self._is_contested:
             return False
         is_called = record.epoch == self._called[0] and now_ms < self._called[1]
         is_urgent = record.epoch == self._failed_epoch or is_called
@@ -400,6 +383,14 @@ class GroupMember:
             "again from there when there is a master"
         )
 
+    def note_duplicate(self, *, is_certain: bool) -> None:
+        """Do not take over until a master lets this member in: another process seems to be the same
+        member, and to be the one that copies. If that is certain, leave the in-sync set."""
+        self._is_contested = True
+        if is_certain and not self._is_duplicate:
+            self._is_duplicate = True
+            self._change_state(incarnation=self._mark())
+
     # -- what the record says ----------------------------------------------------------------
 
     def _apply_record(self, found: VersionedRecord, now_ms: int) -> None:
@@ -449,7 +440,7 @@ class GroupMember:
             why = reason_without_record(fault)
             self._order_follow(None, why)
             self._log_once(why)
-        elif self._has_log or now_ms >= self._born_ms + _CREATE_WAIT_MS + self._jitter_ms:
+        elif self._has_log or now_ms >= self._born_ms + orders.CREATE_WAIT_MS + self._jitter_ms:
             self._propose_group(self._mark(), 1)
         else:
             self._order_follow(None, "the group is being made")
@@ -494,6 +485,7 @@ class GroupMember:
         """Record that the log is now a prefix of the master's, which has this history. It takes
         effect when the order is carried out, before any record of the epoch is taken."""
         self._forced_until_ms = 0  # the master serves: there is nothing to rebuild
+        self._is_contested = False
         state = self.state
         assert epoch >= state.promised_epoch, (epoch, state.promised_epoch)
         if (epoch, history, -1) != (state.seen, state.history, state.sound_end):

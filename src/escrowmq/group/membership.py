@@ -48,6 +48,9 @@ class GroupMembership:
         self.epoch_end = 0
         """The end of a master's log when its epoch began. Clients are admitted once it is
         confirmed."""
+        self.start_id = ""
+        """A random id of this start of the process, by which the master notices a second process
+        with a copied folder; empty: not known."""
         self.before: object = None
         """For a master that was a copy before: its knowledge of pending transactions."""
         self.catch_up_rate = 0

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from escrowmq.group.record import GroupRecord
 from escrowmq.group.state import MemberState
+
+AGAIN_MS: Final = 500
+"""Pause in ms before another attempt if the authority did not answer."""
+
+SUCCESSION_LOOK_MS: Final = 20
+QUIET_MS: Final = 1_500
+"""If a master was silent for this long, its members often check whether another one waits for
+them."""
+
+CALLED_MS: Final = 3_000
+"""A master that has handed over waits this long before it accepts messages again."""
+
+REBUILD_MS: Final = 10_000
+"""An order to rebuild the group is forgotten after this time, in which its command waits for it."""
+
+CREATE_WAIT_MS: Final = 3_000
+"""A member with an empty folder waits this long for another one to create the group."""
 
 
 class MemberTimeouts(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,6 +101,7 @@ class GroupNode:
             authority = CutOffAuthority(authority, self._drills, steady_ms)
         self._authority = authority
         self._secret = secret
+        self._start_id = secrets.token_hex(8)
         self._key = f"{plan.cluster}/{plan.broker}"
         state = folder.read_state(settings.member, loses_nothing=plan.loses_nothing)
         spread = int(hashlib.sha256(state.member.encode()).hexdigest()[:4], 16) % 300
@@ -363,7 +364,7 @@ class GroupNode:
             leads=master_of,
             authority=self._authority.name,
         )
-        membership.drills = self._drills
+        membership.drills, membership.start_id = self._drills, self._start_id
         membership.catch_up_rate = self._settings.catch_up_rate << 20
         membership.epoch_end = epoch_end
         membership.before = before

@@ -303,3 +303,23 @@ def test_a_rebuild_does_not_replace_what_a_newer_release_has_written() -> None:
     member.record_read(OTHER_FORMAT, 1_001)
     assert not writes_of(member)
     assert "upgrade this broker" in member.why
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_member_whose_name_another_process_uses_does_not_take_over_until_it_is_let_in(
+    is_certain: bool,
+) -> None:
+    member, found = copy({"a": "i", "b": "j"})
+    member.record_read(found, 0)
+    member.note_duplicate(is_certain=is_certain)
+    member.note_duplicate(is_certain=is_certain)
+    member.note_master_failed(1)
+    member.wake(1)
+    member.record_read(found, 2)
+    assert not writes_of(member)
+    assert (member.state.incarnation == "j") is not is_certain
+    member.adopt_history(1, ((1, 0),))
+    member.note_master_failed(3)
+    member.wake(3)
+    member.record_read(found, 4)
+    assert bool(writes_of(member)) is not is_certain

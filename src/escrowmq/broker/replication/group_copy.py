@@ -39,6 +39,10 @@ _PRIVATE: Final = ("config/escrowKeys.json", _USERS)
 COPY_PEER: Final = -1_000_003
 _RETRY_MS: Final = 200
 _QUIET_MS: Final = 5_000
+_CLAIM_MS: Final = 1_000
+"""The pause before a member whose name is taken dials again. Until it is let in it does not take
+over, so this is short: it may be the only member, and its former connection still open."""
+
 _DISTRUST_MS: Final = 1_000
 """The pause before a repeated dial after a failed TLS handshake, which costs the master more than
 other failures."""
@@ -164,6 +168,7 @@ class GroupCopy(Part):
             log_end=log_end,
             segment_size=self._log.segment_size,
             nonce="",
+            start_id=membership.start_id or msgspec.UNSET,
         )
 
     def connected(self, peer: int, now_ms: int) -> None:
@@ -251,7 +256,11 @@ class GroupCopy(Part):
             self._membership.on_cut(cut)
             return
         except RefusedByMaster as error:
-            self._stop_copying(f"the master gives this member nothing: {error}", now_ms, _QUIET_MS)
+            is_undecided = error.is_name_taken and not error.is_duplicate
+            again_ms = _CLAIM_MS if is_undecided else _QUIET_MS
+            self._stop_copying(f"the master gives this member nothing: {error}", now_ms, again_ms)
+            if error.is_name_taken:
+                self._membership.member.note_duplicate(is_certain=error.is_duplicate)
             self._membership.member.read_soon(self._membership.now_ms())
             self._membership.wake_member()
             return

@@ -138,8 +138,10 @@ class GroupMaster(Part):
         was_known = stream.hello is not None
         try:
             has_reported = stream.receive(data, now_ms)
+            if not was_known and stream.hello is not None:
+                self._close_previous(self._streams.previous_connections(peer.id, now_ms))
         except CopyRefused as error:
-            self._output.send(peer.id, stream.encode_refusal(error.reason))
+            self._output.send(peer.id, stream.encode_refusal(error))
             self._close(peer.id, error.reason, now_ms)
             self._membership.member.note_later_epoch(error.promised, self._membership.now_ms())
             self._membership.wake_member()
@@ -148,19 +150,16 @@ class GroupMaster(Part):
         except RemoteProtocolError as error:
             self._close(peer.id, str(error), now_ms)
             return
-        if not was_known and stream.hello is not None:
-            self._close_previous(peer.id, stream.hello.member)
         if has_reported:
             self._report_progress(stream)
         self.update_confirmed_end()
         self._hand_over()
 
-    def _close_previous(self, peer: int, member: str) -> None:
-        """Close the previous connection of a member that reconnects."""
-        for other, hello, _ in [*self._streams.member_streams()]:
-            if other != peer and hello.member == member:
-                self._streams.remove(other)
-                self._output.add_effect(Close(other, "this copy has connected again"))
+    def _close_previous(self, peers: list[int]) -> None:
+        """Close the previous connections of a member that reconnects."""
+        for other in peers:
+            self._streams.remove(other)
+            self._output.add_effect(Close(other, "this copy has connected again"))
 
     def remove_copy(self, peer: Peer, now_ms: int) -> None:
         """Forget a lost connection, and report the copy as gone."""
