@@ -31,3 +31,26 @@ def test_a_master_that_pauses_while_the_authority_is_away_goes_on(away_ms: int) 
     sent(world, master, b"two")
     assert world.record is not None
     assert world.record.epoch == 1
+
+
+def test_a_copy_that_fails_while_the_authority_is_away_stops_sends_until_it_is_back() -> None:
+    """The set cannot shrink; groups.md says so."""
+    world, master = formed()
+    world.advance(15_000)
+    world.authority.is_reachable = False
+    copy = next(host for host in world.hosts.values() if host is not master)
+    copy.kill()
+    world.advance(60_000)
+    assert master.broker is not None
+    reply = master.broker.connect().begin_send("orders", b"one")
+    world.until(lambda: reply)
+    assert reply.now.code == Response.FLUSH_SLAVE_TIMEOUT
+    copy.start()  # it cannot know whether this is still its master
+    world.advance(60_000)
+    again = master.broker.connect().begin_send("orders", b"two")
+    world.until(lambda: again)
+    assert again.now.code == Response.FLUSH_SLAVE_TIMEOUT
+    world.authority.is_reachable = True
+    world.until(world.are_in_sync)
+    assert world.serving is master
+    sent(world, master, b"three")
